@@ -52,7 +52,7 @@ from .pass_messages import (
     Watch as Watch,
 )
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 CHUNK_BYTES = 1 << 20
 """Payloads that are not inline travel in chunks of at most this size, so that other frames can pass between them."""
 DROPPED = -1

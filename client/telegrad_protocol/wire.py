@@ -16,6 +16,7 @@ import msgspec
 
 from .errors import ProtocolError
 from .messages import Instruction, Reply
+from .programs.messages import DefineProgram, RunProgram
 
 BATCH: Final = 1
 CHUNK: Final = 2
@@ -31,7 +32,7 @@ LINK_HEADER: Final = struct.Struct("<BQQ")
 CHUNK_HEADER: Final = struct.Struct("<QQ")
 
 encoder: Final = msgspec.msgpack.Encoder()
-_instructions: Final = msgspec.msgpack.Decoder(list[Instruction])
+_instructions: Final = msgspec.msgpack.Decoder(list[Instruction | DefineProgram | RunProgram])
 _replies: Final = msgspec.msgpack.Decoder(list[Reply])
 
 
@@ -40,7 +41,7 @@ def encode_batch(messages: list[Any]) -> bytes:
     return encoder.encode(messages)
 
 
-def decode_instructions(body: bytes | memoryview) -> list[Instruction]:
+def decode_instructions(body: bytes | memoryview) -> list[Any]:
     """Decode the body of a client's ``BATCH``; ``ProtocolError`` where it is no list of well-formed instructions."""
     try:
         return _instructions.decode(body)

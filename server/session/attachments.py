@@ -47,6 +47,7 @@ def detach(state: SessionState, message: messages.Detach | messages.Attach) -> N
         state.events,
         state.handles,
         state.sites,
+        state.programs,
         state.context.programs,
         state.passes,
         state.stops,

@@ -22,6 +22,7 @@ from server.engine.value import Value
 from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentError, NotComputedError, OutOfMemoryError, TelegradError
 from telegrad_protocol.ops import Op
+from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 
 from .arguments import BY_INDEX, describe_operands
 from .call_stack import describe_site
@@ -36,6 +37,8 @@ ALWAYS_EXECUTED: frozenset[type] = frozenset(
         messages.Interrupt,
         messages.Detach,
         messages.Attach,
+        DefineProgram,
+        RunProgram,
     )
 )
 _LONGEST_TEXT: Final = 1 << 15
@@ -193,4 +196,5 @@ def name_of(state: SessionState, instruction: Any) -> str:
 _WORDS: Final[dict[type, str]] = {
     messages.LoadModule: "load module", messages.DefineKernel: "define kernel",
     messages.SetKernelAttribute: "set kernel attribute", messages.LaunchKernel: "launch kernel",
+    DefineProgram: "define program", RunProgram: "run program",
 }  # fmt: skip

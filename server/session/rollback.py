@@ -13,6 +13,7 @@ from typing import Any
 from server.engine.checks import Fault
 from server.engine.operators import BY_INDEX
 from telegrad_protocol import messages
+from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 
 from .failures import results_of
 from .state import Absent, SessionState
@@ -21,7 +22,7 @@ from .uploads import Chunk
 _REPEATABLE: frozenset[type] = frozenset(
     (messages.Free, messages.Site, messages.Upload, Chunk, messages.Mode, messages.Read, messages.Resume,
      messages.Interrupt, messages.SetRequiresGrad, messages.RetainGrad, messages.RecordEvent, messages.WaitEvent,
-     messages.RecordStream)
+     messages.RecordStream, DefineProgram, RunProgram)
 )  # fmt: skip
 """May be executed while a check is outstanding: these are executed after failures too, or can be undone."""
 _MUTATING = frozenset(operator.op.index for operator in BY_INDEX if operator.op.mutates)

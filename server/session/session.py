@@ -24,6 +24,7 @@ from telegrad_protocol import dtypes, messages, wire
 from telegrad_protocol.errors import OutOfMemoryError, ProtocolError, TelegradError
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import Op
+from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 
 from . import attachments, queries, streams, tensors
 from . import memory as _memory  # its answers enter themselves in the table of requests
@@ -39,6 +40,7 @@ from .host_memory.frames import decoded
 from .launch_scope import LaunchedAhead, LaunchScope
 from .modes import set_mode
 from .profiling import drop_profile, note_frame
+from .programs import sequences
 from .replies import Frame
 from .rollback import Rollback
 from .state import SessionState
@@ -111,7 +113,8 @@ class Session:
             messages.RandomState: queries.note_random_state, messages.LoadModule: kernels.load_module,
             messages.DefineKernel: kernels.define_kernel, messages.SetKernelAttribute: kernels.set_attribute,
             messages.LaunchKernel: kernels.launch_kernel,
-            messages.CallExtension: call_extension,
+            messages.CallExtension: call_extension, DefineProgram: sequences.define_program,
+            RunProgram: sequences.run_program,
         }  # fmt: skip
         return {kind: partial(handler, state) for kind, handler in handlers.items()}
 

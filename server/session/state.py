@@ -94,6 +94,8 @@ class SessionState:
         self.sites: dict[int, messages.Site] = Charged(host, _ENTRY_BYTES, _length_of_site)
         self.kept: dict[str, tuple[str, list[Value]]] = Charged(host, _ENTRY_BYTES, _length_of_kept)
         """Values that outlive the client's numbers, by name, each with a text that only clients read."""
+        self.programs: dict[int, Any] = Charged(host, 0, lambda program: program.nbytes)
+        """Sequences of instructions that the session was told, by number."""
         self.histories: dict[int, int | None] = Charged(host, _ENTRY_BYTES, _bytes_of_history)
         """How many entries the session's histories of allocations may have, by allocator."""
         self.inbox: deque[Any] = deque()
@@ -189,6 +191,7 @@ class SessionState:
         self.stops.clear()
         self.random_states.clear()
         self.sites.clear()
+        self.programs.clear()
         self.histories.clear()
         self.host_memory.close()
 

@@ -20,9 +20,9 @@ def _decaying(rng: np.random.Generator, m: int, n: int) -> np.ndarray[Any, Any]:
 def test_the_largest_singular_values_are_found(tg: Any, rng: np.random.Generator, shape: tuple[int, int]) -> None:
     tg.manual_seed(int(rng.integers(1000)))
     given = _decaying(rng, *shape)
-    U, S, V = tg.svd_lowrank(tg.tensor(given), q=8, niter=4)
-    assert U.shape == (shape[0], 8) and V.shape == (shape[1], 8)
-    np.testing.assert_allclose(S.numpy(), 0.5 ** np.arange(8), rtol=1e-3)
+    U, S, V = tg.svd_lowrank(tg.tensor(given), q=12, niter=4)
+    assert U.shape == (shape[0], 12) and V.shape == (shape[1], 12)
+    np.testing.assert_allclose(S[:8].numpy(), 0.5 ** np.arange(8), rtol=1e-3)
     np.testing.assert_allclose(((U * S) @ V.mT).numpy(), given, atol=0.01)
 
 

@@ -21,7 +21,18 @@ def recorded_programs(host: Any) -> list[Program]:
     import telegrad as tg
 
     programs = []
-    for program in (_train, _differentiate, _views, _modes, _large_data, _layers, _memory, _in_place, _mistakes):
+    for program in (
+        _train,
+        _differentiate,
+        _views,
+        _modes,
+        _large_data,
+        _layers,
+        _memory,
+        _in_place,
+        _compiled,
+        _mistakes,
+    ):
         with tg.connect(in_process=host) as connection, _recorded(connection) as frames, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program(tg)
@@ -134,6 +145,22 @@ def _in_place(tg: Any) -> None:
     x.tolist()
 
 
+def _compiled(tg: Any) -> None:
+    model = tg.compile(tg.nn.Sequential(tg.nn.Linear(4, 3), tg.nn.Tanh()))
+    optimizer = tg.optim.SGD(model.parameters(), lr=0.1)
+
+    @tg.compile
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = model(x + tg.tensor([1.0, 2.0, 3.0, 4.0])).pow(2).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for rows in (2, 2, 2, 3, 3, 2):
+        step(tg.ones(rows, 4)).item()
+
+
 def _mistakes(tg: Any) -> None:
     for index in ([9], [-7]):
         try:
@@ -161,3 +188,9 @@ def _code(array: Any) -> int:
     from telegrad_protocol import dtypes
 
     return dtypes.BY_NAME[array.dtype.name].code
+
+
+PROGRAMS = (
+    _train, _differentiate, _views, _modes, _large_data, _layers, _memory, _in_place, _compiled, _mistakes,
+)  # fmt: skip
+"""Programs that together use most kinds of instructions."""

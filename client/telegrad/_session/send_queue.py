@@ -22,37 +22,22 @@ from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.pytorch_variables import is_blocking
 
+from . import sync_debug
 from .call_sites import CallSites
+from .parts.mark import Part, without_parts
+from .parts.modal import with_modes
+from .parts.table import ProgramTable
 from .thread_modes import DEFAULT, Modes, thread
 
 if TYPE_CHECKING:
     from telegrad._transport.transport import Transport
 
+    from .parts.mark import Holder
+
 BATCH_OPERATIONS: Final = 64
 """A batch is sent when it has so many instructions: few enough that the server need not wait for work."""
 BATCH_BYTES: Final = 1 << 15
 """A batch is sent when uploads in it have more bytes than this."""
-_MODAL: Final = frozenset(
-    (
-        messages.Call, messages.Backward, messages.Gradient, messages.Upload, messages.Read, messages.BeginPass,
-        messages.GiveGradients, messages.EndPass, messages.TakeGradients, messages.ClientNode, messages.Watch,
-        messages.LoadModule, messages.DefineKernel, messages.SetKernelAttribute, messages.LaunchKernel,
-        messages.CallExtension,
-    )
-)  # fmt: skip
-"""Instructions whose effect depends on the modes of the thread that queued them."""
-_STOPPABLE: Final = frozenset(
-    (
-        messages.Describe,
-        messages.Query,
-        messages.Seed,
-        messages.RandomState,
-        messages.RecordEvent,
-        messages.WaitEvent,
-        messages.RecordStream,
-    )
-)
-"""Instructions that run under any modes, but are skipped after a failure of the thread that queued them."""
 _ALLOCATING: Final[frozenset[type]] = frozenset(
     (messages.Backward, messages.Gradient, messages.Upload, messages.BeginPass, messages.GiveGradients)
 )
@@ -92,7 +77,10 @@ class SendQueue:
         self._draft: _Draft | None = None
         self._uploading: messages.Upload | None = None
         self._told = DEFAULT
-        self._is_mixed = self._is_armed = False
+        self._is_mixed = self._is_armed = self._has_parts = False
+        self.programs = ProgramTable()
+        self.holder: Holder | None = None
+        """What keeps instructions from being sent before their part of the program is complete."""
         self._sending = threading.RLock()
         self.new_id = count(1).__next__
         self.operations = 0
@@ -182,9 +170,50 @@ class SendQueue:
         """Send the batch after so many further instructions at the latest: those that come take long to be made."""
         self._full_at = min(self._full_at, self.operations + operations)
 
+    def _announce(self, asked: Any) -> Holder | None:
+        """Tell of a request before it is queued; returns what has ended a part for it, and is to resume."""
+        if self._dead:
+            self._pending.append(self._frees())  # they are freed before the request, which may be about memory
+        if sync_debug.mode and not self.blocking:
+            sync_debug.tell(asked)
+        return self.holder.pause(asked) if self.holder is not None else None
+
+    def begin_part(self) -> Part:
+        """Mark the beginning of a part: what follows in the queue."""
+        if self._dead:
+            self._pending.append(self._frees())  # what died before is no part of what the program does again
+        part = Part(self.new_id())
+        self._has_parts = True
+        self._pending.append(part)
+        return part
+
+    def end_part(self, part: Part, replace: Callable[[list[Any], int], list[Any] | None]) -> None:
+        """Replace what was queued since the part began by ``replace(instructions, first)``, unless it was sent."""
+        if self._dead:
+            self._pending.append(self._frees())
+        with self._sending:
+            queued = list(self._pending)
+            if part not in queued:
+                return
+            queued = queued[queued.index(part) + 1 :]
+            instructions = replace(queued, part.first)
+            if instructions is not None:
+                part.replaced = len(queued), instructions  # at once: an interrupt finds it done, or not
+
+    def release(self, sends: bool) -> None:
+        """Go on after a part has ended: send what is queued if that ``sends`` and there is enough, or soon."""
+        if sends and self.operations >= self._full_at:
+            self._send_full()
+        elif self._pending and not self._is_armed:
+            self._is_armed = True
+            self.transport.arm()
+
     def _send_full(self) -> None:
         if self.blocking:
             self.synchronize()
+            return
+        if self.holder is not None and self.holder.holds():
+            self._full_at = self.operations + BATCH_OPERATIONS
             return
         self.flush()
         self._poll()
@@ -259,12 +288,15 @@ class SendQueue:
         batch = list(pending)
         while batch[-1] is not end:  # other threads queue meanwhile
             batch.pop()
-        told = self._told
+        told, count = self._told, len(batch)
+        if self._has_parts:
+            self._has_parts = self.holder is not None
+            batch = without_parts(batch)
         if self._is_mixed or told is not DEFAULT:
             self._is_mixed = False
-            batch, told = _with_modes(batch, told)
+            batch, told = with_modes(batch, told)
         body = wire.encode_batch(batch)
-        self._draft = _Draft(end, self.transport.accepted, told, ahead.pace.submitted + len(batch))
+        self._draft = _Draft(end, self.transport.accepted, told, ahead.pace.submitted + max(count, len(batch)))
         try:
             self.transport.send_batch(body)
         except CommunicationError as error:
@@ -303,7 +335,7 @@ class SendQueue:
     def flush_quietly(self) -> None:
         """Send what is queued, for the timer's thread: the user's next call raises what goes wrong."""
         self._is_armed = False
-        if self.is_open:
+        if self.is_open and self.holder is None:
             with contextlib.suppress(CommunicationError):
                 self.flush()
 
@@ -317,10 +349,14 @@ class SendQueue:
             if self._pending_bytes > BATCH_BYTES:
                 self.flush()
             return id
+        upload = messages.Upload(id, site, meta.dtype.code, shape, device)
+        paused = self.holder.pause(upload) if self.holder is not None else None
         try:
             with self._sending:
-                self._send_in_chunks(messages.Upload(id, site, meta.dtype.code, shape, device), data)
+                self._send_in_chunks(upload, data)
             self._poll()
+            if paused is not None:
+                paused.resume()
         except BaseException:
             self.free(id)
             raise
@@ -339,17 +375,3 @@ class SendQueue:
             self._lose(error)
             self._require_open()
         self._uploading = None
-
-
-def _with_modes(queued: list[Any], told: Modes) -> tuple[list[Any], Modes]:
-    """Return a batch of the queued instructions with changes of mode put between them, and the modes at its end."""
-    batch: list[Any] = []
-    for item in queued:
-        modes, instruction = item if isinstance(item, tuple) else (DEFAULT, item)
-        if modes is not told and (
-            (kind := type(instruction)) in _MODAL or (modes.thread != told.thread and kind in _STOPPABLE)
-        ):
-            batch.extend(modes.changes_from(told))
-            told = modes
-        batch.append(instruction)
-    return batch, told

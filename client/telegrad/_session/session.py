@@ -25,7 +25,7 @@ from telegrad_protocol.failures import error_of, with_remedy
 from telegrad_protocol.messages import Failure, Kept
 from telegrad_protocol.meta import Device, Meta
 
-from . import interrupts, sync_debug
+from . import interrupts
 from .send_queue import SendQueue
 from .thread_modes import has_ended, thread
 
@@ -94,12 +94,9 @@ class ClientSession(SendQueue):
         number = self._new_request()
         self._waiting[number] = None
         try:
-            if self._dead:
-                self._pending.append(self._frees())  # they are freed before the request, which may be about memory
             sent = self.operations + 1
             asked = make(number)
-            if sync_debug.mode and not self.blocking:
-                sync_debug.tell(asked)
+            paused = self._announce(asked)
             self._pending.append(self._under_modes(asked))
             self.operations += 1
             self.round_trips += 1
@@ -123,6 +120,8 @@ class ClientSession(SendQueue):
         if self._failures:
             self._raise_own_failure()
         self._confirmed = sent
+        if paused is not None:
+            paused.resume()
         return answer
 
     def settle(self, seconds: float) -> bool:
@@ -337,6 +336,7 @@ class ClientSession(SendQueue):
         self._raised[number] = max(self._raised.get(number, 0), failure.number)
         self._pending.append(messages.Resume(failure.number))
         self._has_new_line = True  # what was passed over has measured nothing
+        self.programs.forget()  # a definition may have been what failed
         error = error_of(failure)
         if number != thread.modes.thread:
             error.add_note("It failed in a thread that has ended.")

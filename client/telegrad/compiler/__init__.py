@@ -1,19 +1,21 @@
-"""``torch.compile`` and ``torch.compiler``: accepted, and what they are given runs eagerly.
+"""``torch.compile`` and ``torch.compiler``: what a compiled function sends, it sends as programs (docs/compile.md).
 
-A compiler saves launches and memory traffic. The server saves launches by itself: what a program repeats is recognised
-there and launched as one graph (docs/replay.md). Programs that compile run, and are told so once.
+The function runs in Python in each call, so what it does there is what it does without ``compile``. What it queues on
+the server is one instruction once it has been the same twice, and its shapes and numbers may change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NoReturn
+import functools
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
 
 from telegrad._programs.notes import note_once
+from telegrad._session.current import thread_sessions
 from telegrad.nn.modules.module import Module
-from telegrad_protocol.errors import ArgumentTypeError, NotSupportedError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 
+from . import regions
 from .config import Config
 from .optimized_module import OptimizedModule
 
@@ -25,7 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 config = Config("telegrad.compiler.config")
-_default_backend: Any = "eager"
+_default_backend: Any = "inductor"
 
 
 def compile(
@@ -34,40 +36,80 @@ def compile(
     name: str | None = None, disable: bool = False, recompile_limit: int | None = None,
     isolate_recompiles: bool = False, shapes_spec: Any = None,
 ) -> Any:  # fmt: skip
-    """Return a function as it is, and a module as a module around it, whose state has PyTorch's prefix ``_orig_mod.``.
+    """Return a function that does what ``model`` does, and sends what it queues as programs; a module for a module.
 
-    Nothing is compiled, whatever the other arguments say, and a warning says so once. Without ``model`` this is a
-    decorator.
+    A module's state has PyTorch's prefix ``_orig_mod.``. With ``fullgraph`` a graph break raises ``Unsupported`` at its
+    line. A program takes its shapes and numbers as they come, so ``dynamic`` and ``recompile_limit`` change nothing;
+    nor do ``backend``, ``mode`` and ``options``, but that a ``backend`` which is a function is not called. Without
+    ``model`` this is a decorator. Raises ArgumentError for a ``mode`` that PyTorch does not have.
     """
+    if mode is not None and mode not in _MODES:
+        raise ArgumentError(f"compile: unrecognized mode={mode!r}; there are {', '.join(_MODES)}")
+    if mode is not None and options:
+        raise ArgumentError("compile: either mode or options can be given, not both")
     if model is None:
-        return compile
+        return functools.partial(compile, fullgraph=fullgraph, backend=backend, disable=disable)
     if not callable(model):
         raise ArgumentTypeError(f"compile: expected a function or a module, not {type(model).__name__}")
-    if not disable:
-        note_once(
-            "compile: nothing is compiled, the function or module runs eagerly; "
-            "the server launches by itself as one graph what a program repeats"
-        )
-    if isinstance(model, Module) and not disable:
-        return OptimizedModule(model)
-    return model
+    if disable:
+        return model
+    if callable(backend):
+        note_once("compile: a backend of the program's own is not called; programs are executed by the server")
+    if isinstance(model, Module):
+        return OptimizedModule(model, fullgraph)
+    if isinstance(model, type):
+        raise ArgumentTypeError(f"compile: {model.__name__} is a class; compile an object of it, or a method")
+    return _compiled(model, fullgraph)
+
+
+_MODES: Final = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
+
+
+def _compiled(function: Callable[..., Any], fullgraph: bool) -> Callable[..., Any]:
+    function = getattr(function, "_torchdynamo_orig_callable", function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return regions.run(function, args, kwargs, fullgraph)
+
+    call._torchdynamo_orig_callable = function  # type: ignore[attr-defined]
+    return call
 
 
 def is_compiling() -> bool:
-    """Whether the code that asks is being traced: it never is."""
+    """Whether the code that asks is called, directly or not, by a compiled function."""
+    return regions.active.region is not None
+
+
+is_dynamo_compiling = is_compiling
+
+
+def is_exporting() -> bool:
+    """Whether the code that asks is being exported: it never is."""
     return False
 
 
-is_dynamo_compiling = is_exporting = is_compiling
-
-
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """Return the function as it is, or without one a decorator that does."""
-    return _identity if fn is None else fn
+    """Return a function that is not compiled, also where a compiled one calls it: that is a graph break there.
 
+    With ``recursive=False`` it is the function as it was before it was compiled. Without ``fn`` this is a decorator.
+    """
+    if fn is None:
+        return functools.partial(disable, recursive=recursive, reason=reason)
+    if isinstance(fn, Module):
+        fn.forward = disable(fn.forward, recursive, reason=reason)  # type: ignore[method-assign]
+        return fn
+    function = getattr(fn, "_torchdynamo_orig_callable", fn)
+    if not recursive:
+        return function
+    why = f"{getattr(function, '__qualname__', function)} is not to be compiled" + (f": {reason}" if reason else "")
 
-def _identity(fn: Any) -> Any:
-    return fn
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return regions.run_disabled(function, args, kwargs, why)
+
+    call._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return call
 
 
 def allow_in_graph(fn: Any) -> Any:
@@ -76,6 +118,10 @@ def allow_in_graph(fn: Any) -> Any:
 
 
 assume_constant_result = wrap_numpy = allow_in_graph
+
+
+def _identity(fn: Any) -> Any:
+    return fn
 
 
 def nested_compile_region(fn: Any = None, **options: Any) -> Any:
@@ -89,7 +135,9 @@ def substitute_in_graph(original_fn: Any, **options: Any) -> Callable[[Any], Any
 
 
 def reset() -> None:
-    """Do nothing: nothing is cached."""
+    """Forget the programs of this thread's sessions; they are defined anew where they are needed."""
+    for session in thread_sessions():
+        session.programs.forget()
 
 
 def cudagraph_mark_step_begin() -> None:
@@ -97,25 +145,58 @@ def cudagraph_mark_step_begin() -> None:
 
 
 def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:
-    """The backends that a program may name, which all mean to run eagerly."""
-    return ["eager"]
+    """The backends that a program may name; they all mean programs."""
+    return ["cudagraphs", "inductor"] if "debug" in exclude_tags else ["aot_eager", "cudagraphs", "eager", "inductor"]
 
 
 def set_default_backend(backend: Any) -> None:
     """Note a backend, which ``get_default_backend`` returns."""
     global _default_backend
-    _default_backend = backend or "eager"
+    _default_backend = backend or "inductor"
 
 
 def get_default_backend() -> Any:
-    """What ``set_default_backend`` was given, ``eager`` at first."""
+    """What ``set_default_backend`` was given, ``inductor`` at first."""
     return _default_backend
 
 
-@contextmanager
-def set_stance(stance: str = "default", **options: Any) -> Iterator[None]:
-    """Do nothing, as a block, a decorator or a call: every stance means to run eagerly."""
-    yield
+class set_stance:
+    """How compiled functions run from here on, or in a ``with`` block, or in calls of a function that this decorates.
+
+    With ``"force_eager"`` they run as if they had not been compiled. Every other stance of PyTorch is about compiling
+    again, which programs are not, so it is the same as ``"default"``.
+    """
+
+    def __init__(self, stance: str = "default", **options: Any) -> None:
+        if stance not in _STANCES:
+            raise ArgumentError(f"set_stance: unknown stance {stance!r}; there are {', '.join(_STANCES)}")
+        self._disabled = int(stance == "force_eager")
+        self._before = regions.active.disabled
+        regions.active.disabled = self._disabled
+
+    def __enter__(self) -> None:
+        regions.active.disabled = self._disabled
+
+    def __exit__(self, *raised: object) -> None:
+        regions.active.disabled = self._before
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        regions.active.disabled = self._before
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            before, regions.active.disabled = regions.active.disabled, self._disabled
+            try:
+                return function(*args, **kwargs)
+            finally:
+                regions.active.disabled = before
+
+        return call
+
+
+_STANCES: Final = (
+    "default", "eager_then_compile", "aot_eager_then_compile", "force_eager", "eager_on_recompile", "fail_on_recompile",
+)  # fmt: skip
 
 
 def set_enable_guard_collectives(enabled: bool) -> bool:
@@ -124,7 +205,7 @@ def set_enable_guard_collectives(enabled: bool) -> bool:
 
 
 def save_cache_artifacts() -> None:
-    """Nothing was compiled, so there is nothing to save: None."""
+    """Programs are the session's, so there is nothing to save: None."""
 
 
 def load_cache_artifacts(serialized_artifacts: bytes) -> None:
@@ -132,5 +213,5 @@ def load_cache_artifacts(serialized_artifacts: bytes) -> None:
 
 
 def load_compiled_function(file: Any, **options: Any) -> NoReturn:
-    """Refuse: nothing was compiled by telegrad, and what PyTorch has compiled runs in its own process."""
+    """Refuse: what PyTorch has compiled runs in its own process."""
     raise NotSupportedError("load_compiled_function: telegrad runs no compiled functions; call the function itself")

@@ -1,8 +1,7 @@
-"""What programs use of ``torch._dynamo``: settings, ``reset`` and decorators, all without an effect."""
+"""What programs use of ``torch._dynamo``: ``explain``, ``graph_break``, ``reset``, decorators, and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from . import allow_in_graph as allow_in_graph
@@ -11,8 +10,12 @@ from . import compile as compile
 from . import disable as disable
 from . import is_compiling as is_compiling
 from . import list_backends as list_backends
+from . import regions
 from . import reset as reset
+from .breaks import Unsupported as Unsupported
 from .config import Config
+from .explanation import ExplainOutput as ExplainOutput
+from .explanation import explain as explain
 from .optimized_module import OptimizedModule as OptimizedModule
 
 config = Config.registered("telegrad.compiler.dynamo.config")
@@ -24,43 +27,17 @@ def optimize(backend: Any = None, **options: Any) -> Any:
 
 
 def graph_break(msg: str = "") -> None:
-    """Do nothing: there is no graph to break."""
+    """End a program here, where a compiled function calls this, and begin another one."""
+    region = regions.active.region
+    if region is not None:
+        region.split(f"graph_break() was called{f': {msg}' if msg else ''}")
 
 
 def mark_dynamic(tensor: Any, *args: Any, **kwargs: Any) -> None:
-    """Do nothing: every shape is taken as it comes."""
+    """Do nothing: programs take every shape as it comes."""
 
 
 mark_static = maybe_mark_dynamic = mark_static_address = mark_unbacked = mark_dynamic
-
-
-class ExplainOutput:
-    """What `explain` tells: there are no graphs, since nothing is compiled."""
-
-    graph_count = graph_break_count = op_count = 0
-
-    def __init__(self) -> None:
-        self.graphs: list[Any] = []
-        self.break_reasons: list[Any] = []
-        self.ops_per_graph: list[Any] = []
-        self.out_guards: list[Any] = []
-
-    def __str__(self) -> str:
-        return (
-            "Graph Count: 0\nGraph Break Count: 0\nOp Count: 0\n"
-            "Nothing is compiled: the function ran eagerly. cuda.set_sync_debug_mode('warn') names the lines that wait "
-            "for the server, which is what costs time here."
-        )
-
-
-def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any:
-    """Return a function that runs ``f`` and tells of it what PyTorch's compiler would; of no graphs, here."""
-
-    def run(*args: Any, **kwargs: Any) -> ExplainOutput:
-        f(*args, **kwargs)
-        return ExplainOutput()
-
-    return run(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else run
 
 
 class TransformGetItemToIndex:
@@ -74,10 +51,10 @@ class TransformGetItemToIndex:
 
 
 def is_dynamo_supported() -> bool:
-    """Whether Python is traced: it is not."""
-    return False
+    """Whether functions can be compiled: they can."""
+    return True
 
 
 def is_compile_supported(device_type: str) -> bool:
-    """Whether functions on this type of device are compiled: they are not."""
-    return False
+    """Whether functions on this type of device can be compiled: they can."""
+    return True

@@ -1,4 +1,4 @@
-"""What ``torch.compile(module)`` returns: a module around the one that was given, which it calls."""
+"""What ``torch.compile(module)`` returns: a module around the given one, which it calls as a compiled function."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from typing import Any
 
 from telegrad.nn.modules.module import Module
 
+from . import regions
+
 
 class OptimizedModule(Module):
     """Calls ``_orig_mod``, and shows that module's attributes as its own; setting one sets it there."""
 
-    def __init__(self, mod: Module) -> None:
+    def __init__(self, mod: Module, fullgraph: bool = False) -> None:
         super().__init__()
+        self.__dict__["_fullgraph"] = fullgraph
         self._modules["_orig_mod"] = mod
         self.__dict__["training"] = mod.training
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module."""
-        return self._modules["_orig_mod"](*args, **kwargs)
+        return regions.run(self._modules["_orig_mod"], args, kwargs, self.__dict__["_fullgraph"])
 
     def __getattr__(self, name: str) -> Any:
         inner = self.__dict__["_modules"]["_orig_mod"]

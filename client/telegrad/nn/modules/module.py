@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
 from telegrad._functions.gradients import clear_gradients
@@ -254,7 +255,8 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
         return self
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: the server recognises by itself what a program repeats."""
+        """Send what ``forward`` queues as programs from now on, as ``torch.compile`` does; the module stays itself."""
+        self.__dict__["forward"] = import_module("telegrad.compiler").compile(self.forward, *args, **kwargs)
 
     def extra_repr(self) -> str:
         """Return what ``repr`` shows between the brackets."""

@@ -1,0 +1,49 @@
+"""Parts of a session's queue that are sent in another form: marks in the queue, and what takes them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+
+class Part:
+    """Marks the beginning of a part in the queue. Ids above ``first`` were given out since.
+
+    ``replaced`` is how many entries of the queue the part has, and what stands for them; None while they are sent as
+    they are.
+    """
+
+    __slots__ = ("first", "replaced")
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.replaced: tuple[int, list[Any]] | None = None
+
+
+class Holder(Protocol):
+    """What keeps the instructions of a part together in the queue."""
+
+    def holds(self) -> bool:
+        """Whether what is queued waits although there is enough for a batch."""
+
+    def pause(self, why: Any) -> Holder | None:
+        """End the part, since an instruction is sent at once; returns itself if ``resume`` is to begin another one."""
+
+    def resume(self) -> None:
+        """Begin a part after such an instruction."""
+
+
+def without_parts(queued: list[Any]) -> list[Any]:
+    """Return what is sent for the entries of a queue."""
+    return list(_sent(iter(queued)))
+
+
+def _sent(queued: Iterator[Any]) -> Iterator[Any]:
+    for entry in queued:
+        if entry.__class__ is not Part:
+            yield entry
+        elif entry.replaced is not None:
+            count, instructions = entry.replaced
+            yield from instructions
+            for _ in range(count):
+                next(queued)

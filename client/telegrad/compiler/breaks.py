@@ -1,0 +1,47 @@
+"""Graph breaks: where a compiled function waits for the server, so that what it queues is several programs."""
+
+from __future__ import annotations
+
+from traceback import FrameSummary
+from typing import Any, Final, NamedTuple
+
+from telegrad_protocol import messages
+from telegrad_protocol.errors import NotSupportedError
+
+_OWN_QUESTIONS: Final = frozenset(("derivation", "expansion", "composites"))
+"""What telegrad asks about operations, once; the program does not wait for tensors there."""
+_REASONS: Final[dict[type, str]] = {
+    messages.Read: "the elements of a tensor are read",
+    messages.Describe: "the shape of a result depends on the elements of a tensor",
+    messages.Upload: "a large array is sent to the server",
+}
+
+
+class GraphBreak(NamedTuple):
+    """A graph break: why, and at which line of the program."""
+
+    reason: str
+    line: FrameSummary | None
+
+    @property
+    def user_stack(self) -> list[FrameSummary]:
+        """The line in a list, as PyTorch has a stack."""
+        return [] if self.line is None else [self.line]
+
+
+class Unsupported(NotSupportedError):
+    """A function that is compiled with ``fullgraph=True`` has a graph break."""
+
+    def __init__(self, reason: str, line: FrameSummary | None) -> None:
+        where = "" if line is None else f" at {line.filename}:{line.lineno} in {line.name}"
+        super().__init__(
+            f"compile: graph break{where}: {reason}; with fullgraph=True there may be none: keep the value on the "
+            "device (torch.where, torch.cond), read it after the compiled function, or leave fullgraph out"
+        )
+
+
+def reason_of(instruction: Any) -> str:
+    """Return why an instruction that is sent at once is a break; empty for what telegrad asks for itself."""
+    if isinstance(instruction, messages.Query):
+        return "" if instruction.what in _OWN_QUESTIONS else f"the server is asked for {instruction.what}"
+    return _REASONS.get(type(instruction), "the server's answer is waited for")

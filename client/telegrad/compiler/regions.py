@@ -1,0 +1,158 @@
+"""Calls of compiled functions: what a call queues is sent as runs of programs, each up to the next graph break.
+
+The function itself runs as ever. Whatever it does in Python it does in each call; what it queues is held back up to
+its end, or to where it waits for the server, and is sent as one instruction where the server knows the sequence.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from traceback import FrameSummary
+from typing import Any, Final
+
+from telegrad._session.current import current_session, has_session
+from telegrad._session.own_code import is_own
+from telegrad._session.session import ClientSession
+from telegrad_protocol import messages
+
+from .breaks import GraphBreak, Unsupported, reason_of
+
+_MOST_HELD: Final = 1024
+"""A part has so many instructions at most: the server works meanwhile on what the one before it has."""
+_MOST_WAITING: Final = 1 << 14
+"""Another thread that queues so much is not held back by a function any longer."""
+
+
+class Observer:
+    """Is told what the calls of a function queue: what ``explain`` makes its answer of."""
+
+    def __init__(self) -> None:
+        self.parts: list[list[messages.Call]] = []
+        self.breaks: list[GraphBreak] = []
+
+
+class _Active(threading.local):
+    region: Region | None = None
+    disabled = 0
+    observer: Observer | None = None
+
+
+active: Final = _Active()
+"""The call of a compiled function that the thread is in, and in how many blocks nothing is compiled."""
+
+
+class Region:
+    """One call of a compiled function, from its first instruction to its last. It is its session's ``holder``."""
+
+    def __init__(self, session: ClientSession, fullgraph: bool) -> None:
+        self._session = session
+        self._fullgraph = fullgraph
+        self._thread = threading.get_ident()
+        self._observer = active.observer
+
+    def __enter__(self) -> Region:
+        active.region = self
+        self.resume()
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        active.region = None
+        if self._session.holder is self:
+            self._end_part()
+        if self._session.is_open:
+            self._session.release(sends=error is None)
+
+    def holds(self) -> bool:
+        """Hold instructions back until there are very many of them."""
+        session, count = self._session, self._session.operations - self._begun
+        if threading.get_ident() != self._thread:
+            return count < _MOST_WAITING
+        if count < _MOST_HELD:
+            return True
+        self._end_part()
+        session.release(sends=True)
+        self.resume()
+        return True
+
+    def pause(self, why: Any) -> Region | None:
+        """End the part before an instruction that is sent at once; Unsupported where the program wants one graph."""
+        if threading.get_ident() != self._thread:
+            return None
+        reason = reason_of(why)
+        if reason:
+            self._note_break(reason)
+        self._end_part()
+        return self
+
+    def resume(self) -> None:
+        """Begin a part."""
+        session = self._session
+        self._begun = session.operations
+        self._part = session.begin_part()
+        session.holder = self
+
+    def split(self, reason: str) -> None:
+        """End a part, and begin another one."""
+        self._note_break(reason)
+        self._end_part()
+        self.resume()
+
+    def leave(self, reason: str) -> None:
+        """End a part; until ``resume`` nothing is held back."""
+        self._note_break(reason)
+        self._end_part()
+
+    def _note_break(self, reason: str) -> None:
+        if self._fullgraph:
+            raise Unsupported(reason, _line_of_program())
+        if self._observer is not None:
+            self._observer.breaks.append(GraphBreak(reason, _line_of_program()))
+
+    def _end_part(self) -> None:
+        session, observer = self._session, self._observer
+        session.holder = None
+        if observer is None:
+            session.end_part(self._part, session.programs.replace)
+            return
+
+        def replace(queued: list[Any], first: int) -> list[Any] | None:
+            calls = [entry[1] if entry.__class__ is tuple else entry for entry in queued]
+            observer.parts.append([call for call in calls if call.__class__ is messages.Call])
+            return session.programs.replace(queued, first)
+
+        session.end_part(self._part, replace)
+
+
+def run(function: Callable[..., Any], args: Any, kwargs: Any, fullgraph: bool) -> Any:
+    """Call a function, in a region of its own unless this is a part of one, or nothing is to be compiled."""
+    if active.region is not None or active.disabled or not has_session():
+        return function(*args, **kwargs)
+    session = current_session()
+    if session.holder is not None or session.blocking or not session.is_open:
+        return function(*args, **kwargs)
+    with Region(session, fullgraph):
+        return function(*args, **kwargs)
+
+
+def run_disabled(function: Callable[..., Any], args: Any, kwargs: Any, reason: str) -> Any:
+    """Call a function outside of the region that the thread is in; what it calls is not compiled."""
+    region = active.region
+    if region is not None:
+        region.leave(reason)
+    active.region, active.disabled = None, active.disabled + 1
+    try:
+        return function(*args, **kwargs)
+    finally:
+        active.region, active.disabled = region, active.disabled - 1
+        if region is not None:
+            region.resume()
+
+
+def _line_of_program() -> FrameSummary | None:
+    """Return the line of the innermost caller that is not telegrad's."""
+    frame = sys._getframe(1)
+    while frame is not None and is_own(frame.f_code.co_filename):
+        frame = frame.f_back  # type: ignore[assignment]
+    return None if frame is None else FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)

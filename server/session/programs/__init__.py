@@ -1,0 +1,1 @@
+"""Programs: sequences of instructions that are sent once and named from then on."""

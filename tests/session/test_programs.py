@@ -1,0 +1,181 @@
+"""Programs on the wire: a run is the sequence that it stands for, and what is no program is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from telegrad_protocol import messages, wire
+from telegrad_protocol.errors import ProtocolError
+from telegrad_protocol.ops import TABLE
+from telegrad_protocol.programs.messages import DefineProgram, RunProgram
+from telegrad_protocol.programs.rows import Flat, Template, is_writable
+
+from .driver import F32, ONES, Talk
+
+ADD, CAT, SUM = (TABLE[name].index for name in ("add", "cat", "sum"))
+
+
+def _call(op: int, outs: tuple[int, ...], *args: Any, freed: tuple[int, ...] = ()) -> messages.Call:
+    return messages.Call(op, 7, outs, list(args), freed)
+
+
+def _sequence(first: int, given: int, number: float) -> list[Any]:
+    a, b, c, d = range(first + 1, first + 5)
+    return [
+        messages.Upload(a, 7, F32, (2,), "cpu", np.float32([number, 2]).tobytes()),
+        _call(ADD, (b,), a, [number], 1),
+        messages.Mode("grad", False),
+        _call(CAT, (c,), [b, given, a], 0),
+        messages.Mode("grad", True),
+        messages.SetRequiresGrad(c, True),
+        _call(SUM, (d,), c, None, False, None, freed=(b,)),
+        messages.Backward(7, (d,), (None,), [(c, first + 5)], False, False),
+        messages.Free([a]),
+    ]
+
+
+def _as_sent(flat: Flat, run: RunProgram) -> tuple[DefineProgram, RunProgram]:
+    definition = DefineProgram(run.program, len(flat.inputs), flat.rows, flat.constants)
+    decoded: Any = wire.decode_instructions(wire.encode_batch([definition, run]))
+    return decoded[0], decoded[1]
+
+
+def test_nothing_is_lost_on_the_way(rng: np.random.Generator) -> None:
+    first, given = int(rng.integers(10, 1 << 40)), 3
+    sequence = _sequence(first, given, 1.5)
+    assert all(map(is_writable, sequence))
+    flat = Flat(sequence, first)
+    definition, _ = _as_sent(flat, RunProgram(1, first))
+    made = Template(definition.inputs, definition.rows, definition.constants).instructions(first, flat.inputs)
+    assert wire.encode_batch(made) == wire.encode_batch(sequence)
+    assert wire.encoder.encode(Flat(_sequence(first + 99, given, 2.5), first + 99).rows) == wire.encoder.encode(
+        flat.rows
+    )
+
+
+def test_a_run_does_what_the_sequence_does(talk: Talk) -> None:
+    talk.upload(3, np.float32([5, 6]))
+    flat = Flat(_sequence(100, 3, 1.5), 100)
+    changed = list(enumerate(flat.inputs))
+    assert talk.send(*_as_sent(flat, RunProgram(1, 100, changed))) == []
+    data = np.float32([2.5, 2]).tobytes()
+    again = Flat(_sequence(200, 3, 2.5), 200).constants
+    constants = [(at, value) for at, value in enumerate(again) if value != flat.constants[at]]
+    assert constants == [(1, data), (2, [2.5])]
+    assert talk.send(RunProgram(1, 200, [], [], constants)) == []
+    for first, number in ((100, 1.5), (200, 2.5)):
+        expected = np.float32([number + number, 2 + number, 5, 6, number, 2])
+        np.testing.assert_array_equal(talk.read(first + 3), expected)
+        np.testing.assert_array_equal(talk.read(first + 5), np.ones(6, np.float32))
+        for freed in (first + 1, first + 2):
+            assert talk.read(freed).code == "UnknownIdError"
+            talk.resume()
+
+
+def test_inputs_move_with_the_run(talk: Talk) -> None:
+    for id in (1, 12, 22, 32):
+        talk.upload(id, ONES * id)
+    rows = [_call(ADD, (-1,), 0, 1)]
+    talk.send(DefineProgram(4, 2, rows, [1]), RunProgram(4, 40, [(0, 1), (1, 12)]))  # type: ignore[arg-type]
+    talk.send(RunProgram(4, 50, [], [1]), RunProgram(4, 60), RunProgram(4, 80, [(1, 1)], [1]))
+    for first, other in ((40, 12), (50, 22), (60, 32), (80, 1)):
+        np.testing.assert_array_equal(talk.read(first + 1), ONES * (1 + other))
+
+
+def test_a_failure_is_that_of_the_instruction(talk: Talk) -> None:
+    talk.send(messages.Site(7, "train.py", 3, "step"))
+    sequence = [
+        _call(ADD, (11,), 1, [1], 1), _call(ADD, (12,), 11, [1], 1), _call(ADD, (13,), 2, 12, 1), messages.Free([11])
+    ]  # fmt: skip
+    flat = Flat(sequence, 10)
+    talk.upload(1, ONES)
+    talk.upload(2, np.ones((5, 7), np.float32))
+    (failure,) = talk.send(*_as_sent(flat, RunProgram(1, 10, list(enumerate(flat.inputs)))))
+    assert failure.operation == "add" and failure.site == "train.py:3 in step"  # type: ignore[union-attr]
+    talk.resume()
+    np.testing.assert_array_equal(talk.read(12), ONES + 2)
+    assert talk.read(13).code == "NotComputedError"
+    talk.resume()
+    assert talk.read(11).code == "UnknownIdError"
+
+
+def test_the_next_client_finds_no_programs(talk: Talk) -> None:
+    noted = talk.session.state.host_memory.noted
+    talk.send(DefineProgram(1, 0, [messages.Free([])], []))
+    assert talk.session.state.host_memory.noted > noted
+    talk.send(messages.Attach())
+    assert talk.session.state.host_memory.noted == noted
+    (failure,) = talk.send(RunProgram(1, 10))
+    assert failure.code == "ProtocolError" and "no program number 1" in failure.message  # type: ignore[union-attr]
+
+
+def _pack(*values: Any) -> bytes:
+    return msgspec.msgpack.encode([list(values)])
+
+
+@pytest.mark.parametrize(
+    ("definition", "message"),
+    [
+        (_pack(49, 1, 0, [[0, 99_999, 1, [-1], [0], []]], []), "no operation number 99999"),
+        (_pack(49, 1, 0, [[0, ADD, 1, [-1], [0, 0], []]], [1]), "no slot 0"),
+        (_pack(49, 1, 1, [[0, ADD, 1, [-99_999], [0, 0], []]], [1]), "no slot -99999"),
+        (_pack(49, 1, 1, [[0, ADD, 1, [-1], [0, 0], []]], []), "fewer values than constants"),
+        (_pack(49, 1, 1, [[0, ADD, 1, [-1], [0, 0], []]], [1, 2]), "1 constants has 2 values"),
+        (_pack(49, 1, 1, [[0, ADD, 1, [-1], ["x", 0], []]], [1]), "str in the place of a slot"),
+        (_pack(49, 1, 1, [[0, CAT, 1, [-1], [[0, 1.5]], []]], [0]), "float in the place of a slot"),
+        (_pack(49, 1, -1, [], []), "at most"),
+        (_pack(49, 1, 1 << 40, [], []), "at most"),
+        (_pack(49, 1, 0, [[4, 1, 1]], []), "malformed"),
+        (_pack(49, 1, 0, [[49, 1, 0, [], []]], []), "malformed"),
+        (_pack(50, 9, 1), "no program number 9"),
+    ],
+)
+def test_what_is_no_program_is_refused(open_talk: Callable[..., Talk], definition: bytes, message: str) -> None:
+    talk = open_talk()
+    talk.put(wire.BATCH, definition)
+    (failure,) = talk.replies()
+    assert failure.code == "ProtocolError" and message in failure.message  # type: ignore[union-attr]
+    talk.resume()
+    talk.upload(1, ONES)
+    np.testing.assert_array_equal(talk.read(1), ONES)
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        (RunProgram(1, 10, [(2, 1)]), "no input number 2"),
+        (RunProgram(1, 10, [], [-1]), "no input number -1"),
+        (RunProgram(1, 10, [], [], [(5, 1)]), "no constant number 5"),
+        (RunProgram(1, 10, [], [], [(0, "text")]), "no shape"),
+        (RunProgram(1, 10, [], [], [(0, [1 << 70])]), "malformed"),
+        (RunProgram(1, 10, [], [], [(1, 3)]), "no bytes"),
+    ],
+)
+def test_runs_that_do_not_fit_are_refused(open_talk: Callable[..., Talk], run: RunProgram, message: str) -> None:
+    talk = open_talk()
+    rows = [messages.Upload(-1, 1, 1, (), "cpu"), messages.Free([0])]
+    talk.send(DefineProgram(1, 1, rows, [[1], b"\0\0\0\0"]))  # type: ignore[arg-type]
+    try:
+        body = wire.encode_batch([run])
+    except OverflowError:  # no number of the wire
+        return
+    talk.put(wire.BATCH, body)
+    (failure,) = talk.replies()
+    assert failure.code == "ProtocolError" and message in failure.message  # type: ignore[union-attr]
+    talk.resume()
+    talk.upload(1, ONES)
+
+
+def test_programs_are_bounded_and_charged(open_talk: Callable[..., Talk]) -> None:
+    with pytest.raises(ProtocolError, match="at most"):
+        Template(0, [messages.Free([])] * ((1 << 14) + 1), [])
+    talk = open_talk()
+    for number in range(1 << 10):
+        assert talk.send(DefineProgram(number, 0, [], [])) == []
+    (failure,) = talk.send(DefineProgram(1 << 10, 0, [], []))
+    assert "at most 1024 programs" in failure.message  # type: ignore[union-attr]
