@@ -351,9 +351,9 @@ def is_complex(input: Tensor) -> _bool:
 _LAZY = {
     **dict.fromkeys(
         (
-            "accelerator", "compiler", "distributed", "distributions", "fft", "func", "futures", "fx", "hub", "jit",
-            "library", "linalg", "masked", "multiprocessing", "nn", "ops", "optim", "overrides", "profiler",
-            "serialization", "signal", "sparse", "special", "storage", "testing", "utils",
+            "accelerator", "compiler", "distributed", "distributions", "export", "fft", "func", "futures",
+            "fx", "hub", "jit", "library", "linalg", "masked", "multiprocessing", "nn", "ops", "optim", "overrides",
+            "profiler", "serialization", "signal", "sparse", "special", "storage", "testing", "utils",
         ),
         "",
     ),

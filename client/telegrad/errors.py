@@ -26,6 +26,7 @@ from telegrad_protocol.errors import (
     NotSupportedError,
     OperatorError,
     OutOfMemoryError,
+    ProgramError,
     ProtocolError,
     RequestError,
     SessionLostError,
@@ -40,6 +41,6 @@ __all__ = [
     "CompilationError", "ConfigurationError", "ConnectError", "DTypeError", "DeviceError", "DimensionError",
     "ExtensionError", "HandshakeError", "IndexOutOfRangeError", "InplaceError", "InternalError",
     "LimitExceededError", "LinearAlgebraError", "NotAllowedError", "NotComputedError", "NotSupportedError",
-    "OperatorError", "OutOfMemoryError", "ProtocolError", "RequestError", "SessionLostError", "ShapeError",
-    "TelegradError", "UnknownIdError", "WorkerCrashedError",
+    "OperatorError", "OutOfMemoryError", "ProgramError", "ProtocolError", "RequestError", "SessionLostError",
+    "ShapeError", "TelegradError", "UnknownIdError", "WorkerCrashedError",
 ]  # fmt: skip

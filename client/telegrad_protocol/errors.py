@@ -22,6 +22,7 @@ A type per thing that a caller can do about it; each also is the builtin that Py
     |-- NotSupportedError (NotImplementedError)  a combination that exists in PyTorch and not here
     |-- CompilationError (RuntimeError)      a kernel or an extension of the program's own that does not compile
     |-- ExtensionError (RuntimeError)        what a function of an extension has thrown, or cannot be loaded
+    |-- ProgramError (RuntimeError)          what cannot be exported, or a file that holds no valid program
     |-- NotAllowedError (PermissionError)    what the operator of the server has not allowed
     |-- InternalError (RuntimeError)         a defect of the server, whose log says more
     |-- ConfigurationError (ValueError)      a setting with a bad value
@@ -148,6 +149,10 @@ class CompilationError(TelegradError, RuntimeError):
 
 class ExtensionError(TelegradError, RuntimeError):
     """A function of an extension has thrown an exception, returned what it should not, or cannot be loaded."""
+
+
+class ProgramError(TelegradError, RuntimeError):
+    """A function cannot be exported as a program, or a file holds no valid one."""
 
 
 class NotAllowedError(TelegradError, PermissionError):

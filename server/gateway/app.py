@@ -20,6 +20,7 @@ from .door.bodies import BodyLimit
 from .door.origins import OriginGuard
 from .hardware import device_groups
 from .http.described_errors import describe_errors
+from .http.programs.service import Programs
 from .http.routes import http_router
 from .methods import HeadRequests
 from .middleware import SecurityHeaders
@@ -33,7 +34,7 @@ from .problems import install_problems
 from .sessions import Registry
 from .settings import Settings
 from .tenancy.request_memory import RequestQuotas
-from .tenancy.tenants import Tenants
+from .tenancy.tenants import SERVER, Tenants
 
 _DESCRIPTION: Final = """
 Tensor operations over the network. Open a session with `POST /v1/sessions`, present its key as
@@ -61,6 +62,7 @@ def create_app(settings: Settings, registry: RegistryLike | None = None) -> Fast
     _check_allocator_options(settings)
     tenants = Tenants(settings)
     app.state.gateway = gateway = _gateway(settings, tenants, registry)
+    app.state.programs = Programs(gateway)
     install_problems(app)
     app.include_router(http_router())
     describe_errors(app)
@@ -102,7 +104,8 @@ async def _watch_tenants(gateway: Gateway) -> None:
         if not gateway.tenants.refresh():
             continue
         names = gateway.tenants.names
-        for session in [s for s in gateway.registry.sessions.values() if s.tenant not in names]:
+        kept = {*names, SERVER.name}
+        for session in [s for s in gateway.registry.sessions.values() if s.tenant not in kept]:
             log.warning("session of a tenant that is gone", extra={"session": session.id, "tenant": session.tenant})
             await gateway.registry.close(session, SessionLostError("the operator has removed the session's tenant"))
 
@@ -117,12 +120,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         raise
     gateway.ready = True
     log.info("ready", extra={"workers": [list(worker.group.devices) for worker in gateway.registry.workers]})
-    watching = asyncio.create_task(_watch_tenants(gateway))
+    programs: Programs = app.state.programs
+    watching = [asyncio.create_task(_watch_tenants(gateway)), asyncio.create_task(programs.watch())]
     try:
         yield
     finally:
-        watching.cancel()
+        for task in watching:
+            task.cancel()
         gateway.ready = False
+        await programs.stop()
         await gateway.registry.stop()
         gateway.observer.tracing.stop()
         log.info("stopped")

@@ -203,6 +203,32 @@ class Settings(BaseSettings):
         description="Whether sessions may run CUDA kernels of their own, `connect(kernels=True)`: `0` no, `1` yes, "
         "each such session on a worker of its own, `shared` yes, beside others, whose tensors the kernels can reach.",
     )
+    programs: str = Field(
+        "", description="Directory with exported programs, `name.safetensors` each, that all tenants may call: "
+        "`POST /v1/programs/name`. See docs/serving.md."
+    )  # fmt: skip
+    program_uploads: str = Field(
+        "", description="Directory for programs that tenants upload, `PUT /v1/programs/name`; without it they may not."
+    )
+    program_upload_bytes: ByteSize = Field(
+        ByteSize(4 << 30), ge=0, description="Bytes of programs that one tenant may have uploaded, where the file of "
+        "tenants does not say."
+    )  # fmt: skip
+    program_batch: int = Field(
+        64, ge=1, le=65536, description="Most rows, along the first dimension, of requests that run as one; `1`: each "
+        "request runs alone."
+    )  # fmt: skip
+    program_wait_seconds: float = Field(
+        0.002, ge=0, le=10, description="How long a batch waits for more requests where the last one held several. An "
+        "idle program runs at once."
+    )  # fmt: skip
+    program_queue: int = Field(
+        1024, ge=1, le=1 << 20, description="Requests that may wait for one program; more are refused with 503."
+    )
+    program_idle_seconds: float = Field(
+        3600.0, ge=1, description="A program that nobody has called for so long is unloaded until it is called again; "
+        "`inf`: none is."
+    )  # fmt: skip
     instruction_seconds: float = Field(
         60.0,
         gt=0,

@@ -1,4 +1,4 @@
-"""Uploads and reads that HTTP requests continue piece by piece, each under a number that its first request was told.
+"""Uploads, reads and exported programs that HTTP requests continue, each under a number that the first one was told.
 
 They stand beside the stream of instructions. This module knows neither HTTP nor the session's values.
 """
@@ -11,6 +11,8 @@ from server.engine.value import Value
 from telegrad_protocol.errors import ArgumentError, UnknownIdError
 from telegrad_protocol.messages import CHUNK_BYTES
 
+from .exported.loading import ProgramLoading
+from .exported.program import LoadedProgram
 from .replies import open_copy
 from .uploads import TensorUpload
 
@@ -32,12 +34,13 @@ class TensorCopy:
 
 
 class Handles:
-    """The uploads and copies of one session by number."""
+    """The uploads, copies and exported programs of one session by number."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._uploads: dict[int, TensorUpload] = {}
         self._copies: dict[int, TensorCopy] = {}
+        self._programs: dict[int, ProgramLoading | LoadedProgram] = {}
 
     def add_upload(self, upload: TensorUpload) -> int:
         """Keep an upload and return its number."""
@@ -73,7 +76,34 @@ class Handles:
         """Forget a copy; an unknown number is no error."""
         self._copies.pop(number, None)
 
+    def add_program(self, program: ProgramLoading) -> int:
+        """Keep a program that is being loaded, and return its number."""
+        number = next(self._numbers)
+        self._programs[number] = program
+        return number
+
+    def program(self, number: int) -> ProgramLoading | LoadedProgram:
+        """Return the program of a number."""
+        program = self._programs.get(number)
+        if program is None:
+            raise UnknownIdError(f"the session has no program number {number}")
+        return program
+
+    def set_loaded(self, number: int, program: LoadedProgram) -> None:
+        """Keep a program that is loaded in the place of its loading."""
+        self._programs[number] = program
+
+    def remove_program(self, number: int) -> int:
+        """Forget a program, and return how many steps it had; an unknown number is no error."""
+        program = self._programs.pop(number, None)
+        if program is None:
+            return 0
+        program.close()
+        return program.steps
+
     def clear(self) -> None:
         """Forget everything."""
+        for number in list(self._programs):
+            self.remove_program(number)
         self._uploads.clear()
         self._copies.clear()

@@ -142,16 +142,17 @@ def _encoded(kind: Any, value: Any) -> Any:
 
 
 def _program(steps: list[Any], results: list[int | None], on_meta: bool) -> Program:
-    decoded, taken, made = [], {number for number in results if number is not None}, set()
+    made_steps: list[Step] = []
+    taken, made = {number for number in results if number is not None}, set()
     for index, args, outs in steps:
         op = BY_INDEX[index]
-        values = tuple([_decoded(param.kind, item) for param, item in zip(op.params, args, strict=True)])
+        values = tuple([decoded(param.kind, item) for param, item in zip(op.params, args, strict=True)])
         if on_meta:
             values = tuple([META if value is CPU else value for value in values])
-        decoded.append(Step(op, values, tuple(outs)))
+        made_steps.append(Step(op, values, tuple(outs)))
         taken |= {operand.number for operand in _operands(values)}
         made |= set(outs)
-    return Program(decoded, results, frozenset(taken - made))
+    return Program(made_steps, results, frozenset(taken - made))
 
 
 def _operands(values: Any) -> list[Operand]:
@@ -164,7 +165,7 @@ def _operands(values: Any) -> list[Operand]:
     return found
 
 
-def _decoded(kind: Any, item: Any) -> Any:
+def decoded(kind: Any, item: Any) -> Any:
     if item is None:
         return None
     if not kind.holds_tensors:

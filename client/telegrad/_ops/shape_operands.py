@@ -63,13 +63,17 @@ def run_on_shapes(public: str, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             sessions.append(tensor._session)
 
     mapped((args, kwargs), note)
-    if public == "copy_" and args and not isinstance(args[0]._session, ShapeSession):
-        raise NotSupportedError(f"copy_: {NO_DATA}")
     own = sessions[0]
     is_copy = public == "copy_"
+    if is_copy and own.stand_in is None and args and not isinstance(args[0]._session, ShapeSession):
+        raise NotSupportedError(f"copy_: {NO_DATA}")
 
     def change(tensor: Tensor) -> Tensor:
-        return tensor if tensor._session is own else shape_of(tensor, own, args[0].device if is_copy else None)
+        if tensor._session is own:
+            return tensor
+        if own.stand_in is not None:
+            return own.stand_in(tensor)  # type: ignore[no-any-return]
+        return shape_of(tensor, own, args[0].device if is_copy else None)
 
     given, named = mapped((args, kwargs), change)
     return function(public)(*given, **named)

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, TensorSpec, safe_open, serialize_file
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
+from telegrad_protocol.exported.container import CODES
 
 from .atomic_files import write_atomically
 from .nested import flatten, unflatten
@@ -31,11 +32,7 @@ _METADATA_KEY: Final = "telegrad"
 _VERSION: Final = 1
 _ABSENT: Final = object()
 _PICKLE_BEGINS: Final = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-_BY_CODE: Final = {
-    "BOOL": dtypes.bool_, "U8": dtypes.uint8, "I8": dtypes.int8, "I16": dtypes.int16, "I32": dtypes.int32,
-    "I64": dtypes.int64, "F16": dtypes.float16, "BF16": dtypes.bfloat16, "F32": dtypes.float32, "F64": dtypes.float64,
-    "C64": dtypes.complex64, "U16": dtypes.uint16, "U32": dtypes.uint32, "U64": dtypes.uint64,
-}  # fmt: skip
+_BY_CODE: Final = {code: dtypes.BY_NAME[name] for name, code in CODES.items()}
 
 _STORED_AS_PAIRS: Final = (dtypes.complex128, dtypes.complex32)
 """Types that the format does not have: they are stored as pairs of real numbers, and the metadata says so."""

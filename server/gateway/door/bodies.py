@@ -25,6 +25,12 @@ VALUE_BYTES: Final = 300
 """What a value of JSON may take in memory, as measured: parsed, checked, and as an instruction for the worker."""
 TEXT_FACTOR: Final = 2
 """What a text of JSON may take besides, as a multiple of its length."""
+PROGRAMS: Final = "/v1/programs/"
+TENSOR_FILES: Final = frozenset((
+    "application/x-npy", "application/npy", "application/vnd.numpy", "application/vnd.safetensors",
+    "application/safetensors", "application/x-safetensors",
+))  # fmt: skip
+"""What programs take beside JSON. Web pages of other origins cannot send it without asking, either."""
 _OTHERS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
@@ -55,9 +61,12 @@ class BodyLimit:
             return
         try:
             headers = Headers(scope=scope)
-            if scope["method"] == "POST":
+            is_binary = scope["path"].startswith(PROGRAMS) and media_type(headers) in TENSOR_FILES
+            if scope["method"] == "POST" and not is_binary:
                 check_media_type(headers)
             body = await self._read(headers, receive, memory)
+            if not is_binary:
+                memory.charge(check_json(body))
         except Refused as refusal:
             answer = problem_response(scope["path"], refusal.error, refusal.status_code, rejection="body")
             await answer(scope, receive, send)
@@ -75,7 +84,6 @@ class BodyLimit:
         body = await read_body(receive, self.limit, memory)
         if body is None:
             raise self._too_large()
-        memory.charge(check_json(body))
         return body
 
     def _too_large(self) -> Refused:
@@ -99,9 +107,14 @@ async def read_body(receive: Receive, limit: int, memory: RequestMemory) -> byte
     return b"".join(pieces)
 
 
+def media_type(headers: Headers) -> str:
+    """The media type of a request's body, without parameters."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 def check_media_type(headers: Headers) -> None:
     """Refuse what a web page could send without asking: anything but JSON, unless it shows a secret in a header."""
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = media_type(headers)
     if kind == "application/json" or kind.endswith("+json"):
         return
     if kind or not {SESSION_KEY_HEADER.lower(), OWNER_HEADER.lower()} & set(headers.keys()):

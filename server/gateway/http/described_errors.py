@@ -14,6 +14,7 @@ _USUAL: Final = {400, 401, 403, 408, 414, 431, 500, 503}
 """What any endpoint may answer: requests that are refused before it, and a server that is not ready or has a defect."""
 _OF_BODIES: Final = {"post": {413, 415, 507}, "put": {413, 415, 507}, "delete": {413, 507}}
 _OPENS_SESSIONS: Final = ("post", "/v1/sessions")
+_PROGRAMS: Final = "/v1/programs"
 
 
 def statuses_of(method: str, path: str, operation: dict[str, Any]) -> set[int]:
@@ -22,7 +23,7 @@ def statuses_of(method: str, path: str, operation: dict[str, Any]) -> set[int]:
     statuses = statuses | _OF_BODIES.get(method, set())
     if operation.get("parameters") or operation.get("requestBody"):
         statuses |= {422}
-    if "{session_id}" in path or (method, path) == _OPENS_SESSIONS:
+    if "{session_id}" in path or (method, path) == _OPENS_SESSIONS or path.startswith(_PROGRAMS):
         statuses |= STATUSES  # whatever a worker refuses
     return statuses
 

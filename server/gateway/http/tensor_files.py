@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 from telegrad_protocol.dtypes import BY_NAME
 from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedError
+from telegrad_protocol.exported.container import CODES
 from telegrad_protocol.meta import MAX_DIMENSIONS
 
 MAX_HEADER_BYTES: Final = 1 << 20
@@ -36,13 +37,8 @@ _NPY: Final = {
     "float32": "<f4", "float64": "<f8", "complex64": "<c8", "complex128": "<c16",
     "uint16": "<u2", "uint32": "<u4", "uint64": "<u8",
 }  # fmt: skip
-_SAFETENSORS: Final = {
-    "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "float16": "F16",
-    "bfloat16": "BF16", "float32": "F32", "float64": "F64", "complex64": "C64",
-    "uint16": "U16", "uint32": "U32", "uint64": "U64",
-}  # fmt: skip
 _FROM_NPY: Final = {descr: name for name, descr in _NPY.items()}
-_FROM_SAFETENSORS: Final = {code: name for name, code in _SAFETENSORS.items()}
+_FROMCODES: Final = {code: name for name, code in CODES.items()}
 
 
 class Source(Protocol):
@@ -129,10 +125,10 @@ def _bounded(what: str, length: int, most: int = MAX_HEADER_BYTES) -> int:
 
 def safetensors_header(dtype: str, shape: tuple[int, ...]) -> bytes:
     """The header of a file that holds one tensor, named ``tensor``, aligned to 8 bytes."""
-    if dtype not in _SAFETENSORS:
+    if dtype not in CODES:
         raise NotSupportedError(f"safetensors: there is no {dtype} in this format, ask for application/x-npy")
     offsets = [0, Header(dtype, shape).nbytes]
-    entry = {"dtype": _SAFETENSORS[dtype], "shape": list(shape), "data_offsets": offsets}
+    entry = {"dtype": CODES[dtype], "shape": list(shape), "data_offsets": offsets}
     text = json.dumps({"tensor": entry}).encode()
     text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text
@@ -164,9 +160,9 @@ def _chosen(entries: Mapping[str, Any], name: str | None) -> str:
 
 def _safetensors_entry(entry: Any) -> Header:
     begin, end = entry["data_offsets"]
-    if entry["dtype"] not in _FROM_SAFETENSORS:
+    if entry["dtype"] not in _FROMCODES:
         raise DTypeError(f"safetensors: elements of type {entry['dtype']!r} are not supported")
-    header = checked_header(Header(_FROM_SAFETENSORS[entry["dtype"]], tuple(entry["shape"]), begin))
+    header = checked_header(Header(_FROMCODES[entry["dtype"]], tuple(entry["shape"]), begin))
     if begin < 0 or end - begin != header.nbytes:
         raise ArgumentError("safetensors: offsets and shape contradict each other")
     return header
@@ -197,9 +193,13 @@ def negotiate(accept: str, dtype: str) -> str | None:
     """The format that an Accept header wants most and that can hold ``dtype``; None where there is none."""
     preferred = SAFETENSORS if dtype == "bfloat16" else NPY
     offers = {JSON: JSON, NPY: NPY, SAFETENSORS: SAFETENSORS, RAW: RAW, "*/*": preferred, "application/*": preferred}
+    return next((offers[kind] for kind in ranked(accept) if kind in offers), None)
+
+
+def ranked(accept: str) -> list[str]:
+    """The media types that an Accept header names, the most wanted first."""
     ranges = sorted((_quality(part), media_type(part)) for part in (accept or "*/*").split(","))
-    wanted = [offers[kind] for quality, kind in ranges if quality < 0 and kind in offers]
-    return wanted[0] if wanted else None
+    return [kind for quality, kind in ranges if quality < 0]
 
 
 def _quality(part: str) -> float:

@@ -21,6 +21,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 MEMORY: Final = {"allocated": "allocated_bytes.all.current", "reserved": "reserved_bytes.all.current"}
 """By the label ``kind`` of our gauge: the names of the values in PyTorch's memory statistics, in bytes."""
 REQUEST_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+BATCH_BOUNDS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 Own = TypeVar("Own", Counter, Gauge, Histogram)
 
@@ -83,6 +84,18 @@ class Metrics:
         self.requests = own(
             Histogram, "http_request_seconds", "From the head of an HTTP request to the end of its answer.",
             "method", "route", "status", buckets=REQUEST_BOUNDS,
+        )  # fmt: skip
+        self.program_requests = own(
+            Counter, "program_requests", "Calls of exported programs, `answered` or `failed`.",
+            "program", "tenant", "outcome",
+        )  # fmt: skip
+        self.program_seconds = own(
+            Histogram, "program_seconds", "From a call of an exported program to its answer, where it was answered.",
+            "program", "tenant", buckets=REQUEST_BOUNDS,
+        )  # fmt: skip
+        self.program_batch = own(
+            Histogram, "program_batch_requests", "Calls of an exported program that were computed as one.",
+            "program", "tenant", buckets=BATCH_BOUNDS,
         )  # fmt: skip
         self.connections = own(Gauge, "connections", "Open connections to the server's port.")
         self.refused = kept(

@@ -46,9 +46,14 @@ class Tenant(BaseModel):
     sessions: int | None = Field(default=None, ge=0, description="sessions that it may have open")
     kernels: Allowed | None = Field(default=None, description="whether it may run CUDA kernels of its own")
     host_code: Allowed | None = Field(default=None, description="whether it may run C++ of its own in workers")
+    program_memory: ByteSize | None = Field(
+        default=None, ge=0, description="bytes of programs that it may have uploaded; `0`: it may upload none"
+    )
     gpus: int | None = Field(default=None, ge=0, description="GPUs that a session may ask for")
 
 
+SERVER: Final = Tenant.model_construct(name="(server)", session_memory=None)
+"""Who is charged for the operator's programs; no file can name a tenant so."""
 LOCAL: Final = Tenant(name="local", admin=True)
 """Everybody, where no token is asked for."""
 

@@ -64,6 +64,9 @@ class ShapeSession(ClientSession):
         self._refuse = refuse
         self.holds_gradients = holds_gradients
 
+    stand_in: Callable[[Any], Any] | None = None
+    """Returns what stands in this session for a tensor that has elements; by default a new tensor of its shape."""
+
     def queue(self, instruction: Any, modes: Modes) -> None:
         """Drop an instruction."""
 

@@ -10,12 +10,13 @@ import msgspec
 from fastapi import APIRouter, Body, Header, Request, Response
 
 from server.gateway.auth import OWNER_HEADER, SESSION_KEY_HEADER, digest_of, is_owned
-from server.gateway.custom_kernels import grants_kernels, needs_own_worker
+from server.gateway.custom_kernels import needs_own_worker
 from server.gateway.dependencies import Gateway, GatewayHere, OwnerHere, OwnSessionHere, SessionLike, TenantHere
 from server.gateway.http import models
 from server.gateway.http.every_worker import ask_each
+from server.gateway.http.opening import check_room, sessions_of, worker_options
 from server.gateway.placement import Demand
-from server.gateway.problems import Problem, Refused, unavailable
+from server.gateway.problems import Problem, Refused
 from server.gateway.tenancy.audit import audit
 from server.gateway.tenancy.tenants import Tenant
 from server.ipc import requests as verbs
@@ -55,7 +56,7 @@ async def open_session(
     """
     described = client or models.OpenSession()
     _check_owner(owner)
-    _check_room(gateway, tenant)
+    check_room(gateway, tenant)
     _check_gpus(described, tenant)
     check_protocol(described)
     lease = gateway.settings.granted_lease(described.lease_seconds)
@@ -64,7 +65,7 @@ async def open_session(
         allowed = tenant.kernels or gateway.settings.allow_kernels
         own_worker = described.own_worker or needs_own_worker(allowed, gateway.settings.isolation, described.kernels)
         demand = Demand(described.gpus, tenant.name, own_worker)
-        session: SessionLike = await gateway.registry.open(_options(gateway, tenant, described), lease, demand)
+        session: SessionLike = await gateway.registry.open(worker_options(gateway, tenant, described), lease, demand)
     except WorkerCrashedError as error:
         raise Refused(503, error, {"Retry-After": "1"}, rejection="placement") from error
     except CommunicationError as error:
@@ -97,7 +98,7 @@ async def close_session(
 @router.get("", summary="List one's own sessions", response_model=list[models.OwnSession])
 async def list_sessions(gateway: GatewayHere, tenant: TenantHere, owner: OwnerHere) -> Any:
     """The open sessions that were opened with the same `Telegrad-Owner`, the oldest first; none without one."""
-    own = [session for session in _sessions_of(gateway, tenant) if is_owned(session, owner)]
+    own = [session for session in sessions_of(gateway, tenant) if is_owned(session, owner)]
     return await asyncio.gather(*(_describe(gateway, session) for session in own))
 
 
@@ -120,37 +121,6 @@ async def _describe(gateway: Gateway, session: SessionLike) -> models.OwnSession
 def _check_owner(owner: str | None) -> None:
     if owner is not None and not 16 <= len(owner) <= 200:
         raise ArgumentError(f"{OWNER_HEADER}: expected a secret of 16 to 200 characters")
-
-
-def _options(gateway: Gateway, tenant: Tenant, client: models.OpenSession) -> dict[str, Any]:
-    """What the worker is told of a client; its quotas are the operator's to set."""
-    quota = tenant.session_memory or gateway.settings.session_quota_bytes
-    described = client.model_dump(exclude_none=True, exclude={"gpus", "own_worker"})
-    return {
-        **described, "quota_bytes": None if quota is None else int(quota), "tenant": tenant.name,
-        "tenant_bytes": None if tenant.memory is None else int(tenant.memory),
-        "memory_share": gateway.settings.memory_share,
-        "tenant_host_bytes": int(tenant.host_memory or gateway.settings.host_quota),
-        "operations_ahead": tenant.operations_ahead,
-        "kernels": grants_kernels(tenant.kernels or gateway.settings.allow_kernels, client.kernels),
-        "host_code": tenant.host_code or gateway.settings.allow_host_code,
-    }  # fmt: skip
-
-
-def _sessions_of(gateway: Gateway, tenant: Tenant) -> list[SessionLike]:
-    return [session for session in gateway.registry.sessions.values() if session.tenant == tenant.name]
-
-
-def _check_room(gateway: Gateway, tenant: Tenant) -> None:
-    if gateway.draining:
-        unavailable("the server is shutting down and opens no sessions", retry_after=None, rejection="placement")
-    if len(gateway.registry.sessions) + gateway.opening.total() >= gateway.settings.max_sessions:
-        limit = f"{gateway.settings.max_sessions} sessions are open, which is the limit (TELEGRAD_MAX_SESSIONS)"
-        unavailable(limit, rejection="sessions")
-    most = tenant.sessions
-    if most is not None and len(_sessions_of(gateway, tenant)) + gateway.opening[tenant.name] >= most:
-        limit = f"the tenant {tenant.name} has {most} sessions open, which is its limit; close one"
-        unavailable(limit, rejection="sessions")
 
 
 def _check_gpus(client: models.OpenSession, tenant: Tenant) -> None:

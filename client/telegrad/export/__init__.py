@@ -1,0 +1,81 @@
+"""Programs that are deployed: a module is recorded as a list of operations, saved with its weights, and served.
+
+``export`` records it, ``save`` and ``load`` write and read one file, and a server runs that over HTTP without a client
+library: see docs/serving.md. The names are those of ``torch.export``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from telegrad.nn.modules.module import Module
+from telegrad.utils._pytree import register_pytree_node
+from telegrad_protocol.errors import ArgumentTypeError
+
+from ._dims import Dim, ShapesCollection, dims
+from ._exported import ExportedProgram
+from ._files import load, save
+from ._module import GraphModule
+from ._tracing import Tracer
+from .graph_signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymIntArgument,
+    TensorArgument,
+)
+
+__all__ = [
+    "ConstantArgument", "Dim", "ExportGraphSignature", "ExportedProgram", "GraphModule", "InputKind", "InputSpec",
+    "OutputKind", "OutputSpec", "ShapesCollection", "SymIntArgument", "TensorArgument", "dims", "export", "load",
+    "register_dataclass", "save",
+]  # fmt: skip
+
+
+def export(
+    mod: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None, *, dynamic_shapes: Any = None,
+    strict: bool = False, preserve_module_call_signature: tuple[str, ...] = (),
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
+) -> ExportedProgram:  # fmt: skip
+    """Record a module on example arguments, of which only shapes, types and devices matter, as a program.
+
+    ``dynamic_shapes`` says of each argument, by name or in order, which of its dimensions may have other sizes: a dict
+    from dimensions to ``Dim``, ``Dim.AUTO`` or ``Dim.DYNAMIC``, or one entry for each dimension. The module runs once
+    for the example and some more times at other sizes, without elements; integers that change are found by comparing.
+    Other parameters are PyTorch's, and change nothing.
+
+    Raises ProgramError where the module reads elements, computes gradients, or takes another path at another size; it
+    names the line.
+    """
+    if not isinstance(mod, Module):
+        raise ArgumentTypeError(
+            f"export: expected mod to be an instance of torch.nn.Module, got {type(mod)}; put a function into the "
+            "forward of a module"
+        )
+    if not isinstance(args, tuple):
+        raise ArgumentTypeError(f"export: expecting args to be a tuple of example positional inputs, got {type(args)}")
+    given = dict(kwargs or {})
+    traced = Tracer(mod, args, given, dynamic_shapes).trace()
+    return ExportedProgram(
+        traced.description,
+        lambda held: traced.tensors[held.value],
+        traced.arguments,
+        traced.results,
+        traced.aliases,
+        (args, given),
+    )
+
+
+def register_dataclass(cls: type[Any], *, serialized_type_name: str | None = None) -> None:
+    """Let a dataclass hold tensors among arguments and results."""
+    names = [field.name for field in fields(cls)]
+    register_pytree_node(
+        cls,
+        lambda value: ([getattr(value, name) for name in names], None),
+        lambda children, _: cls(**dict(zip(names, children, strict=True))),
+    )

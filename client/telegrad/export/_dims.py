@@ -1,0 +1,213 @@
+"""Which dimensions of a module's inputs may differ between calls: ``Dim``, and what ``dynamic_shapes`` says of each."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple
+
+from telegrad._tensor.tensor import Tensor
+from telegrad.utils._pytree import tree_flatten
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
+from telegrad_protocol.exported.sizes import Formula, symbol
+
+
+class DimHint:
+    """What ``dynamic_shapes`` says of a dimension without a name; ``Dim.AUTO``, ``Dim.DYNAMIC`` or ``Dim.STATIC``.
+
+    Calling one, as in ``Dim.AUTO(min=1, max=8)``, gives it a range.
+    """
+
+    def __init__(self, kind: str, min: int | None = None, max: int | None = None) -> None:
+        self.kind, self.min, self.max = kind, min, max
+
+    def __call__(self, min: int | None = None, max: int | None = None) -> DimHint:
+        if self.kind == "STATIC":
+            raise ArgumentTypeError("Dim.STATIC: a static dimension has no range")
+        return DimHint(self.kind, min, max)
+
+    def __repr__(self) -> str:
+        return f"DimHint({self.kind})"
+
+
+class Dim:
+    """A named dimension, which has the same size wherever ``dynamic_shapes`` names it; from ``min`` to ``max``.
+
+    ``2 * dim`` and ``dim + 1`` are dimensions that depend on it.
+    """
+
+    AUTO: ClassVar[DimHint] = DimHint("AUTO")
+    DYNAMIC: ClassVar[DimHint] = DimHint("DYNAMIC")
+    STATIC: ClassVar[DimHint] = DimHint("STATIC")
+
+    def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ArgumentError(f"Dim: the name must be an identifier, not {name!r}")
+        low = 0 if min is None else min
+        if max is not None and max < max_of(low, 1):
+            raise ArgumentError(f"Dim: cannot create Dim with inconsistent min={min}, max={max}")
+        self.__name__, self.min, self.max = name, low, max
+        self.factor, self.offset = 1, 0
+
+    def _derived(self, factor: int, offset: int) -> Dim:
+        made = Dim(self.__name__, min=self.min, max=self.max)
+        made.factor, made.offset = self.factor * factor, self.offset * factor + offset
+        return made
+
+    def __add__(self, other: int) -> Dim:
+        return self._derived(1, _integer(other))
+
+    def __sub__(self, other: int) -> Dim:
+        return self._derived(1, -_integer(other))
+
+    def __mul__(self, other: int) -> Dim:
+        return self._derived(_integer(other), 0)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __repr__(self) -> str:
+        return str(self.formula) if (self.factor, self.offset) != (1, 0) else f"Dim('{self.__name__}')"
+
+    @property
+    def formula(self) -> Formula:
+        """The size in terms of the named one."""
+        whole = symbol(self.__name__)
+        if (self.factor, self.offset) == (1, 0):
+            return whole
+        constant: tuple[tuple[int | str, ...], ...] = ((self.offset,),) if self.offset else ()
+        return Formula(((self.factor, self.__name__), *constant))
+
+
+max_of: Final = max
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise ArgumentTypeError(f"Dim: only integers can be added or multiplied, not {value!r}")
+    return value
+
+
+def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[Dim, ...]:
+    """Return a dimension for each name."""
+    return tuple([Dim(name, min=min, max=max) for name in names])
+
+
+class ShapesCollection:
+    """``dynamic_shapes`` by tensor: ``collection[tensor] = {0: Dim.DYNAMIC}``."""
+
+    def __init__(self) -> None:
+        self._shapes: dict[int, Any] = {}
+
+    def __setitem__(self, tensor: Any, shape: Any) -> None:
+        self._shapes[id(tensor)] = shape
+
+    def __getitem__(self, tensor: Any) -> Any:
+        return self._shapes[id(tensor)]
+
+    def __len__(self) -> int:
+        return len(self._shapes)
+
+    def dynamic_shapes(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+        """Return what ``export`` takes for these arguments."""
+
+        def chosen(value: Any) -> Any:
+            if isinstance(value, (list, tuple)):
+                return type(value)([chosen(item) for item in value])
+            if isinstance(value, dict):
+                return {key: chosen(item) for key, item in value.items()}
+            return self._shapes.get(id(value))
+
+        return {name: chosen(value) for name, value in named_arguments(module, args, kwargs or {}).items()}
+
+
+def named_arguments(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all arguments of a call by the names of the parameters."""
+    function: Callable[..., Any] = getattr(module, "forward", module)
+    signature = inspect.signature(function)
+    bound = signature.bind(*args, **kwargs)
+    named: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = signature.parameters[name].kind
+        named |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    return named
+
+
+def specified(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic_shapes: Any) -> dict[int, list[Any]]:
+    """Return what is said of each dimension of each tensor, by the tensor's place among all leaves.
+
+    Raises ArgumentError where ``dynamic_shapes`` does not have the structure of the arguments.
+    """
+    if isinstance(dynamic_shapes, ShapesCollection):
+        dynamic_shapes = dynamic_shapes.dynamic_shapes(module, tuple(args), dict(kwargs))
+    leaves, structure = tree_flatten((tuple(args), dict(kwargs)))
+    marked = structure.unflatten([_Leaf(place, leaf) for place, leaf in enumerate(leaves)])
+    named = named_arguments(module, *marked)
+    specs = _by_name(named, dynamic_shapes)
+    places: dict[int, list[Any]] = {}
+    for name, value in named.items():
+        _visit(name, value, specs.get(name), places)
+    return places
+
+
+class _Leaf(NamedTuple):
+    """A leaf among the arguments, with its place: one tensor may be given twice."""
+
+    place: int
+    value: Any
+
+
+def _by_name(named: Mapping[str, Any], dynamic_shapes: Any) -> dict[str, Any]:
+    if dynamic_shapes is None:
+        return {}
+    if isinstance(dynamic_shapes, Mapping):
+        unknown = [name for name in dynamic_shapes if name not in named]
+        if unknown:
+            raise ArgumentError(
+                f"export: dynamic_shapes names {unknown[0]!r}; the arguments are {', '.join(named) or 'none'}"
+            )
+        return dict(dynamic_shapes)
+    if not isinstance(dynamic_shapes, (tuple, list)) or len(dynamic_shapes) != len(named):
+        raise ArgumentError(
+            f"export: dynamic_shapes must be a dict by argument, or have one entry for each of {', '.join(named)}"
+        )
+    return dict(zip(named, dynamic_shapes, strict=True))
+
+
+def _visit(name: str, value: Any, spec: Any, places: dict[int, list[Any]]) -> None:
+    if isinstance(value, _Leaf) and isinstance(value.value, Tensor):
+        places[value.place] = _of_tensor(name, value.value, spec)
+    elif isinstance(value, _Leaf):
+        if spec is not None and not isinstance(spec, DimHint):
+            raise ArgumentError(f"export: dynamic_shapes of {name} must be None, since it is no tensor: {spec!r}")
+    elif isinstance(value, (list, tuple)):
+        if spec is not None and (not isinstance(spec, (list, tuple)) or len(spec) != len(value)):
+            raise ArgumentError(f"export: dynamic_shapes of {name} must have {len(value)} entries, got {spec!r}")
+        for index, item in enumerate(value):
+            _visit(f"{name}[{index}]", item, None if spec is None else spec[index], places)
+    elif isinstance(value, dict):
+        if spec is not None and not isinstance(spec, Mapping):
+            raise ArgumentError(f"export: dynamic_shapes of {name} must be a dict, got {spec!r}")
+        for key, item in value.items():
+            _visit(f"{name}[{key!r}]", item, None if spec is None else spec.get(key), places)
+
+
+def _of_tensor(name: str, tensor: Tensor, spec: Any) -> list[Any]:
+    ndim = tensor.ndim
+    if spec is None:
+        return [None] * ndim
+    if isinstance(spec, Mapping):
+        wrong = [dim for dim in spec if type(dim) is not int or not -ndim <= dim < ndim]
+        if wrong:
+            raise ArgumentError(f"export: dynamic_shapes of {name} names dimension {wrong[0]!r} of {tensor._meta}")
+        by_dim = {dim % ndim: given for dim, given in spec.items()}
+        listed = [by_dim.get(dim) for dim in range(ndim)]
+    elif isinstance(spec, (tuple, list)) and len(spec) == ndim:
+        listed = list(spec)
+    else:
+        raise ArgumentError(f"export: dynamic_shapes of {name}, {tensor._meta}, must say something of each dimension")
+    for dim, given in enumerate(listed):
+        if not (given is None or isinstance(given, (Dim, DimHint)) or type(given) is int):
+            raise ArgumentTypeError(f"export: dimension {dim} of {name} must be a Dim, an int or None, not {given!r}")
+        if type(given) is int and given != tensor.shape[dim]:
+            raise ArgumentError(f"export: dimension {dim} of {name} is said to be {given}, and is {tensor.shape[dim]}")
+    return listed

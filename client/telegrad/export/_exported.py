@@ -1,0 +1,163 @@
+"""``ExportedProgram``: a program with its tensors, and what can be asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from telegrad._session.current import current_session
+from telegrad._session.devices import require_device
+from telegrad._tensor.tensor import Tensor
+from telegrad.nn.parameter import Parameter
+from telegrad.utils._pytree import TreeSpec
+from telegrad_protocol.dtypes import BY_NAME
+from telegrad_protocol.errors import NotSupportedError
+from telegrad_protocol.exported.description import Held, ProgramDescription
+from telegrad_protocol.meta import Device, Meta
+
+from ._module import GraphModule
+from ._names import names_of, signature_of
+from ._printing import code_of
+from ._session import Upload
+from .graph_signature import ExportGraphSignature
+
+Leaves = tuple[TreeSpec, list[Any]]
+"""A structure, and its leaves: places of tensors, and constants."""
+
+
+class ValueRange(NamedTuple):
+    """From where to where a size goes; ``upper`` is None where nothing bounds it."""
+
+    lower: int
+    upper: int | None
+
+    def __str__(self) -> str:
+        return f"VR[{self.lower}, {'int_oo' if self.upper is None else self.upper}]"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class ExportedProgram:
+    """A program: a list of operations, what they are applied to, and the parameters, buffers and constants of its own.
+
+    ``export`` and ``load`` make them; ``module()`` can be called.
+    """
+
+    def __init__(
+        self, description: ProgramDescription, source: Callable[[Held], Any], arguments: Leaves, results: Leaves,
+        aliases: dict[str, str], example_inputs: Any = None,
+    ) -> None:  # fmt: skip
+        self._description, self._source = description, source
+        self._arguments, self._results, self._aliases = arguments, results, aliases
+        self._tensors: dict[int, Tensor] = {}
+        self.names = names_of(description)
+        """Names of the program's values, by their numbers in the description."""
+        self.example_inputs = example_inputs
+        self.graph_signature: ExportGraphSignature = signature_of(description, self.names, arguments[1], results[1])
+
+    @property
+    def description(self) -> ProgramDescription:
+        """What a file says of the program."""
+        return self._description
+
+    def tensor(self, held: Held) -> Tensor:
+        """Return a parameter, buffer or constant; those of a file are brought to the server when first asked for."""
+        known = self._tensors.get(held.value)
+        if known is None:
+            given = self._source(held)
+            known = self._tensors[held.value] = given if isinstance(given, Tensor) else uploaded(held, given)
+        return known
+
+    def _of_kind(self, kind: str) -> Iterator[tuple[str, Tensor]]:
+        for held in self._description.tensors:
+            if held.kind == kind:
+                yield held.name, self.tensor(held)
+
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Iterate over the parameters with their paths."""
+        return self._of_kind("parameter")  # type: ignore[return-value]
+
+    def parameters(self) -> Iterator[Parameter]:
+        """Iterate over the parameters."""
+        return (parameter for _, parameter in self.named_parameters())
+
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """Iterate over the buffers with their paths."""
+        return self._of_kind("buffer")
+
+    def buffers(self) -> Iterator[Tensor]:
+        """Iterate over the buffers."""
+        return (buffer for _, buffer in self.named_buffers())
+
+    @property
+    def state_dict(self) -> dict[str, Tensor]:
+        """The parameters and persistent buffers by their paths."""
+        kept = [held for held in self._description.tensors if held.kind != "constant" and held.is_persistent]
+        state = {held.name: self.tensor(held) for held in kept}
+        return state | {path: state[first] for path, first in self._aliases.items() if first in state}
+
+    @property
+    def constants(self) -> dict[str, Tensor]:
+        """The constants, and the buffers that a state dict does not have, by name."""
+        kept = [held for held in self._description.tensors if held.kind == "constant" or not held.is_persistent]
+        return {held.name: self.tensor(held) for held in kept}
+
+    tensor_constants = constants
+
+    @property
+    def range_constraints(self) -> dict[str, ValueRange]:
+        """The sizes that each dimension may have, by its name."""
+        return {symbol.name: ValueRange(symbol.min, symbol.max) for symbol in self._description.symbols}
+
+    @property
+    def graph_module(self) -> GraphModule:
+        """The program as a module, whose ``code`` is its text."""
+        return self.module()
+
+    @property
+    def graph(self) -> str:
+        """The program as the text of a function."""
+        return code_of(self._description, self.names)
+
+    @property
+    def dialect(self) -> str:
+        """Which operations the program consists of: telegrad's."""
+        return "TELEGRAD"
+
+    def module(self, check_guards: bool = True) -> GraphModule:
+        """Return a module that computes the program, and shares its parameters and buffers."""
+        tensors = {held.value: self.tensor(held) for held in self._description.tensors}
+        return GraphModule(self._description, tensors, self._arguments, self._results, self.names, self._aliases)
+
+    def run_decompositions(self, decomp_table: Any = None, decompose_custom_triton_ops: bool = False) -> Any:
+        """Return the program: the server takes operations apart where it runs them."""
+        if decomp_table:
+            raise NotSupportedError("run_decompositions: the server takes operations apart; leave decomp_table out")
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            "Unable to call ExportedProgram directly. You should use `exported_program.module()` instead."
+        )
+
+    def __str__(self) -> str:
+        code = self.graph.replace("\n", "\n        ")
+        ranges = ", ".join([f"{name}: {range}" for name, range in self.range_constraints.items()])
+        signature = str(self.graph_signature).replace("\n", "\n    ")
+        return (
+            f"ExportedProgram:\n    class GraphModule(torch.nn.Module):\n        {code}\n\n"
+            f"Graph signature:\n    {signature}\n\nRange constraints: {{{ranges}}}\n"
+        )
+
+    __repr__ = __str__
+
+
+def uploaded(held: Held, data: Any) -> Tensor:
+    """Return a tensor of the current session with these elements: bytes, or what the module has made of data."""
+    session = current_session()
+    content = data.data if isinstance(data, Upload) else data
+    device = require_device(Device(held.device), session, "export")
+    meta = Meta.of([int(size) for size in held.shape], BY_NAME[held.dtype], device)  # type: ignore[arg-type]
+    made = Tensor(session, session.upload(meta, memoryview(content), session.sites.current()), meta)
+    return Parameter(made, held.requires_grad) if held.kind == "parameter" else made

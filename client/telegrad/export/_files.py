@@ -1,0 +1,132 @@
+"""Writes programs to files and reads them: safetensors whose metadata has the description as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, Final
+
+from msgspec.structs import replace
+
+from telegrad._tensor.atomic_files import write_atomically
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import ArgumentTypeError, ProgramError
+from telegrad_protocol.exported import container, description, files
+from telegrad_protocol.exported.description import Held
+
+from ._exported import ExportedProgram
+from ._session import Upload
+from ._trees import described, restored
+
+_ALIASES: Final = "telegrad.aliases"
+"""Under this name the metadata has further paths of tied tensors."""
+_EXTRA: Final = "telegrad.extra."
+
+
+def save(
+    ep: ExportedProgram, f: str | os.PathLike[str] | io.IOBase, *, extra_files: dict[str, Any] | None = None,
+    opset_version: dict[str, int] | None = None, pickle_protocol: int = 2,
+) -> None:  # fmt: skip
+    """Write a program with its tensors to a file: a path, which appears complete or not at all, or a binary stream.
+
+    ``extra_files`` are texts by name, which ``load`` gives back. The other parameters are PyTorch's and change nothing.
+    """
+    if not isinstance(ep, ExportedProgram):
+        raise ArgumentTypeError(f"save: expected an ExportedProgram, not {type(ep).__name__}")
+    program = replace(ep.description, arguments=described(*ep._arguments), results=described(*ep._results))
+    metadata = {"format": "pt", files.KEY: description.encode(program).decode()}
+    if ep._aliases:
+        metadata[_ALIASES] = json.dumps(ep._aliases)
+    for name, text in (extra_files or {}).items():
+        metadata[_EXTRA + name] = text.decode() if isinstance(text, bytes) else str(text)
+    tensors = program.tensors
+    header = container.header(metadata, [(t.name, t.dtype, [int(n) for n in t.shape]) for t in tensors])  # type: ignore[arg-type]
+
+    def write(file: Any) -> None:
+        file.write(header)
+        for held in tensors:
+            file.write(_elements(ep, held))
+
+    if hasattr(f, "write"):
+        write(f)
+        return
+    write_atomically(os.path.realpath(os.fspath(f)), lambda path: _write_path(path, write))
+
+
+def _write_path(path: str, write: Callable[[Any], None]) -> None:
+    with open(path, "wb") as file:
+        write(file)
+
+
+def _elements(ep: ExportedProgram, held: Held) -> Any:
+    source = ep._source(held) if held.value not in ep._tensors else ep._tensors[held.value]
+    if isinstance(source, Tensor):
+        return source._session.read(source._id)[2]
+    return source.data if isinstance(source, Upload) else source
+
+
+def load(
+    f: str | os.PathLike[str] | io.IOBase, *, extra_files: dict[str, Any] | None = None,
+    expected_opset_version: dict[str, int] | None = None,
+) -> ExportedProgram:  # fmt: skip
+    """Read a program that ``save`` has written. Its tensors are brought to the server when they are first asked for.
+
+    Raises ProgramError for a file that holds no program, or a damaged one.
+    """
+    with _opened(f) as (file, size):
+        contents, program = files.read(file, size)
+        for name in extra_files or {}:
+            extra_files[name] = contents.metadata.get(_EXTRA + name, "")  # type: ignore[index]
+        aliases = _aliases(contents.metadata.get(_ALIASES, "{}"), {held.name for held in program.tensors})
+        content = None if isinstance(f, (str, os.PathLike)) else file.read()
+    path = os.path.abspath(os.fspath(f)) if isinstance(f, (str, os.PathLike)) else ""
+
+    def source(held: Held) -> bytes:
+        entry = contents.entries[held.name]
+        if content is not None:
+            return content[entry.begin : entry.end]
+        with open(path, "rb") as again:
+            again.seek(contents.start + entry.begin)
+            data = again.read(entry.nbytes)
+        if len(data) != entry.nbytes:
+            raise ProgramError(f"load: {path!r} has changed since it was opened")
+        return data
+
+    return ExportedProgram(
+        program,
+        source,
+        _tree(program.arguments, len(program.inputs)),
+        _tree(program.results, len(program.outputs)),
+        aliases,
+    )
+
+
+def _tree(tree: Any, most: int) -> Any:
+    structure, leaves = restored(tree)
+    if sorted([leaf for leaf in leaves if type(leaf).__name__ == "Place"]) != [*range(most)]:
+        raise ProgramError("the structure of the program's arguments or results does not name each tensor once")
+    return structure, leaves
+
+
+def _aliases(text: str, names: set[str]) -> dict[str, str]:
+    try:
+        aliases = json.loads(text)
+        known = all([isinstance(path, str) and first in names for path, first in aliases.items()])
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        known = False
+    if not known:
+        raise ProgramError("load: the paths of tied tensors are malformed")
+    return aliases  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _opened(f: Any) -> Iterator[tuple[BinaryIO, int]]:
+    if hasattr(f, "read"):
+        data = f.read()
+        yield io.BytesIO(data), len(data)
+        return
+    with open(os.fspath(f), "rb") as file:
+        yield file, os.fstat(file.fileno()).st_size

@@ -1,0 +1,138 @@
+"""Finds for which sizes a recorded program holds: which hints share a size, and where the ranges end."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from telegrad_protocol.errors import ProgramError
+
+from ._fitting import Point
+from ._recording import Recording
+from ._samples import LARGE, Samples, Symbol
+
+_MOST_JOINED: Final = 3
+"""So many other dimensions without names are tried to have the size of one."""
+
+Record = Callable[[dict[str, int]], Recording]
+"""Records the module with these sizes of symbols; those that are not named have the size of the example."""
+
+
+def settle(symbols: Sequence[Symbol], record: Record) -> tuple[Samples, dict[str, str | None]]:
+    """Return recordings that tell the program of all sizes, and what became of the symbols of hints.
+
+    A hint's symbol that cannot vary alone varies with another one of its size, whose name is told; or not at all, for
+    which None is told: then it is static.
+    """
+    kept = [symbol for symbol in symbols if symbol.is_named]
+    became: dict[str, str | None] = {}
+    hints = [symbol for symbol in symbols if not symbol.is_named]
+    for symbol in hints:
+        if _varies(symbol, [symbol], kept, became, record):
+            kept.append(symbol)
+            became[symbol.name] = symbol.name
+    for symbol in hints:
+        if symbol.name not in became:
+            _join(symbol, [other for other in hints if other.name not in became], kept, became, record)
+    samples = _samples(kept, became, record)
+    samples.first()
+    samples.moved = [samples.moved_by_one(index) for index in range(len(kept))]
+    _record_more(samples)
+    for index, symbol in enumerate(kept):
+        _find_range(samples, index, symbol)
+    return samples, became
+
+
+def _samples(kept: Sequence[Symbol], became: dict[str, str | None], record: Record) -> Samples:
+    def at(point: Point) -> Recording:
+        sizes = {symbol.name: size for symbol, size in zip(kept, point, strict=True)}
+        joined = {name: sizes[to] for name, to in became.items() if to is not None and to in sizes}
+        return record({**sizes, **joined})
+
+    return Samples(list(kept), at)
+
+
+def _join(
+    symbol: Symbol, waiting: Sequence[Symbol], kept: list[Symbol], became: dict[str, str | None], record: Record
+) -> None:  # fmt: skip
+    """Find the symbols of the same size with which one varies, and note what becomes of it and of them."""
+    for other in [other for other in kept if other.base == symbol.base]:
+        if _varies(other, [symbol], kept, became, record):
+            became[symbol.name] = other.name
+            return
+    same = [other for other in waiting if other.base == symbol.base and other is not symbol]
+    for count in range(1, min(len(same), _MOST_JOINED) + 1):
+        for chosen in itertools.combinations(same, count):
+            together = [symbol, *chosen]
+            if _varies(symbol, together, kept, became, record):
+                kept.append(symbol)
+                became.update(dict.fromkeys([one.name for one in together], symbol.name))
+                return
+    if symbol.kind == "DYNAMIC":
+        _samples([*kept, symbol], became, record).moved_by_one(len(kept))  # raises what is wrong
+    became[symbol.name] = None
+
+
+def _varies(
+    leader: Symbol, joined: Sequence[Symbol], kept: Sequence[Symbol], became: dict[str, str | None], record: Record
+) -> bool:  # fmt: skip
+    """Whether the module does the same where these hints have the size of ``leader``, and that is another one."""
+    tried = {**became, **{symbol.name: leader.name for symbol in joined}}
+    varied = list(kept) if leader in kept else [*kept, leader]
+    try:
+        _samples(varied, tried, record).moved_by_one(varied.index(leader))
+    except ProgramError:
+        return False
+    return True
+
+
+def _record_more(samples: Samples) -> None:
+    """Record where all symbols differ from the example at once, by odd steps, so that formulas are verified."""
+    for step in (1, 7):
+        point = []
+        for number, symbol in enumerate(samples.symbols):
+            sizes = (symbol.base + step + number, symbol.base - 1, symbol.base + 1)
+            point.append(next(filter(symbol.takes, sizes), symbol.base))
+        samples.record_at(tuple(point))
+    for number, symbol in enumerate(samples.symbols):
+        for size in filter(symbol.takes, (symbol.base + 1, symbol.base + 3, symbol.base + 11)):
+            samples.record_at(samples.with_size(number, size))
+
+
+def _find_range(samples: Samples, index: int, symbol: Symbol) -> None:
+    """Record at both ends of a symbol's range, and narrow that of a hint where the module fails there."""
+    low = max(symbol.min, 1)
+    try:
+        samples.record_at(samples.with_size(index, low))
+    except ProgramError:
+        if symbol.is_named and symbol.min > 1:
+            raise
+        low = symbol.min = 2
+        samples.record_at(samples.with_size(index, max(low, min(symbol.base, 2))))
+    symbol.min = low
+    high = max(LARGE, 16 * symbol.base) + 3 if symbol.max is None else symbol.max
+    try:
+        samples.record_at(samples.with_size(index, high))
+    except ProgramError as error:
+        most = _largest(samples, index, symbol, high)
+        if symbol.is_named:
+            said = "has no maximum" if symbol.max is None else f"may be {symbol.max}"
+            raise ProgramError(
+                f"export: {symbol.name} {said}, and the largest size that works is {most}; say "
+                f"Dim({symbol.name!r}, max={most}). {error.message.removeprefix('export: ').capitalize()}"
+            ) from error
+        symbol.max = most
+
+
+def _largest(samples: Samples, index: int, symbol: Symbol, high: int) -> int:
+    """Return the largest size at which the module does the same."""
+    works = max(samples.base[index], samples.moved[index][index])
+    while high - works > 1:
+        middle = (works + high) // 2
+        try:
+            samples.record_at(samples.with_size(index, middle))
+            works = middle
+        except ProgramError:
+            high = middle
+    return works

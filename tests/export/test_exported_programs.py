@@ -1,0 +1,174 @@
+"""Programs compute what their modules compute, at all sizes, also after they were saved and loaded."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from .modules import CASES, Case, dynamic, shape_of
+
+
+def _pair(tg: Any, case: Case) -> tuple[Any, Any]:
+    """Return a case's module of telegrad and of PyTorch, with the same weights."""
+    torch.manual_seed(0)
+    theirs = case.make(torch).eval()
+    ours = case.make(tg).eval()
+    ours.load_state_dict({name: tg.tensor(value.numpy()) for name, value in theirs.state_dict().items()})
+    return ours, theirs
+
+
+def _arrays(case: Case, sizes: dict[str, int], rng: np.random.Generator) -> dict[str, Any]:
+    made = {name: rng.standard_normal(shape_of(shape, sizes)) for name, shape in case.inputs.items()}
+    return {name: array.astype(np.float32) for name, array in made.items()}
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [leaf for item in value.values() for leaf in _leaves(item)]
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in _leaves(item)]
+    return [value.detach().numpy()]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_programs_compute_what_modules_compute(
+    tg: Any, name: str, rng: np.random.Generator, tmp_path: Path
+) -> None:  # fmt: skip
+    case = CASES[name]
+    ours, _ = _pair(tg, case)
+    before = {key: value.numpy() for key, value in ours.state_dict().items()}
+    example = {key: tg.tensor(array) for key, array in _arrays(case, case.example, rng).items()}
+    program = tg.export.export(ours, (), example, dynamic_shapes=dynamic(tg, case))
+    for key, value in ours.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), before[key])  # an export computes nothing
+    tg.export.save(program, tmp_path / "program.safetensors")
+    loaded = tg.export.load(tmp_path / "program.safetensors")
+    assert str(loaded) == str(program)
+    for sizes in [case.example, *case.others]:
+        arrays = _arrays(case, sizes, rng)
+        made, theirs = _pair(tg, case)
+        programs = [tg.export.export(made, (), example, dynamic_shapes=dynamic(tg, case)), loaded]
+        if name == "with_state":  # a program shares the buffers that it writes to
+            programs = [tg.export.load(tmp_path / "program.safetensors")]
+        results = [one.module()(**{key: tg.tensor(array) for key, array in arrays.items()}) for one in programs]
+        wanted = _leaves(theirs(**{key: torch.tensor(array) for key, array in arrays.items()}))
+        for result in results:
+            for leaf, reference in zip(_leaves(result), wanted, strict=True):
+                assert leaf.shape == reference.shape and leaf.dtype == reference.dtype
+                np.testing.assert_allclose(leaf, reference, rtol=2e-2 if name == "autocast" else 1e-4, atol=1e-4)
+
+
+def test_signatures_and_ranges_are_pytorchs(tg: Any, rng: np.random.Generator) -> None:
+    case = CASES["recurrent"]
+    ours, theirs = _pair(tg, case)
+    arrays = _arrays(case, case.example, rng)
+    own = tg.export.export(
+        ours, tuple([tg.tensor(array) for array in arrays.values()]), dynamic_shapes=dynamic(tg, case)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch warns of its own module's attributes
+        reference = torch.export.export(
+            theirs, tuple([torch.tensor(array) for array in arrays.values()]), dynamic_shapes=dynamic(torch, case)
+        )
+    for kind in ("user_inputs", "parameters", "buffers", "non_persistent_buffers", "inputs_to_parameters"):
+        assert getattr(own.graph_signature, kind) == getattr(reference.graph_signature, kind), kind
+    assert list(own.state_dict) == list(reference.state_dict)
+    assert list(own.constants) == list(reference.constants)
+    assert len(own.range_constraints) == len(reference.range_constraints) == 1
+    with pytest.raises(RuntimeError, match=r"Unable to call ExportedProgram directly"):
+        own(1)
+
+
+def test_written_buffers_are_in_the_signature(tg: Any) -> None:
+    case = CASES["with_state"]
+    program = tg.export.export(case.make(tg), (tg.ones(2, 2),))
+    assert sorted(program.graph_signature.buffers_to_mutate.values()) == ["cache", "seen", "steps"]
+    assert program.graph_signature.lifted_tensor_constants == ("lifted_tensor_0", "lifted_tensor_1")
+
+
+def test_a_module_shares_the_parameters_and_trains(tg: Any, rng: np.random.Generator) -> None:
+    module = CASES["mlp"].make(tg)
+    program = tg.export.export(module, (tg.ones(2, 4),), dynamic_shapes=({0: tg.export.Dim.DYNAMIC},))
+    x = tg.tensor(rng.standard_normal((5, 4)).astype(np.float32))
+    program.module()(x).square().sum().backward()
+    gradients = [parameter.grad.clone() for parameter in module.parameters()]
+    module.zero_grad()
+    module(x).square().sum().backward()
+    for parameter, gradient in zip(module.parameters(), gradients, strict=True):
+        assert tg.allclose(parameter.grad, gradient)
+    assert program.state_dict["0.weight"] is module[0].weight
+
+
+def test_programs_go_through_streams_with_texts_beside(tg: Any) -> None:
+    class Sum(tg.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, pair: tuple[Any, Any], options: dict[str, Any], factor: float = 2.0) -> list[Any]:
+            return [pair[0] + pair[1] * factor, options["bias"], 3, None]
+
+    x, y, bias = tg.ones(2), tg.full((2,), 4.0), tg.zeros(1)
+    program = tg.export.export(Sum(), ((x, y), {"bias": bias}), {"factor": 0.5})
+    assert [item.name for item in program.description.inputs] == ["pair_0", "pair_1", "options_bias"]
+    stream = io.BytesIO()
+    tg.export.save(program, stream, extra_files={"labels.txt": "cat\ndog"})
+    stream.seek(0)
+    texts = {"labels.txt": ""}
+    loaded = tg.export.load(stream, extra_files=texts)
+    total, same, three, none = loaded.module()((x, y), {"bias": bias}, factor=0.5)
+    assert texts == {"labels.txt": "cat\ndog"} and (three, none) == (3, None)
+    assert total.tolist() == [3.0, 3.0] and same.tolist() == [0.0]
+    with pytest.raises(ValueError, match=r"exported with 0.5, and is called with 0.25"):
+        loaded.module()((x, y), {"bias": bias}, factor=0.25)
+
+
+def test_hints_share_sizes_or_become_static(tg: Any) -> None:
+    Dim = tg.export.Dim
+
+    class Net(tg.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = tg.nn.Linear(6, 2)
+
+        def forward(self, x: Any, y: Any) -> Any:
+            return self.fc(x) + y
+
+    every = {"x": [Dim.AUTO, Dim.AUTO], "y": [Dim.AUTO, Dim.AUTO]}
+    program = tg.export.export(Net(), (tg.ones(4, 6), tg.ones(4, 2)), dynamic_shapes=every)
+    first, second = [item.shape for item in program.description.inputs]
+    assert list(map(str, first)) == ["s0", "6"] and list(map(str, second)) == ["s0", "2"]
+    assert program.module()(tg.ones(9, 6), tg.ones(9, 2)).shape == (9, 2)
+    with pytest.raises(RuntimeError, match=r"input 'y': dimension 0 must be s0 = 9, not 8"):
+        program.module()(tg.ones(9, 6), tg.ones(8, 2))
+    derived = Dim("half")
+    shapes = {"x": {0: 2 * derived}, "y": {0: derived * 2}}
+    program = tg.export.export(Net(), (tg.ones(4, 6), tg.ones(4, 2)), dynamic_shapes=shapes)
+    assert program.module()(tg.ones(6, 6), tg.ones(6, 2)).shape == (6, 2)
+    with pytest.raises(RuntimeError, match=r"dimension 0 must be 2\*half = 6, not 7"):
+        program.module()(tg.ones(7, 6), tg.ones(7, 2))
+
+
+_ALIASED = """
+import torch
+from torch.export import Dim, ExportedProgram, export
+
+class M(torch.nn.Module):
+    def forward(self, x):
+        return x.relu()
+
+program = export(M(), (torch.ones(2, 3),), dynamic_shapes={"x": {0: Dim("batch", max=8)}})
+assert isinstance(program, ExportedProgram) and torch.export.export is export
+assert program.module()(-torch.ones(5, 3)).sum() == 0
+assert "relu" in str(program)
+"""
+
+
+def test_torch_export_is_there_under_its_name(tmp_path: Path) -> None:
+    script = tmp_path / "aliased.py"
+    script.write_text(_ALIASED)
+    subprocess.run([sys.executable, "-m", "telegrad", str(script)], check=True, timeout=120)

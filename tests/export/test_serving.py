@@ -1,0 +1,242 @@
+"""A real server, gateway and worker, that serves programs from files, without any client library."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.session.server import ServerProcess
+
+from .modules import CASES, dynamic, shape_of
+
+NPY, SAFETENSORS = "application/x-npy", "application/vnd.safetensors"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, host: Any) -> Path:
+    """A directory with programs; what is wanted of them is computed by the modules."""
+    import telegrad
+
+    folder = tmp_path_factory.mktemp("programs")
+    with telegrad.connect(in_process=host):
+        for name in ("mlp", "recurrent", "with_state"):
+            case = CASES[name]
+            example = {key: telegrad.zeros(*shape_of(shape, case.example)) for key, shape in case.inputs.items()}
+            module = case.make(telegrad).eval()
+            program = telegrad.export.export(module, (), example, dynamic_shapes=dynamic(telegrad, case))
+            telegrad.export.save(program, folder / f"{name}.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(PROGRAMS=str(folder), PROGRAM_UPLOADS=str(folder / "uploads")) as server:
+        yield server
+
+
+def _wanted(tg: Any, path: Path, inputs: dict[str, Any]) -> Any:
+    given = {name: tg.tensor(array) for name, array in inputs.items()}
+    return tg.export.load(path).module()(**given)
+
+
+def test_programs_are_listed_and_described(server: ServerProcess) -> None:
+    listed = server.http.get("/v1/programs").json()
+    assert [(one["name"], one["owner"]) for one in listed] == [
+        ("mlp", "operator"), ("recurrent", "operator"), ("with_state", "operator"),
+    ]  # fmt: skip
+    described = server.http.get("/v1/programs/recurrent").json()
+    assert [(one["name"], one["dtype"], one["shape"]) for one in described["inputs"]] == [
+        ("x", "float32", ["batch", 6, 3]), ("mask", "float32", ["batch", 6]),
+    ]  # fmt: skip
+    assert [one["name"] for one in described["outputs"]] == ["y", "state_0", "state_1"]
+    assert described["sizes"] == [{"name": "batch", "min": 1, "max": None}]
+    assert described["batch"] == 1  # the state has the batch in its second dimension
+
+
+def test_answers_come_in_the_format_that_is_asked_for(
+    tg: Any, server: ServerProcess, folder: Path, rng: np.random.Generator
+) -> None:
+    x = rng.standard_normal((5, 4)).astype(np.float32)
+    wanted = _wanted(tg, folder / "mlp.safetensors", {"input": x}).detach().numpy()
+    answer = server.http.post("/v1/programs/mlp", json={"inputs": {"input": x.tolist()}})
+    assert answer.headers["content-type"] == "application/json"
+    np.testing.assert_allclose(answer.json()["outputs"]["output"], wanted, rtol=1e-5, atol=1e-6)
+    body = io.BytesIO()
+    np.save(body, np.asfortranarray(x))
+    headers = {"Content-Type": NPY}
+    answer = server.http.post("/v1/programs/mlp", content=body.getvalue(), headers=headers)
+    np.testing.assert_allclose(np.load(io.BytesIO(answer.content)), wanted, rtol=1e-5, atol=1e-6)
+    answer = server.http.post(
+        "/v1/programs/mlp", content=body.getvalue(), headers=headers | {"Accept": f"text/html, {SAFETENSORS};q=0.5"}
+    )
+    assert answer.headers["content-type"] == SAFETENSORS
+    np.testing.assert_allclose(_tensors(answer.content)["output"], wanted, rtol=1e-5, atol=1e-6)
+
+
+def _tensors(body: bytes) -> dict[str, np.ndarray[Any, Any]]:
+    (length,) = struct.unpack("<Q", body[:8])
+    entries, data = json.loads(body[8 : 8 + length]), body[8 + length :]
+    return {
+        name: np.frombuffer(data[slice(*entry["data_offsets"])], "<f4").reshape(entry["shape"])
+        for name, entry in entries.items()
+    }
+
+
+def _file(arrays: dict[str, np.ndarray[Any, Any]]) -> bytes:
+    entries, data = {}, b""
+    for name, array in arrays.items():
+        offsets = [len(data), len(data) + array.nbytes]
+        entries[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": offsets}
+        data += array.tobytes()
+    text = json.dumps(entries).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def test_several_tensors_come_and_go_as_safetensors(
+    tg: Any, server: ServerProcess, folder: Path, rng: np.random.Generator
+) -> None:
+    arrays = {
+        "mask": rng.integers(0, 2, (4, 6)).astype(np.float32), "x": rng.standard_normal((4, 6, 3)).astype(np.float32)
+    }  # fmt: skip
+    wanted = _wanted(tg, folder / "recurrent.safetensors", arrays)
+    answer = server.http.post("/v1/programs/recurrent", content=_file(arrays), headers={"Content-Type": SAFETENSORS})
+    found = _tensors(answer.content)
+    for name, tensor in {"y": wanted["y"], "state_0": wanted["state"][0], "state_1": wanted["state"][1]}.items():
+        np.testing.assert_allclose(found[name], tensor.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_each_call_begins_with_the_state_of_the_file(server: ServerProcess) -> None:
+    answers = [server.http.post("/v1/programs/with_state", json={"inputs": {"x": [[1, 2]]}}) for _ in range(3)]
+    assert [answer.json() for answer in answers] == [answers[0].json()] * 3
+
+
+def test_large_inputs_and_outputs_go_in_pieces(
+    tg: Any, server: ServerProcess, folder: Path, rng: np.random.Generator
+) -> None:
+    x = rng.standard_normal((90_000, 4)).astype(np.float32)
+    wanted = _wanted(tg, folder / "mlp.safetensors", {"input": x}).detach().numpy()
+    body = io.BytesIO()
+    np.save(body, x)
+    answer = server.http.post("/v1/programs/mlp", content=body.getvalue(), headers={"Content-Type": NPY})
+    np.testing.assert_allclose(np.load(io.BytesIO(answer.content)), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "status", "said"),
+    [
+        (b'{"inputs": {}}', "application/json", 422, "the input 'input' is missing"),
+        (b'{"inputs": {"input": [[1, 2, 3]]}}', "application/json", 422, "dimension 1 must be 4, not 3"),
+        (b'{"inputs": {"input": [[1, 2], [3]]}}', "application/json", 422, "not nested evenly"),
+        (b'{"inputs": {"input": "x"}}', "application/json", 422, "expected numbers"),
+        (b'{"inputs": {"x": 1, "input": 2}}', "application/json", 422, "there is no input 'x'"),
+        (b"[1]", "application/json", 422, "the body must be JSON such as"),
+        (b'{"inputs": {"input": [[1, 2, 3, 4]]}, "more": 1}', "application/json", 422, "the body must be JSON such as"),
+        (b'{"inputs": {"input": 1}}', "application/json", 422, "expected float32[batch, 4], got the shape []"),
+        (b"nothing", NPY, 422, "bytes too early"),
+        (b"\x93NUMPY\x01\x00\x04\x00{}  ", NPY, 422, "the header is malformed"),
+        (struct.pack("<Q", 1 << 40), SAFETENSORS, 422, "no file of the format"),
+        (struct.pack("<Q", 2) + b"{}", SAFETENSORS, 422, "the input 'input' is missing"),
+        (b"x", "text/plain", 415, "expected application/json, got text/plain"),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_told(
+    server: ServerProcess, content: bytes, kind: str, status: int, said: str
+) -> None:
+    answer = server.http.post("/v1/programs/mlp", content=content, headers={"Content-Type": kind})
+    problem = answer.json()
+    assert (answer.status_code, said in problem["detail"]) == (status, True), problem
+
+
+def test_requests_that_wait_run_together_and_a_wrong_one_alone(server: ServerProcess, rng: np.random.Generator) -> None:
+    """Forty callers at once: one sends a shape that the program does not take, the others get their own rows."""
+    rows = [rng.standard_normal((1 + number % 3, 4)).tolist() for number in range(40)]
+    rows[7] = [[1.0, 2.0]]
+    with httpx.Client(base_url=server.url, trust_env=False) as alone:
+        wanted = [alone.post("/v1/programs/mlp", json={"inputs": {"input": row}}) for row in rows]
+    found: list[Any] = [None] * len(rows)
+    ready = threading.Barrier(len(rows))
+
+    def call(number: int) -> None:
+        with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client:
+            client.get("/healthz")
+            ready.wait()
+            for _ in range(4):
+                found[number] = client.post("/v1/programs/mlp", json={"inputs": {"input": rows[number]}})
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(len(rows))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [answer.status_code for answer in found] == [422 if number == 7 else 200 for number in range(len(rows))]
+    for answer, reference in zip(found, wanted, strict=True):
+        if answer.status_code == 200:
+            np.testing.assert_allclose(
+                answer.json()["outputs"]["output"], reference.json()["outputs"]["output"], rtol=1e-5, atol=1e-6
+            )
+    metrics = server.http.get("/metrics").text
+    batches = _metric(metrics, 'program_batch_requests_count{program="mlp"')
+    requests = _metric(metrics, 'program_batch_requests_sum{program="mlp"')
+    assert batches < requests, "no two requests ran together"
+    assert _metric(metrics, 'program_requests_total{outcome="failed",program="mlp"') >= 5
+
+
+def _metric(text: str, name: str) -> float:
+    return next(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(f"telegrad_{name}"))
+
+
+def test_programs_are_uploaded_replaced_and_removed(server: ServerProcess, folder: Path) -> None:
+    content = (folder / "mlp.safetensors").read_bytes()
+    url, body = "/v1/programs/mine", {"inputs": {"input": [[1.0, 2.0, 3.0, 4.0]]}}
+    assert server.http.post(url, json=body).status_code == 404
+    made = server.http.put(url, content=content, headers={"Content-Type": SAFETENSORS})
+    assert (made.status_code, made.json()["owner"], made.json()["parameters"]) == (201, "tenant", 83)
+    assert server.http.post(url, json=body).json() == server.http.post("/v1/programs/mlp", json=body).json()
+    recurrent = (folder / "recurrent.safetensors").read_bytes()
+    assert server.http.put(url, content=recurrent, headers={"Content-Type": SAFETENSORS}).status_code == 200
+    assert server.http.post(url, json=body).status_code == 422
+    for damaged in (b"", content[:100], content[:-1], content.replace(b"gelu", b"nope")):
+        refused = server.http.put(url, content=damaged, headers={"Content-Type": SAFETENSORS})
+        assert (refused.status_code, refused.json()["code"]) == (422, "ProgramError")
+    assert server.http.get(url).json()["outputs"][0]["name"] == "y"
+    taken = server.http.put("/v1/programs/mlp", content=content, headers={"Content-Type": SAFETENSORS})
+    assert (taken.status_code, "choose another name" in taken.json()["detail"]) == (422, True)
+    assert server.http.delete("/v1/programs/mlp").status_code == 403
+    assert server.http.delete(url).status_code == 204
+    assert (server.http.get(url).status_code, server.http.delete(url).status_code) == (404, 404)
+    assert server.http.get("/v1/programs/..%2fmlp").status_code == 404
+
+
+def test_a_file_that_is_replaced_is_served_anew(server: ServerProcess, folder: Path) -> None:
+    swapped, body = folder / "swapped.safetensors", {"inputs": {"input": [[1.0, 2.0, 3.0, 4.0]]}}
+    shutil.copy(folder / "mlp.safetensors", swapped)
+    assert server.http.post("/v1/programs/swapped", json=body).status_code == 200
+    shutil.copy(folder / "recurrent.safetensors", folder / ".new")
+    os.replace(folder / ".new", swapped)
+    assert server.http.post("/v1/programs/swapped", json=body).status_code == 422
+    swapped.unlink()
+    assert server.http.post("/v1/programs/swapped", json=body).status_code == 404
+
+
+def test_a_program_outlives_its_worker(server: ServerProcess) -> None:
+    body = {"inputs": {"input": [[1.0, 2.0, 3.0, 4.0]]}}
+    before = server.http.post("/v1/programs/mlp", json=body).json()
+    (pid,) = {one["pid"] for one in server.http.get("/v1/devices").json()}
+    os.kill(pid, 9)
+    statuses = []
+    while not statuses or statuses[-1] != 200:
+        answer = server.http.post("/v1/programs/mlp", json=body)
+        statuses.append(answer.status_code)
+        assert answer.status_code in (200, 410, 503), answer.text
+    assert answer.json() == before
