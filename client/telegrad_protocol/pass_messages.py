@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from msgspec import Struct
 
 from .queries import SessionQuery
@@ -112,3 +114,38 @@ class KeepSaved(SessionQuery, frozen=True):
     """Answered with None once what graphs have saved of a tensor's memory is a copy, so that the tensor may change."""
 
     id: int
+
+
+Step: TypeAlias = tuple[str, int, int]
+"""From a node of this operation, with so many operands that require a gradient, to what computed one of these."""
+
+
+class FindNode(SessionQuery, frozen=True):
+    """Give the node that some steps lead to the number ``before``, and the place behind it the number ``after``.
+
+    The steps begin at what computed tensor ``source``, or at the client's node ``source``, and from there at its edge
+    ``edge``; the node reached is one of operation ``name``. A pass can stop at a node before it computes gradients, and
+    behind it, before these are added to others. The answer: metas of the outputs, None where no gradient reaches one;
+    metas of the gradients that the node computes, None where it computes none; and ``[name, kind, value]`` of all that
+    the formulas name.
+    """
+
+    before: int
+    after: int
+    source: int
+    edge: int | None
+    steps: list[Step]
+    name: str
+
+
+class SavedTensor(SessionQuery, frozen=True):
+    """Give a tensor that node ``stop`` has saved under ``name`` the id ``out``; ``place`` is its place in a list.
+
+    The answer: None where there is none, else its meta, whether it requires a gradient, and if it is a leaf of the
+    session which id that has, 0 if none.
+    """
+
+    stop: int
+    name: str
+    place: int
+    out: int

@@ -138,16 +138,34 @@ def _find(operator: Operator, key_set: int) -> Boxed:
     return next((BOXED[key] for key in present if key in BOXED and key not in _SELECTED), run_backend)
 
 
+COMPOSED: dict[int, Callable[[Operator, tuple[Any, ...], Any], None]] = {}
+"""By key: what is told the arguments and the result of each composite on operands that have this key."""
+
+
 def _run_positional_composite(operator: Operator, args: tuple[Any, ...], signature: Signature, key_set: int) -> Any:
     if signature not in operator.checked:
         _check_once(operator, args, signature)
-    return operator.composite(*args)  # type: ignore[misc]
+    result = operator.composite(*args)  # type: ignore[misc]
+    if key_set & keys.AUTOGRAD:
+        COMPOSED[keys.AUTOGRAD](operator, args, result)
+    return result
 
 
 def _specialize_composite(operator: Operator, key_set: int, signature: Signature) -> Run | None:
     """A composite alone, where its shape rule was run for the signature."""
     composite = operator.composite
-    return None if composite is None or signature not in operator.checked else lambda args: composite(*args)
+    if composite is None or signature not in operator.checked:
+        return None
+    if not key_set & keys.AUTOGRAD:
+        return lambda args: composite(*args)
+    composed = COMPOSED[keys.AUTOGRAD]
+
+    def run(args: tuple[Any, ...]) -> Any:
+        result = composite(*args)
+        composed(operator, args, result)
+        return result
+
+    return run
 
 
 SPECIALIZERS[_run_positional_composite] = _specialize_composite
@@ -164,7 +182,10 @@ def _run_composite(operator: Operator, args: tuple[Any, ...], signature: Signatu
         _check_once(operator, args, signature)
     positional = operator.op.positional
     keywords = dict(zip(operator.keyword_names, args[positional:], strict=True))
-    return operator.composite(*args[:positional], **keywords)  # type: ignore[misc]
+    result = operator.composite(*args[:positional], **keywords)  # type: ignore[misc]
+    if key_set & keys.AUTOGRAD:
+        COMPOSED[keys.AUTOGRAD](operator, args, result)
+    return result
 
 
 def _run_composite_form(operator: Operator, args: tuple[Any, ...], signature: Signature, key_set: int) -> Any:

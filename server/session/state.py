@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from server.engine.autograd.client_pass import ClientPass
-from server.engine.autograd.graph import Edge, Node
+from server.engine.autograd.client_pass import Stop as StopOfPass
 from server.engine.context import Context
 from server.engine.device.interface import Event
 from server.engine.extensions.functions import Extensions
@@ -85,7 +85,7 @@ class SessionState:
         self.host_memory = host = HostAccount(self._count_values, self._count_nodes)
         self.context.host_memory = host
         self.events: dict[int, Event] = Charged(host, _EVENT_BYTES)
-        self.stops: dict[int, Node | Edge] = Charged(host, _ENTRY_BYTES)
+        self.stops: dict[int, StopOfPass] = Charged(host, _ENTRY_BYTES)
         """The client's nodes and the places in the backward graph that it watches."""
         self.passes: dict[int, ClientPass] = Charged(host, _PASS_BYTES)
         """Backward passes that have begun and stop where the client computes."""

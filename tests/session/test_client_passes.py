@@ -15,6 +15,7 @@ from telegrad_protocol.messages import (
     ForwardGradient,
     Free,
     GiveGradients,
+    Query,
     SetRequiresGrad,
     TakeGradients,
     Watch,
@@ -72,3 +73,75 @@ def test_freed_nodes_and_passes_are_forgotten(stopped: Talk) -> None:
     np.testing.assert_array_equal(stopped.read(1), X)
     assert not stopped.session.state.stops
     assert not stopped.session.state.passes
+
+
+@pytest.fixture
+def hooked(open_talk: Callable[..., Talk]) -> Talk:
+    """A session with a node of ``mul``, stops 10 and 11, two steps behind the loss 4."""
+    talk = open_talk()
+    talk.upload(1, X)
+    talk.send(SetRequiresGrad(1, True), call("mul", 2, 1, 1), call("sin", 3, 2), call("sum", 4, 3))
+    outputs, edges, saved = talk.ask("find_node", 10, 11, 4, None, [["sum", 1, 0], ["sin", 1, 0]], "mul")
+    assert [len(outputs), len(edges)] == [1, 2]
+    assert {name for name, kind, _ in saved if kind == "tensor"} == {"self", "other"}
+    return talk
+
+
+def test_a_pass_stops_before_a_node_and_behind_it(hooked: Talk) -> None:
+    hooked.send(
+        BeginPass(50, 0, (4,), (None,), (10, 11), None, False, False), TakeGradients(50, 0, 10, (5,)),
+        GiveGradients(50, 0, 10, (5,)), TakeGradients(50, 0, 11, (6, 7)), GiveGradients(50, 0, 11, (6, None)),
+        EndPass(50, 0, [(1, 8)], (), True),
+    )  # fmt: skip
+    np.testing.assert_allclose(hooked.read(8), np.cos(X * X) * X, rtol=1e-6)
+    assert fails(hooked, Query(1, "saved_tensor", [10, "self", 0, 9])).code == "AutogradError"  # it was freed
+    hooked.resume()
+    hooked.send(Free([10, 11]))
+    assert not hooked.session.state.stops
+
+
+MISUSED: list[tuple[Any, str]] = [
+    (TakeGradients(50, 0, 11, (6, 7)), "ProtocolError"),
+    (TakeGradients(50, 0, 10, (6, 7)), "ProtocolError"),
+    (GiveGradients(50, 0, 10, (3, 3)), "ProtocolError"),
+    (GiveGradients(50, 0, 10, (4,)), "AutogradError"),
+    (EndPass(50, 0, [], (), True), "AutogradError"),
+]
+
+
+@pytest.mark.parametrize(("message", "code"), MISUSED)
+def test_stops_at_a_node_are_passed_in_their_order(hooked: Talk, message: Any, code: str) -> None:
+    hooked.send(BeginPass(50, 0, (4,), (None,), (10, 11), None, False, False))
+    hooked.upload(3, np.ones((2, 2), np.float32))
+    hooked.upload(4, np.ones((5, 5), np.float32))
+    failure = fails(hooked, message)
+    assert failure.code == code, failure.traceback
+    hooked.resume()
+    np.testing.assert_array_equal(hooked.read(1), X)
+
+
+QUESTIONS: list[tuple[str, list[Any], str]] = [
+    ("find_node", [20, 21, 99, None, [], "sum"], "UnknownIdError"),
+    ("find_node", [20, 21, 4, 0, [], "sum"], "UnknownIdError"),
+    ("find_node", [20, 21, 10, 0, [], "mul"], "UnknownIdError"),
+    ("find_node", [20, 21, 4, None, [], "mul"], "NotSupportedError"),
+    ("find_node", [20, 21, 4, None, [], ""], "NotSupportedError"),
+    ("find_node", [20, 21, 4, None, [["sum", 2, 0]], "sin"], "NotSupportedError"),
+    ("find_node", [20, 21, 4, None, [["sum", 1, -1]], "sin"], "NotSupportedError"),
+    ("find_node", [20, 21, 4, None, [["sum", 1, 0], ["sin", 1, 0], ["mul", 2, 1]], "mul"], "NotSupportedError"),
+    ("find_node", [20, 21, 4, None, [["nonsense", 1, 0]], "sin"], "NotSupportedError"),
+    ("saved_tensor", [4, "self", 0, 30], "UnknownIdError"),
+    ("saved_tensor", [12, "self", 0, 30], "UnknownIdError"),
+]
+
+
+@pytest.mark.parametrize(("what", "args", "code"), QUESTIONS)
+def test_questions_about_nodes_that_are_not_there_are_refused(
+    hooked: Talk, what: str, args: list[Any], code: str
+) -> None:
+    failure = fails(hooked, Query(1, what, args))
+    assert failure.code == code, failure.traceback
+    hooked.resume()
+    assert hooked.ask("saved_tensor", 10, "nothing", 0, 30) is None
+    meta, requires_grad, leaf = hooked.ask("saved_tensor", 10, "self", -1, 31)
+    assert (list(meta[0]), requires_grad, leaf) == ([3], True, 1)

@@ -7,7 +7,8 @@ from typing import Any, NoReturn
 
 from telegrad._ops.batching import batching
 from telegrad._ops.overriding import disabled_torch_function
-from telegrad._tensor.autograd_graph import GradFn, GradientEdge
+from telegrad._tensor.autograd_graph import GradientEdge
+from telegrad._tensor.grad_fn import GradFn
 from telegrad._tensor.listed import tensors_in
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import AutogradError

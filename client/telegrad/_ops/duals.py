@@ -15,7 +15,8 @@ from typing import Any
 from weakref import ref
 
 from telegrad._session.thread_modes import thread
-from telegrad._tensor.autograd_graph import GradFn, OperationNode, ReceiverNode
+from telegrad._tensor.autograd_graph import OperationNode, ReceiverNode
+from telegrad._tensor.grad_fn import GradFn, shown_node
 from telegrad._tensor.listed import tensors_in
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import NotSupportedError
@@ -56,7 +57,7 @@ class DualTensor(Tensor):
     def grad_fn(self) -> GradFn | None:
         """The operation that computed this tensor; None where it does not require grad."""
         node = self._node
-        return GradFn(node, self) if self._shows_grad and isinstance(node, OperationNode) else None
+        return shown_node(node, self) if self._shows_grad and isinstance(node, OperationNode) else None
 
 
 class _Duals(threading.local):

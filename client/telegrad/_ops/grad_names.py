@@ -8,14 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from telegrad._tensor.autograd_graph import OperationName
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op
 
 Bound = Sequence[Any]
 
 
-def grad_name(op: Op, bound: Bound) -> str:
+def grad_name(op: Op, bound: Bound) -> OperationName:
     """Such as ``AddBackward0``, for an operation on these metas and attributes."""
+    name = OperationName(_printed_name(op, bound))
+    name.op = op.name
+    return name
+
+
+def _printed_name(op: Op, bound: Bound) -> str:
     special = _SPECIAL.get(op.base.name) or _SPECIAL.get(op.base.public)
     if special is None:
         return "".join(word.capitalize() for word in op.base.public.split("_")) + "Backward0"

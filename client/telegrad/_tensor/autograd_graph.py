@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from typing import Any, NamedTuple, Protocol
-from weakref import ReferenceType, ref
+from weakref import ReferenceType
 
-from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Meta
 
 from .hooks import Hooks
@@ -39,15 +37,48 @@ class Watched:
         self.session.free(self.number)
 
 
+class NumberedNode:
+    """The server's node of an operation, with the hooks that are called before and after it computes gradients.
+
+    The server calls the node ``before``, and the place behind it ``after``. ``outputs`` are metas of the operation's
+    results, ``inputs`` of the gradients that the node computes; None where there is no gradient. ``saved`` has what the
+    node has saved by its name: a kind and a value. ``age`` is as in ``Watched``.
+    """
+
+    __slots__ = ("after", "age", "before", "inputs", "outputs", "posthooks", "prehooks", "saved", "session")
+
+    def __init__(self, session: Any, age: float) -> None:
+        self.session = session
+        self.before = session.new_id()
+        self.after = session.new_id()
+        self.age = age
+        self.outputs: list[Meta | None] = []
+        self.inputs: list[Meta | None] = []
+        self.saved: dict[str, tuple[str, Any]] = {}
+        self.prehooks: Hooks = OrderedDict()
+        self.posthooks: Hooks = OrderedDict()
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether a pass stops here."""
+        return bool(self.prehooks or self.posthooks)
+
+    def __del__(self) -> None:
+        self.session.free(self.before)
+        self.session.free(self.after)
+
+
 class Extras:
     """What few nodes have: ``retained`` refers to the tensor if its ``retain_grad`` was called.
 
-    ``watched`` are places with hooks, by the numbers of the tensors that they were registered on.
+    ``watched`` are places with hooks, by the numbers of the tensors that they were registered on. ``numbered`` is there
+    once the program has asked the server about the node.
     """
 
-    __slots__ = ("metadata", "retained", "watched")
+    __slots__ = ("metadata", "numbered", "retained", "watched")
 
     def __init__(self) -> None:
+        self.numbered: NumberedNode | None = None
         self.metadata: dict[Any, Any] = {}
         self.retained: ReferenceType[Any] | None = None
         self.watched: dict[int, Watched] = {}
@@ -55,6 +86,18 @@ class Extras:
     def active(self) -> list[Watched]:
         """Return the places that have hooks."""
         return [watched for watched in self.watched.values() if watched.hooks or watched.after]
+
+    def hooked(self) -> NumberedNode | None:
+        """Return the node where it has hooks of its own."""
+        return self.numbered if self.numbered is not None and self.numbered.has_hooks else None
+
+
+class OperationName(str):
+    """The name of a node that PyTorch prints, and that of the operation whose node it is, ``op``."""
+
+    __slots__ = ("op",)
+
+    op: str
 
 
 class OperationNode:
@@ -191,112 +234,6 @@ GradientEdge = OperationNode | LeafNode
 """Where the gradient of a tensor goes."""
 
 
-@cache
-def _class_named(name: str) -> type[GradFn]:
-    return type(name, (GradFn,), {"__slots__": ()})
-
-
-class GradFn:
-    """What ``Tensor.grad_fn`` shows: the operation that a tensor was computed by, and those that come before it.
-
-    Every kind of node has a class of its own, by whose name programs draw graphs.
-    """
-
-    __slots__ = ("_node", "_tensor")
-
-    def __new__(cls, node: GradientEdge, tensor: Any = None) -> GradFn:
-        function = node.function if isinstance(node, ClientOutput) else node
-        return object.__new__(_class_named(function.name if isinstance(function, OperationNode) else "AccumulateGrad"))
-
-    def __init__(self, node: GradientEdge, tensor: Any = None) -> None:
-        self._node = node.function if isinstance(node, ClientOutput) else node
-        self._tensor = None if tensor is None else ref(tensor)
-
-    def name(self) -> str:
-        """Return a name such as ``AddBackward0``, as PyTorch calls it."""
-        return self._node.name if isinstance(self._node, OperationNode) else "torch::autograd::AccumulateGrad"
-
-    @property
-    def next_functions(self) -> tuple[tuple[GradFn | None, int], ...]:
-        """The nodes that gradients of this one flow to, each with the number of the output that they are for."""
-        node = self._node
-        edges: Iterable[GradientEdge | None] = node.edges if isinstance(node, ClientNode) else node.parents
-        return tuple(
-            [
-                (None if edge is None else GradFn(edge), edge.index if isinstance(edge, ClientOutput) else 0)
-                for edge in edges
-            ]
-        )
-
-    @property
-    def metadata(self) -> dict[Any, Any]:
-        """A dictionary for the program's own notes about this node."""
-        if self._node.extras is None:
-            self._node.extras = Extras()
-        return self._node.extras.metadata
-
-    @property
-    def variable(self) -> Any:
-        """The leaf that an ``AccumulateGrad`` accumulates into."""
-        if isinstance(self._node, LeafNode):
-            return self._node.tensor()
-        raise AttributeError(f"{self.name()} has no attribute 'variable'")
-
-    def register_prehook(self, fn: Callable[[tuple[Any, ...]], Any]) -> Any:
-        """Call ``fn(grad_outputs)`` before a pass differentiates the operation; a tuple that it returns replaces them.
-
-        Raises NotSupportedError for an operation whose result's ``grad_fn`` this is not any more.
-        """
-
-        def hook(gradient: Any) -> Any:
-            replaced = fn((gradient,))
-            return replaced[0] if isinstance(replaced, tuple) else replaced
-
-        return self._receiver("register_prehook").register_hook(hook)
-
-    def register_hook(self, fn: Callable[[tuple[Any, ...], tuple[Any, ...]], Any]) -> Any:
-        """Call ``fn(grad_inputs, grad_outputs)`` once a gradient has been accumulated into this leaf.
-
-        Raises NotSupportedError for operations: hooks of their operands and results see the same gradients.
-        """
-        if not isinstance(self._node, LeafNode):
-            raise NotSupportedError(
-                f"{self.name()}.register_hook: only leaves and functions of the program have such hooks; use "
-                "register_hook() of the operation's operands and result"
-            )
-        leaf, arrived = self._receiver("register_hook"), []
-        leaf.register_hook(lambda gradient: arrived.append(gradient))
-        return leaf.register_post_accumulate_grad_hook(lambda _: fn((), (arrived.pop(),)))
-
-    def _receiver(self, name: str) -> Any:
-        tensor = self._tensor() if self._tensor is not None else None
-        if isinstance(self._node, LeafNode):
-            tensor = self._node.tensor()
-        if tensor is None:
-            raise NotSupportedError(
-                f"{self.name()}.{name}: the tensor that this operation computed is not known; take the node from "
-                "its tensor's grad_fn, or use Tensor.register_hook()"
-            )
-        return tensor
-
-    def __getattr__(self, name: str) -> Any:
-        context = getattr(self._node, "context", None)
-        if context is None or name.startswith("__"):
-            raise AttributeError(f"{self.name()} has no attribute {name!r}")
-        return getattr(context, name)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, GradFn) and other._node is self._node
-
-    def __hash__(self) -> int:
-        return hash(self._node)
-
-    def __repr__(self) -> str:
-        if isinstance(self._node, LeafNode):
-            return f"<AccumulateGrad object at {id(self._node):#x}>"
-        return f"<{self.name()}>"
-
-
 class Aliases:
     """What all views of one memory share: how often it was written by a differentiated operation, and the last such.
 
@@ -340,7 +277,7 @@ def has_client_parts(nodes: Iterable[GradientEdge]) -> bool:
     """Return whether a pass through these nodes calls hooks or functions of the client's program."""
     for node in nodes:
         extras = node.extras
-        if extras is not None and (extras.watched or node.__class__ is ClientNode):
+        if extras is not None and (extras.watched or node.__class__ is ClientNode or extras.hooked()):
             return True
     return False
 
@@ -381,7 +318,7 @@ def gradient_receivers(roots: Iterable[GradientEdge]) -> Receivers | None:
         node = stack.pop()
         extras = node.extras
         if extras is not None:
-            if extras.watched or node.__class__ is ClientNode:
+            if extras.watched or node.__class__ is ClientNode or extras.hooked():
                 return None
             are_certain = are_certain and node.__class__ is not GradientNode
             if isinstance(node, StandInNode):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from telegrad_protocol.errors import AutogradError
 
 Hook = Callable[..., Any]
 Hooks = OrderedDict[int, Hook]
@@ -44,3 +46,25 @@ class RemovableHandle:
 
     def __exit__(self, *_: object) -> None:
         self.remove()
+
+
+def run_hooks(hooks: Hooks | None, gradients: Sequence[Any], *others: Any) -> list[Any]:
+    """Call hooks of a node with a tuple of gradients, and return what they replace these by.
+
+    Raises AutogradError where a hook returns as many gradients as there are not, or one in place of None.
+    """
+    current = list(gradients)
+    for hook in list((hooks or {}).values()):
+        returned = hook(tuple(current), *others)
+        if returned is None:
+            continue
+        replaced = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        if len(replaced) != len(current):
+            raise AutogradError(
+                f"hook {getattr(hook, '__name__', hook)!r} has returned an incorrect number of values (got "
+                f"{len(replaced)}, but expected {len(current)})"
+            )
+        if any(before is None and after is not None for before, after in zip(current, replaced, strict=True)):
+            raise AutogradError("hook: can't replace a None gradient with a non-None value")
+        current = replaced
+    return current

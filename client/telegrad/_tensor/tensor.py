@@ -24,7 +24,8 @@ from telegrad_protocol.errors import (
 from telegrad_protocol.messages import RetainGrad, SetGrad, SetRequiresGrad, Watch
 from telegrad_protocol.meta import Device, Meta
 
-from .autograd_graph import Aliases, Extras, GradFn, GradientEdge, LeafNode, OperationNode, Watched
+from .autograd_graph import Aliases, Extras, GradientEdge, LeafNode, OperationNode, Watched
+from .grad_fn import HANDLES, GradFn, shown_node
 from .hooks import Hook, RemovableHandle
 from .size import Size
 
@@ -261,7 +262,9 @@ class Tensor(Attached):
     @property
     def grad_fn(self) -> GradFn | None:
         """The operation that computed this tensor; None for leaves and tensors that do not require grad."""
-        return GradFn(self._node, self) if self.requires_grad and isinstance(self._node, OperationNode) else None
+        if not self.requires_grad or not isinstance(self._node, OperationNode):
+            return None
+        return shown_node(self._node, self)
 
     @property
     def grad(self) -> Tensor | None:
@@ -375,3 +378,6 @@ class Tensor(Attached):
         Tensor.__init__(wrapped, tensor._session, tensor._id, tensor._meta)
         tensor._id = 0
         return wrapped
+
+
+HANDLES.make = Tensor

@@ -43,7 +43,8 @@ from ._gradients import (
     new_gradient,
     settle,
 )
-from ._held_pass import HeldPass, watched_at
+from ._held_pass import watched_at
+from ._node_hooks import NodeHooks
 
 
 class _Running(threading.local):
@@ -55,7 +56,7 @@ class _Running(threading.local):
 running = _Running()
 
 
-class ClientPass(HeldPass):
+class ClientPass(NodeHooks):
     """One pass; ``inputs`` are the tensors whose gradients alone are computed, None where leaves accumulate theirs."""
 
     def __init__(
@@ -92,6 +93,7 @@ class ClientPass(HeldPass):
             if leaf is not None:
                 make_dense(leaf)
         stops = [number for node in nodes for number in self._stops_at(node) if node in self._on_server]
+        self._stops = frozenset(stops)
         targets = None
         if inputs is not None:
             known = [t for t in inputs if not t._session.holds_gradients]
@@ -214,6 +216,9 @@ class ClientPass(HeldPass):
             numbers = [watched.number for watched in self._watched_at(node)]
         if runs and isinstance(node, ClientNode) and node.number not in self._skipped:
             numbers.append(node.number)
+        hooked = self._hooked_at(node) if runs else None
+        if hooked is not None:
+            numbers += [hooked.before, hooked.after] if hooked.posthooks else [hooked.before]
         return numbers
 
     def _watched_at(self, node: GradientEdge) -> list[Watched]:
@@ -223,7 +228,7 @@ class ClientPass(HeldPass):
         """Walk through the graph from the roots, each node after all that gradients reach it from."""
         counts = self._counts
         ready = [node for node in dict.fromkeys(self._roots) if not counts.get(node)]
-        stopped: list[tuple[int, int, GradientEdge]] = []
+        stopped: list[tuple[float, int, GradientEdge]] = []
         order = count()
         while ready or stopped:
             if ready:
@@ -260,6 +265,9 @@ class ClientPass(HeldPass):
             return ()
         if isinstance(node, ClientNode):
             return self._differentiate(node)
+        hooked = self._hooked_at(node)
+        if hooked is not None and node in self._on_server:
+            self._call_node_hooks(hooked, is_reached)
         return node.parents if is_reached else ()
 
     def _call_hooks(self, node: GradientEdge, watched: Watched) -> None:
@@ -333,12 +341,14 @@ def _receiver(node: GradientEdge) -> Tensor | None:
     return retained() if retained is not None else None
 
 
-def _age(node: GradientEdge) -> int:
+def _age(node: GradientEdge) -> float:
     """Return a number that is larger for what is computed earlier in a pass."""
     if isinstance(node, LeafNode):
         return 1 << 62
-    watched = [watched.age for watched in watched_at(node)]
-    return max(watched) if watched else node.number if isinstance(node, ClientNode) else 0
+    ages: list[float] = [watched.age for watched in watched_at(node)]
+    if node.extras is not None and (hooked := node.extras.hooked()) is not None:
+        ages.append(hooked.age)
+    return max(ages) if ages else node.number if isinstance(node, ClientNode) else 0
 
 
 def _count(nodes: set[GradientEdge]) -> dict[GradientEdge, int]:

@@ -16,7 +16,7 @@ from telegrad._session.grad_mode import is_grad_enabled, no_grad
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import ClientNode, ClientOutput, GradientEdge, LeafNode, share_history
 from telegrad._tensor.held_gradients import HeldParts
-from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle
+from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle, run_hooks
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError, InplaceError, NotSupportedError
@@ -40,6 +40,7 @@ class _Context(FunctionCtx):
         self._outputs: list[Meta | None] = []
         self._places: list[int | None] = []
         self._hooks: Hooks | None = None
+        self._prehooks: Hooks | None = None
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
@@ -62,8 +63,15 @@ class _Context(FunctionCtx):
             self._hooks = Hooks()
         return RemovableHandle.add(self._hooks, hook)
 
+    def register_prehook(self, hook: Hook) -> RemovableHandle:
+        """Call ``hook(grad_outputs)`` before ``backward``; what it returns replaces the gradients."""
+        if self._prehooks is None:
+            self._prehooks = Hooks()
+        return RemovableHandle.add(self._prehooks, hook)
+
     def differentiate(self, gradients: list[Any]) -> list[Any]:
         """Return the gradients of the tensors that the function was applied to."""
+        gradients = run_hooks(self._prehooks, gradients)
         if self.materialize_grads:
             gradients = [
                 _zeros(meta) if gradient is None and meta is not None else gradient
@@ -90,10 +98,7 @@ class _Context(FunctionCtx):
                 raise ArgumentTypeError(
                     f"function {self.name()}: expected a tensor or None as gradient, not {type(given).__name__}"
                 )
-        for hook in list((self._hooks or {}).values()):
-            replaced = hook(tuple(chosen), tuple(gradients))
-            chosen = chosen if replaced is None else list(replaced) if isinstance(replaced, tuple) else [replaced]
-        return chosen
+        return run_hooks(self._hooks, chosen, tuple(gradients))
 
     def release(self) -> None:
         """Drop what was saved: the pass that has used it does not retain the graph."""

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from telegrad._ops.sharing import sharing
 from telegrad._session.grad_mode import no_grad
-from telegrad._tensor.autograd_graph import GradFn as Node
+from telegrad._tensor.grad_fn import GradFn as Node
+from telegrad._tensor.grad_fn import shown_node
 from telegrad._tensor.hooks import RemovableHandle
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, AutogradError
@@ -39,7 +40,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     if not tensor.requires_grad:
         raise AutogradError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
     edge = tensor._gradient_edge()
-    return GradientEdge(Node(edge, tensor), tensor.output_nr, tensor if tensor.is_leaf else tracked_alias(tensor))
+    return GradientEdge(shown_node(edge, tensor), tensor.output_nr, tensor if tensor.is_leaf else tracked_alias(tensor))
 
 
 class saved_tensors_hooks:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
+from typing import TypeAlias
 
 from server.engine import context
 from server.engine.value import Storage, Value
@@ -55,11 +56,35 @@ class ClientNode(Node):
         self.saved = ()
 
 
+class Hooked:
+    """A stop at the node of an operation: before it computes gradients, or behind it, before these are spread.
+
+    ``places`` are the edges whose gradients the client is shown.
+    """
+
+    __slots__ = ("is_behind", "node", "places")
+
+    def __init__(self, node: Node, is_behind: bool, places: tuple[int, ...] = ()) -> None:
+        self.node = node
+        self.is_behind = is_behind
+        self.places = places
+
+
+Stop: TypeAlias = "Node | Edge | Hooked"
+
+
+def node_at(stop: Stop) -> Node:
+    """Return the node that a stop is at."""
+    if isinstance(stop, Hooked):
+        return stop.node
+    return stop if isinstance(stop, Node) else stop[0]
+
+
 class ClientPass:
     """A backward pass that stops. It is made of several steps, between which other instructions are executed."""
 
     def __init__(
-        self, stops: Mapping[int, Node | Edge], inputs: Sequence[Value] | None, retain_graph: bool, create_graph: bool
+        self, stops: Mapping[int, Stop], inputs: Sequence[Value] | None, retain_graph: bool, create_graph: bool
     ) -> None:
         self.create_graph = create_graph
         self._retain_graph = retain_graph
@@ -72,10 +97,17 @@ class ClientPass:
         self._wanted: set[Node] | None = None
         self._awaited: dict[Node, int] = {}
         """How many stops there are at a node which the client has not given gradients for."""
-        self._stops = {number: stop if isinstance(stop, Node) else stop[0] for number, stop in stops.items()}
+        self._stops = {number: node_at(stop) for number, stop in stops.items()}
+        self._behind = {stop.node for stop in stops.values() if isinstance(stop, Hooked) and stop.is_behind}
+        """Nodes that the pass stops behind."""
+        self._computed: dict[Node, list[Value | None] | None] = {}
+        """What the nodes that it has stopped behind have computed; None where no gradient has reached them."""
         self.reached: list[int] = []
         """The numbers of stops that gradients of the roots may flow to."""
-        for node in self._stops.values():
+        for number, node in self._stops.items():
+            stop = stops[number]
+            if isinstance(stop, Hooked) and stop.is_behind:
+                continue
             self._awaited[node] = self._awaited.get(node, 0) + 1
         self._stopped: set[Node] = set()
 
@@ -100,8 +132,10 @@ class ClientPass:
                     heappush(self._ready, (-node.sequence, node))
             self._go_on()
 
-    def take(self, stop: Node | Edge) -> list[Value]:
-        """Return the gradients that have reached a stop; zeros where none has."""
+    def take(self, stop: Stop) -> Sequence[Value | None]:
+        """Return the gradients that have reached a stop; zeros where none has, but None at the node of an operation."""
+        if isinstance(stop, Hooked):
+            return self._take_hooked(stop)
         node, outputs = (stop, range(len(stop.metas))) if isinstance(stop, Node) else (stop[0], (stop[1],))
         if node in self._counts:
             raise AutogradError("backward: the client's program went on before all gradients had reached a function")
@@ -113,31 +147,96 @@ class ClientPass:
         with context.grad_mode(False):
             return [self._arrived(slots[output], node.metas[output]) for output in outputs]
 
+    def _take_hooked(self, stop: Hooked) -> list[Value | None]:
+        node = stop.node
+        if stop.is_behind:
+            if node not in self._computed:
+                raise ProtocolError("backward: the client's program asked for gradients that are not computed yet")
+            computed = self._computed[node]
+            arrived = [None if computed is None else computed[place] for place in stop.places]
+            metas = self._metas_behind(stop)
+        else:
+            if node in self._counts:
+                raise AutogradError("backward: the client's program went on before all gradients had reached a node")
+            arrived, metas = list(self._task.pending.get(node) or [None] * len(node.metas)), list(node.metas)
+        with context.grad_mode(False):
+            return [
+                None if gradient is None or meta is None else self._arrived(gradient, meta)
+                for gradient, meta in zip(arrived, metas, strict=True)
+            ]
+
+    def _metas_behind(self, stop: Hooked) -> list[Meta | None]:
+        """Return the metas of what a node computes; None where the pass needs no gradient, or there is none."""
+        edges = [stop.node.edges[place] for place in stop.places]
+        return [edge[0].metas[edge[1]] if edge is not None and self._is_wanted(edge) else None for edge in edges]
+
+    def _is_wanted(self, edge: Edge) -> bool:
+        return self._wanted is None or edge[0] in self._wanted or edge in self._task.capture
+
+    def _give_hooked(self, stop: Hooked, gradients: Sequence[Value | None] | None) -> None:
+        """Go on from before a node to behind it, or from there to what its gradients flow to."""
+        node = stop.node
+        if not stop.is_behind:
+            slots = self._task.pending.get(node)
+            if gradients is not None and slots is not None:
+                self._task.deliver(node, slots)
+                self._task.delivered.add(node)
+                slots[:] = _matching(gradients, node.metas, len(slots))
+                if all(gradient is None for gradient in slots):
+                    del self._task.pending[node]
+            self._pass_stop(node)
+            return
+        computed = self._computed.pop(node)
+        if gradients is not None and computed is not None:
+            metas = self._metas_behind(stop)
+            for place, gradient in zip(stop.places, _matching(gradients, metas, len(metas)), strict=True):
+                computed[place] = gradient
+        self._stopped.remove(node)
+        self._spread(node, computed)
+        self._go_on()
+
+    def _pass_stop(self, node: Node) -> None:
+        """Compute the gradients of a node once all stops before it are passed."""
+        if self._awaited[node]:
+            return
+        results = self._task.visit(node, self._wanted)
+        if node in self._behind:
+            self._computed[node] = None if results is None else list(results)
+            return
+        self._stopped.remove(node)
+        self._spread(node, results)
+        self._go_on()
+
     def _arrived(self, gradient: Value | None, meta: Meta) -> Value:
         if gradient is None:
             return zeros(meta)
         return gradient if self.create_graph else in_layout_of(meta, gradient)  # the client assumes its layout
 
-    def give(self, stop: Node | Edge, gradients: Sequence[Value | None] | None) -> None:
+    def give(self, stop: Stop, gradients: Sequence[Value | None] | None) -> None:
         """Go on behind a stop; a client's node gives gradients for its edges, a watched edge one gradient or None."""
-        node = stop if isinstance(stop, Node) else stop[0]
+        node = node_at(stop)
+        if isinstance(stop, Hooked) and stop.is_behind:
+            if node in self._computed:
+                with context.grad_mode(self.create_graph):
+                    self._give_hooked(stop, gradients)
+            return
         if self._awaited.get(node, 0) <= 0:
             raise ProtocolError("backward: a pass was given gradients for a stop that it has not")
         if node not in self._stopped:
             return
         self._awaited[node] -= 1
         with context.grad_mode(self.create_graph):
+            if isinstance(stop, Hooked):
+                self._give_hooked(stop, gradients)
+                return
             if isinstance(stop, Node):
                 self._leave(stop, gradients or ())
                 return
             slots = self._task.pending.get(node)
             if gradients is not None and slots is not None:
-                (slots[stop[1]],) = _matching(gradients, (node.metas[stop[1]],))
+                (slots[stop[1]],) = _matching(gradients, (node.metas[stop[1]],), 1)
             slots = gradients = None
-            if not self._awaited[node]:
-                self._stopped.remove(node)
-                self._spread(node, self._task.visit(node, self._wanted))
-                self._go_on()
+            self._pass_stop(node)
 
     def end(self) -> list[Value | None]:
         """Return the gradients of the inputs, once all nodes were visited."""
@@ -156,7 +255,8 @@ class ClientPass:
         if arrived is not None:
             self._task.deliver(node, arrived)
         metas = [edge and edge[0].metas[edge[1]] for edge in node.edges]
-        self._spread(node, _matching(gradients, metas) if self._wanted is None or node in self._wanted else None)
+        wanted = self._wanted is None or node in self._wanted
+        self._spread(node, _matching(gradients, metas, len(metas)) if wanted else None)
         if not self._retain_graph:
             node.release()
         self._go_on()
@@ -166,8 +266,10 @@ class ClientPass:
         try:
             while self._ready:
                 node = heappop(self._ready)[1]
-                if self._awaited.get(node):
+                if self._awaited.get(node) or node in self._behind:
                     self._stopped.add(node)
+                    if not self._awaited.get(node):
+                        self._pass_stop(node)
                 else:
                     self._spread(node, self._task.visit(node, self._wanted))
         finally:
@@ -193,8 +295,10 @@ def _edge_to(value: Value) -> Edge:
     return edge
 
 
-def _matching(gradients: Sequence[Value | None], metas: Sequence[Meta | None]) -> list[Value | None]:
+def _matching(gradients: Sequence[Value | None], metas: Sequence[Meta | None], count: int) -> list[Value | None]:
     """Return gradients in the shapes and types of what they are the gradients of; refuse those that do not fit."""
+    if len(gradients) != count:
+        raise ProtocolError(f"{len(gradients)} gradients for {count} places")
     return [
         None if gradient is None or meta is None else _fitted(gradient, meta)
         for gradient, meta in zip(gradients, metas, strict=True)

@@ -39,7 +39,7 @@ class GraphTask:
     With edges to capture, nothing is accumulated into leaves.
     """
 
-    __slots__ = ("capture", "captured", "create_graph", "pending", "retain_graph")
+    __slots__ = ("capture", "captured", "create_graph", "delivered", "pending", "retain_graph")
 
     receives_every_gradient = False
     """Whether each gradient must go through ``receive``, even the first that reaches a node of one output."""
@@ -50,6 +50,8 @@ class GraphTask:
         self.capture = frozenset(capture)
         self.captured: dict[Edge, Value | None] = {}
         self.pending: dict[Node, list[Value | None]] = {}
+        self.delivered: set[Node] = set()
+        """Nodes whose gradients were handed out before they were visited."""
 
     def execute(self, roots: Sequence[Value], gradients: Sequence[Value | None]) -> None:
         """Make the pass from ``roots``; a scalar root without a gradient starts with one."""
@@ -143,6 +145,8 @@ class GraphTask:
 
     def deliver(self, node: Node, grads: list[Value | None]) -> None:
         """Hand complete gradients to those that asked for them: captures, and results with ``retain_grad``."""
+        if node in self.delivered:
+            return
         for output, gradient in enumerate(grads):
             edge = (node, output)
             if edge in self.capture:

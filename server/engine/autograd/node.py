@@ -45,11 +45,14 @@ class GradientPlan:
     ``saves_outs`` pairs of a place among the saved tensors and the number of the result that is saved there; saved
     tensors are in the order in which formulas name them. ``joint`` is the formula of all gradients at once, where there
     is one and several are wanted; ``inputs`` has one entry per differentiable argument. ``has_known_results`` says that
-    every call on operands of these metas makes results of the same metas, and has this same plan.
+    every call on operands of these metas makes results of the same metas, and has this same plan. ``fixed`` and
+    ``saved`` tell where the constants and the saved tensors come from; ``numbers`` are the positions of operands that
+    are no tensors.
     """
 
     __slots__ = (
-        "constants", "has_known_results", "inputs", "joint", "names_grads", "operator", "reads", "saves", "saves_outs",
+        "constants", "fixed", "has_known_results", "inputs", "joint", "names_grads", "numbers", "operator", "reads",
+        "saved", "saves", "saves_outs",
     )  # fmt: skip
 
     def __init__(self, operator: Operator, needed: int, bound: tuple[Any, ...]) -> None:
@@ -63,6 +66,8 @@ class GradientPlan:
         fixed = [source for source in named if source[0] in _FIXED and source not in saved]
         mask = tuple([p in chosen for p in operator.grad_positions])
         self.operator = operator
+        self.fixed, self.saved = fixed, saved
+        self.numbers = frozenset([p for p in operator.grad_positions if bound[p].__class__ not in (Meta, tuple)])
         self.has_known_results = False
         self.constants = [mask if where == "wanted" else _constant(where, bound[number]) for where, number in fixed]
         self.saves = tuple([number for where, number in saved if where == "arg"])
@@ -115,9 +120,14 @@ def _pick(indices: list[int]) -> Pick:
 
 
 class OpNode(Node):
-    """The node of one executed operation; ``saved`` is None once it is released."""
+    """The node of one executed operation; ``saved`` is None once it is released.
 
-    __slots__ = ("plan", "saved")
+    Only the last node of a composite has ``composed``: the composite, and the edges that it was applied to.
+    """
+
+    __slots__ = ("composed", "plan", "saved")
+
+    composed: tuple[Operator, Sequence[Edge]]
 
     def __init__(
         self,

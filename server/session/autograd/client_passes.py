@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from server.engine import context
-from server.engine.autograd.client_pass import ClientNode, ClientPass
+from server.engine.autograd.client_pass import ClientNode, ClientPass, Stop, node_at
 from server.engine.autograd.forward_products import forward_products
 from server.engine.autograd.gradients import accumulate, in_layout_of
-from server.engine.autograd.graph import Edge, Node, with_history
+from server.engine.autograd.graph import with_history
 from server.engine.autograd.inplace import check_writable, edge_of, rebase
 from server.engine.autograd.saved_copies import keep_saved
 from server.engine.value import Value
@@ -22,7 +22,7 @@ def add_node(state: SessionState, message: messages.ClientNode) -> None:
     """Make a node of the client the history of its outputs."""
     outputs = [state.optional(id) for id in message.outputs]
     node = state.stops.get(message.id)
-    if isinstance(node, tuple):
+    if isinstance(node, tuple):  # an edge
         for output in outputs:
             if output is not None:
                 with_history(output, *node)
@@ -101,7 +101,7 @@ def take(state: SessionState, message: messages.TakeGradients) -> None:
         raise ProtocolError(f"{len(message.outs)} ids for {len(taken)} gradients")
     for id, gradient in zip(message.outs, taken, strict=True):
         if id is not None:
-            state.values[id] = gradient
+            state.values[id] = Absent("no gradient reached it") if gradient is None else gradient
 
 
 def give(state: SessionState, message: messages.GiveGradients) -> None:
@@ -136,7 +136,7 @@ def forward_gradient(state: SessionState, message: messages.ForwardGradient) -> 
         raise ProtocolError("forward gradients: the numbers of roots and results, or of sources and tangents, differ")
     roots = state.values_of(message.roots)
     stops = [_stop(state, id) for id in message.sources]
-    sources = [(stop, 0) if isinstance(stop, Node) else stop for stop in stops]
+    sources = [stop if isinstance(stop, tuple) else (node_at(stop), 0) for stop in stops]
     results = forward_products(roots, sources, state.values_of(message.tangents), message.create_graph)
     for id, root, result in zip(message.outs, roots, results, strict=True):
         state.values[id] = result if message.create_graph else in_layout_of(root.meta, result)
@@ -148,7 +148,7 @@ def _name(state: SessionState, named: list[tuple[int, int]] | tuple[tuple[int, i
         state.values.setdefault(id, Absent("no gradient reached it"))
 
 
-def _stop(state: SessionState, id: int) -> Node | Edge:
+def _stop(state: SessionState, id: int) -> Stop:
     stop = state.stops.get(id)
     if stop is None:
         raise UnknownIdError(f"the session has no client's node and no watched place number {id}")

@@ -19,6 +19,11 @@ from telegrad_protocol.meta import Device, Meta
 _MOST_CONSTANTS = 1 << 16
 
 
+def wire_meta(meta: Meta) -> queries.WireMeta:
+    """Return a meta as answers carry it."""
+    return meta.shape, meta.strides, meta.offset, meta.dtype.code, meta.device.name
+
+
 class _Operands:
     """Stands for the session's values while arguments are read: operands by their numbers."""
 
@@ -71,9 +76,7 @@ def _pass_program(state: SessionState, query: queries.PassProgram) -> list[Any]:
     constants = []
     for place, (number, value) in enumerate(trace.constants):
         state.values[query.first + place] = value
-        meta = value.meta
-        wire = (meta.shape, meta.strides, meta.offset, meta.dtype.code, meta.device.name)
-        constants.append((number, wire, query.create_graph and edge_of(value) is not None))
+        constants.append((number, wire_meta(value.meta), query.create_graph and edge_of(value) is not None))
     return [trace.steps, results, constants]
 
 

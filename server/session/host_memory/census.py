@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from server.engine.autograd.client_pass import ClientPass
+from server.engine.autograd.client_pass import ClientPass, Hooked
 from server.engine.autograd.graph import AccumulateGrad, Node, SavedTensor, SavedTensorList
 from server.engine.autograd.inplace import CopySlices
 from server.engine.autograd.node import OpNode
@@ -42,6 +42,7 @@ def count_nodes(values: Iterable[Any], stops: Iterable[Any], passes: Iterable[Cl
         elif isinstance(node, OpNode):
             for saved in node.saved or ():
                 stack.extend(_creators(saved))
+            stack.extend([edge[0] for edge in getattr(node, "composed", ((), ()))[1]])
     return size
 
 
@@ -60,6 +61,8 @@ def _nodes_of(item: Any) -> Iterator[Node]:
         yield item
     elif isinstance(item, tuple):
         yield item[0]
+    elif isinstance(item, Hooked):
+        yield item.node
 
 
 def _creators(saved: Any) -> Iterator[Node]:

@@ -1,0 +1,68 @@
+"""The hooks of nodes of the server, within a backward pass of the client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from telegrad._session.thread_modes import thread
+from telegrad._tensor.autograd_graph import GradientEdge, NumberedNode
+from telegrad._tensor.hooks import run_hooks
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol import messages
+from telegrad_protocol.meta import Meta
+
+from ._gradients import are_computed, dense_meta, new_gradient
+from ._held_pass import HeldPass
+
+
+class NodeHooks(HeldPass):
+    """What a ``ClientPass`` does at nodes of built-in operations that have hooks."""
+
+    _session: Any
+    _number: int
+    _site: int
+    _skipped: frozenset[int]
+    _stops: frozenset[int]
+    _is_uncertain: bool
+
+    def _describe(self, computed: list[Tensor]) -> None:
+        raise NotImplementedError
+
+    def _hooked_at(self, node: GradientEdge) -> NumberedNode | None:
+        hooked = node.extras.hooked() if node.extras is not None else None
+        return None if hooked is None or hooked.before in self._skipped else hooked
+
+    def _call_node_hooks(self, hooked: NumberedNode, is_reached: bool) -> None:
+        """Call the hooks of an operation's node, before it computes gradients and after it."""
+        has_posthooks = hooked.after in self._stops
+        arrived = self._take_some(hooked.before, hooked.outputs) if is_reached else []
+        is_reached = any(gradient is not None for gradient in arrived)
+        shown = max([place + 1 for place, meta in enumerate(hooked.outputs) if meta is not None], default=0)
+        given = arrived[:shown]
+        if is_reached:
+            given = run_hooks(hooked.prehooks, given)
+        self._give(hooked.before, [*given, *arrived[shown:]] if is_reached and hooked.prehooks else None)
+        if not has_posthooks:
+            return
+        if not is_reached:
+            self._give(hooked.after, None)
+            return
+        inputs = self._take_some(hooked.after, hooked.inputs)
+        replaced = run_hooks(hooked.posthooks, inputs, tuple(given))
+        is_same = all(before is after for before, after in zip(inputs, replaced, strict=True))
+        if any(before is not None and after is None for before, after in zip(inputs, replaced, strict=True)):
+            self._is_uncertain = True
+        self._give(hooked.after, None if is_same else replaced)
+
+    def _take_some(self, stop: int, metas: Sequence[Meta | None]) -> list[Any]:
+        """Return handles on those gradients at a stop that there are. One round trip, if there may be several."""
+        session = self._session
+        taken = [None if meta is None else new_gradient(session, dense_meta(meta)) for meta in metas]
+        outs = tuple([None if gradient is None else gradient._id for gradient in taken])
+        session.submit(messages.TakeGradients(self._number, self._site, stop, outs), thread.modes)
+        are_there = are_computed(taken)
+        present = [gradient if is_there else None for gradient, is_there in zip(taken, are_there, strict=True)]
+        if self._create_graph:
+            self._describe([gradient for gradient in present if gradient is not None])
+        return present
