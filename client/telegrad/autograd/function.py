@@ -22,9 +22,8 @@ from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError, InplaceError, NotSupportedError
 from telegrad_protocol.meta import Meta
 
-from ._function_ctx import FunctionCtx
+from ._function_ctx import FunctionCtx, saved_tensors
 from ._function_tangents import apply_to_duals
-from ._saved_tensors import saved_tensors
 
 __all__ = [
     "Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable",

@@ -16,8 +16,8 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, AutogradError
 
 from ._client_pass import running
+from ._function_ctx import saved_tensors
 from ._levels import tracked_alias
-from ._saved_tensors import saved_tensors
 
 __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge",
