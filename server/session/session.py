@@ -29,8 +29,7 @@ from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 from . import attachments, queries, streams, tensors
 from . import memory as _memory  # its answers enter themselves in the table of requests
 from .autograd import client_passes, gradients
-from .autograd import derivations as _derivations  # likewise
-from .autograd import node_queries as _node_queries  # likewise
+from .autograd import node_queries as _node_queries  # likewise, and those of derivations
 from .call_cache import CALLERS
 from .call_stack import add_site, describe_site
 from .early_reads import EarlyReads
@@ -53,7 +52,7 @@ Result = TypeVar("Result")
 
 _FREE = messages.Free([])
 """What the history of memory shows as the instruction that frees the tensors named in ``Call.freed``."""
-_ = (_memory, _derivations, _node_queries)
+_ = (_memory, _node_queries)
 _NO_FRAMES: list[Frame] = []
 
 
