@@ -14,6 +14,7 @@ from numpy.linalg import _umath_linalg
 
 from telegrad_protocol.errors import NotSupportedError
 
+from . import host_small_matrices as small
 from .host_least_squares import lstsq as lstsq
 from .host_libraries import call, mkl, workspace
 from .host_matrices import Array, as_columns, column_major, columns_of, matrices, routine
@@ -37,6 +38,11 @@ def _uses_loops(array: Array, largest: int = _SMALL) -> bool:
 
 def cholesky(a: Array, upper: bool) -> tuple[Array, Array]:
     """The factor of Hermitian positive-definite matrices; what is in the other triangle is not read."""
+    loops = small.loops_for(a)
+    if loops is not None:
+        factor, info = small.cholesky(loops, a, upper)
+        if not info.any():
+            return factor, info
     info = np.zeros(a.shape[:-2], np.int32)
     if _uses_loops(a) or not a.size:
         factor = (_loops.cholesky_up if upper else _loops.cholesky_lo)(a)
@@ -83,6 +89,9 @@ def lu_factor(a: Array, pivot: bool) -> tuple[Array, Array, Array]:
     """The compact LU factorization, the rows exchanged, counted from 1, and info."""
     if not pivot:
         raise NotSupportedError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
+    loops = small.loops_for(a)
+    if loops is not None:
+        return small.lu_factor(loops, a)
     batch, shape = a.shape[:-2], (*a.shape[:-2], min(a.shape[-2:]))
     lu = columns_of(a)
     if not lu.size:
@@ -115,6 +124,9 @@ def _either_way(a: Array) -> tuple[Array, str]:
 
 def solve(a: Array, b: Array) -> tuple[Array, Array]:
     """The solution of A X = B and info per matrix; batches are equal."""
+    loops = small.loops_for(a)
+    if loops is not None and b.size:
+        return small.solve(loops, a, b)
     if _uses_loops(a, _TINY) or not b.size:
         x = _loops.solve(a, b)
         if not np.isnan(x).any():
@@ -130,6 +142,9 @@ def solve(a: Array, b: Array) -> tuple[Array, Array]:
 
 def inv(a: Array) -> tuple[Array, Array]:
     """The inverse and info per matrix."""
+    loops = small.loops_for(a)
+    if loops is not None:
+        return small.inv(loops, a)
     if _uses_loops(a, _TINY) or not a.size:
         inverse = _loops.inv(a)
         if not np.isnan(inverse).any():
@@ -183,6 +198,9 @@ def _diagonal_and_sign(a: Array) -> tuple[Array, Any]:
 
 def solve_triangular(a: Array, b: Array, upper: bool, unitriangular: bool) -> Array:
     """The solution of A X = B for triangular A; batches are equal."""
+    solved = small.solve_triangular(a, b, upper, unitriangular)
+    if solved is not None:
+        return solved
     x = columns_of(b)
     if not x.size:
         return x
@@ -242,6 +260,9 @@ def qr(a: Array, columns: int | None) -> tuple[Array, Array]:
     """Q with so many columns, and R; None means that only R is wanted."""
     (m, n), batch = a.shape[-2:], a.shape[:-2]
     k = min(m, n)
+    loops = small.loops_for(a, _SMALL) if columns is not None else None
+    if loops is not None and columns is not None:
+        return small.qr(loops, a, columns)
     if _uses_loops(a, _TINY) and a.size and columns is not None:
         q, r = np.linalg.qr(a, "complete" if columns > k else "reduced")
         return q.astype(a.dtype, copy=False), r.astype(a.dtype, copy=False)

@@ -1,0 +1,151 @@
+"""Compiled loops for batches of small matrices, and triangular systems in blocks, beside double precision and LAPACK."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from server.engine.array_library import host_lapack
+from server.engine.array_library import host_small_matrices as small
+
+SIZES = [1, 2, 3, 8, 17, 32]
+KINDS = {"f": 2e-5, "d": 1e-13}
+
+
+@pytest.fixture(autouse=True)
+def _silent() -> Any:
+    """Let invalid values pass, as the worker does."""
+    with np.errstate(all="ignore"):
+        yield
+
+
+@pytest.fixture
+def lapack(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Calls a function of ``host_lapack`` without the loops."""
+
+    def call(function: Any, *args: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(small, "loops_for", lambda *given: None)
+            return function(*args)
+
+    return call
+
+
+def batch_of(rng: np.random.Generator, size: int, kind: str, columns: int | None = None) -> Any:
+    """Well-conditioned matrices, enough of them, of which memory has every second column in reverse."""
+    count = max(8, (1 << 11) // size**2 + 1)
+    shape = (count, size, columns or size)
+    matrices = rng.standard_normal((*shape[:2], 2 * shape[2])).astype(kind)[..., ::-2]
+    matrices += 2 * size**0.5 * np.eye(*shape[1:], dtype=kind)[:, rng.permutation(shape[2])]
+    assert small.loops_for(matrices) is not None
+    return matrices
+
+
+def close(actual: Any, expected: Any, kind: str, factor: float = 1) -> None:
+    tolerance = KINDS[kind] * factor
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", SIZES)
+def test_factorizations_and_solutions_are_exact(rng: Any, lapack: Any, size: int, kind: str) -> None:
+    a = batch_of(rng, size, kind)
+    exact = a.astype(float)
+    lu, pivots, info = host_lapack.lu_factor(a, True)
+    expected = lapack(host_lapack.lu_factor, a, True)
+    assert not info.any()
+    np.testing.assert_array_equal(pivots, expected[1])
+    close(lu, expected[0], kind, size)
+    b = rng.standard_normal((*a.shape[:2], 5)).astype(kind)
+    close(host_lapack.solve(a, b)[0], np.linalg.solve(exact, b), kind, size)
+    close(host_lapack.inv(a)[0], np.linalg.inv(exact), kind, size)
+    for transposed in (a, a.swapaxes(1, 2)):
+        close(
+            host_lapack.solve(transposed, b[:1].repeat(len(a), 0))[0],
+            np.linalg.solve(transposed.astype(float), b[:1]),
+            kind,
+            size,
+        )
+    definite = a @ a.swapaxes(1, 2) / size
+    for upper in (False, True):
+        above = np.triu(np.full((size, size), np.nan, kind), 1)
+        given = definite + (above.T if upper else above)  # the other triangle is not to be read
+        factor, info = host_lapack.cholesky(given, upper)
+        exact_factor = np.linalg.cholesky(definite.astype(float))
+        assert not info.any()
+        close(factor, exact_factor.swapaxes(1, 2) if upper else exact_factor, kind, 10 * size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("rows", "columns"), [(n, n) for n in SIZES] + [(9, 4), (4, 9), (64, 64), (33, 20), (1, 40)])
+@pytest.mark.parametrize("complete", [False, True])
+def test_qr_is_that_of_lapack(rng: Any, lapack: Any, rows: int, columns: int, kind: str, complete: bool) -> None:
+    count = 2048 // (rows * columns) + 8
+    a = rng.standard_normal((count, rows, columns)).astype(kind)
+    wanted = rows if complete else min(rows, columns)
+    q, r = host_lapack.qr(a, wanted)
+    assert (q.shape, r.shape) == ((count, rows, wanted), (count, wanted, columns))
+    close(q.astype(float) @ r, a, kind, rows)
+    close(q.swapaxes(1, 2).astype(float) @ q, np.broadcast_to(np.eye(wanted), (count, wanted, wanted)), kind, rows)
+    expected = lapack(host_lapack.qr, a, wanted)
+    np.testing.assert_array_equal(
+        np.sign(np.diagonal(r, axis1=1, axis2=2)), np.sign(np.diagonal(expected[1], axis1=1, axis2=2))
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_near_the_ends_of_the_range_are_reflected(rng: Any, lapack: Any, kind: str) -> None:
+    tiny, huge = np.finfo(kind).tiny, np.finfo(kind).max
+    for scale in (tiny * 16, huge / 64):
+        a = (rng.uniform(0.5, 1, (600, 2, 2)) * scale).astype(kind)
+        q, r = host_lapack.qr(a, 2)
+        expected = lapack(host_lapack.qr, a, 2)
+        close(q, expected[0], kind, 10)
+        close(r / scale, expected[1] / scale, kind, 10)
+    zeros = np.zeros((600, 3, 2), kind)
+    zeros[:, 0] = -1
+    q, r = host_lapack.qr(zeros, 2)
+    np.testing.assert_array_equal(r[:, 0], zeros[:, 0])
+    np.testing.assert_array_equal(q, np.broadcast_to(np.eye(3, 2), q.shape))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_fails_is_told_by_matrix(rng: Any, kind: str) -> None:
+    a = batch_of(rng, 8, kind)
+    a[3, :, 5] = a[3, :, 2]
+    a[4] = 0
+    a[6, 2, 2] = np.nan
+    info = host_lapack.lu_factor(a, True)[2]
+    assert info[4] == 1
+    assert info[[0, 1, 2, 5, 7]].tolist() == [0] * 5
+    singular = batch_of(rng, 8, kind)
+    singular[4] = 0
+    inverse, info = host_lapack.inv(singular)
+    assert np.flatnonzero(info).tolist() == [4]
+    assert np.isnan(inverse[4]).all()
+    close(inverse[5] @ singular[5], np.eye(8), kind, 100)
+    definite = np.broadcast_to(np.eye(8, dtype=kind), (40, 8, 8)).copy()
+    definite[7, 3, 3] = -1
+    definite[9, 5, 5] = np.nan
+    _, info = host_lapack.cholesky(definite, False)
+    assert [info[7], info[9], np.count_nonzero(info)] == [4, 6, 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [5, 32, 33, 161])
+def test_triangular_systems_are_solved(rng: Any, size: int, kind: str) -> None:
+    count = 100 if size == 5 else 8 if size == 32 else 2
+    full = rng.standard_normal((count, size, size)).astype(kind) / size + 2 * np.eye(size, dtype=kind)
+    for upper in (False, True):
+        for unit in (False, True):
+            exact = (np.triu if upper else np.tril)(full).astype(float)
+            if unit:
+                np.einsum("bii->bi", exact)[...] = 1
+            for columns, a in ((1, full), (7, full.swapaxes(1, 2).copy().swapaxes(1, 2)), (3, full[:1])):
+                b = rng.standard_normal((count, size, columns)).astype(kind)
+                spread = np.broadcast_to(a, full.shape)
+                expected = np.linalg.solve(exact[: len(a)], b)
+                close(host_lapack.solve_triangular(spread, b, upper, unit), expected, kind, 10)
+    assert host_lapack.solve_triangular(full, np.empty((count, size, 0), kind), True, False).shape == (count, size, 0)
