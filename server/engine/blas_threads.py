@@ -7,6 +7,7 @@ at least ``LARGE`` bytes wake those threads. See docs/decisions/0013.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -34,7 +35,7 @@ def on_all_threads(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """``run``, with all of BLAS's threads."""
 
     def threaded(args: Any) -> Any:
-        if not _shared:
+        if not _shared or most <= 1:
             return run(args)
         _set(alone=False)
         try:
@@ -59,10 +60,12 @@ def one_thread() -> Iterator[None]:
 
 
 _is_alone = True
+most = math.inf
+"""A bound for all of BLAS's threads, besides how many it has."""
 
 
 def _set(alone: bool) -> None:
     global _is_alone
     _is_alone = alone
     for library, threads in _shared:
-        library.set_num_threads(1 if alone else threads)
+        library.set_num_threads(1 if alone else int(min(threads, most)))

@@ -5,6 +5,7 @@ The engine has one thread; ``current`` is set by the session before it runs inst
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
@@ -15,6 +16,7 @@ from telegrad_protocol.meta import Device
 
 from . import keys
 from .checks import Checks
+from .device import threads
 from .device.streams import Streams
 from .random import Generator
 from .switches import DEFAULT
@@ -65,7 +67,7 @@ class Context:
     __slots__ = (
         "_grad_enabled", "autocast", "backends", "before_replay", "casts", "checks", "cudnn", "excluded", "generators",
         "host_memory", "included", "inference", "own_streams", "owner", "profiler", "programs", "streams", "switches",
-        "trace", "tuner",
+        "threads", "trace", "tuner",
     )  # fmt: skip
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
@@ -84,6 +86,8 @@ class Context:
         self.own_streams = Streams()
         self.checks = Checks()
         self.switches = DEFAULT
+        self.threads = math.inf
+        """The most threads of the host that an operation uses, of those that there are."""
         self.tuner = Tuner()
         self.programs: dict[Any, Any] = {}
         """Backward passes that were recorded, by how they begin; see ``server.engine.backward``."""
@@ -146,6 +150,8 @@ def activate(context: Context) -> None:
     """Make ``context`` the one that operations run under."""
     global current
     current = context
+    if threads.most != context.threads:
+        threads.bound(context.threads)
 
 
 class grad_mode:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from server.engine import autocast, switches
 from server.engine.context import CudnnModes
+from server.engine.device import threads
 from telegrad_protocol import dtypes, messages
 from telegrad_protocol.autocast import Autocast
 from telegrad_protocol.errors import ProtocolError
@@ -41,6 +43,7 @@ def reset_modes(state: SessionState) -> None:
     drop_profile(state)
     context.cudnn, context.switches = CudnnModes(), switches.DEFAULT
     context.tuner.reset()
+    context.threads = math.inf
     for device in list(context.streams):
         context.backends[device].use_stream(context, 0)
     _set_default_dtype(state, dtypes.float32.code)
@@ -85,6 +88,13 @@ def _note_range(state: SessionState, mark: Any) -> None:
         recorder.close_range(number)
 
 
+def _set_threads(state: SessionState, number: Any) -> None:
+    if type(number) is not int or number < 1:
+        raise ValueError("no number of threads")
+    state.context.threads = number
+    threads.bound(number)
+
+
 def _set_autocast(state: SessionState, settings: Any) -> None:
     autocast.set_autocast(state.context, None if settings is None else Autocast.decode(settings))
 
@@ -96,6 +106,6 @@ def _clear_casts(state: SessionState, nothing: Any) -> None:
 _SETTERS: dict[str, Callable[[SessionState, Any], None]] = {
     "grad": _set_grad, "inference": _set_inference, "trace": _set_trace, "default_dtype": _set_default_dtype,
     "thread": _set_thread, "autocast": _set_autocast, "autocast_cache": _clear_casts, "stream": set_stream,
-    "range": _note_range,
+    "range": _note_range, "num_threads": _set_threads,
     **switching.SETTERS,
 }  # fmt: skip

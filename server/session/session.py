@@ -247,7 +247,7 @@ class Session:
         """Make this session's modes the engine's."""
         state = self.state
         state.instruction = None
-        context.current = state.context
+        context.activate(state.context)
         if self._launches.backends:
             self._launches.enter(state.context)
         dtypes.set_default_dtype(state.default_dtype)

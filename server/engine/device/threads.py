@@ -27,7 +27,13 @@ LEAST_PRODUCTS = 1 << 23
 
 
 most = math.inf
-"""A bound that this process sets itself, besides those that `available` finds."""
+"""A bound besides those that `available` finds; that of the session whose turn it is."""
+
+
+def bound(number: float) -> None:
+    """Set that bound, for BLAS too."""
+    global most
+    most = blas_threads.most = number
 
 
 def count() -> int:
