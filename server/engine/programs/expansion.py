@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from server.engine import context
 from server.engine.autograd.derivation import Trace, tracing
 from server.engine.operators import OPERATORS, Operator
 from server.engine.value import Value
@@ -16,7 +17,7 @@ from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Meta
 
 from .analysis import Known, is_opaque
-from .graph import Slot, Step, replaced, slots_in
+from .graph import Graph, Slot, Step, replaced, slots_in
 
 
 class _Steps(Trace):
@@ -85,6 +86,21 @@ class _Steps(Trace):
         if arg.__class__ is Value:
             return self.slot_of(arg)
         return self._with_slots(arg) if arg.__class__ is tuple else arg
+
+
+def traced(function: Callable[..., Any], metas: Sequence[Meta]) -> Graph:
+    """The graph of a function of values: what it calls on values of these metas, which have no memory.
+
+    Operations that consist of others are taken apart. NotSupportedError where what it calls depends on elements.
+    """
+    counter = iter(range(1 << 62))
+    trace = _Steps(lambda: Slot(next(counter)))
+    inputs = [Slot(next(counter)) for _ in metas]
+    values = [trace.enter(slot, meta) for slot, meta in zip(inputs, metas)]
+    with context.grad_mode(False), tracing(trace):
+        result = function(*values)
+    results = result if isinstance(result, tuple) else () if result is None else (result,)
+    return Graph(trace.noted, inputs, [trace.slot_of(value) for value in results])
 
 
 def _metas(args: tuple[Any, ...]) -> tuple[Any, ...]:
