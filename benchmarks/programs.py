@@ -1,6 +1,6 @@
 """Chains of operations, optimised, beside plain execution and PyTorch: ``python -m benchmarks.programs [--threads 2]``.
 
-Each chain is a function of the operations' names, which PyTorch and the engine share. It is timed in four ways, in turn:
+Each chain is a function of the operations' names, which PyTorch and the engine share. It is timed in four ways in turn:
 one dispatch after the other, as an executable of ``server.engine.programs``, by PyTorch's eager mode, and by
 ``torch.compile``, which needs a C++ compiler. Figures are ratios of times on the clock, for which the machine has to be
 idle. They show the host's work alone: neither the wire nor a client takes part.

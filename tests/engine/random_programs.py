@@ -21,7 +21,12 @@ from ..ops.adapters import EngineAdapter
 ELEMENTWISE = [
     operator
     for operator in OPERATORS.values()
-    if (operator.op.promotion and operator.op.form != "out" and not operator.op.is_random)
+    if (
+        operator.op.promotion
+        and operator.op.form != "out"
+        and not operator.op.is_random
+        and "bce" not in operator.op.name
+    )
     or operator.op.name in ("_to_copy", "masked_fill", "masked_fill_", "clone", "copy_")
 ]
 SLOW = ("special_", "polygamma", "_polygamma", "igamma", "digamma", "lgamma", "gcd", "lcm")
@@ -94,6 +99,8 @@ class RandomProgram:
         if kind.startswith("tensor") and (kind == "tensor" or self.rng.random() < 0.7):
             recent = self.rng.random() < 0.6
             return Slot(self.rng.randrange(max(0, len(self.values) - 4) if recent else 0, len(self.values)))
+        if kind in ("scalar", "float") and not param.required and self.rng.random() < 0.3:
+            return self.rng.choice((*NUMBERS["scalar"][:3], -0.5))
         if not param.required:
             return param.default if kind != "dtype" else self.rng.choice((dtypes.float32, dtypes.float64, dtypes.int32))
         return self.rng.choice(NUMBERS.get("scalar" if "scalar" in kind else kind, (0,)))

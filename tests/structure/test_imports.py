@@ -26,6 +26,7 @@ OPTIONAL = frozenset(
         "pynvml",
         "tensorboardX",
         "triton",
+        "llvmlite",
         "numba",
         "opentelemetry",
     )

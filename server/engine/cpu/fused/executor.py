@@ -7,7 +7,8 @@ that are no shorter than these ask for, so results are equal to the bit; half pr
 
 from __future__ import annotations
 
-from itertools import product
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ from .tape import Tape, kernel_of
 Array = Any
 _BLOCK = compiled.LEAST
 """Elements of a block, at least: the functions of one operation choose between loops by this number."""
+_LONG = 1 << 17
+"""The same where one compiled loop does all, so that nothing has to stay in the cache."""
 _MOST_OPERANDS = 24
 _IN_ROW_MAJOR_LOOPS = frozenset(("gelu", "_gelu_backward", "silu", "_silu_backward"))
 """Operations that compute row-major tensors by other loops than the rest, with other last bits."""
@@ -44,6 +47,8 @@ def takes(compute: Compute, out: Meta) -> bool:
     name = compute.op.name
     if name.startswith(_HEAVY) or (name in _IN_ROW_MAJOR_LOOPS and not out.is_contiguous):
         return False
+    if name == "addcmul" and compute.args[3] != 1 and len({meta.shape for meta in compute.bound[:3]}) > 1:
+        return False  # the factor multiplies another product where shapes differ
     info = kernel_of(compute)
     keywords = compute.bound[compute.op.positional :]
     is_plain = info is not None and info.wants_out and not info.wants_generator and not info.updates
@@ -59,10 +64,11 @@ def makes(backend: Backend, kernel: Kernel) -> Executor:
     views = [
         Meta.of(shape, meta.dtype, meta.device, steps or (0,), meta.offset) for meta, steps in zip(metas, columns)
     ]  # fmt: skip
-    calls, kinds, constants = Tape(kernel).finished()
-    blocks = _blocks(shape)
+    tape = Tape(kernel, *_block_layout(views, shape))
+    calls, kinds, constants = tape.finished()
+    blocks = _Blocks(shape, _LONG if tape.is_one_loop else _BLOCK)
     nbytes = sum([meta.nbytes for meta in metas])
-    pieces = threads.parts_of(len(blocks), max(1, min(len(blocks), nbytes // threads.LEAST_BYTES)))
+    pieces = max(1, min(blocks.count, nbytes // threads.LEAST_BYTES))
     names = [f"program {number}" for number in range(len(kinds))]
     empty, array_of, news = backend.empty, backend.array, [meta for _, meta in kernel.news]
     stored = [place for place, _ in kernel.stores]
@@ -72,14 +78,17 @@ def makes(backend: Backend, kernel: Kernel) -> Executor:
         arrays = [array_of(value.storage, view) for value, view in zip(args + values, views)]
 
         def work(piece: int) -> None:
-            for block, size in blocks[pieces[piece]]:
+            for block, size in blocks.within(piece, pieces):
                 held = [array[block] for array in arrays]
                 held += [_buffer(name, size, kind) for name, kind in zip(names, kinds)]
                 held += constants
                 for function, operands, target in calls:
-                    function(*operands(held), out=held[target])
+                    if target < 0:
+                        function(*operands(held))
+                    else:
+                        function(*operands(held), out=held[target])
 
-        threads.run(work, len(pieces))
+        threads.run(work, pieces)
         for place in stored:
             args[place].storage.version += 1
         return values
@@ -91,19 +100,44 @@ def _buffer(name: str, shape: Size, kind: np.dtype[Any]) -> Array:
     return scratch(name, shape, "H").view(kind) if kind.char in "eE" else scratch(name, shape, kind.char)
 
 
-def _blocks(shape: Size) -> list[tuple[tuple[Any, ...], Size]]:
-    """Indices of blocks, of at least ``_BLOCK`` elements where there are so many, and the blocks' shapes."""
-    split, inner = 0, 1
-    for dim in range(len(shape) - 1, -1, -1):
-        if inner * shape[dim] > _BLOCK or dim == 0:
-            split = dim
-            break
+def _split(shape: Size, least: int) -> tuple[int, int]:
+    """The dimension that blocks are pieces of, and how many elements lie within one index of it."""
+    inner = 1
+    for dim in range(len(shape) - 1, 0, -1):
+        if inner * shape[dim] > least:
+            return dim, inner
         inner *= shape[dim]
-    length = shape[split]
-    parts = threads.parts_of(length, max(1, length // -(-_BLOCK // inner)))
-    outer = product(*[range(size) for size in shape[:split]])
-    rest = shape[split + 1 :]
-    return [((*place, part), (part.stop - part.start, *rest)) for place in outer for part in parts]
+    return 0, inner
+
+
+def _block_layout(views: Sequence[Meta], shape: Size) -> tuple[list[Size], Size]:
+    """The strides of each array's blocks in bytes, and a block's dimensions after the first."""
+    split, _ = _split(shape, _BLOCK)
+    return [tuple([s * view.dtype.itemsize for s in view.strides[split:]]) for view in views], shape[split + 1 :]
+
+
+class _Blocks:
+    """The blocks of a shape, of at least ``least`` elements where there are as many; each is worked out when it is met.
+
+    They are stretches of one dimension, at every place in the dimensions before it.
+    """
+
+    def __init__(self, shape: Size, least: int) -> None:
+        split, inner = _split(shape, _BLOCK)
+        self._outer, self._length, self._rest = shape[:split], shape[split], shape[split + 1 :]
+        self._parts = max(1, self._length // -(-least // inner))
+        self.count = math.prod(self._outer) * self._parts
+
+    def within(self, piece: int, pieces: int) -> Iterator[tuple[tuple[Any, ...], Size]]:
+        """Index and shape of the blocks that a piece of the work consists of."""
+        for number in range(self.count * piece // pieces, self.count * (piece + 1) // pieces):
+            place, part = divmod(number, self._parts)
+            start, stop = self._length * part // self._parts, self._length * (part + 1) // self._parts
+            index: tuple[Any, ...] = (slice(start, stop),)
+            for size in reversed(self._outer):
+                place, at = divmod(place, size)
+                index = (at, *index)
+            yield index, (stop - start, *self._rest)
 
 
 FUSERS[keys.CPU] = Fuser(takes, makes, _MOST_OPERANDS)

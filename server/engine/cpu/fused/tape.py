@@ -6,22 +6,29 @@ it any more, then what is constant. Half precision is widened when it is read, a
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from server.engine import keys
-from server.engine.array_library.dtypes import COMPUTED_IN, HALVES, NUMPY_DTYPES
+from server.engine.array_library.dtypes import BY_NUMPY, COMPUTED_IN, HALVES, NUMPY_DTYPES
 from server.engine.cpu.halves import narrow, widen
 from server.engine.generic_kernel import wrapped_scalars
 from server.engine.operators import OPERATORS, KernelInfo
 from server.engine.ops.pointwise import cast_into
 from server.engine.programs.fused import Compute, Kernel, Register, is_cast
 from telegrad_protocol.dtypes import DType
+from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
+
+from .loop_text import GENERAL, NAME, SINGLE, UNIT, Operand, text_of
+from .machine_code import Loop, compiled, features
+from .schedule import scheduled
 
 Array = Any
 
@@ -36,13 +43,38 @@ def working_type(dtype: DType) -> np.dtype[Any]:
     return NUMPY_DTYPES[COMPUTED_IN.get(dtype, dtype)]
 
 
-class Tape:
-    """Calls for one block, on arrays by number: operands, new values, scratch memory, and then what is constant."""
+class CallOfArrays(NamedTuple):
+    """A function of arrays, which stand as ("array", number) or ("scratch", number) among its operands.
 
-    def __init__(self, kernel: Kernel) -> None:
+    It takes the target as ``out``; without one it writes to some of its operands.
+    """
+
+    function: Callable[..., Any]
+    operands: list[Any]
+    target: Any
+
+
+def _on_addresses(loop: Loop, ndim: int) -> Callable[..., None]:
+    """A compiled loop as a function of the arrays of a block, which have one shape."""
+    pack = struct.Struct(f"{ndim}q").pack
+
+    def run(*arrays: Array) -> None:
+        loop([array.__array_interface__["data"][0] for array in arrays], pack(*arrays[0].shape))
+
+    return run
+
+
+class Tape:
+    """Calls for one block, on arrays by number: operands, new values, scratch memory, and then what is constant.
+
+    ``strides`` has those of a block's arrays in bytes, for operands and new values; ``inner`` are the block's
+    dimensions after the first one, which differs from block to block.
+    """
+
+    def __init__(self, kernel: Kernel, strides: Sequence[Size], inner: Size) -> None:
         self._kernel = kernel
-        self._constants: list[Any] = []
-        self._calls: list[tuple[Callable[..., Any], list[Any], Any]] = []
+        self._strides, self._inner = strides, inner
+        self._calls: list[CallOfArrays] = []
         self._scratch: list[np.dtype[Any]] = []
         self._arrays: dict[tuple[int, np.dtype[Any]], Any] = {}
         self._targets = {register.number: place for place, register in kernel.stores}
@@ -51,8 +83,66 @@ class Tape:
         self._metas = [*kernel.loads, *[meta for _, meta in kernel.news]]
         for number, meta in enumerate(kernel.loads):
             self._arrays[number, NUMPY_DTYPES[meta.dtype]] = ("array", number)
-        for number, compute in enumerate(kernel.computes, first):
-            self._add(number, compute)
+        self._schedule = scheduled(kernel, features())
+        for at, run in enumerate(self._schedule.runs):
+            if len(run) > 1:
+                self._add_loop(run, self._schedule.runs[at + 1 :])
+            else:
+                self._add(run[0], kernel.computes[run[0] - first])
+
+    @property
+    def is_one_loop(self) -> bool:
+        """Whether everything is computed by one compiled loop, which needs no blocks that fit the cache."""
+        return len(self._schedule.runs) == 1 and len(self._schedule.runs[0]) > 1
+
+    def _add_loop(self, run: tuple[int, ...], later: Sequence[tuple[int, ...]]) -> None:
+        """Add a compiled loop, which reads registers from arrays and writes those that are needed after it."""
+        parts = self._schedule.parts(run, self._kernel)
+        read = {arg.number for part in parts for arg in part.compute.args if arg.__class__ is Register} - set(run)
+        computes = {
+            number: self._kernel.computes[number - len(self._kernel.loads)] for group in later for number in group
+        }
+        needed = {arg.number for compute in computes.values() for arg in compute.args if arg.__class__ is Register}
+        arrays: dict[Any, Operand] = {}
+        for number in sorted(read):
+            array, dtype = self._held(number)
+            arrays[array] = Operand(dtype, self._lies(array), number, None)
+        written = []
+        for number in run:
+            place = self._targets.get(number)
+            meta = None if place is None else self._metas[place]
+            if meta is not None:
+                written.append((number, ("array", place), meta.dtype))
+            if number in needed and (meta is None or meta.dtype in HALVES):
+                dtype = self._kernel.dtypes[number]
+                written.append((number, self._new(working_type(dtype)), COMPUTED_IN.get(dtype, dtype)))
+        for number, array, dtype in written:
+            held = arrays.get(array, Operand(dtype, self._lies(array), None, None))
+            arrays[array] = held._replace(written=number)
+            if dtype not in HALVES:
+                self._arrays[number, NUMPY_DTYPES[dtype]] = array
+        registers = dict(enumerate(self._kernel.dtypes))
+        text = text_of(list(arrays.values()), parts, registers, 1 + len(self._inner))
+        steps = [step for array in arrays for step in self._steps(array)]
+        loop = compiled(text, NAME, len(arrays), steps)
+        self._calls.append(CallOfArrays(_on_addresses(loop, 1 + len(self._inner)), list(arrays), None))
+
+    def _held(self, number: int) -> tuple[Any, DType]:
+        """An array that holds a register, and the type of its elements in memory."""
+        kind, array = next((kind, array) for (n, kind), array in self._arrays.items() if n == number)
+        return array, BY_NUMPY[kind]
+
+    def _steps(self, array: Any) -> Size:
+        """The strides of a block of an array in bytes."""
+        if array[0] == "array":
+            return self._strides[array[1]]
+        itemsize = self._scratch[array[1]].itemsize
+        return tuple([itemsize * math.prod(self._inner[d:]) for d in range(len(self._inner) + 1)])
+
+    def _lies(self, array: Any) -> int:
+        step = self._steps(array)[-1]
+        kind = self._scratch[array[1]] if array[0] == "scratch" else NUMPY_DTYPES[self._metas[array[1]].dtype]
+        return UNIT if step == kind.itemsize else GENERAL if step else SINGLE
 
     def _add(self, number: int, compute: Compute) -> None:
         kind = working_type(compute.dtype)
@@ -65,7 +155,10 @@ class Tape:
             self._add_call(compute, target)
         self._arrays[number, kind] = target
         if stored is not None and stored.dtype in HALVES:
-            self._calls.append((_store_half, [target], ("array", place)))
+            self._call(_store_half, [target], ("array", place))
+
+    def _call(self, function: Callable[..., Any], operands: list[Any], target: Any) -> None:
+        self._calls.append(CallOfArrays(function, operands, target))
 
     def _add_call(self, compute: Compute, target: Any) -> None:
         op, info = compute.op, kernel_of(compute)
@@ -78,16 +171,16 @@ class Tape:
         keywords = {p.name: operands[place] for place, p in enumerate(op.params) if place >= op.positional}
         if info.wants_meta:
             keywords["meta"] = Meta.of(self._kernel.shape, compute.dtype)
-        self._calls.append((partial(info.function, np, **keywords), operands[: op.positional], target))
+        self._call(partial(info.function, np, **keywords), operands[: op.positional], target)
 
     def _add_cast(self, compute: Compute, target: Any) -> None:
         source = self._read(compute.args[0], working_type(compute.compute))
         if compute.dtype in HALVES:
             half = self._new(NUMPY_DTYPES[compute.dtype])
-            self._calls.append((_store_half, [source], half))
-            self._calls.append((_load_half, [half], target))
+            self._call(_store_half, [source], half)
+            self._call(_load_half, [half], target)
         else:
-            self._calls.append((_cast, [source], target))
+            self._call(_cast, [source], target)
 
     def _operand(self, register: Register, position: int, compute: Compute) -> Any:
         bound = compute.bound[position]
@@ -103,7 +196,7 @@ class Tape:
             if source.char in "eE" and wanted.char != "f":
                 array = self._read(register, np.dtype("f"))
             held = self._arrays[number, wanted] = self._new(wanted)
-            self._calls.append((_load_half if source.char in "eE" and wanted.char == "f" else _cast, [array], held))
+            self._call(_load_half if source.char in "eE" and wanted.char == "f" else _cast, [array], held)
         return held
 
     def _new(self, kind: np.dtype[Any]) -> Any:
@@ -123,8 +216,12 @@ class Tape:
             return first + len(kinds) + len(constants) - 1
 
         calls = [
-            (function, _getter([number(item) for item in operands]), number(target))
-            for function, operands, target in self._calls
+            (
+                call.function,
+                _getter([number(item) for item in call.operands]),
+                number(call.target) if call.target else -1,
+            )
+            for call in self._calls
         ]
         return calls, kinds, constants
 
@@ -134,23 +231,23 @@ def _getter(numbers: list[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
 
 
 def _shared_buffers(
-    calls: Sequence[tuple[Any, list[Any], Any]], kinds: Sequence[np.dtype[Any]]
+    calls: Sequence[CallOfArrays], kinds: Sequence[np.dtype[Any]]
 ) -> tuple[dict[int, int], list[np.dtype[Any]]]:
     """Buffers for scratch arrays, which are used again after the last call that reads them."""
-    last: dict[int, int] = {}
-    for at, (_, operands, target) in enumerate(calls):
-        last.update([(item[1], at) for item in (*operands, target) if _is_scratch(item)])
+    used = [[item[1] for item in (*call.operands, call.target) if _is_scratch(item)] for call in calls]
+    last = {number: at for at, numbers in enumerate(used) for number in numbers}
     free: dict[np.dtype[Any], list[int]] = {}
     shared: dict[int, int] = {}
     buffers: list[np.dtype[Any]] = []
-    for at, (_, operands, target) in enumerate(calls):
-        if _is_scratch(target) and target[1] not in shared:
-            kind = kinds[target[1]]
-            if not free.setdefault(kind, []):
-                free[kind].append(len(buffers))
-                buffers.append(kind)
-            shared[target[1]] = free[kind].pop()
-        for number in {item[1] for item in (*operands, target) if _is_scratch(item)}:
+    for at, numbers in enumerate(used):
+        for number in numbers:
+            kind = kinds[number]
+            if number not in shared:
+                if not free.setdefault(kind, []):
+                    free[kind].append(len(buffers))
+                    buffers.append(kind)
+                shared[number] = free[kind].pop()
+        for number in set(numbers):
             if last[number] == at:
                 free.setdefault(kinds[number], []).append(shared[number])
     return shared, buffers
