@@ -150,7 +150,7 @@ def _follow(edge: Edge, gradients: list[Value], retain_graph: bool) -> None:
     if current.before_replay is not None:
         current.before_replay(partial(program.saved_are_unmodified, nodes))
     if current.profiler is not None:
-        program = noted(program)
+        program = noted(program, nodes)
     # A check whose outcome somebody waits for needs an event, which must not be a part of a graph.
     if gradients[0].backend.can_capture and current.checks.covered and not program.captures.has_given_up:
         program.captures.run(program, nodes, gradients)

@@ -39,12 +39,12 @@ def _kernel(name: int, begin: int, correlation: int, kind: int = 0, graph: int =
 def _recording(times: str, kernels: bytes, calls: bytes = b"", flushes: bytes = b"") -> Recording:
     names = [(0, "linear"), (0, "mm"), (0, "add_"), (2, "telegrad::backward"), (3, "ProfilerStep#1")]
     events = _bytes(
-        # descriptor, begin, end, site, first result, first launch, launches, device
-        (1, 1100, 1200, 1, 5, 0, 1, 0),
-        (0, 1000, 1300, 1, 5, 0, 2, 0),
-        (2, 1400, 1500, 2, 0, 2, 1, 0),
-        (3, 1600, 1900, 3, 0, 0, 0, 0),
-        (4, 900, 2000, 0, 0, 0, 0, 0),
+        # descriptor, begin, end, site, first result, first launch, launches, device, sequence
+        (1, 1100, 1200, 1, 5, 0, 1, 0, 0),
+        (0, 1000, 1300, 1, 5, 0, 2, 0, 0),
+        (2, 1400, 1500, 2, 0, 2, 1, 0, 0),
+        (3, 1600, 1900, 3, 0, 0, 0, 0, 0),
+        (4, 900, 2000, 0, 0, 0, 0, 0, 0),
     )
     texts = ["gemm", "bias", "splitKreduce_kernel", "add", "Memcpy HtoD", "call"]
     work = DeviceWork(0, times, "", texts, kernels, calls, flushes, PROPERTIES)
@@ -83,7 +83,7 @@ def test_times_between_events_belong_to_the_innermost_operation() -> None:
     kernels = _bytes(_kernel(5, 1110, 0), _kernel(5, 1100, 1), _kernel(5, 1410, 2))
     recorded = _recording(recording.EVENT_TIMES, kernels)
     recorded.events = _bytes(
-        (1, 1100, 1200, 1, 5, 0, 1, 0), (0, 1000, 1300, 1, 5, 1, 1, 0), (2, 1400, 1500, 2, 0, 2, 1, 0)
+        (1, 1100, 1200, 1, 5, 0, 1, 0, 0), (0, 1000, 1300, 1, 5, 1, 1, 0, 0), (2, 1400, 1500, 2, 0, 2, 1, 0, 0)
     )
     owners = _owners(recorded)
     assert owners == [

@@ -80,7 +80,7 @@ def _event(captured: Captured, span: Span, wanted: Wanted, calls: dict[int, Call
         concrete_inputs=descriptor.concrete if wanted.shapes else [],
         stack=_stack(captured, span, calls) if wanted.stacks else [], use_device=wanted.use_device,
         flops=flops_of(name, descriptor.shapes, descriptor.concrete) if wanted.flops else None,
-        is_user_annotation=span.kind == recording.RANGE,
+        is_user_annotation=span.kind == recording.RANGE, sequence_nr=span.sequence,
     )  # fmt: skip
 
 

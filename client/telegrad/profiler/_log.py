@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +24,8 @@ now: Final = time.monotonic_ns
 MOST: Final = 1 << 20
 """So many calls are noted; later ones are missing."""
 DEEPEST: Final = 64
+_FIELDS: Final = 5
+"""What is noted of a call: its pattern, when it began and ended, its thread, and its stack."""
 Stack = tuple[tuple[CodeType, int], ...]
 
 
@@ -56,7 +59,10 @@ class ClientLog:
         self._with_stack = with_stack
         self.calls: list[CallNote] = []
         self._noted: list[Any] = []
-        """Instructions that run operations, and after them the call that has queued them."""
+        """Instructions that run operations, and after them the five fields of the call that has queued them.
+
+        They are no tuples, which Python's garbage collector would go through again and again.
+        """
         self.frames: list[FrameNote] = []
         self.waits: list[Wait] = []
         self.threads: dict[int, str] = {}
@@ -85,14 +91,14 @@ class ClientLog:
         self.threads = {call.thread: named.get(call.thread, f"thread {call.thread}") for call in self.calls}
 
     def _noting_call(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        append, identify, with_stack = self._noted.append, threading.get_ident, self._with_stack
+        extend, identify, with_stack = self._noted.extend, threading.get_ident, self._with_stack
 
         def noted(pattern: Any, values: tuple[Any, ...]) -> Any:
             begin = now()
             try:
                 return call(pattern, values)
             finally:
-                append((pattern, begin, now(), identify(), stack_of(sys._getframe(1)) if with_stack else ()))
+                extend((pattern, begin, now(), identify(), stack_of(sys._getframe(1)) if with_stack else ()))
 
         return noted
 
@@ -101,7 +107,7 @@ class ClientLog:
         append = noted_so_far.append
 
         def noted(instruction: Any, modes: Any) -> None:
-            if instruction.__class__ is Call and len(noted_so_far) < MOST:
+            if instruction.__class__ is Call and len(noted_so_far) < MOST * _FIELDS:
                 append(instruction)
             queue(instruction, modes)
 
@@ -130,11 +136,12 @@ class ClientLog:
 
 def _calls(noted: list[Any]) -> Iterator[CallNote]:
     instructions: list[Call] = []
-    for item in noted:
+    items = iter(noted)
+    for item in items:
         if item.__class__ is Call:
             instructions.append(item)
         else:
-            pattern, begin, end, thread, stack = item
+            pattern, (begin, end, thread, stack) = item, islice(items, _FIELDS - 1)
             yield CallNote(pattern.op.name, begin, end, thread, stack, tuple(instructions))
             instructions.clear()
 

@@ -1,7 +1,8 @@
 """A timeline as a trace in Chrome's format, with the categories and fields that PyTorch's tools read.
 
 The worker is a process of its own, with its operations (``cpu_op``), labelled ranges (``user_annotation``) and calls of
-CUDA (``cuda_runtime``); each GPU is one, with a row per stream. Arrows (``ac2g``) lead from calls to kernels.
+CUDA (``cuda_runtime``); each GPU is one, with a row per stream. Arrows lead from calls to kernels (``ac2g``), and from
+operations to the nodes of the backward graph that they have made (``fwdbwd``).
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ def events_of(timeline: Timeline, with_shapes: bool = True) -> list[Event]:
     pid = timeline.recorded.process
     events = [*named_process(pid, "telegrad worker", "CPU", 1), *named_thread(pid, pid, "operations", 0)]
     events += [_span_event(timeline, span, pid, with_shapes) for span in timeline.spans]
+    for span in timeline.spans:
+        if span.forward is not None:
+            events.append(flow("s", "fwdbwd", span.number, pid, pid, span.forward.begin))
+            events.append(flow("f", "fwdbwd", span.number, pid, pid, span.begin))
     for place, work in enumerate(timeline.recorded.devices):
         events += named_process(work.device, f"GPU {work.device}", f"GPU {work.device}", 5_000_000 + place)
     for call in timeline.calls:
@@ -85,6 +90,8 @@ def _span_event(timeline: Timeline, span: Span, pid: int, with_shapes: bool) -> 
             "Input Dims": descriptor.shapes, "Input Strides": descriptor.strides, "Input type": descriptor.dtypes,
             "Concrete Inputs": descriptor.concrete,
         }  # fmt: skip
+    if span.sequence >= 0:
+        args |= {"Sequence number": span.sequence, "Fwd thread id": int(span.kind == recording.NODE)}
     site = timeline.sites.get(span.site)
     if site is not None:
         args["Call stack"] = f"{site.file}({site.line}): {site.function}"

@@ -1,6 +1,6 @@
 """What the worker has noted of one session while it was profiled: rows of whole numbers, and what these refer to.
 
-Times are nanoseconds of the worker's monotonic clock. A row of ``events`` has eight numbers, of which the first says by
+Times are nanoseconds of the worker's monotonic clock. A row of ``events`` has nine numbers, of which the first says by
 the place in ``descriptors`` what happened; ``EventRow`` names all of them. What a device did is in ``DeviceWork``.
 """
 
@@ -38,7 +38,8 @@ class EventRow(NamedTuple):
     """One event: when it began and ended, the number of the client's line, and the id of its first result.
 
     ``first`` and ``launches`` say which launches of a GPU it asked for, by their numbers in the order in which these
-    were asked for, or what the kind of the descriptor says.
+    were asked for, or what the kind of the descriptor says. ``sequence`` is that of a node of the backward graph; of
+    everything else it is larger than those of all nodes that were made until then.
     """
 
     descriptor: int
@@ -49,6 +50,7 @@ class EventRow(NamedTuple):
     first: int
     launches: int
     device: int
+    sequence: int
 
 
 class KernelRow(NamedTuple):
@@ -128,7 +130,10 @@ class DeviceWork(Struct, array_like=True):
 
 
 class Recording(Struct, array_like=True):
-    """All that was noted. ``dropped`` counts events for which there was no room; ``message`` says why not."""
+    """All that was noted. ``dropped`` counts events for which there was no room; ``message`` says why not.
+
+    ``sequence`` is larger than those of all nodes of the backward graph that were made before.
+    """
 
     process: int
     began: int
@@ -140,6 +145,7 @@ class Recording(Struct, array_like=True):
     memory_devices: list[str]
     dropped: int = 0
     message: str = ""
+    sequence: int = 0
 
     def halve(self) -> None:
         """Leave the later half of the events out, and say so."""

@@ -22,8 +22,8 @@ class Span:
     """Something that the worker did, from ``begin`` to ``end`` in microseconds, for the client's line ``site``."""
 
     __slots__ = (
-        "begin", "children", "count", "descriptor", "device", "end", "first", "kernels", "name", "number", "out",
-        "parent", "site",
+        "begin", "children", "count", "descriptor", "device", "end", "first", "forward", "kernels", "name", "number",
+        "out", "parent", "sequence", "site",
     )  # fmt: skip
 
     def __init__(self, number: int, descriptor: Descriptor, row: recording.EventRow, clock: Clock) -> None:
@@ -34,6 +34,10 @@ class Span:
         self.site, self.out = row.site, row.out
         self.first, self.count, self.device = row.first, row.launches, row.device
         self.parent: Span | None = None
+        self.forward: Span | None = None
+        """The operation that has made the node which was evaluated."""
+        self.sequence = -1
+        """The number of the node that was evaluated, or that the operation has made, where both are known."""
         self.children: list[Span] = []
         self.kernels: list[KernelSpan] = []
 
@@ -94,6 +98,10 @@ class Timeline:
 
     def _spans(self) -> list[Span]:
         spans: list[Span] = []
+        ends: list[tuple[int, Span | None]] = []
+        if self.recorded.sequence and not self.recorded.dropped:
+            ends.append((self.recorded.sequence, None))
+        nodes: list[tuple[int, Span]] = []
         descriptors, clock = self.recorded.descriptors, self.clock
         for number, row in enumerate(self.recorded.rows(), 1):
             descriptor = descriptors[row.descriptor]
@@ -102,8 +110,15 @@ class Timeline:
                 self.memory.append((clock(row.begin), device, row.first, row.launches))
             elif descriptor.kind == recording.FRAME:
                 self.frames.append((clock(row.begin), row.first))
+                ends.append((row.sequence, None))
             elif not descriptor.name.endswith(_OWN_QUERIES):
-                spans.append(Span(number, descriptor, row, clock))
+                span = Span(number, descriptor, row, clock)
+                spans.append(span)
+                if span.kind == recording.NODE:
+                    nodes.append((row.sequence, span))
+                else:
+                    ends.append((row.sequence, span))
+        _link(nodes, ends)
         in_order = spans.copy()
         spans.sort(key=lambda span: (span.begin, -span.end, -span.number))
         nest(spans)
@@ -164,6 +179,20 @@ class Timeline:
             span.kernels.append(kernel)
         if kernel.call is not None:
             kernel.call.parent = kernel.call.parent or span
+
+
+def _link(nodes: list[tuple[int, Span]], ends: list[tuple[int, Span | None]]) -> None:
+    """Tell spans of nodes which operation has made the node: the first to end after it was made.
+
+    ``ends`` are in the order in which they were noted. What was made before the first is not known.
+    """
+    numbers = [number for number, _ in ends]
+    for number, node in nodes:
+        place = bisect_right(numbers, number)
+        maker = ends[place][1] if 0 < place < len(ends) else None
+        if maker is not None and maker.kind == recording.OPERATION:
+            node.forward = maker
+            node.sequence = maker.sequence = number
 
 
 def launches_of(kernels: list[KernelSpan], count: int) -> list[int]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from server.engine import context, keys
+from server.engine.autograd.graph import next_sequence
 from server.engine.autograd.node import OpNode
 from server.engine.dispatcher import BOXED, SPECIALIZERS, redispatch, specialized
 from server.engine.operators import Operator, Run, Signature
@@ -85,7 +86,8 @@ def _noting_on_host(description: Description, inner: Run) -> Run:
             end = now()
             outs = getattr(instruction, "outs", None)  # the instruction itself may be large, and is not kept
             site = getattr(instruction, "site", 0)
-            recorder.pending.append((description, begin, end, site, outs[0] if outs else 0, 0, 0, 0))
+            out = outs[0] if outs else 0
+            recorder.pending.append((description, begin, end, site, out, 0, 0, 0, next_sequence()))
             if recorder.with_memory:
                 recorder.note_memory()
             if len(recorder.pending) >= SPILL:
@@ -112,7 +114,7 @@ def _noting_launches(description: Description, inner: Run, gpu: Device) -> Run:
             end = now()
             outs, site = getattr(instruction, "outs", None), getattr(instruction, "site", 0)
             out, count = outs[0] if outs else 0, tracer.end(first)
-            recorder.pending.append((description, begin, end, site, out, first, count, number))
+            recorder.pending.append((description, begin, end, site, out, first, count, number, next_sequence()))
             if recorder.with_memory:
                 recorder.note_memory()
             if len(recorder.pending) >= SPILL:
@@ -135,7 +137,7 @@ def _noted_apply(node: OpNode, grads: Sequence[Value | None]) -> Sequence[Value 
     try:
         return _apply(node, grads)
     finally:
-        recorder.note(recorder.named(NODE, node.name), begin)
+        recorder.note(recorder.named(NODE, node.name), begin, sequence=node.sequence)
 
 
 _recording: set[int] = set()

@@ -15,15 +15,29 @@ from .kernel import noting
 from .recorder import now
 
 
-def noted(program: Program) -> Program:
-    """Return the program with every operation, and every node that it evaluates, noted; made once and kept."""
+class _Pass:
+    """The pass that is being made: the numbers of its nodes, and when the node that is evaluated was begun."""
+
+    def __init__(self) -> None:
+        self.sequences: list[int] = []
+        self.begun = 0
+
+
+def noted(program: Program, nodes: list[Any]) -> Program:
+    """Return the program with every operation, and every node that it evaluates, noted; made once and kept.
+
+    It is for a pass over these nodes next.
+    """
     if program.noted is None:
-        program.noted = program.with_steps(_noted_steps(program))
-    return program.noted  # type: ignore[no-any-return]
+        current = _Pass()
+        program.noted = program.with_steps(_noted_steps(program, current)), current
+    made, current = program.noted
+    current.sequences = [getattr(node, "sequence", 0) for node in nodes]
+    return made  # type: ignore[no-any-return]
 
 
-def _noted_steps(program: Program) -> list[Any]:
-    steps, begun = [], [0]
+def _noted_steps(program: Program, current: _Pass) -> list[Any]:
+    steps = []
     described = iter(program.operations)
     nodes = [operation.node for operation in program.operations]
     place = 0
@@ -36,24 +50,26 @@ def _noted_steps(program: Program) -> list[Any]:
             if node:
                 is_first = place == 0 or nodes[place - 1] != node
                 is_last = place + 1 == len(nodes) or nodes[place + 1] != node
-                run = _as_part(run, node[1], begun, is_first, is_last) if is_first or is_last else run
+                run = _as_part(run, node, current, is_first, is_last) if is_first or is_last else run
             step = step._replace(run=run)
             place += 1
         steps.append(step)
     return steps
 
 
-def _as_part(run: Run, node: str, begun: list[int], is_first: bool, is_last: bool) -> Run:
+def _as_part(run: Run, node: tuple[int, str], current: _Pass, is_first: bool, is_last: bool) -> Run:
     """``run`` as the first operation of a node, which the node begins with, or the last, which it ends with."""
+
+    number, name = node
 
     def part(args: tuple[Any, ...]) -> Any:
         if is_first:
-            begun[0] = now()
+            current.begun = now()
         try:
             return run(args)
         finally:
             recorder = context.current.profiler
             if is_last and recorder is not None:
-                recorder.note(recorder.named(NODE, node), begun[0])
+                recorder.note(recorder.named(NODE, name), current.begun, sequence=current.sequences[number])
 
     return part

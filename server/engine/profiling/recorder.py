@@ -16,6 +16,7 @@ import numpy as np
 
 from server.disclosure import without_folders
 from server.engine import keys
+from server.engine.autograd.graph import next_sequence
 from server.engine.context import Context
 from server.engine.value import Backend, Value
 from telegrad_protocol import dtypes
@@ -79,6 +80,7 @@ class Recorder:
         self.message = ""
         self.is_full = False
         self.began = now()
+        self._first_sequence = next_sequence()
         self.memory_devices: list[Device] = []
         self._allocated: dict[Device, int] = {}
         self._memory = Description(recording.MEMORY, "[memory]")
@@ -94,10 +96,13 @@ class Recorder:
         self._named: dict[tuple[int, str], Description] = {}
         self._ranges: list[tuple[int, Description, int]] = []
 
-    def note(self, description: Description, begin: int, first: int = 0, count: int = 0, device: int = 0) -> None:
-        """Note what began at a time and ends now."""
+    def note(
+        self, description: Description, begin: int, first: int = 0, count: int = 0, device: int = 0, sequence: int = 0
+    ) -> None:
+        """Note what began at a time and ends now; ``sequence`` is the number of a node of the backward graph."""
         site = getattr(self.source.instruction, "site", 0)
-        self.pending.append((description, begin, now(), site, 0, first, count, device))
+        row = description, begin, now(), site, 0, first, count, device, sequence or next_sequence()
+        self.pending.append(row)
         if len(self.pending) >= SPILL:
             self.spill()
 
@@ -137,7 +142,7 @@ class Recorder:
                 if device not in self.memory_devices:
                     self.memory_devices.append(device)
                 at, place = now(), self.memory_devices.index(device)
-                self.pending.append((self._memory, at, at, 0, 0, change, allocated, place))
+                self.pending.append((self._memory, at, at, 0, 0, change, allocated, place, 0))
 
     def spill(self) -> None:
         """Make rows of the pending events."""
@@ -150,9 +155,12 @@ class Recorder:
             return
         indices = self._indices
         columns[0] = [indices[d] if d in indices else self._index(d) for d in columns[0]]
-        columns[3] = [site & _LARGEST for site in columns[3]]  # a client may number as it likes
-        columns[4] = [(out or 0) & _LARGEST for out in columns[4]]
-        rows = np.array(columns, np.int64).T
+        try:
+            rows = np.array(columns, np.int64).T
+        except (OverflowError, TypeError):  # a client may number as it likes
+            columns[3] = [site & _LARGEST for site in columns[3]]
+            columns[4] = [(out or 0) & _LARGEST for out in columns[4]]
+            rows = np.array(columns, np.int64).T
         while len(rows) and self._has_room():
             room = min(CHUNK_ROWS - self._used, len(rows))
             self._chunks[-1].array[self._used : self._used + room] = rows[:room]
@@ -219,4 +227,5 @@ class Recorder:
         return Recording(
             os.getpid(), began, ended, [description.told() for description in descriptions], sites, events, devices,
             [device.name for device in self.memory_devices], self.dropped, self.message,
+            self._first_sequence,
         )  # fmt: skip

@@ -145,7 +145,7 @@ class RecordingTask(GraphTask):
 
     def _named(self, operator: Operator, args: tuple[Any, ...]) -> NamedOperation:
         node = self._node
-        return NamedOperation(operator, metas_of(args), None if node is None else (len(self._order), node.name))
+        return NamedOperation(operator, metas_of(args), None if node is None else (len(self._order) - 1, node.name))
 
     def _note(self, step: Any) -> None:
         self._steps.append(step)
