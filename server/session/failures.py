@@ -158,6 +158,11 @@ def begin_interrupt(state: SessionState, number: int) -> None:
         state.upload = None
 
 
+def end_failure(state: SessionState, resume: messages.Resume) -> None:
+    """Handle the instruction: the client has seen a failure of one of its threads."""
+    state.resume(resume.failure)
+
+
 def end_interrupt(state: SessionState, interrupt: messages.Interrupt) -> None:
     """Handle the instruction: execute again what comes from here on."""
     state.passed_interrupt = max(state.passed_interrupt, interrupt.number)

@@ -109,6 +109,11 @@ class LaunchedAhead:
         return ahead >= self.pace.limit or ahead >= self.most
 
     @property
+    def room(self) -> int:
+        """How many instructions may be executed in a row from here on: one at least."""
+        return max(self.most - self.launched + self.pace.completed, 1)
+
+    @property
     def unfinished(self) -> int:
         """How many instructions were executed that the devices are not known to have completed; 0 without a GPU."""
         return self.launched - self.pace.completed if self._backends else 0

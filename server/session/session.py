@@ -34,7 +34,7 @@ from .call_cache import CALLERS
 from .call_stack import add_site, describe_site
 from .early_reads import EarlyReads
 from .extensions.calls import call_extension
-from .failures import ALWAYS_EXECUTED, FailStop, end_interrupt, name_of
+from .failures import ALWAYS_EXECUTED, FailStop, end_failure, end_interrupt, name_of
 from .host_memory.account import NODE_BYTES, TENSOR_BYTES
 from .host_memory.frames import decoded
 from .launch_scope import LaunchedAhead, LaunchScope
@@ -102,7 +102,7 @@ class Session:
             messages.Backward: gradients.backward, messages.Gradient: gradients.grad,
             messages.SetRequiresGrad: gradients.set_requires_grad, messages.RetainGrad: gradients.retain_grad,
             messages.SetGrad: gradients.set_grad, messages.DropGrads: gradients.drop_grads, messages.Mode: set_mode,
-            messages.Seed: queries.set_seed, messages.Query: queries.answer_query, messages.Resume: _resume,
+            messages.Seed: queries.set_seed, messages.Query: queries.answer_query, messages.Resume: end_failure,
             messages.Interrupt: end_interrupt,
             messages.RecordEvent: streams.record_event, messages.WaitEvent: streams.wait_event,
             messages.RecordStream: streams.record_stream, messages.Detach: attachments.detach,
@@ -150,6 +150,7 @@ class Session:
         self._first = first if first.__class__ is messages.Call else _first_call(inbox)
         if launching:
             self._launches.allow_waiting()
+            budget = min(budget, self._launched.room)
         while used < budget and inbox and not replies.holds:
             if outstanding and rollback.must_wait(inbox[0]):
                 break
@@ -386,10 +387,6 @@ def _free_before(state: SessionState, call: messages.Call) -> None:
     state.instruction = _FREE
     forget(state, call.freed)
     state.instruction = call
-
-
-def _resume(state: SessionState, resume: messages.Resume) -> None:
-    state.resume(resume.failure)
 
 
 def _refuse(thing: Any) -> None:

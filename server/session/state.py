@@ -38,10 +38,11 @@ MAX_STOPPED_THREADS: Final = 1024
 _ENTRY_BYTES: Final = 400
 _EVENT_BYTES: Final = 1024
 _PASS_BYTES: Final = 4096
+_PLAN_BYTES: Final = 1500
 _STATE_BYTES: Final = 256
 _HISTORY_ENTRY_BYTES: Final = 500
-"""What the host holds for an entry of one of the session's tables, an event, a pass, a generator's state, and an entry
-of a history of allocations."""
+"""What the host holds for an entry of one of the session's tables, an event, a pass, a plan of calls of an extension, a
+generator's state, and an entry of a history of allocations."""
 
 
 class Absent:
@@ -104,11 +105,11 @@ class SessionState:
         self.upload: TensorUpload | None = None
         """The tensor whose chunks are still coming in the stream of instructions."""
         self.handles = Handles()
-        self.modules = ModuleAccount()
+        self.modules = ModuleAccount(host)
         """What the session has loaded of its own code; the modules and kernels are among ``values``."""
         self.allows_kernels = False
         """Whether the session may load code of its own, as the gateway has decided."""
-        self.extensions = Extensions()
+        self.extensions = Extensions(Charged(host, _PLAN_BYTES))
         self.replies = ReplyQueue(self.context.checks.outstanding)
         self.verify: Callable[[], None] = _nothing_to_verify
         """Waits for devices and raises what they found wrong with work that no instruction has brought."""

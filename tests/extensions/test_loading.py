@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from server.worker.host import Host
 from telegrad import errors
 from telegrad.utils import cpp_extension
 from telegrad.utils.cpp_extension import load_inline
@@ -35,6 +36,20 @@ def test_inline_texts_are_compiled_once(tg: Any, kernel_cache: str, capfd: pytes
     assert load_inline("inline_functions", texts, **options) is first
     changed = load_inline("inline_functions", texts, **{**options, "extra_cflags": ["-DFACTOR=3", "-O0"]})
     assert changed.__name__ == "inline_functions_v1" and (first.twice(4), changed.twice(4)) == (8, 12)
+
+
+def test_a_library_is_charged_to_the_memory_of_the_host(extension: Any) -> None:
+    """The library was built before, by the same process."""
+    import telegrad
+
+    class SmallHost(Host):
+        def open(self, number: int, options: dict[str, Any]) -> Any:
+            return super().open(number, options | {"host_quota_bytes": 100_000})
+
+    with telegrad.connect(in_process=SmallHost(["cpu"])):
+        with pytest.raises(errors.ExtensionError, match="TELEGRAD_HOST_QUOTA_BYTES"):
+            load_functions()
+        assert telegrad.ones(3).sum().item() == 3.0
 
 
 def test_classes_are_refused_by_the_compiler(tg: Any, kernel_cache: str) -> None:

@@ -34,6 +34,7 @@ BAD = [
     ("PARENT_FD", "/dev/null", "PARENT_FD: input should be a valid integer"),
     ("HOST", "0.0.0.0", "TOKEN: is required to listen on 0.0.0.0"),
     ("HOST", "256.0.0.1", "TOKEN: is required"),
+    ("CPU", "0", "CPU: is 0, but a worker has no other device"),
 ]
 
 

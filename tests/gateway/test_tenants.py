@@ -25,6 +25,7 @@ memory = "2MiB"
 session_memory = "1MiB"
 sessions = 2
 gpus = 1
+operations_ahead = 5
 [bob]
 token_sha256 = ["{digest(TOKENS["bob"])}", "{digest("an older token of bob")}"]
 [root]
@@ -87,13 +88,14 @@ def test_limits_of_a_tenant_are_those_of_its_sessions(registry: FakeRegistry, fi
         refused = _open(http, "alice", gpus=2)
         assert "the tenant alice gets at most 1 GPUs, not 2" in refused.json()["detail"]
         first = _open(http, "alice").json()
-        told = {name: registry.options[name] for name in ("tenant", "quota_bytes", "tenant_bytes")}
-        assert told == {"tenant": "alice", "quota_bytes": 1 << 20, "tenant_bytes": 2 << 20}
+        told = {name: registry.options[name] for name in ("tenant", "quota_bytes", "tenant_bytes", "operations_ahead")}
+        assert told == {"tenant": "alice", "quota_bytes": 1 << 20, "tenant_bytes": 2 << 20, "operations_ahead": 5}
         assert _open(http, "alice").status_code == 201
         full = _open(http, "alice")
         assert full.status_code == 503 and "the tenant alice has 2 sessions open" in full.json()["detail"]
         assert _open(http, "bob").status_code == 201
         assert (registry.options["quota_bytes"], registry.options["tenant_bytes"]) == (5 << 20, None)
+        assert registry.options["operations_ahead"] is None
         gone = http.request(
             "DELETE", f"/v1/sessions/{first['session']}", headers=_as("alice", **{"Telegrad-Session-Key": first["key"]})
         )

@@ -24,6 +24,9 @@ from telegrad_protocol.errors import (
     OutOfMemoryError,
     WorkerCrashedError,
 )
+from telegrad_protocol.kernel_messages import LoadModule
+from telegrad_protocol.messages import Free
+from tests.session.driver import Talk, fails
 from tests.support.kernel_driver import NotedDriver
 from tests.support.node import SimulatedHost
 
@@ -202,6 +205,27 @@ def test_modules_are_counted_and_freed(simulated: SimulatedHost, driver: NotedDr
         kernels[0]((1,), (1,), (tg.ones(1, dtype=tg.int32, device="cuda"),))
         connection.session.synchronize()
     assert len(driver.loaded) - loaded == driver.unloaded - unloaded > 8
+
+
+def test_the_code_of_modules_is_charged_to_the_memory_of_the_host(
+    simulated: SimulatedHost, driver: NotedDriver, rng: np.random.Generator
+) -> None:
+    talk = Talk(simulated, kernels=True, host_quota_bytes=4 << 20)
+    loaded, unloaded = len(driver.loaded), driver.unloaded
+    try:
+        code = [b"\x7fELF" + rng.bytes(900_000) for _ in range(5)]
+        load = [LoadModule(number, 0, "cuda:0", "cubin", text) for number, text in enumerate(code, 1)]
+        assert talk.send(*load[:4]) == []
+        failure = fails(talk, load[4])
+        assert failure.code == "OutOfMemoryError" and "TELEGRAD_HOST_QUOTA_BYTES" in failure.message
+        talk.resume()
+        assert talk.send(Free([2, 3]), load[4]) == [], "what was freed is unloaded where the room is needed"
+        assert (len(driver.loaded) - loaded, driver.unloaded - unloaded) == (5, 2)
+        refused = fails(talk, *[LoadModule(100 + number, 0, "cuda:0", "cubin", b"\x7fELF") for number in range(200)])
+        assert "and 3.9 MiB of lines" in refused.message, "each module takes something, however small its code is"
+    finally:
+        talk.session.close()
+    assert len(driver.loaded) - loaded == driver.unloaded - unloaded
 
 
 def test_what_breaks_a_device_is_told_by_the_kernels_launched_last(

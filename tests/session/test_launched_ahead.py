@@ -10,6 +10,10 @@ import pytest
 from server.engine.context import Context
 from server.session import launch_scope
 from server.session.launch_scope import LaunchedAhead
+from telegrad_protocol import wire
+
+from .driver import Talk, call
+from .queued import queued_host
 
 
 class Clock:
@@ -67,3 +71,41 @@ def test_a_session_that_is_ahead_goes_on_when_the_device_has_come_along(
             ahead.look()
             waited += 1
             assert waited < 10_000, f"{ahead.launched - ahead.pace.completed} launched, nothing is waited for"
+
+
+class Gate:
+    """A mark that the device comes to once it is opened."""
+
+    def __init__(self, marks: list[Gate]) -> None:
+        self.is_open = False
+        marks.append(self)
+
+    def is_ready(self) -> bool:
+        return self.is_open
+
+
+@pytest.mark.parametrize("most", [1, 5, 64, 100])
+def test_no_more_operations_are_ahead_than_the_tenant_may_have(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator, most: int
+) -> None:
+    host, gpu = queued_host()
+    marks: list[Gate] = []
+    monkeypatch.setattr(gpu, "marks", lambda ctx: [Gate(marks)])
+    talk = Talk(host, operations_ahead=most)
+    session, count = talk.session, 3 * most + 10
+    try:
+        session.receive(wire.BATCH, memoryview(wire.encode_batch([call("ones", 1, [2])] * count)))
+        done = 0
+        while session.has_work:
+            while session.has_work and not session.is_ahead:
+                session.run(int(rng.integers(1, 65)))
+                assert session.state.operations - done <= most, "more are ahead than the tenant may have"
+            if session.has_work:
+                done = session.state.operations
+                assert marks and not all(mark.is_open for mark in marks), "nothing is waited for"
+            for mark in marks:
+                mark.is_open = True
+            session.poll()
+        assert session.state.operations == count
+    finally:
+        session.close()

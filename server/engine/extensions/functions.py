@@ -27,9 +27,9 @@ class Plan(NamedTuple):
 class Extensions:
     """What a session has loaded: its functions by number, and what calls of one kind return."""
 
-    def __init__(self) -> None:
+    def __init__(self, plans: dict[int, Plan]) -> None:
         self.functions: list[SessionFunction] = []
-        self.plans: dict[int, Plan] = {}
+        self.plans = plans
 
     def name_of(self, function: int) -> str:
         """Return the name of a function by its number, as failures name what has failed."""

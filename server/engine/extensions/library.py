@@ -65,6 +65,7 @@ class Library:
     """A library that was loaded from a file; it stays as long as the process."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self.runtime = shared = runtime()
         try:
             library = ctypes.PyDLL(str(path))  # calls keep the interpreter's lock: nothing else runs in this process

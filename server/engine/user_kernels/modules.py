@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from server.engine.context import HostMemory
 from server.engine.value import Backend, Value
 from telegrad_protocol import ptx
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DeviceError, OutOfMemoryError
@@ -19,21 +20,24 @@ MAX_MODULES = 4096
 """A session may have so many modules at a time: each holds an object of the driver."""
 MAX_MODULE_BYTES = 1 << 29
 """The code of a session's modules may have so many bytes."""
+MODULE_BYTES = 16 << 10
+"""What a module takes of the host besides its code: the objects of the driver, and what is known of its kernels."""
 _LAST = 3
 _MOST_FORMS = 64
 """The most combinations of forms whose buffers a kernel keeps: a client decides what it sends."""
 
 
 class ModuleAccount:
-    """What one session has loaded.
+    """What one session has loaded, which is noted in the account of its host memory until it is unloaded.
 
     ``last`` are the names and sites of the kernels that it has launched last: where the device fails, one of them did
     it, or one before them.
     """
 
-    __slots__ = ("count", "last", "nbytes", "retired")
+    __slots__ = ("_host", "count", "last", "nbytes", "retired")
 
-    def __init__(self) -> None:
+    def __init__(self, host: HostMemory) -> None:
+        self._host = host
         self.count = self.nbytes = 0
         self.retired: list[tuple[Backend, Any, int]] = []
         """Modules that nothing names any more; they are unloaded once the device has done all its work."""
@@ -54,8 +58,21 @@ class ModuleAccount:
                 f"load module: the session has {self.count} modules of {self.nbytes} bytes of code; it may have "
                 f"{MAX_MODULES} of {MAX_MODULE_BYTES} bytes. Drop kernels that are not needed any more"
             )
+        try:
+            self._host.note(nbytes + MODULE_BYTES)
+        except OutOfMemoryError:
+            if not self.retired:
+                raise
+            self.unload_retired()
+            self._host.note(nbytes + MODULE_BYTES)
         self.count += 1
         self.nbytes += nbytes
+
+    def discharge(self, nbytes: int) -> None:
+        """Take back what was accounted for a module."""
+        self._host.noted -= nbytes + MODULE_BYTES
+        self.count -= 1
+        self.nbytes -= nbytes
 
     def _is_full(self, nbytes: int) -> bool:
         return self.count >= MAX_MODULES or self.nbytes + nbytes > MAX_MODULE_BYTES
@@ -67,8 +84,7 @@ class ModuleAccount:
             backend.synchronize()
         for backend, module, nbytes in retired:
             backend.kernel_driver().unload(module)
-            self.count -= 1
-            self.nbytes -= nbytes
+            self.discharge(nbytes)
 
 
 class UserModule:
@@ -83,8 +99,7 @@ class UserModule:
         try:
             self._module = driver.load(code)
         except BaseException:
-            account.count -= 1
-            account.nbytes -= self._nbytes
+            account.discharge(self._nbytes)
             raise
         self._account, self.backend = account, backend
 

@@ -31,6 +31,8 @@ from telegrad_protocol.meta import CPU
 from .wire_values import PLAIN, from_wire, to_wire
 
 _MOST_PLANS: Final = 1 << 14
+_FUNCTION_BYTES: Final = 1000
+"""What the host holds for a function of an extension, besides the library's file."""
 _YES: Final = ("1", "true", "yes", "on")
 
 
@@ -84,9 +86,12 @@ def _loaded(state: SessionState, name: str, build: Build) -> dict[str, Any]:
 
 
 def _describe(state: SessionState, name: str, path: Path) -> dict[str, Any]:
-    loaded = library.load(path)
     functions = state.extensions.functions
     first = len(functions)
+    nbytes = 0 if path in {function.library.path for function in functions} else path.stat().st_size
+    state.host_memory.note(nbytes)
+    loaded = library.load(path)
+    state.host_memory.note(_FUNCTION_BYTES * len(loaded.functions))
     for function in loaded.functions:
         called = function.name if "::" in function.name else f"{name}.{function.name}"
         functions.append(SessionFunction(loaded, function.number, called))
@@ -146,13 +151,13 @@ def _tell(
         described = (meta.shape, meta.strides, meta.offset, meta.dtype.code, meta.device.name)
         return [NEW, id, described, requires_grad(value), _base(value, tensors)]
 
-    shown = to_wire(result, show)
     plan, plans = 0, state.extensions.plans
     if len(plans) < _MOST_PLANS and (call.plan == ALWAYS_PLAN or not function.library.has_read_data):
         expected = _expectation(result, tensors)
         if expected is not None:
             plan = len(plans) + 1
             plans[plan] = Plan(expected, PreparedCall.of(*function, args), function.name)
+    shown = to_wire(result, show)
     state.replies.add(messages.Answer(call.request or 0, [shown, plan]))
 
 
