@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from server.engine.operators import OPERATORS
 from server.engine.replay import remembered
-from server.engine.replay.remembered import CAPACITY, forget_all, forget_domain, new_table, remember, total_weight
+from server.engine.replay.remembered import (
+    CAPACITY,
+    forget_all,
+    forget_domain,
+    new_table,
+    remember,
+    total_weight,
+)
 from server.worker.domains import KEPT, Domains
 from server.worker.host import Host
 from telegrad_protocol.dtypes import float32
@@ -136,3 +145,29 @@ def test_numbers_of_tenants_without_sessions_are_used_again() -> None:
     assert domains.number_of("tenant 1", ()) == numbers[1]
     assert domains.number_of("", ()) == 0
     assert domains.number_of("one more", range(KEPT)) == KEPT
+
+
+def test_what_is_forgotten_is_gone_at_once(tg: Any, rng: np.random.Generator) -> None:
+    """The garbage collector comes late in a worker: what clients use once must not wait for it."""
+    weight = tg.ones(8, 8, requires_grad=True)
+
+    def use(sizes: Iterable[int]) -> None:
+        base = tg.ones(1).expand(1 << 40)
+        for size in sizes:
+            x = base.narrow(0, size, size) + 1
+            (x * tg.ones(1, requires_grad=True)).sum().backward()
+            tg.nn.functional.linear(tg.ones(size, 8), weight).softmax(1).sum().item()
+
+    use([3, 4])
+    sizes = [int(size) for size in rng.choice(np.arange(5, 300), 60, replace=False)]
+    gc.collect()
+    gc.disable()
+    try:
+        use(sizes)
+        before = total_weight()
+        for operator in OPERATORS.values():
+            operator.clear_caches()
+        assert before - total_weight() > 60 * 10
+        assert gc.collect() < 60
+    finally:
+        gc.enable()

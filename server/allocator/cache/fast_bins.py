@@ -252,7 +252,7 @@ class FastBins:
             return self._complete(block)
         if joins_next:
             free_list.remove(following)
-            following.is_free = True
+            following.is_free, following.previous = True, None  # merged blocks must not keep each other alive
             size += following.size
             free_list.pool.ended_inactive_count += 1
             merged_charge *= 2

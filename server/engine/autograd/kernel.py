@@ -75,10 +75,12 @@ def _ready(operator: Operator, key_set: int, signature: Arguments) -> Run | None
 def _recording(operator: Operator, plan: Plan, signature: Arguments, below: Run) -> Run:
     """Return a function that runs ``below`` and attaches a node if an input requires a gradient.
 
-    Every recorded operation calls it, so what depends on the plan alone is worked out here, once.
+    Every recorded operation calls it, so what depends on the plan alone is worked out here, once. It does not refer to
+    the plan, which keeps it: a plan that is forgotten is to be gone at once, and not wait for the garbage collector.
     """
     gradient_plans = plan.gradient_plans
-    is_single = plan.count == 1 and plan.outs is not None
+    has_outs = plan.outs is not None
+    is_single = plan.count == 1 and has_outs
     metas: Any = plan.outs
     is_float = is_single and metas[0].dtype.category >= FLOAT
     positions = operator.grad_positions
@@ -98,7 +100,9 @@ def _recording(operator: Operator, plan: Plan, signature: Arguments, below: Run)
             needed = _gather(operator, args, edges)
         if not needed:
             return below(args)
-        gradient_plan = gradient_plans.get(needed) or _gradient_plan(operator, plan, needed, args, signature)
+        gradient_plan = gradient_plans.get(needed) or _gradient_plan(
+            operator, gradient_plans, has_outs, needed, args, signature
+        )
         saved: list[SavedTensor | SavedTensorList] = []
         for position in gradient_plan.saves:
             value = args[position]
@@ -143,12 +147,15 @@ def _save_results(plan: GradientPlan, node: OpNode, results: Arguments) -> None:
 
 
 def _gradient_plan(
-    operator: Operator, plan: Plan, needed: int, args: Arguments, signature: Arguments
+    operator: Operator, plans: dict[int, Any], has_outs: bool, needed: int, args: Arguments, signature: Arguments
 ) -> GradientPlan:  # fmt: skip
-    """Work out how a plan's operation is differentiated with respect to ``needed``; the plan keeps it."""
-    gradient_plan = plan.gradient_plans[needed] = GradientPlan(operator, needed, metas_of(args))
-    is_kept = operator.plans.get(signature) is plan
-    gradient_plan.has_known_results = plan.outs is not None and is_kept
+    """Work out how an operation is differentiated with respect to ``needed``, and add it to the ``plans`` of a plan.
+
+    ``has_outs`` says whether the plan knows the metas of the results.
+    """
+    gradient_plan = plans[needed] = GradientPlan(operator, needed, metas_of(args))
+    kept = operator.plans.get(signature)
+    gradient_plan.has_known_results = has_outs and kept is not None and kept.gradient_plans is plans
     return gradient_plan
 
 
@@ -170,7 +177,8 @@ def _write(
         raise AutogradError(f"{op.public}: out= does not support differentiation, but an operand requires grad")
     kernel = descend(operator, lower)
     plan = plan_of(operator, args, signature)
-    gradient_plan = plan.gradient_plans.get(needed) or _gradient_plan(operator, plan, needed, args, signature)
+    plans, has_outs = plan.gradient_plans, plan.outs is not None
+    gradient_plan = plans.get(needed) or _gradient_plan(operator, plans, has_outs, needed, args, signature)
     saved = [_save(args[position], written) for position in gradient_plan.saves]
     result = plan.run(args) if kernel is run_backend else kernel(operator, args, signature, lower)
     outs = result if result.__class__ is tuple else (result,)
