@@ -50,7 +50,7 @@ class Rounds:
         self._used_seconds += taken
         tenant = connection.tenant_share
         for share in (connection.share, tenant):
-            share.charge(host, device, now, connection.activity == BUSY)
+            share.charge(host, device, taken, now, connection.activity == BUSY)
             if self.are_shared and taken > LONG_SECONDS:  # though the turn was to end
                 share.hold(taken, now, self._used_seconds)
         if self.do_tenants_share and tenant.credit <= 0.0:  # its other sessions have to wait for the next round

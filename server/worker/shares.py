@@ -20,9 +20,11 @@ SLICE_SECONDS: Final = 0.002
 LONG_SECONDS: Final = 1.5 * SLICE_SECONDS
 """A turn that takes longer, though it was to end with its slice, has had a long instruction."""
 TRIP_SECONDS: Final = SLICE_SECONDS / 4
-"""A turn that takes less, and leaves nothing to do, is a short round trip."""
+"""A turn that takes less of the processor, and leaves nothing to do, is a short round trip."""
 ACTIVE_SECONDS: Final = 0.01
 """For so long after a short round trip a session counts as active, with nothing to do: its client may ask again."""
+PATIENT_SECONDS: Final = 5 * ACTIVE_SECONDS
+"""For so long where its client usually asks again sooner: it may have to wait for a processor."""
 USED_FACTOR: Final = 2.0
 """The neighbours' use of the processor that ends a hold, as a multiple of what the instruction took."""
 HOLD_FACTOR: Final = 10.0
@@ -42,16 +44,21 @@ class Share:
     when it had its last turn.
     """
 
-    __slots__ = ("_held_until", "_held_used", "_trips", "active", "credit")
+    __slots__ = ("_held_until", "_held_used", "_pause", "_trips", "active", "credit")
 
     def __init__(self) -> None:
         self.credit = SLICE_SECONDS
-        self.active = self._trips = 0.0
-        self._held_until = self._held_used = 0.0
+        self.active, self._trips = 0.0, 1.0
+        self._held_until = self._held_used = self._pause = 0.0
 
-    def charge(self, host: float, device: float, now: float, has_more: bool) -> None:
-        """Note a turn that has ended ``now``, and took so many seconds; ``has_more`` says whether work is left."""
-        self._trips += ((host < TRIP_SECONDS and not has_more) - self._trips) * _RECENT
+    def charge(self, host: float, device: float, taken: float, now: float, has_more: bool) -> None:
+        """Note a turn that has ended ``now``, and took so many seconds of the host and of the device.
+
+        ``taken`` are seconds of the processor: a turn may take long because of other processes. ``has_more`` says
+        whether work is left.
+        """
+        self._trips += ((taken < TRIP_SECONDS and not has_more) - self._trips) * _RECENT
+        self._pause += (min(now - host - self.active, PATIENT_SECONDS) - self._pause) * _RECENT
         self.active = now
         self.credit = max(self.credit - host - device, -MOST_OWED)
 
@@ -74,7 +81,8 @@ class Share:
 
     def makes_trips(self, now: float) -> bool:
         """Whether it makes short round trips, and is likely to go on with it soon where it has no work."""
-        return self._trips > 0.5 and now - self.active < ACTIVE_SECONDS
+        patience = PATIENT_SECONDS if self._pause < ACTIVE_SECONDS else ACTIVE_SECONDS
+        return self._trips > 0.5 and now - self.active < patience
 
     def seconds_held(self, now: float) -> float:
         """For how long it may be held back from now on."""
@@ -118,12 +126,17 @@ def may_pass(sharer: Sharer, do_tenants_share: bool) -> bool:
     return share.is_light and (not do_tenants_share or tenant.credit > 0.0)
 
 
+def _is_protected(share: Share, is_busy: bool, now: float, used: float) -> bool:
+    """Whether others are held back for it: it makes short round trips, and its client is at one or is likely to be."""
+    return (share.is_light if is_busy else share.makes_trips(now)) and not share.is_held(now, used)
+
+
 def _granted(busy: set[Share], present: set[Share], now: float, used: float) -> set[Share]:
     """Of those that have work, those that may have a turn: of the tenants, or of the sessions of one tenant."""
     if len(present) < 2:
         return busy
     candidates = busy
-    if any([share.makes_trips(now) and not share.is_held(now, used) for share in present]):
+    if any([_is_protected(share, share in busy, now, used) for share in present]):
         candidates = {share for share in busy if not share.is_held(now, used)}
         if not candidates:
             return candidates

@@ -8,11 +8,16 @@ from server.worker.shares import LONG_SECONDS, SLICE_SECONDS, Share, grant, may_
 
 
 class Client:
-    """A session and its client, who sends instructions of ``work`` seconds and then thinks for ``thought`` seconds."""
+    """A session and its client, who sends instructions of ``work`` seconds and then thinks for ``thought`` seconds.
 
-    def __init__(self, tenant: Share, work: float, thought: float = 0.0, device: float = 0.0) -> None:
+    Now and then the client stalls, for ``stall`` seconds.
+    """
+
+    def __init__(
+        self, tenant: Share, work: float, thought: float = 0.0, device: float = 0.0, stall: float = 0.0
+    ) -> None:
         self.share, self.tenant_share, self.is_granted = Share(), tenant, True
-        self.work, self.thought, self.device = work, thought, device
+        self.work, self.thought, self.device, self.stall = work, thought, device, stall
         self.asked = self.used = 0.0
         self.answered: list[float] = []
 
@@ -50,20 +55,23 @@ class Worker:
             self.now += client.work
             client.answered.append(self.now - client.asked)
             client.asked = self.now + client.thought
+            if len(client.answered) % 40 == 0:  # the client has no processor
+                client.asked += client.stall
             if client.thought or self.now - begin >= SLICE_SECONDS:
                 break
         taken = self.now - begin
         client.used += taken
         self.used += taken
         for share in (client.share, client.tenant_share):
-            share.charge(taken, client.device, self.now, not client.thought)
+            share.charge(taken, client.device, taken, self.now, not client.thought)
             if taken > LONG_SECONDS:
                 share.hold(taken, self.now, self.used)
 
 
 @pytest.mark.parametrize("long", [0.004, 0.016, 0.03, 0.2, 2.0])
-def test_round_trips_hardly_meet_long_instructions(long: float) -> None:
-    victim, attacker = Client(Share(), 50e-6, 250e-6), Client(Share(), long)
+@pytest.mark.parametrize("stall", [0.0, 0.015])
+def test_round_trips_hardly_meet_long_instructions(long: float, stall: float) -> None:
+    victim, attacker = Client(Share(), 50e-6, 250e-6, stall=stall), Client(Share(), long)
     worker = Worker([victim, attacker])
     worker.run(max(2.0, 20 * long))
     times = sorted(victim.answered)
