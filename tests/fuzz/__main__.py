@@ -64,7 +64,9 @@ class Fuzzer:
 
 
 def serve(seed: int) -> None:
-    """Be such a process, on standard input and output."""
+    """Be such a process, on standard input and output; what libraries print goes to the standard error."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     logging.disable()  # defects are reported
     os.environ["TELEGRAD_DEBUG"] = "1"
     from .session_fuzz import SessionFuzz
@@ -76,7 +78,7 @@ def serve(seed: int) -> None:
             portion = int(line)
             through_socket = portion % SOCKET_SHARE == SOCKET_SHARE - 1
             frames, wrong = sockets.run(portion) if through_socket else sessions.run(portion)
-            print(msgspec.json.encode([frames, through_socket, wrong]).decode(), flush=True)
+            print(msgspec.json.encode([frames, through_socket, wrong]).decode(), file=answers, flush=True)
     sessions.close()
 
 

@@ -32,6 +32,7 @@ FRAMES_PER_PORTION = 4000
 FRAMES_PER_LOOK = 25
 HTTP_SHARE = 0.01
 LEASE_SECONDS = 600
+_TRIES = 10
 """Of the victim, whose process may have to wait for a processor; attackers' sessions end after a second."""
 SETTINGS = {
     "TELEGRAD_OPERATION_WORK": "1e6", "TELEGRAD_GRAPH_NODES": "5000", "TELEGRAD_SESSION_QUOTA_BYTES": str(1 << 20),
@@ -128,10 +129,12 @@ class SocketFuzz:
         return FRAMES_PER_PORTION, [f"portion {portion}: {text}" for text in wrong]
 
     def _attacker(self, rng: random.Random) -> Attacker | DirectAttacker:
-        """A new attacker, on either path to the worker."""
-        if rng.random() < 0.5:
-            return DirectAttacker(self._server.url, self._server.unix)
-        return Attacker(self._server.url)
+        """A new attacker, on either path to the worker; leases are short, and may end before it has begun."""
+        is_direct = rng.random() < 0.5
+        for _ in range(_TRIES):
+            with contextlib.suppress(WebSocketException, OSError):
+                return DirectAttacker(self._server.url, self._server.unix) if is_direct else Attacker(self._server.url)
+        raise ConnectionResetError(f"no session could be opened in {_TRIES} attempts")
 
     def _request(self, attacker: Attacker | DirectAttacker, rng: random.Random) -> list[str]:
         """Send a request over HTTP; what is wrong with the answer."""
@@ -147,7 +150,7 @@ class SocketFuzz:
         method = "PUT" if place == "/tensors/1" else "POST"
         headers = attacker.key | {"Content-Type": "application/json"}
         answer = attacker.http.request(method, attacker.path + place, content=body, headers=headers)
-        is_wrong = answer.status_code >= 500 and answer.status_code != 503
+        is_wrong = answer.status_code >= 500 and answer.status_code not in (501, 503, 507)
         return [f"{method} {place} {body!r}: {answer.status_code} {answer.text}"] if is_wrong else []
 
 
