@@ -1,4 +1,4 @@
-"""The service that ``benchmarks.serving`` is beside: FastAPI, which runs the same model in PyTorch, as people write it."""
+"""The service that ``benchmarks.serving`` compares with: FastAPI and PyTorch, as people write it."""
 
 from __future__ import annotations
 

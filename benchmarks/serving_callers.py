@@ -30,7 +30,9 @@ async def _call(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, requ
 def request_of(host: str, path: str, body: Any) -> bytes:
     """Return a request with a body of JSON."""
     text = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+    )
     return head.encode() + text
 
 

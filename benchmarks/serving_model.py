@@ -1,4 +1,4 @@
-"""The model of ``benchmarks.serving``: GPT-2's shape, small, and the ten most likely next tokens with their logarithms."""
+"""The model of ``benchmarks.serving``: small, of GPT-2's shape; it tells the ten most likely next tokens."""
 
 from __future__ import annotations
 

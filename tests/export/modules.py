@@ -158,6 +158,44 @@ def autocast(lib: Any) -> Any:
     return Net()
 
 
+def decoder(lib: Any) -> Any:
+    """One step of decoding: a token of each sequence, its place, and the caches of keys and values, which it returns.
+
+    The next token is drawn among the most likely ones; with one of them it is the most likely one.
+    """
+    nn, F = lib.nn, lib.nn.functional
+    width, heads, length = 16, 2, 12
+
+    class Decoder(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.wte, self.wpe = nn.Embedding(40, width), nn.Embedding(length, width)
+            self.qkv, self.head = nn.Linear(width, 3 * width), nn.Linear(width, 40, bias=False)
+            self.best = 1
+
+        def forward(self, token: Any, place: Any, keys: Any, values: Any) -> dict[str, Any]:
+            b = token.shape[0]
+            x = self.wte(token) + self.wpe(place)
+            q, k, v = [part.view(b, heads, 1, -1) for part in self.qkv(x).chunk(3, -1)]
+            places = lib.arange(length, device=token.device)
+            is_new = (places == place.unsqueeze(1)).view(b, 1, length, 1)
+            keys, values = lib.where(is_new, k, keys), lib.where(is_new, v, values)
+            mask = (places <= place.unsqueeze(1)).view(b, 1, 1, length)
+            y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask).reshape(b, width)
+            best = lib.topk(self.head(x + y), self.best)
+            drawn = lib.multinomial(best.values.softmax(-1), 1)
+            return {"token": best.indices.gather(1, drawn).squeeze(1), "keys": keys, "values": values}
+
+    return Decoder()
+
+
+def decoder_inputs(lib: Any, batch: int) -> dict[str, Any]:
+    """Return what decoding begins with."""
+    tokens, places = lib.arange(batch) + 3, lib.zeros(batch, dtype=lib.int64)
+    caches = {name: lib.zeros(batch, 2, 12, 8) for name in ("keys", "values")}
+    return {"token": tokens, "place": places, **caches}
+
+
 CASES = {
     "mlp": Case(mlp, {"input": ("batch", 4)}, {"batch": 3}, [{"batch": 1}, {"batch": 17}]),
     "shapes": Case(

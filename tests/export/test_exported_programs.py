@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from .modules import CASES, Case, dynamic, shape_of
+from .modules import CASES, Case, decoder, decoder_inputs, dynamic, shape_of
 
 
 def _pair(tg: Any, case: Case) -> tuple[Any, Any]:
@@ -66,25 +65,21 @@ def test_programs_compute_what_modules_compute(
                 np.testing.assert_allclose(leaf, reference, rtol=2e-2 if name == "autocast" else 1e-4, atol=1e-4)
 
 
-def test_signatures_and_ranges_are_pytorchs(tg: Any, rng: np.random.Generator) -> None:
+def test_signatures_and_ranges_are_pytorchs(tg: Any) -> None:
+    """What PyTorch 2.13 tells of the same module."""
     case = CASES["recurrent"]
-    ours, theirs = _pair(tg, case)
-    arrays = _arrays(case, case.example, rng)
-    own = tg.export.export(
-        ours, tuple([tg.tensor(array) for array in arrays.values()]), dynamic_shapes=dynamic(tg, case)
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch warns of its own module's attributes
-        reference = torch.export.export(
-            theirs, tuple([torch.tensor(array) for array in arrays.values()]), dynamic_shapes=dynamic(torch, case)
-        )
-    for kind in ("user_inputs", "parameters", "buffers", "non_persistent_buffers", "inputs_to_parameters"):
-        assert getattr(own.graph_signature, kind) == getattr(reference.graph_signature, kind), kind
-    assert list(own.state_dict) == list(reference.state_dict)
-    assert list(own.constants) == list(reference.constants)
-    assert len(own.range_constraints) == len(reference.range_constraints) == 1
+    program = tg.export.export(
+        case.make(tg).eval(), (tg.ones(2, 6, 3), tg.ones(2, 6)), dynamic_shapes=dynamic(tg, case)
+    )  # fmt: skip
+    names = [f"rnn.{kind}_{side}_l{layer}" for layer in (0, 1) for kind in ("weight", "bias") for side in ("ih", "hh")]
+    signature = program.graph_signature
+    assert (signature.user_inputs, signature.parameters) == (("x", "mask"), tuple(names))
+    assert (signature.buffers, signature.non_persistent_buffers) == (("scale",), ("scale",))
+    assert signature.inputs_to_parameters == {f"p_{name.replace('.', '_')}": name for name in names}
+    assert (list(program.state_dict), list(program.constants)) == (names, ["scale"])
+    assert str(program.range_constraints) == "{'batch': VR[1, int_oo]}"
     with pytest.raises(RuntimeError, match=r"Unable to call ExportedProgram directly"):
-        own(1)
+        program(1)
 
 
 def test_written_buffers_are_in_the_signature(tg: Any) -> None:
@@ -105,6 +100,27 @@ def test_a_module_shares_the_parameters_and_trains(tg: Any, rng: np.random.Gener
     for parameter, gradient in zip(module.parameters(), gradients, strict=True):
         assert tg.allclose(parameter.grad, gradient)
     assert program.state_dict["0.weight"] is module[0].weight
+
+
+def test_a_decode_step_with_its_caches_and_sampling_is_one_program(tg: Any) -> None:
+    tg.manual_seed(0)
+    module = decoder(tg).eval()
+    batch = tg.export.Dim("batch")
+    shapes = {name: {0: batch} for name in ("token", "place", "keys", "values")}
+    program = tg.export.export(module, (), decoder_inputs(tg, 2), dynamic_shapes=shapes)
+    assert {str(item.shape[0]) for item in (*program.description.inputs, *program.description.outputs)} == {"batch"}
+    decode = program.module()
+    state, reference = decoder_inputs(tg, 3), decoder_inputs(tg, 3)
+    for place in range(5):
+        state, reference = {**decode(**state)}, module(**reference)
+        for name in ("token", "keys", "values"):
+            assert tg.equal(state[name], reference[name]), (place, name)
+        for one in (state, reference):
+            one["place"] = tg.full((3,), place + 1)
+    module.best = 4
+    program = tg.export.export(module, (), decoder_inputs(tg, 2), dynamic_shapes=shapes)
+    tokens = {tuple(program.module()(**decoder_inputs(tg, 2))["token"].tolist()) for _ in range(30)}
+    assert 1 < len(tokens) <= 16
 
 
 def test_programs_go_through_streams_with_texts_beside(tg: Any) -> None:

@@ -13,7 +13,7 @@ from telegrad_protocol.ops.params import is_meta
 
 from .arguments import Binder
 from .container import Entry
-from .description import Held, NamedTensor, ProgramDescription, Step, TensorType
+from .description import Held, NamedTensor, ProgramDescription, Source, Step, TensorType
 from .sizes import Formula
 
 
@@ -67,7 +67,7 @@ def inferred(program: ProgramDescription, sizes: Mapping[str, int]) -> dict[int,
     for tensor in program.sources:
         if tensor.value in metas:
             raise ProgramError(f"two tensors of the program have the number {tensor.value}")
-        metas[tensor.value] = Meta.of(tensor.at(dict(sizes)), dtype_of(tensor), Device(tensor.device))
+        metas[tensor.value] = _meta_of(tensor, sizes)
 
     def meta(number: int) -> Meta:
         if number not in metas:
@@ -81,6 +81,13 @@ def inferred(program: ProgramDescription, sizes: Mapping[str, int]) -> dict[int,
                 raise ProgramError(f"step {place} computes the tensor number {number}, which there is already")
             metas[number] = made
     return metas
+
+
+def _meta_of(tensor: Source, sizes: Mapping[str, int]) -> Meta:
+    try:
+        return Meta.of(tensor.at(dict(sizes)), dtype_of(tensor), Device(tensor.device))
+    except TelegradError as error:
+        raise ProgramError(f"the tensor {tensor.name!r} of the program: {error.message}") from None
 
 
 def _results(place: int, step: Step, binder: Binder, sizes: Mapping[str, int]) -> tuple[Meta, ...]:

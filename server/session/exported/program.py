@@ -8,7 +8,9 @@ from typing import Final
 
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
+from server.engine.programs.executable import Executable
 from server.engine.programs.graph import Graph, Slot, Step, run
+from server.engine.programs.specialise import specialise
 from server.engine.value import Backend, Value
 from telegrad_protocol.exported.arguments import Binder
 from telegrad_protocol.exported.checking import operation_of
@@ -16,8 +18,33 @@ from telegrad_protocol.exported.description import ProgramDescription
 from telegrad_protocol.exported.solving import sizes_of
 from telegrad_protocol.meta import Device
 
-MAX_GRAPHS: Final = 64
+from .constants import folded
+
+MAX_GRAPHS: Final = 128
 """Of so many combinations of sizes the graphs are kept; the one that was used longest ago goes first."""
+RUNS_BEFORE: Final = 2
+"""A graph is optimised when it is run for the so-manieth time and one: sizes that come once are not worth it."""
+
+
+class _Sized:
+    """The graph for some sizes: it runs step by step at first, and optimised once it has come several times."""
+
+    __slots__ = ("_executable", "_graph", "_runs")
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._executable: Executable | None = None
+        self._runs = 0
+
+    def run(self, values: Sequence[Value]) -> tuple[Value, ...]:
+        """Return the outputs."""
+        if self._executable is not None:
+            return self._executable.run(values)
+        self._runs += 1
+        if self._runs <= RUNS_BEFORE:
+            return run(self._graph, values)
+        self._executable = specialise(self._graph, [value.meta for value in values], range(len(values)))
+        return self._executable.run(values)
 
 
 class LoadedProgram:
@@ -29,12 +56,13 @@ class LoadedProgram:
     ) -> None:  # fmt: skip
         self.description = description
         written = {held.value for held in description.tensors if held.is_written}
-        self._constants = {Slot(number): value for number, value in values.items() if number not in written}
+        constants = {Slot(number): value for number, value in values.items() if number not in written}
         self._written = {number: value for number, value in values.items() if number in written}
-        self._graphs: OrderedDict[tuple[int, ...], Graph] = OrderedDict()
+        self._graphs: OrderedDict[tuple[int, ...], _Sized] = OrderedDict()
         self._binder = Binder(
             Slot, _is_slot, lambda device: served_device(description, device, backends, default_device)
         )
+        self._steps, self._constants = folded(description, constants, self._binder)
         self.devices = [
             served_device(description, Device(item.device), backends, default_device) for item in description.inputs
         ]
@@ -53,13 +81,13 @@ class LoadedProgram:
         named = zip(self.description.inputs, inputs, strict=True)
         sizes = sizes_of(self.description, {described.name: value.shape for described, value in named})
         fresh = [dispatch(OPERATORS["clone"], (value,)) for value in self._written.values()]
-        return run(self._graph(sizes), [*inputs, *fresh])
+        return self._graph(sizes).run([*inputs, *fresh])
 
-    def _graph(self, sizes: dict[str, int]) -> Graph:
+    def _graph(self, sizes: dict[str, int]) -> _Sized:
         key = tuple(sizes.values())
         graph = self._graphs.get(key)
         if graph is None:
-            graph = self._graphs[key] = self._bound(sizes)
+            graph = self._graphs[key] = _Sized(self._bound(sizes))
             if len(self._graphs) > MAX_GRAPHS:
                 self._graphs.popitem(last=False)
         self._graphs.move_to_end(key)
@@ -68,7 +96,7 @@ class LoadedProgram:
     def _bound(self, sizes: dict[str, int]) -> Graph:
         """Return the graph whose arguments are those for these sizes."""
         steps = []
-        for step in self.description.steps:
+        for step in self._steps:
             op = operation_of(step)
             args = self._binder.bind(op, step.args, sizes)
             steps.append(Step(OPERATORS[op.name], args, tuple(map(Slot, step.outs))))

@@ -27,6 +27,7 @@ def open_program(state: SessionState, request: OpenProgram) -> int:
     """Open the file."""
     loading = ProgramLoading(request.path, state.backends, state.default_device)
     number = state.handles.add_program(loading)
+    state.context.set_inference(True)
     state.host_memory.note(_STEP_BYTES * loading.steps)
     return number
 
@@ -39,7 +40,6 @@ def load_program(state: SessionState, request: LoadProgram) -> bool:
         return True
     loaded = program.read_part()
     if loaded is not None:
-        state.context.set_inference(True)
         state.handles.set_loaded(request.program, loaded)
     return loaded is not None
 
