@@ -47,6 +47,16 @@ class HostMemory(Protocol):
         """Raise OutOfMemoryError if so many bytes more would be beyond the quota."""
 
 
+class Recorder(Protocol):
+    """What notes the operations that backends execute."""
+
+    def note_operation(self, operator: Any, args: tuple[Any, ...], signature: Any, result: Any) -> None:
+        """Note an operation that a backend has executed by the plan of this signature."""
+
+    def note_other(self, operator: Any) -> None:
+        """Note that something else than a backend has executed an operation."""
+
+
 class CudnnModes(NamedTuple):
     """A session's settings of cuDNN, under PyTorch's names.
 
@@ -66,8 +76,8 @@ class Context:
 
     __slots__ = (
         "_grad_enabled", "autocast", "backends", "before_replay", "casts", "checks", "cudnn", "excluded", "generators",
-        "host_memory", "included", "inference", "own_streams", "owner", "profiler", "programs", "streams", "switches",
-        "threads", "trace", "tuner",
+        "host_memory", "included", "inference", "own_streams", "owner", "profiler", "programs", "recorder", "streams",
+        "switches", "threads", "trace", "tuner",
     )  # fmt: skip
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
@@ -94,6 +104,8 @@ class Context:
         self.trace: deque[str] | None = None
         self.profiler: Any = None
         """The ``profiling.recorder.Recorder`` that notes what is executed; None where nobody asked for it."""
+        self.recorder: Recorder | None = None
+        """Is told of operations while the Record key is included."""
         self.host_memory: HostMemory = _NoAccount()
         self.before_replay: Callable[[Callable[[], bool]], None] | None = None
         """Called before a pass is replayed, with a function that says whether it can fail for lack of memory alone."""

@@ -26,6 +26,7 @@ from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 
 from .arguments import BY_INDEX, describe_operands
 from .call_stack import describe_site
+from .programs.ending import EndOfRun, RestOfRun
 from .state import SessionState
 
 ALWAYS_EXECUTED: frozenset[type] = frozenset(
@@ -39,6 +40,8 @@ ALWAYS_EXECUTED: frozenset[type] = frozenset(
         messages.Attach,
         DefineProgram,
         RunProgram,
+        EndOfRun,
+        RestOfRun,
     )
 )
 _LONGEST_TEXT: Final = 1 << 15
@@ -85,6 +88,7 @@ class FailStop:
         self._handlers = handlers
         self._check_devices = check_devices
         self._free_before = free_before
+        state.fail = self.fail
 
     def fail(self, instruction: Any, error: Exception) -> None:
         """Stop: tell the client, and compute nothing more until it says ``Resume``."""

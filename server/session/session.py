@@ -24,7 +24,6 @@ from telegrad_protocol import dtypes, messages, wire
 from telegrad_protocol.errors import OutOfMemoryError, ProtocolError, TelegradError
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import Op
-from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 
 from . import attachments, queries, streams, tensors
 from . import memory as _memory  # its answers enter themselves in the table of requests
@@ -113,8 +112,7 @@ class Session:
             messages.RandomState: queries.note_random_state, messages.LoadModule: kernels.load_module,
             messages.DefineKernel: kernels.define_kernel, messages.SetKernelAttribute: kernels.set_attribute,
             messages.LaunchKernel: kernels.launch_kernel,
-            messages.CallExtension: call_extension, DefineProgram: sequences.define_program,
-            RunProgram: sequences.run_program,
+            messages.CallExtension: call_extension, **sequences.HANDLERS,
         }  # fmt: skip
         return {kind: partial(handler, state) for kind, handler in handlers.items()}
 

@@ -113,6 +113,8 @@ class SessionState:
         self.replies = ReplyQueue(self.context.checks.outstanding)
         self.verify: Callable[[], None] = _nothing_to_verify
         """Waits for devices and raises what they found wrong with work that no instruction has brought."""
+        self.fail: Callable[[Any, Exception], None] = _fail_nobody
+        """Fails the session at an instruction; the session sets it."""
         self.failure = 0
         """The number of the failure that the client has not seen yet; 0 where there is none."""
         self.failures = 0
@@ -267,6 +269,11 @@ def find_backend(backends: Mapping[Device, Backend], default_device: Device, nam
 
 def _tell_nobody(failure: messages.Failure) -> None:
     """Stand in for ``on_failure`` until an owner sets it."""
+
+
+def _fail_nobody(instruction: Any, error: Exception) -> None:
+    """Stand in for ``fail`` until a session sets it."""
+    raise error
 
 
 def _nothing_to_verify() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
+from server.engine import keys
+from server.engine.operators import OPERATORS, KernelInfo
+from server.session.failures import begin_interrupt
 from telegrad_protocol import messages, wire
-from telegrad_protocol.errors import ProtocolError
+from telegrad_protocol.errors import IndexOutOfRangeError, ProtocolError
 from telegrad_protocol.ops import TABLE
 from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 from telegrad_protocol.programs.rows import Flat, Template, is_writable
@@ -51,7 +54,8 @@ def test_nothing_is_lost_on_the_way(rng: np.random.Generator) -> None:
     assert all(map(is_writable, sequence))
     flat = Flat(sequence, first)
     definition, _ = _as_sent(flat, RunProgram(1, first))
-    made = Template(definition.inputs, definition.rows, definition.constants).instructions(first, flat.inputs)
+    template = Template(definition.inputs, definition.rows, definition.constants)
+    made = template.instructions(template.ids(first, flat.inputs))
     assert wire.encode_batch(made) == wire.encode_batch(sequence)
     assert wire.encoder.encode(Flat(_sequence(first + 99, given, 2.5), first + 99).rows) == wire.encoder.encode(
         flat.rows
@@ -179,3 +183,85 @@ def test_programs_are_bounded_and_charged(open_talk: Callable[..., Talk]) -> Non
         assert talk.send(DefineProgram(number, 0, [], [])) == []
     (failure,) = talk.send(DefineProgram(1 << 10, 0, [], []))
     assert "at most 1024 programs" in failure.message  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def selecting() -> Iterator[list[Callable[[], None]]]:
+    """What each index_select does before anything else."""
+    first: list[Callable[[], None]] = []
+    operator = OPERATORS["index_select"]
+    before = operator.kernels[keys.CPU]
+
+    def select(xp: Any, input: Any, dim: Any, index: Any, *, out: Any) -> None:
+        for action in first:
+            action()
+        np.take(input, index, axis=dim, out=out)
+
+    operator.kernels[keys.CPU] = KernelInfo(select, movement=True)
+    operator.clear_caches()
+    yield first
+    operator.kernels[keys.CPU] = before
+    operator.clear_caches()
+
+
+def _recorded_selections(talk: Talk) -> Flat:
+    """Nine selections, which the session has executed as one program twice."""
+    talk.upload(3, np.float32([5, 6]))
+    talk.upload(4, np.int64([1, 0]))
+    index = TABLE["index_select"].index
+    flat = Flat([_call(index, (101 + n,), 100 + n if n else 3, 0, 4) for n in range(9)], 100)
+    run = RunProgram(1, 100, list(enumerate(flat.inputs)))
+    for sent in (_as_sent(flat, run), (run,), (run,)):
+        assert talk.send(*sent) == []
+    (variant,) = talk.session.state.programs[1].variants.values()
+    assert variant is not None
+    return flat
+
+
+def _turns(talk: Talk, *instructions: Any) -> int:
+    """How many turns instructions take, each of which ends when something has paused it."""
+    talk.session.receive(wire.BATCH, memoryview(wire.encode_batch(list(instructions))))
+    turns = 0
+    while talk.session.queued:
+        talk.session.unpause()
+        talk.session.run(64)
+        turns += 1
+    talk.session.unpause()
+    return turns
+
+
+def test_a_run_that_is_executed_as_one_stops_where_its_turn_ends(
+    talk: Talk, selecting: list[Callable[[], None]]
+) -> None:
+    _recorded_selections(talk)
+    selecting.append(talk.session.pause)
+    assert _turns(talk, RunProgram(1, 200)) == 9
+    np.testing.assert_array_equal(talk.read(209), [6, 5])
+
+
+def test_an_interrupt_ends_a_run_that_is_executed_as_one(talk: Talk, selecting: list[Callable[[], None]]) -> None:
+    _recorded_selections(talk)
+    selecting += (talk.session.pause, lambda: begin_interrupt(talk.session.state, 1))
+    assert _turns(talk, RunProgram(1, 200), messages.Interrupt(1)) > 1
+    assert talk.read(209).code == "NotComputedError"
+    talk.resume()
+    selecting.clear()
+    assert talk.send(RunProgram(1, 300)) == []
+    np.testing.assert_array_equal(talk.read(309), [6, 5])
+
+
+def test_a_failure_of_a_run_that_is_executed_as_one(talk: Talk, selecting: list[Callable[[], None]]) -> None:
+    def fail() -> None:
+        raise IndexOutOfRangeError("index_select: index 9 is out of range")
+
+    talk.send(messages.Site(7, "train.py", 3, "step"))
+    _recorded_selections(talk)
+    selecting.append(fail)
+    (failure,) = talk.send(RunProgram(1, 200))
+    assert failure.site == "train.py:3 in step" and failure.operation == "index_select"  # type: ignore[union-attr]
+    talk.resume()
+    selecting.clear()
+    assert talk.read(209).code == "NotComputedError"
+    talk.resume()
+    assert talk.send(RunProgram(1, 300)) == []
+    np.testing.assert_array_equal(talk.read(309), [6, 5])

@@ -180,9 +180,12 @@ class Template:
             arguments, place = self._places[position]
             arguments[place] = value
 
-    def instructions(self, first: int, inputs: Sequence[int]) -> list[Any]:
-        """Return the instructions of a run."""
-        ids = [*inputs, *range(first + self._new, first, -1)]
+    def ids(self, first: int, inputs: Sequence[int]) -> list[int]:
+        """Return the ids of a run, by slot."""
+        return [*inputs, *range(first + self._new, first, -1)]
+
+    def instructions(self, ids: list[int]) -> list[Any]:
+        """Return the instructions of a run with these ids."""
         return [make(ids) for make in self._makers]
 
     def _check(self, slot: int) -> int:

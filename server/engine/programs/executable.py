@@ -9,28 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
-from server.engine.device import cancellation
 from server.engine.value import Value
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.meta import Meta
 
+from .execution import Call, Execution
 from .graph import Slot, check_inputs
-
-
-class Call(NamedTuple):
-    """A step that is ready to run.
-
-    ``take`` makes its arguments from the list of values; ``out`` is where its result goes, -1 where that is not needed,
-    ``outs`` where several go. ``freed`` are the places that nothing reads afterwards.
-    """
-
-    run: Callable[[tuple[Any, ...]], Any]
-    take: Callable[[list[Any]], tuple[Any, ...]]
-    out: int
-    outs: tuple[int, ...]
-    freed: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -86,21 +72,15 @@ class Executable:
         meta is an ArgumentError. Values that require a gradient are an AutogradError.
         """
         self._check(values)
+        execution = self.begin(values)
+        execution.advance()
+        return execution.outputs()
+
+    def begin(self, values: Sequence[Any]) -> Execution:
+        """Return an execution, for an owner that has compared the metas, and wants no gradients of the values."""
         table = self._initial.copy()
         table[: self._count] = values
-        for run, take, out, outs, freed in self._calls:
-            if cancellation.requested:
-                cancellation.stop()
-            if out >= 0:
-                table[out] = run(take(table))
-            elif outs:
-                for place, result in zip(outs, run(take(table)), strict=True):
-                    table[place] = result
-            else:
-                run(take(table))
-            for place in freed:
-                table[place] = None
-        return tuple([table[place] for place in self._outputs])
+        return Execution(self._calls, table, self._outputs)
 
     def _check(self, values: Sequence[Any]) -> None:
         check_inputs(self._count, values)

@@ -15,7 +15,8 @@ from telegrad_protocol.meta import Meta
 
 from .analysis import Analysis, Known, is_opaque
 from .eliminate import folded, without_dead, without_repeated
-from .executable import Call, Description, Executable, Places
+from .executable import Description, Executable, Places
+from .execution import Call
 from .expansion import expanded
 from .fused import FUSERS, Executor
 from .graph import Graph, Slot, Step, replaced, slots_in, text_of

@@ -13,17 +13,16 @@ from itertools import chain
 from typing import Any
 from weakref import ReferenceType, ref
 
-from server.engine import context, keys
+from server.engine import context
 from server.engine.autograd.gradients import accumulate
 from server.engine.autograd.graph import AccumulateGrad, Edge, Node, SavedTensor, SavedTensorList
 from server.engine.autograd.graph_task import GraphTask
 from server.engine.autograd.node import OpNode
-from server.engine.dispatcher import BOXED, redispatch
 from server.engine.operators import Operator
-from server.engine.plan import run_backend
 from server.engine.signature import metas_of
 from server.engine.value import Value
 
+from . import record_key
 from .backward_program import (
     Accumulation,
     EdgeTarget,
@@ -36,8 +35,6 @@ from .backward_program import (
     SavedElement,
     SavedPlace,
 )
-
-_BELOW = keys.below(keys.RECORD)
 
 
 class RecordingTask(GraphTask):
@@ -71,15 +68,13 @@ class RecordingTask(GraphTask):
 
     def record(self, edge: Edge, gradients: list[Value]) -> Program | None:
         """Make the pass that begins with the one gradient of the list; returns None if it cannot be repeated."""
-        global _active
         current = context.current
         self._track(gradients[0])
-        before, _active = current.included, self
-        current.included |= keys.RECORD
+        before = record_key.start(current, self)
         try:
             self.execute_from(edge, gradients)
         finally:
-            current.included, _active = before, None
+            record_key.stop(current, before)
             self._refs.clear()
         return self._program() if self._is_repeatable else None
 
@@ -142,6 +137,10 @@ class RecordingTask(GraphTask):
             tuple([(place, source.place) for place, source in tensors if source.__class__ is SavedElement]),
             tuple([(place, source) for place, source in tensors if source.__class__ is tuple]), results, (),
         ))  # fmt: skip
+
+    def note_other(self, operator: Operator) -> None:
+        """Note that the pass cannot be repeated as a program of backends' operations."""
+        self._is_repeatable = False
 
     def _named(self, operator: Operator, args: tuple[Any, ...]) -> NamedOperation:
         node = self._node
@@ -247,22 +246,3 @@ class _Constant:
 
 
 _CONSTANT = _Constant()
-_active: RecordingTask | None = None
-
-
-def _record(operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...], key_set: int) -> Any:
-    """Run an operation and record it; operations that its kernel calls are a part of it, and not recorded."""
-    lower, current = key_set & _BELOW, context.current
-    current.included &= ~keys.RECORD
-    try:
-        result = redispatch(operator, args, signature, lower)
-    finally:
-        current.included |= keys.RECORD
-    if _active is not None and operator.resolved[lower] is run_backend:
-        _active.note_operation(operator, args, signature, result)
-    elif _active is not None:
-        _active._is_repeatable = False
-    return result
-
-
-BOXED[keys.RECORD] = _record

@@ -1,39 +1,75 @@
 """A session's programs: sequences of instructions that it was told once, and executes by their numbers.
 
 A run is put into the stream as the instructions that it stands for, so that whatever holds for instructions holds for
-these: turns, failures, what is undone.
+these: turns, failures, what is undone. What was executed twice in the same situation is recorded, and executed as one
+from then on (``compiled``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
+from server.engine import keys
+from server.engine.operators import BY_INDEX
 from server.session.state import SessionState
-from telegrad_protocol.errors import ProtocolError
+from server.session.tensors import forget
+from telegrad_protocol import messages
+from telegrad_protocol.errors import OutOfMemoryError, ProtocolError, TelegradError
 from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 from telegrad_protocol.programs.rows import Template
+
+from .compiled import Recording, Variant, situation
+from .ending import EndOfRun, RestOfRun
 
 MOST_PROGRAMS: Final = 1 << 10
 _ROW_BYTES: Final = 1200
 _INPUT_BYTES: Final = 72
-"""What the host holds for a row of a program, and for an input, as measured."""
+_STEP_BYTES: Final = 3000
+"""What the host holds for a row of a program, for an input, and for an operation of what is executed as one."""
+_MOST_VARIANTS: Final = 8
+"""A program is recorded in so many situations at most."""
+_FEWEST: Final = 4
+"""Programs of fewer instructions are not worth a record."""
+_RECORDED: Final = frozenset(
+    (messages.Call, messages.Free, messages.Backward, messages.Gradient, messages.SetGrad,
+     messages.DropGrads, messages.SetRequiresGrad)
+)  # fmt: skip
+_MODES: Final = frozenset(("grad", "inference"))
 
 
 class Program:
-    """The rows of a program, and the inputs of its last run."""
+    """The rows of a program, the inputs of its last run, and how it is executed in situations that came again."""
 
-    __slots__ = ("_first", "_inputs", "_moving", "nbytes", "template")
+    __slots__ = (
+        "_first", "_inputs", "_moving", "_seen", "calls", "is_recordable", "nbytes", "template", "used", "variants",
+        "version",
+    )  # fmt: skip
 
     def __init__(self, definition: DefineProgram) -> None:
-        self.template = Template(definition.inputs, definition.rows, definition.constants)
+        rows = definition.rows
+        self.template = Template(definition.inputs, rows, definition.constants)
         self.nbytes = weight_of(definition)
+        self.calls = sum([row.__class__ is messages.Call for row in rows])
+        self.is_recordable = len(rows) >= _FEWEST and all(map(_is_recordable, rows))
+        self.used = _used_inputs(rows)
+        """Positions of inputs that are more than freed."""
+        self.variants: dict[Any, Variant | None] = {}
+        self.version = 0
+        """How often constants have changed."""
+        self._seen: set[Any] = set()
         self._first = 0
         self._inputs = [0] * definition.inputs
         self._moving: set[int] = set()
         """Positions of inputs that are as far from the first id in each run."""
 
-    def instructions(self, run: RunProgram) -> list[Any]:
-        """Return the instructions that a run stands for; ProtocolError where it does not fit the program."""
+    @property
+    def inputs(self) -> int:
+        """How many tensors it takes from before it."""
+        return len(self._inputs)
+
+    def ids(self, run: RunProgram) -> list[int]:
+        """Return the ids of a run, by slot; ProtocolError where it does not fit the program."""
         inputs, distance, count = self._inputs, run.first - self._first, len(self._inputs)
         for position in (*run.moved, *[position for position, _ in run.changed]):
             if not 0 <= position < count:
@@ -44,8 +80,44 @@ class Program:
         for position, id in run.changed:
             inputs[position] = id
         self._first = run.first
-        self.template.change(run.constants)
-        return self.template.instructions(run.first, inputs)
+        if run.constants:
+            self.version += 1
+            self.template.change(run.constants)
+        return self.template.ids(run.first, inputs)
+
+    def is_worth_recording(self, met: Any) -> bool:
+        """Return whether a situation is met the second time, and may be recorded."""
+        if met in self.variants or len(self.variants) >= _MOST_VARIANTS:
+            return False
+        if met in self._seen:
+            self._seen.discard(met)
+            return True
+        if len(self._seen) >= _MOST_VARIANTS:
+            self._seen.clear()
+        self._seen.add(met)
+        return False
+
+
+def _is_recordable(row: Any) -> bool:
+    return row.name in _MODES if isinstance(row, messages.Mode) else type(row) in _RECORDED
+
+
+def _used_inputs(rows: Sequence[Any]) -> list[int]:
+    used: set[int] = set()
+    for row in rows:
+        if row.__class__ is messages.Call:
+            used.update(
+                [s for arg in row.args for s in (arg if isinstance(arg, list) else [arg]) if s.__class__ is int]
+            )
+        elif row.__class__ is messages.Backward:
+            used.update([*row.roots, *[g for g in row.gradients if g is not None], *[leaf for leaf, _ in row.leaves]])
+        elif row.__class__ is messages.Gradient:
+            used.update([*row.roots, *[g for g in row.gradients if g is not None], *row.inputs])
+        elif row.__class__ is messages.DropGrads:
+            used.update(row.ids)
+        elif row.__class__ in (messages.SetGrad, messages.SetRequiresGrad):
+            used.update([s for s in (row.id, getattr(row, "grad", None)) if s is not None])
+    return sorted([slot for slot in used if slot >= 0])
 
 
 def weight_of(definition: DefineProgram) -> int:
@@ -61,11 +133,91 @@ def define_program(state: SessionState, definition: DefineProgram) -> None:
     state.programs[definition.program] = Program(definition)
 
 
-def run_program(state: SessionState, run: RunProgram) -> None:
-    """Handle the instruction: those that it stands for are next."""
-    program = state.programs.get(run.program)
+def run_program(state: SessionState, run: RunProgram) -> int:
+    """Handle the instruction: execute what it stands for, or have that be next; return what the turn is to count."""
+    program: Program | None = state.programs.get(run.program)
     if program is None:
         if state.is_stopped:  # its definition was what failed
-            return
+            return 0
         raise ProtocolError(f"run program: there is no program number {run.program}")
-    state.inbox.extendleft(reversed(program.instructions(run)))
+    ids = program.ids(run)
+    if program.is_recordable and not state.is_stopped:
+        values: list[Any] = [state.values.get(ids[position]) for position in program.used]
+        described = situation(state, values)
+        if described is not None:
+            met = (described, program.version)
+            variant = program.variants.get(met)
+            if variant is not None:
+                return continue_run(state, RestOfRun(program, variant, values, ids, variant.begin(values)))
+            if program.is_worth_recording(met):
+                before = [state.values.get(id) for id in ids[: program.inputs]]
+                end = EndOfRun(program, met, Recording(state, values), ids, before)
+                state.inbox.extendleft(reversed([*program.template.instructions(ids), end]))
+                return 0
+    state.inbox.extendleft(reversed(program.template.instructions(ids)))
+    return 0
+
+
+def end_run(state: SessionState, end: EndOfRun) -> None:
+    """Handle the end of a run that was recorded: keep what came of it."""
+    program, recording, ids, count = end.program, end.recording, end.ids, len(end.before)
+    recording.stop()
+    if recording.has_failed:
+        return
+    now = [state.values.get(id) for id in ids]
+    names = [(slot, now[slot]) for slot in range(count) if now[slot] is not end.before[slot]]
+    names += [(slot, now[slot]) for slot in range(count - len(ids), 0) if now[slot] is not None]
+    nbytes = len(recording.recorder) * _STEP_BYTES
+    try:
+        state.host_memory.note(nbytes)
+    except OutOfMemoryError:  # it goes on as instructions
+        return
+    program.nbytes += nbytes
+    program.variants[end.situation] = recording.variant(names)
+
+
+def continue_run(state: SessionState, rest: RestOfRun) -> int:
+    """Execute a run until it ends, or the turn does; return what the turn is to count."""
+    program, variant, values, ids, execution = rest
+    if state.is_stopped:  # by an interrupt
+        state.inbox.extendleft(reversed(program.template.instructions(ids)))
+        return 0
+    current = state.context
+    excluded = current.excluded
+    current.excluded |= keys.AUTOGRAD
+    try:
+        if not execution.advance(state.replies):
+            state.inbox.appendleft(rest)
+            return 0
+    except Exception as error:
+        _fail(state, program.template.instructions(ids), error)
+        return 0
+    finally:
+        current.excluded = excluded
+    state.operations += program.calls
+    gone = []
+    for slot, value in variant.finish(values, execution.outputs()):
+        if value is None:
+            gone.append(ids[slot])
+        else:
+            state.values[ids[slot]] = value
+    forget(state, gone)
+    return program.calls  # type: ignore[no-any-return]
+
+
+def _fail(state: SessionState, instructions: list[Any], error: Exception) -> None:
+    """Fail at the instruction whose operation the error names, the first if it names none; all others are skipped."""
+    name = error.message.split(":")[0] if isinstance(error, TelegradError) else ""
+    culprit = next((one for one in instructions if _name_of(one) == name), instructions[0])
+    state.fail(culprit, error)
+    state.inbox.extendleft(reversed([one for one in instructions if one is not culprit]))
+
+
+def _name_of(instruction: Any) -> str:
+    return BY_INDEX[instruction.op].op.public if instruction.__class__ is messages.Call else ""
+
+
+HANDLERS: Final[dict[type, Any]] = {
+    DefineProgram: define_program, RunProgram: run_program, EndOfRun: end_run, RestOfRun: continue_run,
+}  # fmt: skip
+"""What handles the instructions about programs."""

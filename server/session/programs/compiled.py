@@ -1,0 +1,281 @@
+"""What a program comes to when the same was executed before: the operations of backends alone, optimised.
+
+A run is recorded while it is executed as instructions. What autograd has done is then in the operations themselves, of
+the backward pass too; what else a run changes are names, gradients of leaves, and histories that are used up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from server.engine import keys
+from server.engine.autograd.graph import Node
+from server.engine.autograd.node import OpNode
+from server.engine.programs.analysis import shared_memory
+from server.engine.programs.executable import Executable
+from server.engine.programs.execution import Execution
+from server.engine.programs.graph import Slot
+from server.engine.programs.recorder import Recorder
+from server.engine.programs.specialise import specialise
+from server.engine.replay import record_key
+from server.engine.value import AutogradMeta, Value
+from server.session.state import Absent, SessionState
+from telegrad_protocol import dtypes
+from telegrad_protocol.errors import AutogradError
+from telegrad_protocol.meta import Meta
+
+LONGEST_SECONDS: Final = 1.0
+"""Runs that take longer are executed as instructions, each of which may take as long as one may."""
+
+
+class UsedUp(Node):
+    """Stands for the history of a result whose graph a backward pass of the program has consumed."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str, meta: Meta) -> None:
+        super().__init__((), (meta,))
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def apply(self, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+        raise AutogradError(
+            "backward: the graph was freed by an earlier pass, in the compiled function; pass retain_graph=True to it"
+        )
+
+
+class Given(NamedTuple):
+    """A value that was there before the run: of a place among the program's values, or the gradient of that one."""
+
+    place: int
+    is_gradient: bool
+
+    def of(self, values: Sequence[Any]) -> Value:
+        """Return it."""
+        value = values[self.place]
+        return value.autograd.grad if self.is_gradient else value  # type: ignore[no-any-return]
+
+
+class Result(NamedTuple):
+    """A value that a run makes: which output of the executable it is, and what autograd knows of it.
+
+    ``number`` tells values apart that are the same output. ``history`` is the name of the node that has made it, used
+    up by now, and empty where it has none.
+    """
+
+    output: int
+    number: int
+    keys: int
+    origin: int | None
+    history: str
+    requires_grad: bool
+
+    @staticmethod
+    def describing(value: Value, output: int, number: int) -> Result:
+        """Describe a value."""
+        meta = value.autograd
+        node = None if meta is None else meta.grad_fn
+        origin = None if value.base is None else value.origin
+        requires_grad = meta is not None and meta.requires_grad
+        return Result(output, number, value.keys, origin, "" if node is None else node.name, requires_grad)
+
+    def made(self, outputs: Sequence[Value]) -> Value:
+        """Return the value, given the executable's outputs."""
+        value = outputs[self.output]
+        if self.number or (value.base is not None and self.origin is None):
+            value = value.alias()
+        value.keys = self.keys
+        if value.base is not None and self.origin is not None:
+            value.origin = self.origin
+        if self.requires_grad:
+            value.autograd = AutogradMeta(True, UsedUp(self.history, value.meta) if self.history else None)
+        return value
+
+
+Outcome: TypeAlias = Given | Result | Absent | None
+"""What a name or a gradient is after a run; None: it is gone."""
+
+
+class Variant(NamedTuple):
+    """How a program is executed in one situation, on the values of ``used`` inputs.
+
+    ``takes`` are those that the executable takes. ``names`` has what slots name afterwards, ``gradients`` what values
+    have as gradients.
+    """
+
+    executable: Executable
+    takes: tuple[Given, ...]
+    names: tuple[tuple[int, Outcome], ...]
+    gradients: tuple[tuple[int, Outcome], ...]
+
+    def begin(self, values: Sequence[Value]) -> Execution:
+        """Return an execution on these values."""
+        return self.executable.begin([given.of(values) for given in self.takes])
+
+    def finish(self, values: Sequence[Value], outputs: Sequence[Value]) -> list[tuple[int, Any]]:
+        """Set the gradients of leaves, and return what slots name; None for names that are gone."""
+        made: dict[Result, Value] = {}
+        names = [(slot, _made(outcome, values, outputs, made)) for slot, outcome in self.names]
+        gradients = [_made(outcome, values, outputs, made) for _, outcome in self.gradients]
+        for (place, _), gradient in zip(self.gradients, gradients):
+            values[place].autograd.grad = gradient  # type: ignore[union-attr]
+        return names
+
+
+def _made(outcome: Outcome, values: Sequence[Value], outputs: Sequence[Value], made: dict[Result, Value]) -> Any:
+    if isinstance(outcome, Given):
+        return outcome.of(values)
+    if not isinstance(outcome, Result):
+        return outcome
+    value = made.get(outcome)
+    if value is None:
+        value = made[outcome] = outcome.made(outputs)
+    return value
+
+
+def situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Return what decides how a program runs on these inputs, besides its constants; None where it must be recorded
+    by autograd, or somebody watches."""
+    current = state.context
+    if (
+        current.trace is not None or current.profiler is not None or state.histories or current.checks.outstanding
+        or current.own_streams.left_default or current.autocast is not None or state.plain_handlers
+    ):  # fmt: skip
+        return None
+    described: list[Any] = []
+    gradients: list[Any] = []
+    for value in values:
+        if value.__class__ is not Value or not value.keys & keys.CPU:
+            return None
+        meta = value.autograd
+        if meta is None:
+            described.append(value.meta)
+        elif meta.grad_fn is not None or (value.base is not None and meta.requires_grad):
+            return None
+        else:
+            described.append((value.meta, meta.requires_grad, None if meta.grad is None else meta.grad.meta))
+            gradients.append(meta.grad)
+    modes = (current.excluded, current.included, current.inference, current.switches, current.cudnn, dtypes._default)
+    return modes, tuple(described), shared_memory([*values, *[g for g in gradients if g is not None]])
+
+
+class _SessionRecorder(Recorder):
+    """Notes what instructions execute; requests that come in between spoil the record."""
+
+    def __init__(self, state: SessionState) -> None:
+        super().__init__()
+        self._state = state
+
+    def note_operation(self, operator: Any, args: tuple[Any, ...], signature: Any, result: Any) -> None:
+        if self._state.instruction is None:
+            self.give_up("a request came in between")
+        super().note_operation(operator, args, signature, result)
+
+
+class Recording:
+    """A run that is being executed as instructions, and written down: from when this is made until ``variant``."""
+
+    def __init__(self, state: SessionState, values: Sequence[Value]) -> None:
+        self._state = state
+        self._failures = state.failures
+        self._values = values
+        self._begin = time.monotonic()
+        self._needs = [value.autograd is not None and value.autograd.requires_grad for value in values]
+        self._given: list[tuple[Value, Given]] = []
+        self._takes: list[Given] = []
+        self.recorder = _SessionRecorder(state)
+        for place, value in enumerate(values):
+            self._enter(value, Given(place, False))
+            if value.autograd is not None and value.autograd.grad is not None:
+                self._enter(value.autograd.grad, Given(place, True))
+        taken = [given.of(values) for given in self._takes]
+        self._metas, self._memory = [value.meta for value in taken], shared_memory(taken)
+        self._before = record_key.start(state.context, self.recorder)
+
+    def _enter(self, value: Value, given: Given) -> None:
+        self._given.append((value, given))
+        if self.recorder.slot_of(value) is None:
+            self.recorder.enter(value)
+            self._takes.append(given)
+
+    def stop(self) -> None:
+        """Note nothing more."""
+        record_key.stop(self._state.context, self._before)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an instruction has failed since, so that the record says nothing."""
+        return self._state.failures > self._failures or bool(self._state.interrupt)
+
+    def variant(self, names: Sequence[tuple[int, Any]]) -> Variant | None:
+        """Return what was recorded, given what slots name now; None where it cannot be executed alone."""
+        recorder = self.recorder
+        if time.monotonic() - self._begin > LONGEST_SECONDS:
+            return None
+        outcomes = _Outcomes(recorder, self._given)
+        named = [(slot, outcomes.of(value)) for slot, value in names]
+        gradients = []
+        for place, (value, needed) in enumerate(zip(self._values, self._needs, strict=True)):
+            meta = value.autograd
+            if meta is not None:
+                gradients.append((place, outcomes.of(meta.grad)))
+                if meta.grad_fn is not None or meta.requires_grad is not needed:
+                    recorder.give_up("an input has got another history")
+        if recorder.reason:
+            return None
+        graph = recorder.graph(outcomes.slots)
+        return Variant(specialise(graph, self._metas, self._memory), tuple(self._takes), tuple(named), tuple(gradients))
+
+
+class _Outcomes:
+    """What values are after a run; ``slots`` are those that are wanted of the graph."""
+
+    def __init__(self, recorder: Recorder, given: Sequence[tuple[Value, Given]]) -> None:
+        self._recorder = recorder
+        self._given = {id(value): given for value, given in reversed(given)}
+        self.slots: list[Slot] = []
+        self._results: dict[int, Result] = {}
+        self._numbers: dict[Slot, int] = {}
+
+    def of(self, value: Any) -> Outcome:
+        """Describe a value, or what stands in its place."""
+        if value.__class__ is not Value:
+            return value  # type: ignore[no-any-return]
+        given = self._given.get(id(value))
+        if given is not None:
+            return given
+        result = self._results.get(id(value))
+        if result is None:
+            slot = self._recorder.slot_of(value)
+            if slot is None or not _is_used_up(value):
+                self._recorder.give_up("a result has a history that goes on, or is not known")
+                return None
+            result = self._results[id(value)] = self._describe(value, slot)
+        return result
+
+    def _describe(self, value: Value, slot: Slot) -> Result:
+        number = self._numbers[slot] = self._numbers.get(slot, -1) + 1
+        if not number:
+            self.slots.append(slot)
+        return Result.describing(value, self.slots.index(slot), number)
+
+
+def _is_used_up(value: Value) -> bool:
+    """Whether no gradient can flow into what has made a value: a pass has freed a part of the graph."""
+    if value.autograd is None or value.autograd.grad_fn is None:
+        return True
+    seen: set[Node] = set()
+    nodes: list[Node] = [value.autograd.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, OpNode) and node.saved is None:
+            return True
+        if node not in seen:
+            seen.add(node)
+            nodes += [edge[0] for edge in node.edges if edge is not None]
+    return False
