@@ -16,7 +16,7 @@ REDUCTIONS: Final = ("none", "mean", "sum")
 """Reductions in the order of PyTorch's numbers for them."""
 
 
-def _gradients(run: Callable[..., Any], inputs: list[Any], gradient: Tensor) -> list[Any]:
+def gradients_of(run: Callable[..., Any], inputs: list[Any], gradient: Tensor) -> list[Any]:
     """Return the gradients of some inputs of a function; None for an input that is None."""
     with enable_grad():
         leaves = [None if tensor is None else tensor.detach().requires_grad_() for tensor in inputs]
@@ -30,7 +30,7 @@ def _of(forward: Callable[..., Any]) -> Callable[..., Any]:
     """Return the operator of ``grad_output`` and the arguments of ``forward``, of which the first is differentiated."""
 
     def backward(grad_output: Tensor, self: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return _gradients(lambda leaf: forward(leaf, *args, **kwargs), [self], grad_output)[0]
+        return gradients_of(lambda leaf: forward(leaf, *args, **kwargs), [self], grad_output)[0]
 
     return backward
 
@@ -39,7 +39,7 @@ def _of_loss(forward: Callable[..., Any]) -> Callable[..., Any]:
     """Return the same for a loss of an input and a target, whose reduction is a number."""
 
     def backward(grad_output: Tensor, self: Tensor, target: Tensor, *args: Any) -> Any:
-        return _gradients(lambda leaf: forward(leaf, target, *args), [self], grad_output)[0]
+        return gradients_of(lambda leaf: forward(leaf, target, *args), [self], grad_output)[0]
 
     return backward
 
@@ -58,7 +58,7 @@ def _pool(name: str) -> Callable[..., Any]:
 def _adaptive(name: str, dims: int) -> Callable[..., Any]:
     def backward(grad_output: Tensor, self: Tensor) -> Any:
         size = tuple(grad_output.shape[-dims:])
-        return _gradients(lambda leaf: getattr(F, name)(leaf, size), [self], grad_output)[0]
+        return gradients_of(lambda leaf: getattr(F, name)(leaf, size), [self], grad_output)[0]
 
     return backward
 
@@ -70,7 +70,7 @@ def _resize(mode: str) -> Callable[..., Any]:
     def backward(grad_output: Tensor, output_size: Any, input_size: Any, *rest: Any) -> Any:
         given = {"align_corners": rest[0]} if has_corners else {}
         zeros = grad_output.new_zeros(input_size)
-        return _gradients(
+        return gradients_of(
             lambda leaf: F.interpolate(leaf, tuple(output_size), mode=mode, **given), [zeros], grad_output
         )[0]
 
@@ -105,7 +105,7 @@ def _layer_norm_backward(
         scaled = scaled if w is None else scaled * w
         return scaled if b is None else scaled + b
 
-    wanted = _gradients(run, [input, weight, bias], grad_out)
+    wanted = gradients_of(run, [input, weight, bias], grad_out)
     return tuple([given if is_wanted else None for given, is_wanted in zip(wanted, output_mask, strict=True)])
 
 
@@ -157,13 +157,13 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "diagonal_backward": _part(lambda x, offset, dim1, dim2: x.diagonal(offset, dim1, dim2)),
     "elu_backward": _elu_backward,
     "glu_backward": _of(lambda x, dim: F.glu(x, dim)),
-    "grid_sampler_2d_backward": lambda gradient, input, grid, mode, padding, corners, mask: tuple(_gradients(
+    "grid_sampler_2d_backward": lambda gradient, input, grid, mode, padding, corners, mask: tuple(gradients_of(
         lambda x, g: tg.grid_sampler_2d(x, g, mode, padding, corners), [input, grid], gradient)),
-    "grid_sampler_3d_backward": lambda gradient, input, grid, mode, padding, corners, mask: tuple(_gradients(
+    "grid_sampler_3d_backward": lambda gradient, input, grid, mode, padding, corners, mask: tuple(gradients_of(
         lambda x, g: tg.grid_sampler_3d(x, g, mode, padding, corners), [input, grid], gradient)),
     "hardshrink_backward": _of(lambda x, lambd: F.hardshrink(x, lambd)),
     "hardtanh_backward": _of(lambda x, low, high: F.hardtanh(x, low, high)),
-    "log_sigmoid_backward": lambda gradient, x, buffer: _gradients(F.logsigmoid, [x], gradient)[0],
+    "log_sigmoid_backward": lambda gradient, x, buffer: gradients_of(F.logsigmoid, [x], gradient)[0],
     "logit_backward": _of(lambda x, eps=None: tg.logit(x, eps)),
     "masked_scatter_backward": lambda gradient, mask, sizes: tg.cat(
         [part := gradient.masked_select(mask), part.new_zeros(tg.Size(sizes).numel() - part.numel())]).reshape(sizes),
@@ -177,11 +177,11 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
         (gradient - (gradient * output).sum(dim, keepdim=True)) * output),
     "_log_softmax_backward_data": lambda gradient, output, dim, dtype: (
         gradient - output.exp() * gradient.sum(dim, keepdim=True)),
-    "unfold_backward": lambda gradient, sizes, dim, size, step: _gradients(
+    "unfold_backward": lambda gradient, sizes, dim, size, step: gradients_of(
         lambda x: x.unfold(dim, size, step), [gradient.new_zeros(sizes)], gradient)[0],
     "_prelu_kernel": lambda x, weight: tg.where(x > 0, x, x * weight),
     "_prelu_kernel_backward": lambda gradient, x, weight: (
         tg.where(x > 0, gradient, gradient * weight), tg.where(x > 0, 0.0, gradient * x)),
-    "nll_loss_backward": lambda gradient, x, target, weight, reduction, ignored, total: _gradients(
+    "nll_loss_backward": lambda gradient, x, target, weight, reduction, ignored, total: gradients_of(
         lambda leaf: F.nll_loss(leaf, target, weight, None, ignored, None, REDUCTIONS[reduction]), [x], gradient)[0],
 }  # fmt: skip

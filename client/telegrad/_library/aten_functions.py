@@ -50,7 +50,8 @@ def _derivatives() -> dict[str, Callable[..., Any]]:
     found = import_module(f"{__package__}.compiled.composed")
     composed = {name: value for name, value in vars(found).items() if name.endswith("_backward")}
     own: dict[str, Callable[..., Any]] = import_module(f"{__package__}.aten_derivatives").FUNCTIONS
-    return {**composed, **own}
+    internals: dict[str, Callable[..., Any]] = import_module(f"{__package__}.aten_internals").INTERNALS
+    return {**composed, **internals, **own}
 
 
 def _slice(input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
