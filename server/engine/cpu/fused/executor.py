@@ -23,6 +23,7 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
 
+from .decomposition import decomposed
 from .tape import Tape, kernel_of
 
 Array = Any
@@ -64,7 +65,7 @@ def makes(backend: Backend, kernel: Kernel) -> Executor:
     views = [
         Meta.of(shape, meta.dtype, meta.device, steps or (0,), meta.offset) for meta, steps in zip(metas, columns)
     ]  # fmt: skip
-    tape = Tape(kernel, *_block_layout(views, shape))
+    tape = Tape(decomposed(kernel), *_block_layout(views, shape))
     calls, kinds, constants = tape.finished()
     blocks = _Blocks(shape, _LONG if tape.is_one_loop else _BLOCK)
     nbytes = sum([meta.nbytes for meta in metas])
