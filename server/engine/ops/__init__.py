@@ -12,9 +12,10 @@ import pkgutil
 
 from server.engine import autocast as _autocast  # registers the boxed kernels of the Autocast keys
 from server.engine.autograd import kernel as _autograd  # registers the boxed kernel of the Autograd key
+from server.engine.autograd import shown_nodes as _shown_nodes  # registers what is told of composites
 from server.engine.registry import check_complete
 
-__all__ = ["_autocast", "_autograd", "_cpu"]
+__all__ = ["_autocast", "_autograd", "_cpu", "_shown_nodes"]
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

@@ -34,8 +34,10 @@ class Analysis:
     """Metas, roots and memory of all slots; for each step its effects, and its arguments with metas for slots."""
 
     def __init__(
-        self, steps: Sequence[Step], known: Mapping[Slot, Known], memory: Mapping[Slot, int] | None = None
-    ) -> None:
+        self, steps: Sequence[Step], known: Mapping[Slot, Known], memory: Mapping[Slot, int] | None = None,
+        inferred: Mapping[Slot, Known] | None = None,
+    ) -> None:  # fmt: skip
+        self._inferred = inferred or {}
         self.known: dict[Slot, Known] = dict(known)
         self.roots: dict[Slot, Slot] = {slot: slot for slot in known}
         self._memory: dict[Slot, int] = dict(memory or {})
@@ -65,20 +67,26 @@ class Analysis:
             self._merged[number] = min(numbers)
 
     def _infer(self, step: Step) -> tuple[Any, ...] | None:
-        operator, args, outs = step
-        op = operator.op
+        _, args, outs = step
         known = {slot: self.known[slot] for slot in slots_in(args)}
         metas: Any = (None,) * len(outs)
         bound = None
         if None not in known.values():
             bound = replaced(args, {slot: _sample(item) for slot, item in known.items()})
-            inferred = op.infer(bound)
-            if inferred is not None and not op.data_dependent:
-                metas = inferred if isinstance(inferred, tuple) else (inferred,)
+            metas = self._results(step, bound)
         for slot, meta in zip(outs, metas, strict=False):
             self.known[slot], self.roots[slot], self._memory[slot] = meta, slot, self._new_memory()
         self._note_aliases(step)
         return None if any([isinstance(item, type) for item in known.values()]) else bound
+
+    def _results(self, step: Step, bound: tuple[Any, ...]) -> Sequence[Known]:
+        """The metas of a step's results, by its shape rule where they are not known from before."""
+        if step.outs and step.outs[0] in self._inferred:
+            return [self._inferred[slot] for slot in step.outs]
+        inferred = step.operator.op.infer(bound)
+        if inferred is None or step.operator.op.data_dependent:
+            return (None,) * len(step.outs)
+        return inferred if isinstance(inferred, tuple) else (inferred,)
 
     def _note_aliases(self, step: Step) -> None:
         operator, args, outs = step

@@ -49,10 +49,14 @@ class _State(NamedTuple):
     memory: Mapping[Slot, int]
     outputs: Sequence[Slot]
     constants: Mapping[Slot, Value]
+    inferred: dict[Slot, Known]
+    """What an earlier analysis has found out of the slots that steps fill."""
 
     def analysis(self) -> Analysis:
         known = {**self.known, **{slot: value.meta for slot, value in self.constants.items()}}
-        return Analysis(self.steps, known, self.memory)
+        analysis = Analysis(self.steps, known, self.memory, self.inferred)
+        self.inferred.update(analysis.known)
+        return analysis
 
 
 def specialise(
@@ -73,7 +77,7 @@ def specialise(
         graph.steps, {**known, **{slot: value.meta for slot, value in graph.constants.items()}}, graph.outputs
     )
     numbers = [0] * len(metas) if memory is None else memory
-    state = _State(steps, known, dict(zip(graph.inputs, numbers, strict=True)), outputs, graph.constants)
+    state = _State(steps, known, dict(zip(graph.inputs, numbers, strict=True)), outputs, graph.constants, {})
     counts: dict[str, int] = {}
     for name, shorten in (("dead", _drop_dead), ("common", _drop_repeated), ("fold", _fold), ("dead", _drop_dead)):
         before = len(state.steps)
@@ -155,10 +159,10 @@ class _Binder:
 
     def _fused(self, group: Sequence[int], readers: Mapping[Slot, int]) -> Call:
         inside = {self.analysis.roots[slot] for p in group for slot in slots_in(self.steps[p].args)}
-        needed = frozenset(
-            {*self.outputs, *[root for root, count in readers.items() if count > (root in inside)]}
-        )  # fmt: skip
-        kernel, operands, results = lowered(group, self.steps, self.analysis, needed)
+        made = {self.analysis.roots[slot] for p in group for slot in self.steps[p].outs}
+        outputs = made.intersection(self.outputs)
+        needed = outputs.union([root for root in made if readers.get(root, 0) > (root in inside)])
+        kernel, operands, results = lowered(group, self.steps, self.analysis, frozenset(needed))
         backend = self.backends[(kernel.loads or [meta for _, meta in kernel.news])[0].device]
         executor: Executor = FUSERS[backend.key].makes(backend, kernel)
         self.kernels += 1
@@ -180,7 +184,7 @@ def _bound(
     groups = grouped(state.steps, binder.analysis, keys, options.fuse)
     calls = binder.bind(groups)
     known = [state.known[slot] for slot in graph.inputs]
-    before = _State(original, state.known, state.memory, state.outputs, graph.constants)
+    before = _State(original, state.known, state.memory, state.outputs, graph.constants, state.inferred)
     description = Description(
         len(original), sum([step.operator.op.view_of is None for step in original]), binder.kernels,
         counts["dead"], counts["common"], counts["fold"], tuple(binder.fused),

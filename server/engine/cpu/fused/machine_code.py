@@ -11,12 +11,20 @@ import importlib.util
 import os
 import struct
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 from server.engine.compiled import SETTING
 
 Loop = Callable[[Sequence[int], bytes], None]
 """Takes the addresses of arrays, and their shape as packed 64-bit integers."""
+
+
+class _MachineCode(NamedTuple):
+    """A function, and what its instructions belong to."""
+
+    engine: Any
+    function: Callable[..., None]
 
 
 @cache
@@ -33,6 +41,18 @@ def features() -> frozenset[str]:
 
 def compiled(text: str, name: str, count: int, strides: Sequence[int]) -> Loop:
     """The function ``name`` of LLVM's assembly language, which takes addresses, a shape and strides, all in memory."""
+    code = _machine_code(text, name)
+    packed, pack = struct.pack(f"{len(strides)}q", *strides), struct.Struct(f"{count}Q").pack
+
+    def loop(addresses: Sequence[int], shape: bytes) -> None:
+        code.function(pack(*addresses), shape, packed)
+
+    return loop
+
+
+@lru_cache(maxsize=512)
+def _machine_code(text: str, name: str) -> _MachineCode:
+    """Compile a text; layers of a model share what comes of it."""
     from llvmlite import binding
 
     machine = binding.Target.from_default_triple().create_target_machine(
@@ -45,11 +65,4 @@ def compiled(text: str, name: str, count: int, strides: Sequence[int]) -> Loop:
     passes.getModulePassManager().run(module, passes)
     engine = binding.create_mcjit_compiler(module, machine)
     engine.finalize_object()
-    function = ctypes.CFUNCTYPE(None, *[ctypes.c_char_p] * 3)(engine.get_function_address(name))
-    packed, pack = struct.pack(f"{len(strides)}q", *strides), struct.Struct(f"{count}Q").pack
-
-    def loop(addresses: Sequence[int], shape: bytes) -> None:
-        function(pack(*addresses), shape, packed)
-
-    loop.engine = engine  # type: ignore[attr-defined]  # the machine code lives as long as this
-    return loop
+    return _MachineCode(engine, ctypes.CFUNCTYPE(None, *[ctypes.c_char_p] * 3)(engine.get_function_address(name)))
