@@ -223,7 +223,10 @@ class Settings(BaseSettings):
         "idle program runs at once."
     )  # fmt: skip
     program_queue: int = Field(
-        1024, ge=1, le=1 << 20, description="Requests that may wait for one program; more are refused with 503."
+        1024,
+        ge=1,
+        le=1 << 20,
+        description="Requests of a tenant that may wait for one program; more are refused with 503.",
     )
     program_idle_seconds: float = Field(
         3600.0, ge=1, description="A program that nobody has called for so long is unloaded until it is called again; "

@@ -32,6 +32,6 @@ def test_what_the_page_calls_absent_is_absent_or_refuses() -> None:
     from telegrad._programs.absent import INSTEAD
 
     told = PAGE.read_text()
-    for name in ("export",):
+    for name in ("onnx",):
         assert name in INSTEAD and name.rpartition(".")[2] in told
         assert not hasattr(telegrad, name)

@@ -16,6 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
+from server.gateway.tenancy.tenants import digest
 from tests.session.server import ServerProcess
 
 from .modules import CASES, dynamic, shape_of
@@ -121,15 +122,16 @@ def test_each_call_begins_with_the_state_of_the_file(server: ServerProcess) -> N
     assert [answer.json() for answer in answers] == [answers[0].json()] * 3
 
 
-def test_large_inputs_and_outputs_go_in_pieces(
-    tg: Any, server: ServerProcess, folder: Path, rng: np.random.Generator
-) -> None:
+def test_large_inputs_and_outputs_go_in_pieces(server: ServerProcess, rng: np.random.Generator) -> None:
     x = rng.standard_normal((90_000, 4)).astype(np.float32)
-    wanted = _wanted(tg, folder / "mlp.safetensors", {"input": x}).detach().numpy()
     body = io.BytesIO()
     np.save(body, x)
     answer = server.http.post("/v1/programs/mlp", content=body.getvalue(), headers={"Content-Type": NPY})
-    np.testing.assert_allclose(np.load(io.BytesIO(answer.content)), wanted, rtol=1e-4, atol=1e-5)
+    found = np.load(io.BytesIO(answer.content))
+    assert found.shape == (90_000, 3)
+    chosen = [0, 30_000, 65_535, 65_536, 89_999]
+    few = server.http.post("/v1/programs/mlp", json={"inputs": {"input": x[chosen].tolist()}}).json()
+    np.testing.assert_allclose(found[chosen], few["outputs"]["output"], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -229,6 +231,14 @@ def test_a_file_that_is_replaced_is_served_anew(server: ServerProcess, folder: P
     assert server.http.post("/v1/programs/swapped", json=body).status_code == 404
 
 
+def test_json_of_many_elements_is_refused(server: ServerProcess) -> None:
+    body = io.BytesIO()
+    np.save(body, np.zeros((110_000, 4), np.float32))
+    headers = {"Content-Type": NPY, "Accept": "application/json"}
+    refused = server.http.post("/v1/programs/mlp", content=body.getvalue(), headers=headers)
+    assert (refused.status_code, "too much for JSON" in refused.json()["detail"]) == (422, True)
+
+
 def test_a_program_outlives_its_worker(server: ServerProcess) -> None:
     body = {"inputs": {"input": [[1.0, 2.0, 3.0, 4.0]]}}
     before = server.http.post("/v1/programs/mlp", json=body).json()
@@ -240,3 +250,55 @@ def test_a_program_outlives_its_worker(server: ServerProcess) -> None:
         statuses.append(answer.status_code)
         assert answer.status_code in (200, 410, 503), answer.text
     assert answer.json() == before
+
+
+def test_tenants_have_programs_of_their_own_within_limits(folder: Path, tmp_path: Path) -> None:
+    content, body = (folder / "mlp.safetensors").read_bytes(), {"inputs": {"input": [[1.0, 2.0, 3.0, 4.0]]}}
+    tables = {"alice": f"program_memory = {2 * len(content)}", "bob": "program_memory = 0", "carol": "sessions = 0"}
+    file = tmp_path / "tenants.toml"
+    file.write_text(
+        "".join([f'[{name}]\ntoken_sha256 = "{digest(name * 3)}"\n{rest}\n' for name, rest in tables.items()])
+    )
+    given = {"PROGRAMS": str(folder), "PROGRAM_UPLOADS": str(tmp_path / "uploads"), "TENANTS": str(file)}
+    with ServerProcess(**given) as server:
+
+        def ask(who: str, method: str, path: str = "mine", **rest: Any) -> httpx.Response:
+            headers = {"Authorization": f"Bearer {who * 3}", "Content-Type": rest.pop("kind", SAFETENSORS)}
+            return server.http.request(method, f"/v1/programs/{path}", headers=headers, **rest)
+
+        assert server.http.get("/v1/programs").status_code == 401
+        assert ask("alice", "PUT", content=content).status_code == 201
+        assert ask("alice", "PUT", content=content).status_code == 200
+        large = ask("alice", "PUT", "other", content=content + bytes(len(content)))
+        assert (large.status_code, large.json()["code"]) == (413, "LimitExceededError")
+        assert ask("bob", "PUT", content=content).status_code == 403
+        assert ask("bob", "GET").status_code == ask("bob", "DELETE").status_code == 404
+        called = {who: ask(who, "POST", "mlp", kind="application/json", json=body) for who in tables}
+        assert {answer.status_code for answer in called.values()} == {200}  # the operator is charged
+        assert ask("alice", "POST", kind="application/json", json=body).json() == called["bob"].json()
+        assert ask("carol", "PUT", content=content).status_code == 201
+        refused = ask("carol", "POST", kind="application/json", json=body)
+        assert (refused.status_code, "sessions" in refused.json()["detail"]) == (503, True)
+        assert [
+            one["owner"]
+            for one in server.http.get("/v1/programs", headers={"Authorization": "Bearer alicealicealice"}).json()
+        ] == ["tenant" if name == "mine" else "operator" for name in ("mine", "mlp", "recurrent", "with_state")]
+
+
+@pytest.mark.gpu
+def test_programs_of_a_cpu_are_served_by_a_gpu(
+    tg: Any, cuda_device: str, folder: Path, rng: np.random.Generator
+) -> None:
+    x = rng.standard_normal((70_000, 4)).astype(np.float32)
+    wanted = _wanted(tg, folder / "mlp.safetensors", {"input": x}).detach().numpy()
+    with ServerProcess(devices=cuda_device, PROGRAMS=str(folder)) as server:
+        few = {"inputs": {"input": x[:3].tolist()}}
+        for _ in range(12):  # plainly, and optimised
+            answer = server.http.post("/v1/programs/mlp", json=few).json()
+            np.testing.assert_allclose(answer["outputs"]["output"], wanted[:3], rtol=1e-3, atol=1e-4)
+        body = io.BytesIO()
+        np.save(body, x)
+        answer = server.http.post("/v1/programs/mlp", content=body.getvalue(), headers={"Content-Type": NPY})
+        np.testing.assert_allclose(np.load(io.BytesIO(answer.content)), wanted, rtol=1e-3, atol=1e-4)
+        stats = server.http.get("/memory_stats").json()
+        assert stats[cuda_device]["allocated_bytes.all.current"] > 0

@@ -13,7 +13,7 @@ from telegrad_protocol.errors import BY_CODE, TelegradError, WorkerCrashedError
 from .conftest import Client, Http, settings_of
 from .declared import JSON, description_of
 
-IDS = {"session_id": "no-such-session", "tensor_id": "1"}
+IDS = {"session_id": "no-such-session", "tensor_id": "1", "name": "no-such-program"}
 BODIES: dict[str, Any] = {
     "/ops": {"op": "zeros", "args": [2]}, "/backward": {"roots": 1}, "/detach": {"attachment": 1}, "/attach": {},
     "/memory_history": {"enabled": None}, "/v1/sessions": {},

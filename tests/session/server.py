@@ -19,12 +19,12 @@ DEADLINE = 60.0
 class ServerProcess:
     """``python -m server`` on a free port; a context manager, after which no process of it is left."""
 
-    def __init__(self, **variables: str) -> None:
+    def __init__(self, devices: str = "cpu", **variables: str) -> None:
         paths = os.pathsep.join((str(ROOT / "client"), str(ROOT)))
         environ = {name: value for name, value in os.environ.items() if not name.startswith("TELEGRAD_")}
         settings = {f"TELEGRAD_{name}": value for name, value in variables.items()}
         read, self._parent = os.pipe()
-        command = [sys.executable, "-m", "server", "--port", "0", "--devices", "cpu", "--announce"]
+        command = [sys.executable, "-m", "server", "--port", "0", "--devices", devices, "--announce"]
         self.process = subprocess.Popen(
             [*command, "--parent-fd", str(read)], cwd=ROOT, env=environ | {"PYTHONPATH": paths} | settings,
             pass_fds=[read], text=True, stdout=subprocess.PIPE,

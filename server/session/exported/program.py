@@ -20,9 +20,9 @@ from telegrad_protocol.meta import Device
 
 from .constants import folded
 
-MAX_GRAPHS: Final = 128
+MAX_GRAPHS: Final = 64
 """Of so many combinations of sizes the graphs are kept; the one that was used longest ago goes first."""
-RUNS_BEFORE: Final = 2
+RUNS_BEFORE: Final = 8
 """A graph is optimised when it is run for the so-manieth time and one: sizes that come once are not worth it."""
 
 

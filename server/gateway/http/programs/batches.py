@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from telegrad_protocol.errors import CommunicationError
 from telegrad_protocol.exported.description import ProgramDescription
@@ -23,6 +23,8 @@ class Elements(NamedTuple):
     data: bytes | memoryview
 
 
+ROWS: Final = tuple([rows for power in range(17) for rows in (1 << power, 3 << power >> 1) if rows])
+"""The rows that batches have: powers of two, and one and a half times such."""
 Inputs = Sequence[Elements]
 Run = Callable[[Inputs], Awaitable[list[Elements]]]
 
@@ -60,7 +62,7 @@ def _names(size: Size, name: str) -> bool:
 
 
 class Batcher:
-    """The queue of one program.
+    """The requests that wait for one program, by who has sent them: callers take turns in a batch.
 
     ``most`` is how many rows run together, 1 where requests cannot. Where the last batch held several requests, the
     next waits for up to ``wait`` seconds for half as many; a request to an idle program runs at once. ``observe`` is
@@ -71,48 +73,41 @@ class Batcher:
         self, run: Run, most: int, wait: float, observe: Callable[[int], None] = lambda requests: None
     ) -> None:  # fmt: skip
         self._run_one, self._most, self._wait, self._observe = run, most, wait, observe
-        self._queue: deque[_Request] = deque()
+        self._queues: dict[str, deque[_Request]] = {}
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._last = 1
 
-    @property
-    def waiting(self) -> int:
-        """How many requests wait."""
-        return len(self._queue)
+    def waiting(self, who: str) -> int:
+        """Return how many requests of a caller wait."""
+        return len(self._queues.get(who, ()))
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits or runs."""
         return self._task is None
 
-    async def submit(self, inputs: Inputs) -> list[Elements]:
+    async def submit(self, inputs: Inputs, who: str = "") -> list[Elements]:
         """Return the outputs for these inputs; raises what running them raises."""
         request = _Request(inputs, _rows(inputs), asyncio.get_running_loop().create_future())
-        self._queue.append(request)
+        self._queues.setdefault(who, deque()).append(request)
         self._arrived.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())
-        try:
-            return await request.answer
-        finally:
-            if not request.answer.done() or request.answer.cancelled():
-                self._forget(request)
-
-    def _forget(self, request: _Request) -> None:
-        if request in self._queue:
-            self._queue.remove(request)
+        return await request.answer
 
     async def stop(self) -> None:
         """Refuse what waits, and wait for what runs."""
-        while self._queue:
-            _refuse(self._queue.popleft(), CommunicationError("the program is being taken away"))
+        for queue in self._queues.values():
+            for request in queue:
+                _refuse(request, CommunicationError("the program is being taken away"))
+        self._queues.clear()
         if self._task is not None:
             await self._task
 
     async def _work(self) -> None:
         try:
-            while self._queue:
+            while self._queues:
                 await self._gather()
                 batch = self._take()
                 if batch:
@@ -125,7 +120,8 @@ class Batcher:
     async def _gather(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._wait
-        while 0 < len(self._queue) < min(self._last, self._most) // 2 and (left := deadline - loop.time()) > 0:
+        wanted = min(self._last, self._most) // 2
+        while sum(map(len, self._queues.values())) < wanted and (left := deadline - loop.time()) > 0:
             self._arrived.clear()
             try:
                 async with asyncio.timeout(left):
@@ -134,20 +130,32 @@ class Batcher:
                 return
 
     def _take(self) -> list[_Request]:
-        """Take the request that came first, and those of its form that fit beside it, in their order."""
-        if not self._queue:
-            return []
-        first = self._queue.popleft()
-        batch, rows, left = [first], first.rows, deque[_Request]()
-        while self._queue and rows < self._most:
-            request = self._queue.popleft()
-            if request.form == first.form and request.rows and rows + request.rows <= self._most:
-                batch.append(request)
-                rows += request.rows
-            else:
-                left.append(request)
-        self._queue.extendleft(reversed(left))
+        """Take requests of one form, one of each caller in turn, as many as run together.
+
+        Those of callers who have left are dropped. Who was served first is served last the next time.
+        """
+        batch: list[_Request] = []
+        rows, most = 0, self._most
+        turns = deque(self._queues)
+        while turns and rows < most:
+            who = turns.popleft()
+            request = _next(self._queues[who], batch[0].form if batch else None, most - rows)
+            if request is None:
+                continue
+            turns.append(who)
+            if not batch:
+                self._queues[who] = self._queues.pop(who)
+                most = self._rows_for(request)
+            batch.append(request)
+            rows += max(request.rows, 1)
+        self._queues = {who: queue for who, queue in self._queues.items() if queue}
         return batch
+
+    def _rows_for(self, first: _Request) -> int:
+        """Return how many rows to take: one of few numbers, since a program is optimised for each that comes often."""
+        others = [request for queue in self._queues.values() for request in queue if request.form == first.form]
+        waiting = first.rows + sum([request.rows for request in others])
+        return min(self._most, max([rows for rows in ROWS if rows <= waiting], default=1))
 
     async def _run(self, batch: Sequence[_Request]) -> None:
         try:
@@ -163,6 +171,19 @@ class Batcher:
         for request, part in zip(batch, parts, strict=True):
             if not request.answer.done():
                 request.answer.set_result(part)
+
+
+def _next(queue: deque[_Request], form: tuple[tuple[int, ...], ...] | None, room: int) -> _Request | None:
+    """Take the first request of a form, or of any, that has room in a batch; the first of a batch always has."""
+    for place, request in enumerate(queue):
+        if request.answer.done():
+            continue
+        if form is None or (request.form == form and 0 < request.rows <= room):
+            del queue[place]
+            return request
+    while queue and queue[0].answer.done():
+        queue.popleft()
+    return None
 
 
 def _refuse(request: _Request, error: Exception) -> None:

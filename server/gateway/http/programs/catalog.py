@@ -15,12 +15,14 @@ from typing import Final, NamedTuple
 
 from server.gateway.settings import PREFIX, Settings
 from server.gateway.tenancy.tenants import SERVER, Tenant
-from telegrad_protocol.errors import ArgumentError, NotAllowedError, ProgramError, UnknownIdError
+from telegrad_protocol.errors import ArgumentError, LimitExceededError, NotAllowedError, ProgramError, UnknownIdError
 from telegrad_protocol.exported import files
 from telegrad_protocol.exported.description import ProgramDescription
 
 SUFFIX: Final = ".safetensors"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+MOST_UPLOADS: Final = 256
+"""So many programs may a tenant have uploaded."""
 _MOST_KEPT: Final = 1024
 """Descriptions of so many files are kept."""
 
@@ -92,6 +94,8 @@ class Catalog:
         if self._shared is not None and (self._shared / f"{name}{SUFFIX}").exists():
             raise ArgumentError(f"the operator serves a program {name!r}; choose another name")
         folder = self._uploads / tenant.name
+        if sum([file.name != name for file in _files(tenant, folder)]) >= MOST_UPLOADS:
+            raise LimitExceededError(f"a tenant may have {MOST_UPLOADS} programs; DELETE one")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder / f"{name}{SUFFIX}"
 
@@ -108,6 +112,11 @@ class Catalog:
         if file.owner is SERVER:
             raise NotAllowedError(f"the program {name!r} is the operator's, who takes its file away")
         os.unlink(file.path)
+
+
+def is_current(file: ProgramFile) -> bool:
+    """Whether the file is still there, and the same."""
+    return _file(file.owner, file.name, Path(file.path)) == file
 
 
 def check_name(name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import ml_dtypes
 import msgspec
 import numpy as np
 
+from server.gateway.door.bodies import MAX_VALUES, VALUE_BYTES
 from server.gateway.http import tensor_files
 from server.gateway.http.json_values import decode_values, encode_values
 from server.gateway.http.tensor_files import JSON, NPY, SAFETENSORS
@@ -21,8 +23,6 @@ from telegrad_protocol.exported.description import Input, Output, ProgramDescrip
 
 from .batches import Elements
 
-MAX_JSON_BYTES: Final = 8 << 20
-"""Outputs of more bytes are not told as JSON."""
 _FORMATS: Final = (JSON, NPY, SAFETENSORS)
 _JSON_TYPES: Final = {
     **{name: np.dtype(name) for name in BY_NAME if name not in ("bfloat16", "complex32", "complex64", "complex128")},
@@ -148,6 +148,12 @@ def chosen(accept: str, given: str, outputs: Sequence[Output]) -> str:
     )
 
 
+def bytes_held(kind: str, made: Sequence[Elements]) -> int:
+    """Return what an answer makes the gateway hold: the elements twice, and what they are as values of JSON."""
+    values = sum([math.prod(one.shape) for one in made]) if kind == JSON else 0
+    return 2 * sum([len(one.data) for one in made]) + VALUE_BYTES * values
+
+
 def encode(kind: str, outputs: Sequence[Output], made: Sequence[Elements]) -> bytes:
     """Return outputs as the body of an answer."""
     if kind == NPY:
@@ -155,9 +161,9 @@ def encode(kind: str, outputs: Sequence[Output], made: Sequence[Elements]) -> by
     if kind == SAFETENSORS:
         tensors = [(output.name, output.dtype, one.shape) for output, one in zip(outputs, made, strict=True)]
         return b"".join([container.header({}, tensors), *[one.data for one in made]])
-    if sum([len(one.data) for one in made]) > MAX_JSON_BYTES:
+    if sum([math.prod(one.shape) for one in made]) > MAX_VALUES:
         raise ArgumentError(
-            f"the outputs have more than {MAX_JSON_BYTES} bytes, which is too much for JSON; accept {SAFETENSORS}"
+            f"the outputs have more than {MAX_VALUES} elements, which is too much for JSON; accept {SAFETENSORS}"
         )
     values = {
         output.name: decode_values(bytes(one.data), output.dtype, one.shape)

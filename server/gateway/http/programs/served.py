@@ -29,6 +29,8 @@ from .catalog import ProgramFile
 
 _LEASE: Final = 1e9
 """Seconds; the session is ended by who serves the program, not for want of a client."""
+UPLOADED: Final = "(uploaded)"
+"""Stands in metrics for the programs of tenants, who name as many as they like."""
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +46,13 @@ class ServedProgram:
         self._ids = itertools.count(1)
         self._loading = asyncio.Lock()
         settings, metrics = gateway.settings, gateway.metrics
+        self.labels = (file.name if file.owner is SERVER else UPLOADED, file.owner.name)
+        """The program and its owner, as metrics name them."""
         symbol = batch_symbol(description)
         most = next((one.max for one in description.symbols if one.name == symbol), None)
         self.batch = 1 if symbol is None else min(settings.program_batch, most or settings.program_batch)
         """The most rows that run together; 1 where requests run alone."""
-        observe: Callable[[float], None] = metrics.program_batch.labels(file.name, file.owner.name).observe
+        observe: Callable[[float], None] = metrics.program_batch.labels(*self.labels).observe
         self._batcher = Batcher(self._run, self.batch, settings.program_wait_seconds, observe)
         self.last_call = time.monotonic()
 
@@ -62,16 +66,16 @@ class ServedProgram:
         """Whether no request waits or runs."""
         return self._batcher.is_idle
 
-    async def call(self, inputs: Inputs) -> list[Elements]:
-        """Return the outputs for these inputs. Refuses for now where too many requests wait."""
+    async def call(self, inputs: Inputs, who: str) -> list[Elements]:
+        """Return the outputs for a caller's inputs. Refuses for now where too many requests of the caller wait."""
         self.last_call = time.monotonic()
         longest = self._gateway.settings.program_queue
-        if self._batcher.waiting >= longest:
+        if self._batcher.waiting(who) >= longest:
             unavailable(
-                f"{longest} requests wait for the program {self.file.name!r}, which is the limit "
+                f"{longest} of your requests wait for the program {self.file.name!r}, which is the limit "
                 "(TELEGRAD_PROGRAM_QUEUE)", retry_after=1, rejection="limit",
             )  # fmt: skip
-        return await self._batcher.submit(inputs)
+        return await self._batcher.submit(inputs, who)
 
     async def stop(self) -> None:
         """Refuse what waits, and free what the program holds on its worker."""

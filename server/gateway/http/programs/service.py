@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 from server.gateway.dependencies import Gateway
 from server.gateway.tenancy.tenants import Tenant
 
-from .catalog import Catalog, ProgramFile
+from .catalog import Catalog, ProgramFile, is_current
 from .served import ServedProgram
 
 _LOOK_SECONDS: Final = 5.0
@@ -60,8 +60,10 @@ class Programs:
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             oldest = time.monotonic() - self._gateway.settings.program_idle_seconds
-            for served in list(self._served.values()):
-                if served.last_call < oldest and served.is_idle and served.is_loaded:
+            for key, served in list(self._served.items()):
+                if served.is_idle and not is_current(served.file):
+                    self._end(self._served.pop(key))
+                elif served.last_call < oldest and served.is_idle and served.is_loaded:
                     await served.unload()
 
     async def stop(self) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from typing import Final
 
 from fastapi import APIRouter, Depends
 
 from server.gateway.dependencies import bearer
+
+_FIRST: Final = ("programs",)
+"""Modules whose endpoints are called most often: routes are tried one after the other."""
 
 
 def http_router() -> APIRouter:
@@ -17,8 +21,9 @@ def http_router() -> APIRouter:
     ``SHOWS_TOKEN = False``; for all others it is declared here.
     """
     endpoints = APIRouter()
-    for entry in pkgutil.iter_modules(__path__, __name__ + "."):
-        module = importlib.import_module(entry.name)
+    names = [entry.name for entry in pkgutil.iter_modules(__path__, __name__ + ".")]
+    for name in sorted(names, key=lambda name: name.rpartition(".")[2] not in _FIRST):
+        module = importlib.import_module(name)
         declared = [Depends(bearer)] if getattr(module, "SHOWS_TOKEN", True) else []
         for router in vars(module).values():
             if isinstance(router, APIRouter):

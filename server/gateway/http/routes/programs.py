@@ -13,13 +13,14 @@ from fastapi import APIRouter, Header, Path, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from server.gateway.dependencies import GatewayHere, TenantHere
+from server.gateway.dependencies import TenantHere, gateway_of, tenant_of
 from server.gateway.http.programs import formats
 from server.gateway.http.programs.catalog import ProgramFile, described
-from server.gateway.http.programs.service import Programs, ProgramsHere
+from server.gateway.http.programs.service import Programs, ProgramsHere, programs_of
 from server.gateway.http.tensor_files import JSON, NPY, SAFETENSORS, media_type
 from server.gateway.problems import Problem, Refused
 from server.gateway.tenancy.audit import audit
+from server.gateway.tenancy.request_memory import MEMORY, RequestMemory
 from server.gateway.tenancy.tenants import SERVER
 from telegrad_protocol.errors import LimitExceededError
 from telegrad_protocol.exported.description import ProgramDescription, TensorType
@@ -69,6 +70,42 @@ class DescribedProgram(Program):
     operations: int = Field(description="steps of the program")
     parameters: int = Field(description="elements of its parameters")
     batch: int = Field(description="the most rows of several requests that run as one; 1: each request runs alone")
+
+
+@router.post(
+    "/{name}", summary="Call a program", response_class=Response,
+    openapi_extra={
+        "requestBody": {"required": True, "content": {JSON: _EXAMPLE, NPY: _BINARY, SAFETENSORS: _BINARY}},
+    },
+    responses={
+        200: {"content": {JSON: {}, NPY: _BINARY, SAFETENSORS: _BINARY}}, 406: {"model": Problem},
+        415: {"model": Problem},
+    },
+)  # fmt: skip
+async def call_program(name: Name, request: Request) -> Response:
+    """Inputs as JSON, `{"inputs": {name: nested lists}}`, as npy for a single one, or as safetensors by their names.
+
+    The answer has the format that `Accept` asks for, by default that of the request: `{"outputs": {name: ...}}`.
+    Requests that come together are computed as one where the program's first dimension may differ.
+    """
+    # Parameters that the framework would solve for each call cost more than all of this.
+    began, headers = time.perf_counter(), request.headers
+    tenant, metrics = tenant_of(request), gateway_of(request).metrics
+    memory: RequestMemory = request.scope[MEMORY]
+    served = await programs_of(request).get(tenant, name)
+    outcome = "failed"
+    try:
+        given = media_type(headers.get("content-type", JSON))
+        kind = formats.chosen(headers.get("accept", "*/*"), given, served.description.outputs)
+        inputs = await formats.decode(served.description, given, await request.body())
+        outputs = await served.call(inputs, tenant.name)
+        memory.charge(formats.bytes_held(kind, outputs))
+        body = formats.encode(kind, served.description.outputs, outputs)
+        outcome = "answered"
+    finally:
+        metrics.program_requests.labels(*served.labels, outcome).inc()
+    metrics.program_seconds.labels(*served.labels).observe(time.perf_counter() - began)
+    return Response(body, media_type=kind)
 
 
 @router.get("", summary="List programs")
@@ -136,37 +173,6 @@ async def delete_program(programs: ProgramsHere, tenant: TenantHere, name: Name,
     programs.catalog.remove(tenant, name)
     programs.forget(tenant, name)
     audit(request.scope, "program removed", program=name)
-
-
-@router.post(
-    "/{name}", summary="Call a program", response_class=Response,
-    openapi_extra={"requestBody": {"required": True, "content": {JSON: _EXAMPLE, NPY: _BINARY, SAFETENSORS: _BINARY}}},
-    responses={200: {"content": {JSON: {}, NPY: _BINARY, SAFETENSORS: _BINARY}}, 406: {"model": Problem}},
-)  # fmt: skip
-async def call_program(
-    gateway: GatewayHere, programs: ProgramsHere, tenant: TenantHere, name: Name, request: Request,
-    accept: Annotated[str, Header()] = "*/*", content_type: Annotated[str, Header(include_in_schema=False)] = JSON,
-) -> Response:  # fmt: skip
-    """Inputs as JSON, `{"inputs": {name: nested lists}}`, as npy for a single one, or as safetensors by their names.
-
-    The answer has the format that `Accept` asks for, by default that of the request: `{"outputs": {name: ...}}`.
-    Requests that come together are computed as one where the program's first dimension may differ.
-    """
-    began = time.perf_counter()
-    served = await programs.get(tenant, name)
-    outcome = "failed"
-    labels = served.file.name, served.file.owner.name
-    try:
-        given = media_type(content_type)
-        kind = formats.chosen(accept, given, served.description.outputs)
-        inputs = await formats.decode(served.description, given, await request.body())
-        outputs = await served.call(inputs)
-        body = formats.encode(kind, served.description.outputs, outputs)
-        outcome = "answered"
-    finally:
-        gateway.metrics.program_requests.labels(*labels, outcome).inc()
-    gateway.metrics.program_seconds.labels(*labels).observe(time.perf_counter() - began)
-    return Response(body, media_type=kind)
 
 
 def _about(programs: Programs, file: ProgramFile) -> dict[str, object]:
