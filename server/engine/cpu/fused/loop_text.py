@@ -41,14 +41,19 @@ class Part(NamedTuple):
     emit: Emit
 
 
-def text_of(operands: Sequence[Operand], parts: Sequence[Part], registers: Mapping[int, DType], ndim: int) -> str:
-    """The text of a function of addresses, a shape and strides; ``registers`` has the types of what registers hold."""
+def text_of(
+    operands: Sequence[Operand], parts: Sequence[Part], registers: Mapping[int, DType], ndim: int
+) -> tuple[str, bytes]:
+    """The text of a function of addresses, a shape, strides and numbers; and the numbers, eight bytes each.
+
+    ``registers`` has the types of what registers hold.
+    """
     from llvmlite import ir
 
     module = ir.Module("program")
-    inner = _Inner(ir, module, operands).emit(parts, registers)
-    _outer(ir, module, inner, operands, ndim)
-    return str(module)
+    inner = _Inner(ir, module, operands)
+    _outer(ir, module, inner.emit(parts, registers), operands, ndim)
+    return str(module), inner.numbers
 
 
 class _Inner:
@@ -59,30 +64,39 @@ class _Inner:
         self.long = ir.IntType(64)
         self.kinds = [_memory_type(ir, operand.dtype) for operand in operands]
         pointers = [kind.as_pointer() for kind in self.kinds]
-        signature = ir.FunctionType(ir.VoidType(), [self.long, *pointers, *[self.long] * len(operands)])
+        bytes_of = ir.IntType(8).as_pointer()
+        signature = ir.FunctionType(ir.VoidType(), [self.long, *pointers, *[self.long] * len(operands), bytes_of])
         self.function = ir.Function(module, signature, "row")
         self.function.linkage = "internal"
         self.function.attributes.add("noinline")
         for argument in self.function.args[1 : 1 + len(operands)]:
             argument.add_attribute("noalias")
+        self.numbers = b""
+        self._begin = ir.IRBuilder(self.function.append_basic_block("begin"))
+
+    def take(self, held: bytes, kind: Any) -> Any:
+        """Read a number of a type before the loop begins; it becomes one of those that the loop gets."""
+        place = self._begin.gep(self.function.args[-1], [self.long(len(self.numbers))])
+        self.numbers += held.ljust(8, b"\0")
+        return self._begin.load(self._begin.bitcast(place, kind.as_pointer()))
 
     def emit(self, parts: Sequence[Part], registers: Mapping[int, DType]) -> Any:
         """Write the loop, and return the function that it is."""
         ir, function = self.ir, self.function
-        blocks = [function.append_basic_block(name) for name in ("begin", "element", "end")]
-        begin, element, end = [ir.IRBuilder(block) for block in blocks]
+        begin = self._begin
+        blocks = [begin.block, *[function.append_basic_block(name) for name in ("element", "end")]]
+        element, end = [ir.IRBuilder(block) for block in blocks[1:]]
         values: dict[int, Any] = {}
         zero = self.long(0)
         for k, operand in enumerate(self.operands):
             if operand.lies == SINGLE and operand.read is not None:
                 values[operand.read] = self._load(begin, k, zero)
-        begin.branch(blocks[1])
         index = element.phi(self.long)
         for k, operand in enumerate(self.operands):
             if operand.lies != SINGLE and operand.read is not None:
                 values[operand.read] = self._load(element, k, index)
         for part in parts:
-            values[part.register] = _computed(ir, element, part, values, registers)
+            values[part.register] = _computed(self, element, part, values, registers)
         for k, operand in enumerate(self.operands):
             if operand.written is not None:
                 stored = _to_memory(ir, element, values[operand.written], operand.dtype)
@@ -91,6 +105,7 @@ class _Inner:
         index.add_incoming(zero, blocks[0])
         index.add_incoming(following, blocks[1])
         element.cbranch(element.icmp_signed("<", following, function.args[0]), blocks[1], blocks[2])
+        begin.branch(blocks[1])
         end.ret_void()
         return function
 
@@ -139,29 +154,30 @@ def _rounded_bits(ir: Any, b: Any, value: Any) -> Any:
     return b.select(b.fcmp_unordered("uno", value, value), quiet, rounded)
 
 
-def _computed(ir: Any, b: Any, part: Part, values: Mapping[int, Any], registers: Mapping[int, DType]) -> Any:
-    compute = part.compute
+def _computed(inner: _Inner, b: Any, part: Part, values: Mapping[int, Any], registers: Mapping[int, DType]) -> Any:
+    compute, ir = part.compute, inner.ir
     if is_cast(compute):
         register = compute.args[0].number
-        value = _converted(ir, b, values[register], registers[register], compute.dtype)
+        value = _converted(inner, b, values[register], registers[register], compute.dtype)
         is_rounded = compute.dtype in HALVES
         return _from_memory(ir, b, _to_memory(ir, b, value, compute.dtype), compute.dtype) if is_rounded else value
-    arithmetic = arithmetic_of(ir, b, compute.compute)
+    arithmetic = arithmetic_of(ir, b, compute.compute, inner)
     named: dict[str, Any] = {}
     for position, (param, arg) in enumerate(zip(compute.op.params, compute.args)):
         named[param.name] = arg
         if arg.__class__ is Register:
             wanted = compute.compute if position in compute.promoted else registers[arg.number]
             wanted = dtypes.bool_ if param.name in ("condition", "mask") else wanted
-            named[param.name] = _converted(ir, b, values[arg.number], registers[arg.number], wanted)
+            named[param.name] = _converted(inner, b, values[arg.number], registers[arg.number], wanted)
         elif arg is not None and (param.name not in ATTRIBUTES or compute.op.name == "masked_fill"):
-            named[param.name] = arithmetic.constant(arg)
+            named[param.name] = arithmetic.number(arg)
     return part.emit(b, named, arithmetic)
 
 
-def _converted(ir: Any, b: Any, value: Any, source: DType, target: DType) -> Any:
+def _converted(inner: _Inner, b: Any, value: Any, source: DType, target: DType) -> Any:
     """A register's value in the type that a register of another dtype has."""
-    given, wanted = arithmetic_of(ir, b, source), arithmetic_of(ir, b, target)
+    ir = inner.ir
+    given, wanted = arithmetic_of(ir, b, source, inner), arithmetic_of(ir, b, target, inner)
     if target is dtypes.bool_:
         return value if source is dtypes.bool_ else given.compare("!=", value, given.constant(0))
     if given.type == wanted.type:
@@ -178,9 +194,9 @@ def _converted(ir: Any, b: Any, value: Any, source: DType, target: DType) -> Any
 def _outer(ir: Any, module: Any, inner: Any, operands: Sequence[Operand], ndim: int) -> None:
     """The loops over all other dimensions, which call the innermost one; strides are in bytes, operand by operand."""
     long, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer] * 3), NAME)
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer] * 4), NAME)
     builder = ir.IRBuilder(function.append_basic_block("begin"))
-    addresses, shape, strides = [builder.bitcast(argument, long.as_pointer()) for argument in function.args]
+    addresses, shape, strides = [builder.bitcast(argument, long.as_pointer()) for argument in function.args[:3]]
 
     def item(array: Any, place: int) -> Any:
         return builder.load(builder.gep(array, [long(place)]))
@@ -199,7 +215,7 @@ def _outer(ir: Any, module: Any, inner: Any, operands: Sequence[Operand], ndim: 
         open_loops.append((index, body, d))
     kinds = [_memory_type(ir, operand.dtype).as_pointer() for operand in operands]
     pointers = [builder.inttoptr(start, kind) for start, kind in zip(starts, kinds)]
-    builder.call(inner, [sizes[-1], *pointers, *[step[-1] for step in steps]])
+    builder.call(inner, [sizes[-1], *pointers, *[step[-1] for step in steps], function.args[3]])
     for index, body, d in reversed(open_loops):
         following = builder.add(index, long(1))
         index.add_incoming(following, builder.block)

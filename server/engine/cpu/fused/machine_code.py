@@ -32,37 +32,74 @@ def features() -> frozenset[str]:
     """What the host's processor can do beside its architecture; empty where nothing can be compiled for it."""
     if os.environ.get(SETTING) == "never" or importlib.util.find_spec("llvmlite") is None:
         return frozenset()
-    from llvmlite import binding
-
+    binding = binding_of()
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     return frozenset(["llvm", *[name for name, has in binding.get_host_cpu_features().items() if has]])
 
 
-def compiled(text: str, name: str, count: int, strides: Sequence[int]) -> Loop:
-    """The function ``name`` of LLVM's assembly language, which takes addresses, a shape and strides, all in memory."""
+def compiled(text: str, name: str, count: int, strides: Sequence[int], numbers: bytes) -> Loop:
+    """The function ``name`` of LLVM's assembly language, which takes the addresses of so many arrays and a shape.
+
+    Its strides and numbers are fixed; it gets them, too, as addresses of memory.
+    """
     code = _machine_code(text, name)
     packed, pack = struct.pack(f"{len(strides)}q", *strides), struct.Struct(f"{count}Q").pack
 
     def loop(addresses: Sequence[int], shape: bytes) -> None:
-        code.function(pack(*addresses), shape, packed)
+        code.function(pack(*addresses), shape, packed, numbers)
 
     return loop
 
 
-@lru_cache(maxsize=512)
-def _machine_code(text: str, name: str) -> _MachineCode:
-    """Compile a text; layers of a model share what comes of it."""
+class _Engine:
+    """Holds the machine code of many loops, until none of them is used any more: each alone would take a megabyte."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._machine = _machine()
+        self._engine = binding_of().create_mcjit_compiler(binding_of().parse_assembly(""), _machine())
+
+    def add(self, text: str, name: str) -> Callable[..., None]:
+        """Compile a text and return its function ``name``."""
+        binding = binding_of()
+        own = f"{name}{self.size}"
+        self.size += 1
+        module = binding.parse_assembly(text.replace(f'@"{name}"', f'@"{own}"'))
+        tuning = binding.create_pipeline_tuning_options(speed_level=3)
+        tuning.loop_vectorization = tuning.slp_vectorization = True
+        passes = binding.create_pass_builder(self._machine, tuning)
+        passes.getModulePassManager().run(module, passes)
+        self._engine.add_module(module)
+        self._engine.finalize_object()
+        function: Callable[..., None] = ctypes.CFUNCTYPE(None, *[ctypes.c_char_p] * 4)(
+            self._engine.get_function_address(own)
+        )
+        return function
+
+
+def binding_of() -> Any:
+    """LLVM, as llvmlite binds it."""
     from llvmlite import binding
 
-    machine = binding.Target.from_default_triple().create_target_machine(
+    return binding
+
+
+def _machine() -> Any:
+    binding = binding_of()
+    return binding.Target.from_default_triple().create_target_machine(
         cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3
     )
-    module = binding.parse_assembly(text)
-    tuning = binding.create_pipeline_tuning_options(speed_level=3)
-    tuning.loop_vectorization = tuning.slp_vectorization = True
-    passes = binding.create_pass_builder(machine, tuning)
-    passes.getModulePassManager().run(module, passes)
-    engine = binding.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    return _MachineCode(engine, ctypes.CFUNCTYPE(None, *[ctypes.c_char_p] * 3)(engine.get_function_address(name)))
+
+
+_MOST_LOOPS = 128
+"""Loops of an engine, after which another one is begun."""
+_engines: list[_Engine] = []
+
+
+@lru_cache(maxsize=256)
+def _machine_code(text: str, name: str) -> _MachineCode:
+    """Compile a text; layers of a model share what comes of it."""
+    if not _engines or _engines[0].size >= _MOST_LOOPS:
+        _engines[:] = [_Engine()]
+    return _MachineCode(_engines[0], _engines[0].add(text, name))

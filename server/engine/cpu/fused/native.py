@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from server.engine.array_library.cache_blocks import number
 from server.engine.array_library.dtypes import COMPUTED_IN, HALVES, NUMPY_DTYPES
@@ -26,16 +26,27 @@ _INTEGERS = frozenset((dtypes.uint8, dtypes.int8, dtypes.int16, dtypes.int32, dt
 _KNOWN = _FLOATS | _INTEGERS | HALVES | {dtypes.bool_}
 
 
+class Numbers(Protocol):
+    """The numbers that a loop gets when it runs, so that the same chain with other numbers is the same text."""
+
+    def take(self, held: bytes, kind: Any) -> Val:
+        """Return the instruction that reads a number of a type, given as its bytes."""
+
+
 class Float:
     """Arithmetic of single and double precision."""
 
-    def __init__(self, ir: Any, builder: Any, dtype: DType) -> None:
-        self.ir, self.b, self.dtype = ir, builder, dtype
+    def __init__(self, ir: Any, builder: Any, dtype: DType, numbers: Numbers) -> None:
+        self.ir, self.b, self.dtype, self.numbers = ir, builder, dtype, numbers
         self.type = ir.DoubleType() if dtype is dtypes.float64 else ir.FloatType()
 
-    def constant(self, value: Any) -> Val:
-        """A Python number as the type holds it."""
-        return self.ir.Constant(self.type, float(number(value, NUMPY_DTYPES[self.dtype])))
+    def constant(self, value: int) -> Val:
+        """A number that the operation always has, as the type holds it."""
+        return self.ir.Constant(self.type, float(value))
+
+    def number(self, value: Any) -> Val:
+        """A number that a program has given, which the loop gets when it runs."""
+        return self.numbers.take(number(value, NUMPY_DTYPES[self.dtype]).tobytes(), self.type)
 
     def add(self, x: Val, y: Val) -> Val:
         return self.b.fadd(x, y)
@@ -64,14 +75,20 @@ class Float:
 class Integer:
     """Arithmetic of integers, which wraps around, and of truth values."""
 
-    def __init__(self, ir: Any, builder: Any, dtype: DType) -> None:
-        self.ir, self.b, self.dtype = ir, builder, dtype
+    def __init__(self, ir: Any, builder: Any, dtype: DType, numbers: Numbers) -> None:
+        self.ir, self.b, self.dtype, self.numbers = ir, builder, dtype, numbers
         self.type = ir.IntType(1 if dtype is dtypes.bool_ else 8 * dtype.itemsize)
         self.is_signed = dtype not in (dtypes.uint8, dtypes.bool_)
 
-    def constant(self, value: Any) -> Val:
-        """A Python number as the type holds it."""
-        return self.ir.Constant(self.type, int(number(value, NUMPY_DTYPES[self.dtype])))
+    def constant(self, value: int) -> Val:
+        """A number that the operation always has, as the type holds it."""
+        return self.ir.Constant(self.type, value)
+
+    def number(self, value: Any) -> Val:
+        """A number that a program has given, which the loop gets when it runs."""
+        if self.dtype is dtypes.bool_:
+            return self.ir.Constant(self.type, int(bool(value)))
+        return self.numbers.take(number(value, NUMPY_DTYPES[self.dtype]).tobytes(), self.type)
 
     def add(self, x: Val, y: Val) -> Val:
         return self.b.add(x, y)
@@ -89,14 +106,14 @@ class Integer:
         return (self.b.icmp_signed if self.is_signed else self.b.icmp_unsigned)(sign, x, y)
 
 
-def arithmetic_of(ir: Any, builder: Any, dtype: DType) -> Any:
+def arithmetic_of(ir: Any, builder: Any, dtype: DType, numbers: Numbers) -> Any:
     """The arithmetic of a type; half precision is computed in single precision."""
     dtype = COMPUTED_IN.get(dtype, dtype)
-    return Float(ir, builder, dtype) if dtype in _FLOATS else Integer(ir, builder, dtype)
+    return (Float if dtype in _FLOATS else Integer)(ir, builder, dtype, numbers)
 
 
 def _scaled(a: Any, value: Val, factor: Any) -> Val:
-    return value if factor == 1 else a.mul(value, a.constant(factor))
+    return value if factor == 1 else a.mul(value, a.number(factor))
 
 
 def _larger(b: Any, a: Any, x: Val, y: Val, sign: str) -> Val:
@@ -106,8 +123,11 @@ def _larger(b: Any, a: Any, x: Val, y: Val, sign: str) -> Val:
 
 def _clip(b: Any, a: Any, x: Val, low: Any, high: Any) -> Val:
     """NumPy's ``clip``: the operand itself where it equals a bound, or is NaN."""
-    x = x if low is None else b.select(a.compare("<", x, a.constant(low)), a.constant(low), x)
-    return x if high is None else b.select(a.compare(">", x, a.constant(high)), a.constant(high), x)
+    for sign, bound in (("<", low), (">", high)):
+        if bound is not None:
+            limit = a.number(bound)
+            x = b.select(a.compare(sign, x, limit), limit, x)
+    return x
 
 
 def _power(b: Any, n: dict[str, Any], a: Any) -> Val:
@@ -121,8 +141,8 @@ def _power(b: Any, n: dict[str, Any], a: Any) -> Val:
 def _lerp(b: Any, n: dict[str, Any], a: Any) -> Val:
     weight, step = n["weight"], a.sub(n["end"], n["input"])
     if abs(weight) < 0.5:
-        return a.add(n["input"], a.mul(step, a.constant(weight)))
-    return a.sub(n["end"], a.mul(step, a.constant(1 - weight)))
+        return a.add(n["input"], a.mul(step, a.number(weight)))
+    return a.sub(n["end"], a.mul(step, a.number(1 - weight)))
 
 
 def _tanh_slope(b: Any, n: dict[str, Any], a: Any) -> Val:

@@ -122,9 +122,9 @@ class Tape:
             if dtype not in HALVES:
                 self._arrays[number, NUMPY_DTYPES[dtype]] = array
         registers = dict(enumerate(self._kernel.dtypes))
-        text = text_of(list(arrays.values()), parts, registers, 1 + len(self._inner))
+        text, numbers = text_of(list(arrays.values()), parts, registers, 1 + len(self._inner))
         steps = [step for array in arrays for step in self._steps(array)]
-        loop = compiled(text, NAME, len(arrays), steps)
+        loop = compiled(text, NAME, len(arrays), steps, numbers)
         self._calls.append(CallOfArrays(_on_addresses(loop, 1 + len(self._inner)), list(arrays), None))
 
     def _held(self, number: int) -> tuple[Any, DType]:
