@@ -104,8 +104,8 @@ def test_every_geometry_agrees_with_double_precision(
     for number in range(8):
         kernel, stride, dilation = (rng.integers(1, 4, dims).tolist() for _ in range(3))
         padding = [int(rng.integers(0, d * (k - 1) + 2)) for d, k in zip(dilation, kernel, strict=True)]
-        groups = int(rng.integers(1, 3))
-        channels, lanes = int(rng.integers(3, 9)), int(rng.integers(3, 40))
+        groups, channels = int(rng.integers(1, 4)), int(rng.integers(1, 9))
+        lanes = int(rng.integers(1, 5) if number < 4 else rng.integers(5, 40))
         size = [int(rng.integers(d * (k - 1) + 1, n)) for d, k, n in zip(dilation, kernel, SIZES[dims], strict=True)]
         x, weight = numbers(rng, 9, groups * channels, *size), numbers(rng, groups * lanes, channels, *kernel)
         bias = numbers(rng, groups * lanes) if number % 2 else None
@@ -156,6 +156,23 @@ def test_elements_that_are_not_finite_reach_the_same_results(
         x, weight = numbers(rng, 2, 5, 17, 19), numbers(rng, 20, 5, 3, 3)
         x[1, 3, 0, 18] = number
         check(adapter, x, weight, None, [1, 1], [1, 1], [1, 1], 1)
+
+
+def test_elements_that_are_not_finite_stay_in_their_planes(adapter: EngineAdapter, rng: Any) -> None:
+    for number in (math.inf, math.nan):
+        x, weight = numbers(rng, 2, 6, 17, 19), numbers(rng, 6, 1, 3, 3)
+        x[1, 3, 7, 18] = number
+        check(adapter, x, weight, None, [1, 1], [1, 1], [1, 1], 6)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_depthwise_convolutions_of_many_pieces_agree(
+    adapter: EngineAdapter, rng: Any, layout: torch.memory_format, only_loops: None
+) -> None:
+    for multiplier, stride in ((1, 1), (1, 2), (2, 3)):
+        x = numbers(rng, 3, 40, 45, 47).to(memory_format=layout)
+        weight = numbers(rng, 40 * multiplier, 1, 5, 3).to(memory_format=layout)
+        check(adapter, x, weight, numbers(rng, 40 * multiplier), [stride, stride], [2, 1], [1, 1], 40)
 
 
 def test_results_do_not_depend_on_the_number_of_threads(

@@ -18,6 +18,7 @@ from server.engine.ops import convolution as generic
 from server.engine.registry import kernel
 from telegrad_protocol.ops import convolution as ops
 
+from . import planes
 from .parts import (
     Part,
     combinations,
@@ -33,8 +34,8 @@ from .products import are_products, multiply, multiply_gradients
 Array = Any
 _LEAST = 1 << 14
 """Multiply-adds from which on compiled loops are used."""
-_LEAST_LANES = 3
-"""Channels of the result per group from which on it pays to fill up vectors with zeros."""
+_FEW_LANES = 4
+"""So many channels of the result per group, or fewer, are not worth filling up vectors with zeros."""
 _SUMS = 8
 """The sums of weight gradients that are made apart, whatever the number of threads, in all panels together."""
 _ROWS = 96
@@ -83,11 +84,25 @@ class _Work(NamedTuple):
         return tap_offsets(self.parts, window.strides[2:], self.channels, window.strides[1], channels_last, multiple)
 
 
-def _loops(work: float, lanes: int, *arrays: Array | None) -> Any:
-    """The compiled loops if they take these arrays and so much work; else None."""
-    if work < _LEAST or lanes < _LEAST_LANES or not all([a is None or a.dtype.char == "f" for a in arrays]):
+def _loops(name: str, work: float, *arrays: Array | None) -> Any:
+    """A module of compiled loops if it takes these arrays and is worth it for so much work; else None."""
+    if work < _LEAST or not all([a is None or a.dtype.char == "f" for a in arrays]):
         return None
-    return compiled.kernels("products")
+    return compiled.kernels(name)
+
+
+def _are_planes(lanes: int, dims: int) -> bool:
+    """Whether a convolution is one for sums of planes: of images, or signals, and to few channels of each group."""
+    return lanes <= _FEW_LANES and dims <= 2
+
+
+def _as_image(array: Array) -> Array:
+    """Signals as images of one row."""
+    return array if array.ndim == 4 else array[:, :, None]
+
+
+def _as_image_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    return parts if len(parts) == 2 else (Part(0, 1, 1, 1, (0,), (0,)), *parts)
 
 
 def _tile_for(loops: Any, lanes: int) -> tuple[int, int]:
@@ -124,7 +139,7 @@ def convolution(
         return
     lanes = out.shape[1] // groups
     amount = (input if transposed else out).size * weight.size / max(len(weight), 1)
-    loops = _loops(amount, lanes, input, weight, bias, out)
+    loops = _loops("planes" if _are_planes(lanes, weight.ndim - 2) else "products", amount, input, weight, bias, out)
     if loops is None:
         arguments = (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
         generic.convolution(xp, *arguments, out=out)
@@ -133,11 +148,15 @@ def convolution(
     parts_of = parts_of_transposed if transposed else parts_of_convolution
     for parts in combinations([parts_of(*row) for row in zip(weight.shape[2:], *numbers, out.shape[2:], strict=True)]):
         target = out[(..., *[slice(part.first, None, part.every) for part in parts])]
-        work = _Work(loops, _tile_for(loops, lanes), input, parts, groups, lanes)
-        if work.taps:
-            _convolve(work, weight, bias, transposed, target)
-        else:
+        if not all([part.taps for part in parts]):
             target[...] = 0 if bias is None else bias.reshape(-1, *(1,) * len(parts))
+        elif _are_planes(lanes, len(parts)):
+            axes = _as_image_parts(parts)
+            weights = planes.taps_of(_as_image(weight), axes, groups, transposed)
+            planes.convolve(loops, _as_image(input), weights, bias, axes, groups, _as_image(target))
+        else:
+            work = _Work(loops, _tile_for(loops, lanes), input, parts, groups, lanes)
+            _convolve(work, weight, bias, transposed, target)
 
 
 def _convolve(work: _Work, weight: Array, bias: Array | None, transposed: bool, out: Array) -> None:
@@ -182,14 +201,23 @@ def convolution_weight_backward(
         return
     lanes = len(out) // groups
     amount = grad_output.size * out.size / max(len(out), 1) if input.size else 0
-    loops = _loops(amount, lanes, grad_output, input, out)
+    are_planes = _are_planes(lanes, len(kernel_size))
+    loops = _loops("planes" if are_planes else "products", amount, grad_output, input, out)
+    arguments = (grad_output, input, kernel_size, stride, padding, dilation, groups, channels_last)
     if loops is None:
-        arguments = (grad_output, input, kernel_size, stride, padding, dilation, groups, channels_last)
         generic._convolution_weight_backward(xp, *arguments, out=out)
         return
     numbers = [ops.spread("convolution", "", v, len(kernel_size)) for v in (stride, padding, dilation)]
     rows = zip(kernel_size, *numbers, grad_output.shape[2:], strict=True)
     parts = combinations([parts_of_convolution(*row) for row in rows])[0]
+    if are_planes:
+        axes = _as_image_parts(parts)
+        gradients = planes.weight_gradients(loops, _as_image(grad_output), _as_image(input), axes, groups)
+        if np.isfinite(gradients).all():
+            out[...] = gradients.reshape(out.shape)
+        else:  # zeros between the rows of planes meet elements that are not finite
+            generic._convolution_weight_backward(xp, *arguments, out=out)
+        return
     sums = _weight_sums(_Work(loops, _tile_for(loops, lanes), input, parts, groups, lanes), grad_output)
     is_last = is_channels_last(input)
     order = (*out.shape[2:], out.shape[1]) if is_last else out.shape[1:]
