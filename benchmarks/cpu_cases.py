@@ -148,6 +148,7 @@ def cases() -> Iterator[tuple[Case, float]]:
     yield _trained("layer_norm and gradients", [LARGE, (1024,), (1024,)], _layer_norm), _SAME
     yield _trained("gelu, tanh, and gradient", [LARGE], lambda F, x: F.gelu(x, approximate="tanh")), _SAME
     yield _trained("conv2d 3x3 of 64 to 64, 56x56, B8, and gradients", [(8, 64, 56, 56), (64, 64, 3, 3)], _conv), _ANY
+    yield from _convolutions()
     yield _trained("batch_norm and gradients", [IMAGES, (64,), (64,)], _batch_norm), _ANY
     yield _cross_entropy(), _ANY
     yield _embedding(), _ANY
@@ -155,6 +156,20 @@ def cases() -> Iterator[tuple[Case, float]]:
     yield from _passes()
     yield from _products()
     yield from _halves()
+
+
+def _convolutions() -> Iterator[tuple[Case, float]]:
+    """Layers of other geometry: of images, weights, and the arguments of the convolution."""
+    layers: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+        "1x1 of 256 to 64, 56x56, B4": ((4, 256, 56, 56), (64, 256, 1, 1), {}),
+        "3x3/2 of 64 to 128, 56x56, B8": ((8, 64, 56, 56), (128, 64, 3, 3), {"stride": 2, "padding": 1}),
+        "3x3 of 512 to 512, 7x7, B8": ((8, 512, 7, 7), (512, 512, 3, 3), {"padding": 1}),
+        "3x3 of 64 to 64 in 4 groups, 28x28, B8": ((8, 64, 28, 28), (64, 16, 3, 3), {"padding": 1, "groups": 4}),
+        "3x3 depthwise of 64, 56x56, B8": ((8, 64, 56, 56), (64, 1, 3, 3), {"padding": 1, "groups": 64}),
+    }
+    for label, (images, weights, options) in layers.items():
+        call = lambda F, x, weight, options=options: F.conv2d(x, weight, **options)
+        yield _trained(f"conv2d {label}, and gradients", [images, weights], call), _ANY
 
 
 def _linear(F: Any, x: Any, weight: Any, bias: Any) -> Any:

@@ -70,6 +70,10 @@ class _Work(NamedTuple):
     def blocks(self) -> int:
         return -(-self.lanes // self.width)
 
+    def lanes_of(self, group: int, block: int) -> tuple[int, int]:
+        """The first of a block's channels of the result, and how many there are."""
+        return group * self.lanes + block * self.width, min(self.width, self.lanes - block * self.width)
+
     def pieces(self) -> list[Piece]:
         return pieces_of(self.source, self.parts, self.groups * self.lanes * self.channels * self.taps)
 
@@ -218,12 +222,13 @@ def convolution_weight_backward(
         else:  # zeros between the rows of planes meet elements that are not finite
             generic._convolution_weight_backward(xp, *arguments, out=out)
         return
-    sums = _weight_sums(_Work(loops, _tile_for(loops, lanes), input, parts, groups, lanes), grad_output)
-    is_last = is_channels_last(input)
-    order = (*out.shape[2:], out.shape[1]) if is_last else out.shape[1:]
-    gradients = sums[:, :, : math.prod(order)].swapaxes(2, 3).reshape(groups, -1, *order)
-    gradients = gradients[:, :lanes].reshape(len(out), *order)
-    out[...] = np.moveaxis(gradients, -1, 1) if is_last else gradients
+    work = _Work(loops, _tile_for(loops, lanes), input, parts, groups, lanes)
+    sums, is_last = _weight_sums(work, grad_output), is_channels_last(input)
+    result = np.moveaxis(out, 1, -1) if is_last else out
+    for group, block in np.ndindex(sums.shape[:2]):
+        first, count = work.lanes_of(group, block)
+        columns = sums[group, block, : math.prod(result.shape[1:])].reshape(*result.shape[1:], -1)
+        result[first : first + count] = np.moveaxis(columns, -1, 0)[:count]
 
 
 def _weight_sums(work: _Work, grad: Array) -> Array:
@@ -236,7 +241,7 @@ def _weight_sums(work: _Work, grad: Array) -> Array:
 
     def add(number: int) -> None:
         chunk, group, block = numbers[number]
-        first, count = group * work.lanes + block * work.width, min(work.width, work.lanes - block * work.width)
+        first, count = work.lanes_of(group, block)
         for piece in pieces[chunks[chunk]]:
             window, part = reached(work.source, work.parts, piece), grad[piece.samples, :, piece.lines]
             positions = work.starts(window, part)
@@ -248,4 +253,4 @@ def _weight_sums(work: _Work, grad: Array) -> Array:
             )  # fmt: skip
 
     threads.run(add, len(numbers))
-    return totals.sum(axis=0)
+    return totals[0] if len(totals) == 1 else totals.sum(axis=0)

@@ -12,7 +12,7 @@ from .parts import Part
 Array = Any
 _WORK = 1 << 25
 """Multiply-adds of a piece, at most: half a millisecond."""
-_POSITIONS = 96
+_POSITIONS = 256
 """So many positions of the result a piece has, where there are as many: for all of them weights are read once."""
 
 
