@@ -16,7 +16,7 @@ from .host_matrices import Array, matrices
 
 _LARGEST = 32
 """The most rows or columns for which the loops are faster than LAPACK, whose calls cost two microseconds."""
-_BLOCK = 32
+_BLOCK = 64
 """Rows of a large triangle that are solved at a time: products between blocks are BLAS's."""
 _LEAST_MATRICES, _LEAST_ELEMENTS = 8, 1 << 11
 """Batches from which on they are used: loading them takes time once."""
