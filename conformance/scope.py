@@ -24,6 +24,9 @@ OUT_OF_SCOPE: Final = {
         "imported there by PyTorch's own code; tensors and profilers have it under its documented name"
     ),
     r".*Storage.*|is_storage|storage_type": "memory is the server's; storages are only had from tensors",
+    r"CustomDecompTable|ExportBackwardSignature|FlatArgsAdapter|ModuleCall(Entry|Signature)|PassResult": (
+        "what PyTorch's passes over graphs of nodes are made with; an exported program is data here"
+    ),
     r".*DataPipe|functional_datapipe|DataChunk|guaranteed_datapipes_determinism|non_deterministic|argument_validation|"
     r"runtime_validation(_disabled)?": "PyTorch keeps its data pipes for old programs only",
     r".*(legacy|deterministic_debug_mode|warn_always).*|get_file_path|prepare_multiprocessing_environment": (

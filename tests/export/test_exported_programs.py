@@ -169,6 +169,19 @@ def test_hints_share_sizes_or_become_static(tg: Any) -> None:
         program.module()(tg.ones(7, 6), tg.ones(7, 2))
 
 
+def test_examples_tell_which_dimensions_differ(tg: Any) -> None:
+    examples = tg.export.AdditionalInputs()
+    examples.add((tg.ones(5, 4),))
+    program = tg.export.export(CASES["mlp"].make(tg), (tg.ones(3, 4),), dynamic_shapes=examples)
+    examples.verify(program)
+    assert list(map(str, program.description.inputs[0].shape)) == ["s0", "4"]
+    x = tg.ones(3, 4)
+    shapes = tg.export.ShapesCollection()
+    shapes[x] = {0: tg.export.Dim("rows")}
+    program = tg.export.export(CASES["mlp"].make(tg), (x,), dynamic_shapes=shapes)
+    assert tg.export.unflatten(program)(tg.ones(9, 4)).shape == (9, 3)
+
+
 _ALIASED = """
 import torch
 from torch.export import Dim, ExportedProgram, export

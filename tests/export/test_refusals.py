@@ -102,7 +102,7 @@ def _counts_bits(self: Any, x: Any) -> Any:
         (_specialises, r"with rows=\d+ in place of 4 the module fails at .* in _specialises: ShapeError: view"),
         (_takes_another_path, r"takes another path: relu at .* in place of sigmoid at"),
         (_scales, r"gives mul at .* in _scales other arguments, which are no integers"),
-        (_tabulates, r"makes tensors of other data"),
+        (_tabulates, r"makes a tensor of other data at .* in _tabulates"),
         (_loops, r"rows=\d+ in place of 4 the module (takes another path|does more or fewer)"),
         (_is_bounded, r"rows has no maximum, and the largest size that works is 100; say Dim\('rows', max=100\)"),
         (_counts_bits, r"argument 'repeats' of repeat at .* in _counts_bits depends on rows in no way"),

@@ -14,7 +14,8 @@ from telegrad.nn.modules.module import Module
 from telegrad.utils._pytree import register_pytree_node
 from telegrad_protocol.errors import ArgumentTypeError
 
-from ._dims import Dim, ShapesCollection, dims
+from ._collections import AdditionalInputs, ShapesCollection, default_decompositions, unflatten
+from ._dims import Dim, dims
 from ._exported import ExportedProgram
 from ._files import load, save
 from ._module import GraphModule
@@ -31,9 +32,9 @@ from .graph_signature import (
 )
 
 __all__ = [
-    "ConstantArgument", "Dim", "ExportGraphSignature", "ExportedProgram", "GraphModule", "InputKind", "InputSpec",
-    "OutputKind", "OutputSpec", "ShapesCollection", "SymIntArgument", "TensorArgument", "dims", "export", "load",
-    "register_dataclass", "save",
+    "AdditionalInputs", "ConstantArgument", "Dim", "ExportGraphSignature", "ExportedProgram", "GraphModule",
+    "InputKind", "InputSpec", "OutputKind", "OutputSpec", "ShapesCollection", "SymIntArgument", "TensorArgument",
+    "default_decompositions", "dims", "draft_export", "export", "load", "register_dataclass", "save", "unflatten",
 ]  # fmt: skip
 
 
@@ -69,6 +70,9 @@ def export(
         traced.aliases,
         (args, given),
     )
+
+
+draft_export = export
 
 
 def register_dataclass(cls: type[Any], *, serialized_type_name: str | None = None) -> None:

@@ -92,34 +92,6 @@ def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[D
     return tuple([Dim(name, min=min, max=max) for name in names])
 
 
-class ShapesCollection:
-    """``dynamic_shapes`` by tensor: ``collection[tensor] = {0: Dim.DYNAMIC}``."""
-
-    def __init__(self) -> None:
-        self._shapes: dict[int, Any] = {}
-
-    def __setitem__(self, tensor: Any, shape: Any) -> None:
-        self._shapes[id(tensor)] = shape
-
-    def __getitem__(self, tensor: Any) -> Any:
-        return self._shapes[id(tensor)]
-
-    def __len__(self) -> int:
-        return len(self._shapes)
-
-    def dynamic_shapes(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
-        """Return what ``export`` takes for these arguments."""
-
-        def chosen(value: Any) -> Any:
-            if isinstance(value, (list, tuple)):
-                return type(value)([chosen(item) for item in value])
-            if isinstance(value, dict):
-                return {key: chosen(item) for key, item in value.items()}
-            return self._shapes.get(id(value))
-
-        return {name: chosen(value) for name, value in named_arguments(module, args, kwargs or {}).items()}
-
-
 def named_arguments(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return all arguments of a call by the names of the parameters."""
     function: Callable[..., Any] = getattr(module, "forward", module)
@@ -137,7 +109,7 @@ def specified(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], dynam
 
     Raises ArgumentError where ``dynamic_shapes`` does not have the structure of the arguments.
     """
-    if isinstance(dynamic_shapes, ShapesCollection):
+    if hasattr(dynamic_shapes, "dynamic_shapes"):  # a ShapesCollection, or AdditionalInputs
         dynamic_shapes = dynamic_shapes.dynamic_shapes(module, tuple(args), dict(kwargs))
     leaves, structure = tree_flatten((tuple(args), dict(kwargs)))
     marked = structure.unflatten([_Leaf(place, leaf) for place, leaf in enumerate(leaves)])

@@ -134,7 +134,7 @@ class Samples:
     def _difference(self, point: Point, place: int) -> str:
         step = self._step_of(point, place), self._step_of(self.base, place)
         if step == (None, None):
-            return "makes tensors of other data, or returns another structure; make them of tensors and sizes"
+            return self._difference_of_data(point)
         if None in step or step[0].op is not step[1].op:  # type: ignore[union-attr]
             here, there = [
                 "nothing" if one is None else f"{one.op.public} at {one.line or 'an unknown line'}" for one in step
@@ -145,6 +145,13 @@ class Samples:
             f"gives {op.public} at {line} other arguments, which are no integers; compute them from tensors, or make "
             "the dimension static"
         )
+
+    def _difference_of_data(self, point: Point) -> str:
+        ours, theirs = self.recordings[point].uploads, self.recordings[self.base].uploads
+        lines = [made.line for number, made in ours.items() if theirs.get(number) != made]
+        if lines:
+            return f"makes a tensor of other data at {lines[0]}; compute it from tensors and sizes (arange, full)"
+        return "returns another structure, or uses other tensors of its own"
 
     def _step_of(self, point: Point, place: int) -> RecordedStep | None:
         steps = self.recordings[point].steps

@@ -42,10 +42,11 @@ class RecordedStep(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """A tensor that the module makes of data of the program."""
+    """A tensor that the module makes of data of the program, and the line where."""
 
     meta: Meta
     data: bytes
+    line: str
 
 
 class RecordingSession(ShapeSession):
@@ -104,7 +105,7 @@ class RecordingSession(ShapeSession):
         """Keep a tensor that is made of data."""
         number = self.new_id()
         self.metas[number] = meta
-        self.uploads[number] = Upload(meta, bytes(data))
+        self.uploads[number] = Upload(meta, bytes(data), self._lines.get(site, ""))
         return number
 
     def root_of(self, number: int) -> int:
