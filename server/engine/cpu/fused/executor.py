@@ -8,7 +8,8 @@ that are no shorter than these ask for, so results are equal to the bit; half pr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from server.engine.cpu.memory import scratch
 from server.engine.cuda.runtime.geometry import layout_of
 from server.engine.device import threads
 from server.engine.programs.fused import FUSERS, Compute, Executor, Fuser, Kernel, is_cast, may_refuse
-from server.engine.value import Backend
+from server.engine.value import Backend, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
@@ -66,35 +67,81 @@ def makes(backend: Backend, kernel: Kernel) -> Executor:
         Meta.of(shape, meta.dtype, meta.device, steps or (0,), meta.offset) for meta, steps in zip(metas, columns)
     ]  # fmt: skip
     tape = Tape(decomposed(kernel), *_block_layout(views, shape))
-    calls, kinds, constants = tape.finished()
-    blocks = _Blocks(shape, _LONG if tape.is_one_loop else _BLOCK)
+    blocks = _Blocks(shape, _LONG if tape.only_loop else _BLOCK)
+    begin = _on_memory(tape, views) if tape.only_loop else _on_arrays(tape, backend, views)
     nbytes = sum([meta.nbytes for meta in metas])
     pieces = max(1, min(blocks.count, nbytes // threads.LEAST_BYTES))
-    names = [f"program {number}" for number in range(len(kinds))]
-    empty, array_of, news = backend.empty, backend.array, [meta for _, meta in kernel.news]
+    first = next(blocks.within(0, blocks.count))
+    empty, news = backend.empty, [meta for _, meta in kernel.news]
     stored = [place for place, _ in kernel.stores]
 
     def run(args: tuple[Any, ...]) -> tuple[Any, ...]:
         values = tuple(map(empty, news))
-        arrays = [array_of(value.storage, view) for value, view in zip(args + values, views)]
-
-        def work(piece: int) -> None:
-            for block, size in blocks.within(piece, pieces):
-                held = [array[block] for array in arrays]
-                held += [_buffer(name, size, kind) for name, kind in zip(names, kinds)]
-                held += constants
-                for function, operands, target in calls:
-                    if target < 0:
-                        function(*operands(held))
-                    else:
-                        function(*operands(held), out=held[target])
-
-        threads.run(work, pieces)
+        compute = begin(args + values)
+        if blocks.count == 1:
+            compute(*first)
+        else:
+            threads.run(lambda piece: _compute_all(compute, blocks.within(piece, pieces)), pieces)
         for place in stored:
             args[place].storage.version += 1
         return values
 
     return Executor(run, repr(kernel))
+
+
+Index = tuple[Any, ...]
+Computes = Callable[[Index, Size], None]
+"""Computes a block, given its index and its shape."""
+
+
+def _compute_all(compute: Computes, blocks: Iterator[tuple[Index, Size]]) -> None:
+    for index, size in blocks:
+        compute(index, size)
+
+
+def _on_arrays(tape: Tape, backend: Backend, views: Sequence[Meta]) -> Callable[[tuple[Value, ...]], Computes]:
+    """What computes blocks by calls of functions of arrays."""
+    calls, kinds, constants = tape.finished()
+    names = [f"program {number}" for number in range(len(kinds))]
+    array_of = backend.array
+
+    def begin(values: tuple[Value, ...]) -> Computes:
+        arrays = [array_of(value.storage, view) for value, view in zip(values, views)]
+
+        def compute(index: Index, size: Size) -> None:
+            held = [array[index] for array in arrays]
+            held += [_buffer(name, size, kind) for name, kind in zip(names, kinds)]
+            held += constants
+            for function, operands, target in calls:
+                if target < 0:
+                    function(*operands(held))
+                else:
+                    function(*operands(held), out=held[target])
+
+        return compute
+
+    return begin
+
+
+def _on_memory(tape: Tape, views: Sequence[Meta]) -> Callable[[tuple[Value, ...]], Computes]:
+    """What computes blocks by one compiled loop, which needs no arrays but where they begin."""
+    assert tape.only_loop is not None
+    loop, arrays = tape.only_loop
+    steps = [[step * views[place].dtype.itemsize for step in views[place].strides] for place in arrays]
+    begins = [(place, views[place].offset * views[place].dtype.itemsize) for place in arrays]
+
+    def begin(values: tuple[Value, ...]) -> Computes:
+        addresses = [values[place].storage.block.pointer + offset for place, offset in begins]
+
+        def compute(index: Index, size: Size) -> None:
+            *outer, part = index
+            at = (*outer, part.start)
+            starts = [a + sum([i * step for i, step in zip(at, own)]) for a, own in zip(addresses, steps)]
+            loop(starts, struct.pack(f"{len(size)}q", *size))
+
+        return compute
+
+    return begin
 
 
 def _buffer(name: str, shape: Size, kind: np.dtype[Any]) -> Array:

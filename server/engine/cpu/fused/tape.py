@@ -83,17 +83,14 @@ class Tape:
         self._metas = [*kernel.loads, *[meta for _, meta in kernel.news]]
         for number, meta in enumerate(kernel.loads):
             self._arrays[number, NUMPY_DTYPES[meta.dtype]] = ("array", number)
+        self.only_loop: tuple[Loop, list[int]] | None = None
+        """The compiled loop that does everything, if there is one, and the arrays whose addresses it takes."""
         self._schedule = scheduled(kernel, features())
         for at, run in enumerate(self._schedule.runs):
             if len(run) > 1:
                 self._add_loop(run, self._schedule.runs[at + 1 :])
             else:
                 self._add(run[0], kernel.computes[run[0] - first])
-
-    @property
-    def is_one_loop(self) -> bool:
-        """Whether everything is computed by one compiled loop, which needs no blocks that fit the cache."""
-        return len(self._schedule.runs) == 1 and len(self._schedule.runs[0]) > 1
 
     def _add_loop(self, run: tuple[int, ...], later: Sequence[tuple[int, ...]]) -> None:
         """Add a compiled loop, which reads registers from arrays and writes those that are needed after it."""
@@ -125,6 +122,8 @@ class Tape:
         text, numbers = text_of(list(arrays.values()), parts, registers, 1 + len(self._inner))
         steps = [step for array in arrays for step in self._steps(array)]
         loop = compiled(text, NAME, len(arrays), steps, numbers)
+        if len(self._schedule.runs) == 1:
+            self.only_loop = loop, [number for _, number in arrays]
         self._calls.append(CallOfArrays(_on_addresses(loop, 1 + len(self._inner)), list(arrays), None))
 
     def _held(self, number: int) -> tuple[Any, DType]:
