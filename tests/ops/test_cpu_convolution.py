@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as TF
 
 from server.engine import compiled
-from server.engine.cpu.conv import kernels
+from server.engine.cpu.conv import kernels, planes
+from server.engine.cpu.conv.parts import offsets
 from server.engine.device import threads
 from server.engine.ops import convolution as generic
 
@@ -163,6 +164,27 @@ def test_elements_that_are_not_finite_stay_in_their_planes(adapter: EngineAdapte
         x, weight = numbers(rng, 2, 6, 17, 19), numbers(rng, 6, 1, 3, 3)
         x[1, 3, 7, 18] = number
         check(adapter, x, weight, None, [1, 1], [1, 1], [1, 1], 6)
+
+
+def test_long_work_on_planes_is_left_to_kernels_that_can_be_interrupted(
+    adapter: EngineAdapter, rng: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: Any) -> None:
+        raise AssertionError("planes were summed up")
+
+    monkeypatch.setattr(kernels, "_MOST_PLANE_WORK", 10_000)
+    monkeypatch.setattr(planes, "convolve", refuse)
+    monkeypatch.setattr(planes, "weight_gradients", refuse)
+    check(adapter, numbers(rng, 1, 3, 40, 40), numbers(rng, 3, 1, 3, 3), None, [1, 1], [1, 1], [1, 1], 3)
+
+
+def test_tables_of_large_pieces_are_not_kept(rng: Any) -> None:
+    small, large = ((100, 4),), ((20_000, 4),)
+    assert offsets(small) is offsets(small)
+    assert offsets(large) is not offsets(large)
+    for number in range(2_000):
+        offsets(((7, number),))
+    np.testing.assert_array_equal(offsets(((3, 100), (2, 4)), 4), [0, 4, 100, 104, 200, 204, 204, 204])
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])

@@ -36,6 +36,8 @@ _LEAST = 1 << 14
 """Multiply-adds from which on compiled loops are used."""
 _FEW_LANES = 4
 """So many channels of the result per group, or fewer, are not worth filling up vectors with zeros."""
+_MOST_PLANE_WORK = 1 << 28
+"""Multiply-adds of a sample and group, at most, for sums of planes: a tenth of a second."""
 _SUMS = 8
 """The sums of weight gradients that are made apart, whatever the number of threads, in all panels together."""
 _ROWS = 96
@@ -95,9 +97,12 @@ def _loops(name: str, work: float, *arrays: Array | None) -> Any:
     return compiled.kernels(name)
 
 
-def _are_planes(lanes: int, dims: int) -> bool:
-    """Whether a convolution is one for sums of planes: of images, or signals, and to few channels of each group."""
-    return lanes <= _FEW_LANES and dims <= 2
+def _are_planes(lanes: int, dims: int, work: float) -> bool:
+    """Whether a convolution is one for sums of planes: of images, or signals, and to few channels of each group.
+
+    ``work`` are the multiply-adds of one sample and group, which nothing can interrupt.
+    """
+    return lanes <= _FEW_LANES and dims <= 2 and work <= _MOST_PLANE_WORK
 
 
 def _as_image(array: Array) -> Array:
@@ -143,7 +148,8 @@ def convolution(
         return
     lanes = out.shape[1] // groups
     amount = (input if transposed else out).size * weight.size / max(len(weight), 1)
-    loops = _loops("planes" if _are_planes(lanes, weight.ndim - 2) else "products", amount, input, weight, bias, out)
+    are_planes = _are_planes(lanes, weight.ndim - 2, amount / max(len(out) * groups, 1))
+    loops = _loops("planes" if are_planes else "products", amount, input, weight, bias, out)
     if loops is None:
         arguments = (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
         generic.convolution(xp, *arguments, out=out)
@@ -154,7 +160,7 @@ def convolution(
         target = out[(..., *[slice(part.first, None, part.every) for part in parts])]
         if not all([part.taps for part in parts]):
             target[...] = 0 if bias is None else bias.reshape(-1, *(1,) * len(parts))
-        elif _are_planes(lanes, len(parts)):
+        elif are_planes:
             axes = _as_image_parts(parts)
             weights = planes.taps_of(_as_image(weight), axes, groups, transposed)
             planes.convolve(loops, _as_image(input), weights, bias, axes, groups, _as_image(target))
@@ -205,7 +211,7 @@ def convolution_weight_backward(
         return
     lanes = len(out) // groups
     amount = grad_output.size * out.size / max(len(out), 1) if input.size else 0
-    are_planes = _are_planes(lanes, len(kernel_size))
+    are_planes = _are_planes(lanes, len(kernel_size), amount / max(groups, 1))
     loops = _loops("planes" if are_planes else "products", amount, grad_output, input, out)
     arguments = (grad_output, input, kernel_size, stride, padding, dilation, groups, channels_last)
     if loops is None:

@@ -8,8 +8,8 @@ stride, each with the taps that meet its elements.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,11 +49,33 @@ def parts_of_transposed(kernel: int, stride: int, padding: int, dilation: int, s
     return parts
 
 
+_MOST_TABLES, _MOST_OFFSETS = 256, 1 << 13
+"""How many tables are kept, of at most so many offsets: 16 MB of them."""
+_tables: dict[Any, Array] = {}
+
+
+def _kept(make: Callable[..., Array]) -> Callable[..., Array]:
+    """A function that makes tables; what it made for the same arguments is returned again, unless that is large."""
+
+    @wraps(make)
+    def find(*args: Any) -> Array:
+        table = _tables.get((make, args))
+        if table is None:
+            table = make(*args)
+            if len(table) <= _MOST_OFFSETS:
+                if len(_tables) >= _MOST_TABLES:
+                    _tables.clear()
+                _tables[make, args] = table
+        return table
+
+    return find
+
+
 Steps = tuple[tuple[int, int], ...]
 """Pairs of a count and of the bytes between two elements, outermost first."""
 
 
-@lru_cache(maxsize=256)
+@_kept
 def offsets(steps: Steps, multiple: int = 1) -> Array:
     """The offsets, in bytes, of elements in row-major order; the last one is repeated up to a multiple of a number."""
     total = np.zeros(1, np.int64)
@@ -62,7 +84,7 @@ def offsets(steps: Steps, multiple: int = 1) -> Array:
     return _ended(total, multiple)
 
 
-@lru_cache(maxsize=256)
+@_kept
 def tap_offsets(
     parts: tuple[Part, ...], strides: tuple[int, ...], channels: int, channel_step: int, channels_last: bool,
     multiple: int = 1,
@@ -76,7 +98,7 @@ def tap_offsets(
     return _ended(_by_channels(shifts, strides, channels, channel_step, channels_last), multiple)
 
 
-@lru_cache(maxsize=256)
+@_kept
 def weight_offsets(
     parts: tuple[Part, ...], strides: tuple[int, ...], channels: int, channel_step: int, channels_last: bool
 ) -> Array:  # fmt: skip
