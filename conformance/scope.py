@@ -16,7 +16,7 @@ OUT_OF_SCOPE: Final = {
     r".*(xpu|mps|mtia|hip|vulkan|mkldnn|mkl|xnnpack|openmp|cusparselt|nnpack|ipu|hpu|rocm|metal).*|to_mkldnn": (
         "another accelerator or library than the server has"
     ),
-    r".*(dispatch|Dispatch|sym_|Sym|fx_).*|cond|while_loop|compiled_with_cxx11_abi|vitals_enabled|set_vital|.*_vital": (
+    r".*(dispatch|Dispatch|sym_|Sym|fx_).*|compiled_with_cxx11_abi|vitals_enabled|set_vital|.*_vital": (
         "machinery of PyTorch's compiler and dispatcher"
     ),
     r"tree_map|is_tensor_like|Profiler(Activity|State|Config)|kineto_available|KinetoStepTracker|"

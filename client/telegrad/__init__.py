@@ -279,7 +279,7 @@ if TYPE_CHECKING:
     from ._functions.numeric.segments import segment_reduce as segment_reduce
     from ._other_devices import cpu as cpu, get_device_module as get_device_module, mps as mps, mtia as mtia, xpu as xpu
     from ._programs.run import as_torch as as_torch
-    from .compiler import compile as compile
+    from .compiler import compile as compile, cond as cond, while_loop as while_loop
     from .func import vmap as vmap
     from .nn.functional import (
         bilinear as bilinear,
@@ -364,7 +364,7 @@ _LAZY = {
     "_other_devices": "cpu get_device_module mps mtia xpu",
     "_programs.run": "as_torch",
     "autograd.anomaly_mode": "is_anomaly_check_nan_enabled is_anomaly_enabled",
-    "compiler": "compile",
+    "compiler": "compile cond while_loop",
     "func": "vmap",
     "fx": "SymBool SymFloat SymInt",
     "nn.functional": (

@@ -44,7 +44,10 @@ def _text(name: str, reader: str, meaning: str, remark: str = "") -> Variable:
 _WHOLE: Final = re.compile(r"\d{1,18}").fullmatch
 _WORKSPACES: Final = re.compile(r"(:\d{1,9}:\d{1,9})+").fullmatch
 _OPERATORS: Final = "the allocator is the server's: its operator sets TELEGRAD_ALLOC_CONF"
-_NOT_COMPILED: Final = "nothing is traced or compiled here: torch.compile runs eagerly, and the server replays repeats"
+_NOT_COMPILED: Final = (
+    "nothing is traced here: torch.compile sends what a function queues as a program, and torch._dynamo.explain "
+    "names graph breaks"
+)
 
 VARIABLES: Final = (
     _text(
@@ -113,7 +116,12 @@ VARIABLES: Final = (
     ),
     _text("TORCH_LOGS", "nobody", "refused with a warning: its logs are those of PyTorch's compiler", _NOT_COMPILED),
     _text("TORCHINDUCTOR_CACHE_DIR", "nobody", "accepted: nothing is compiled in the program, so there is no cache"),
-    _switch("TORCHINDUCTOR_MAX_AUTOTUNE", "nobody", "refused with a warning: nothing is compiled", _NOT_COMPILED),
+    _switch(
+        "TORCHINDUCTOR_MAX_AUTOTUNE",
+        "nobody",
+        "refused with a warning: what a program repeats is optimised by the server",
+        _NOT_COMPILED,
+    ),
     _text(
         "CUDA_VISIBLE_DEVICES",
         "server",

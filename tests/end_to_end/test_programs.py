@@ -224,16 +224,15 @@ def test_what_programs_have_beside_tensors_prints_the_same_under_pytorch_and_tel
     assert found.stdout.splitlines() == expected.stdout.splitlines()
 
 
-def test_a_warning_says_once_that_nothing_is_compiled(tmp_path: Path) -> None:
+def test_a_warning_says_once_what_is_not_compiled(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
-        "import torch\nfor _ in range(2):\n    torch.compile(abs)\ntorch.jit.script(abs)\n"
+        "import torch\nfor _ in range(2):\n    torch.jit.script(abs)\ntorch.compile(abs, backend=print)\n"
     )
     found = _run("-m", "telegrad", "program.py", folder=tmp_path)
     told = [line for line in found.stderr.splitlines() if "Warning" in line]
     assert [line.partition(": UserWarning: ")[::2] for line in told] == [
-        ("program.py:3", "compile: nothing is compiled, the function or module runs eagerly; the server launches by "
-         "itself as one graph what a program repeats"),
-        ("program.py:4", "jit.script: nothing is compiled, the function or module runs eagerly"),
+        ("program.py:3", "jit.script: nothing is compiled, the function or module runs eagerly"),
+        ("program.py:4", "compile: a backend of the program's own is not called; programs are executed by the server"),
     ]  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from typing import Final
 
 INSTEAD: Final = {
     "_C": "it is PyTorch's compiled core; use the public functions",
-    "_dynamo": "telegrad does not trace Python; programs run eagerly, and what they repeat is replayed by the server",
-    "_inductor": "telegrad does not trace Python; programs run eagerly, and what they repeat is replayed by the server",
+    "_dynamo": "telegrad does not trace Python; torch.compile sends what a function queues as a program",
+    "_inductor": "telegrad does not trace Python; torch.compile sends what a function queues as a program",
     "ao": "telegrad does not quantise; use half precision (torch.autocast, Module.half)",
     "classes": "it loads compiled extensions into PyTorch",
     "distributed": "a session has all GPUs of its worker: see torch.nn.DataParallel, or Module.to('cuda:1')",

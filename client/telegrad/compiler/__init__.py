@@ -17,6 +17,8 @@ from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSuppor
 
 from . import regions
 from .config import Config
+from .control_flow import cond as cond
+from .control_flow import while_loop as while_loop
 from .optimized_module import OptimizedModule
 
 __all__ = [

@@ -1,0 +1,205 @@
+"""Compiled steps beside eager ones and PyTorch: ``python -m benchmarks.compiled [--device cpu] [--save NAME]``.
+
+Each step is the same code over telegrad, eager and compiled, and over PyTorch, eager and compiled, which takes turns.
+telegrad goes through a real client and server, with the loss read after a few steps. Figures are ratios of times on the
+clock, for which the machine has to be idle, and bytes that a compiled step sends, its batch aside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("TELEGRAD_COMPILED_KERNELS", "wait")
+
+import numpy as np
+import torch
+
+from .measure import Figure, about, figure, save
+from .models import GPT_SMALL, gpt_class, set_weights
+
+ROUNDS = 7
+_ROUND_SECONDS = 0.4
+_WARM = 8
+Step = Callable[[], Any]
+Make = Callable[[Any, str, Callable[[Any], Any]], Step]
+"""Makes a step of a library on a device; the last argument compiles a function, or leaves it as it is."""
+
+
+def _training(lib: Any, model: Any, inputs: tuple[Any, Any], compile: Callable[[Any], Any]) -> Step:
+    optimizer = lib.optim.AdamW(model.parameters(), lr=3e-4)
+    x, y = inputs
+
+    def step() -> Any:
+        optimizer.zero_grad()
+        logits = model(x)
+        loss = lib.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    if lib is not torch:
+        return compile(step)  # type: ignore[no-any-return]
+    model = compile(model)
+    return step
+
+
+def _mlp(lib: Any, device: str, compile: Callable[[Any], Any]) -> Step:
+    rng = np.random.default_rng(0)
+    nn = lib.nn
+    layers = [nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)]
+    model = nn.Sequential(*layers).to(device)
+    x = lib.tensor(rng.standard_normal((128, 784), np.float32), device=device)
+    return _training(lib, model, (x, lib.tensor(rng.integers(0, 10, 128), device=device)), compile)
+
+
+def _gpt(lib: Any, device: str, compile: Callable[[Any], Any]) -> Step:
+    rng = np.random.default_rng(0)
+    model = gpt_class(lib)(GPT_SMALL)
+    set_weights(lib, model, rng, 0)
+    model = model.to(device)
+    tokens = lib.tensor(rng.integers(0, GPT_SMALL.vocabulary, (GPT_SMALL.batch, GPT_SMALL.context + 1)), device=device)
+    places = lib.arange(GPT_SMALL.context, device=device)
+
+    class WithPlaces(lib.nn.Module):  # type: ignore[misc, name-defined]
+        """The model on tokens alone."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: Any) -> Any:
+            return self.model(x, places)
+
+    return _training(lib, WithPlaces(), (tokens[:, :-1], tokens[:, 1:]), compile)
+
+
+def _written_out(lib: Any, device: str, compile: Callable[[Any], Any]) -> Step:
+    """GELU and a normalization in their formulas, with gradients: what people write in papers' code."""
+    rng = np.random.default_rng(0)
+    x = lib.tensor(rng.standard_normal((512, 1024), np.float32), device=device, requires_grad=True)
+    weight = lib.ones(1024, device=device, requires_grad=True)
+
+    def formula(x: Any, weight: Any) -> Any:
+        centred = x - x.mean(-1, keepdim=True)
+        normal = centred * lib.rsqrt(centred.square().mean(-1, keepdim=True) + 1e-5) * weight
+        inner = math.sqrt(2 / math.pi) * (normal + 0.044715 * normal * normal * normal)
+        return (0.5 * normal * (1 + lib.tanh(inner))).sum()
+
+    chosen = compile(formula) if lib is torch else formula
+
+    def step() -> Any:
+        x.grad = weight.grad = None
+        loss = chosen(x, weight)
+        loss.backward()
+        return loss.detach()
+
+    return step if lib is torch else compile(step)  # type: ignore[no-any-return]
+
+
+def _small(lib: Any, device: str, compile: Callable[[Any], Any]) -> Step:
+    """Two hundred operations on a few elements: what the host does, and nothing else."""
+    x = lib.ones(8, device=device)
+
+    def step() -> Any:
+        y = x
+        for _ in range(100):
+            y = lib.sin(y) * 1.01
+        return y.sum()
+
+    return compile(step)  # type: ignore[no-any-return]
+
+
+STEPS: dict[str, Make] = {
+    "MLP 784-256-256-10, batch 128, AdamW": _mlp,
+    "GPT d128, T64, B12, AdamW": _gpt,
+    "normalization and GELU written out, with gradients": _written_out,
+    "200 operations on 8 elements": _small,
+}
+
+
+class _Bytes:
+    """Counts what a session sends."""
+
+    def __init__(self, session: Any) -> None:
+        self.count = 0
+        send = session.transport.send_batch
+
+        def counting(body: bytes) -> None:
+            self.count += len(body)
+            send(body)
+
+        session.transport.send_batch = counting
+
+
+def _seconds(step: Step, count: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(count):
+        loss = step()
+    loss.item()
+    return (time.perf_counter() - begin) / count
+
+
+def _measure(name: str, make: Make, tg: Any, device: str) -> list[Figure]:
+    ways = {
+        "compiled": make(tg, device, tg.compile), "eager": make(tg, device, lambda function: function),
+        "PyTorch": make(torch, device, lambda function: function),
+        "torch.compile": make(torch, device, torch.compile),
+    }  # fmt: skip
+    counts = {}
+    for way, step in ways.items():
+        _seconds(step, _WARM)
+        counts[way] = max(1, round(_ROUND_SECONDS / _seconds(step, 3)))
+    rounds = [{way: _seconds(step, counts[way]) for way, step in ways.items()} for _ in range(ROUNDS)]
+    medians = {way: sorted([one[way] for one in rounds])[ROUNDS // 2] * 1e3 for way in ways}
+    figures = []
+    for way in ("eager", "PyTorch", "torch.compile"):
+        note = f"compiled {medians['compiled']:.3g} ms, {way} {medians[way]:.3g} ms"
+        ratios = [one["compiled"] / one[way] for one in rounds]
+        figures.append(figure(f"{name}: compiled over {way}", "x", ratios, baseline=note, **medians))
+    return [*figures, _sent(name, ways["compiled"], tg)]
+
+
+def _sent(name: str, step: Step, tg: Any) -> Figure:
+    session = tg.ones(1)._session
+    counted = _Bytes(session)
+    sizes = []
+    for _ in range(ROUNDS):
+        session.flush()
+        counted.count = 0
+        kept = step()
+        session.flush()
+        sizes.append(float(counted.count))
+    kept.item()
+    return figure(f"{name}: bytes of a compiled step", "bytes", sizes, at_most=200)
+
+
+def main() -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.compiled", description=__doc__)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--only", default="", help="steps whose names hold this text")
+    parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
+    options = parser.parse_args()
+    import telegrad as tg
+
+    figures: list[Figure] = []
+    with tg.connect(devices=options.device):
+        for name, make in STEPS.items():
+            if options.only in name:
+                measured = _measure(name, make, tg, options.device)
+                figures += measured
+                for one in measured:
+                    print(one.row(), flush=True)
+    if options.save:
+        save(options.save, figures, **about(options.device))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
