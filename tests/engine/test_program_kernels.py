@@ -107,6 +107,18 @@ def test_a_cast_to_half_precision_rounds(adapter: EngineAdapter, loops: str) -> 
         assert executable.describe().kernels_after == 1
 
 
+def test_the_description_tells_what_was_done(adapter: EngineAdapter, loops: str) -> None:
+    meta = adapter.tensor(torch.ones(3, 4)).meta
+    graph = traced(lambda x: F.mm(F.mul(F.add(x, 1.0), F.exp(x)), F.t(x)), [meta])
+    done = specialise(graph, [meta], [0]).describe()
+    assert (done.steps, done.kernels_before, done.kernels_after) == (5, 4, 2)
+    assert done.fused == (("add", "exp", "mul"),)
+    assert (done.temporary_bytes_before, done.temporary_bytes_after) == (3 * 48, 48 + 36)
+    assert "r1 = add(r0, 1.0, 1) as float32" in done.text
+    assert ("define void" in done.text) is (loops == "compiled")
+    assert "4 kernels before, 2 after" in str(done)
+
+
 def test_limits_hold(adapter: EngineAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work beyond the limit is refused when a program is specialised; memory beyond the quota when it runs."""
     metas = [Meta.of((64, 64), TORCH_TO_OURS[torch.float32])] * 2

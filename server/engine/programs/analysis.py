@@ -72,7 +72,7 @@ class Analysis:
         metas: Any = (None,) * len(outs)
         bound = None
         if None not in known.values():
-            bound = replaced(args, {slot: _sample(item) for slot, item in known.items()})
+            bound = replaced(args, {slot: sample_of(item) for slot, item in known.items()})
             metas = self._results(step, bound)
         for slot, meta in zip(outs, metas, strict=False):
             self.known[slot], self.roots[slot], self._memory[slot] = meta, slot, self._new_memory()
@@ -118,7 +118,7 @@ class Analysis:
         return EVERYTHING in self.written or self.memory_of(slot) in self.written
 
 
-def _sample(known: Known) -> Any:
+def sample_of(known: Known) -> Any:
     """What a shape rule is given for a slot: a meta, or a number of the class that the slot's numbers have."""
     return known(1) if isinstance(known, type) else known
 

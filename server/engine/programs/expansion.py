@@ -12,11 +12,12 @@ from typing import Any
 from server.engine import context
 from server.engine.autograd.derivation import Trace, tracing
 from server.engine.operators import OPERATORS, Operator
+from server.engine.signature import metas_of
 from server.engine.value import Value
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Meta
 
-from .analysis import Known, is_opaque
+from .analysis import Known, is_opaque, sample_of
 from .graph import Graph, Slot, Step, replaced, slots_in
 
 
@@ -54,7 +55,7 @@ class _Steps(Trace):
     def _add_form(self, operator: Operator, args: tuple[Any, ...]) -> Any:
         """The in-place or ``out=`` form of what consists of others: its results are copied into the targets."""
         op = operator.op
-        op.infer(_metas(args))
+        op.infer(metas_of(args))
         result = self.add(OPERATORS[op.base.name], args[: len(op.base.params)])
         targets = tuple([args[position] for position in op.mutates])
         for target, computed in zip(targets, result if isinstance(result, tuple) else (result,), strict=True):
@@ -63,7 +64,7 @@ class _Steps(Trace):
 
     def _add_plain(self, operator: Operator, args: tuple[Any, ...]) -> Any:
         op = operator.op
-        inferred = op.infer(_metas(args))
+        inferred = op.infer(metas_of(args))
         if inferred is None and op.data_dependent:
             raise NotSupportedError(f"{op.public}: the shape of its result depends on elements")
         metas = () if inferred is None else inferred if isinstance(inferred, tuple) else (inferred,)
@@ -103,10 +104,6 @@ def traced(function: Callable[..., Any], metas: Sequence[Meta]) -> Graph:
     return Graph(trace.noted, inputs, [trace.slot_of(value) for value in results])
 
 
-def _metas(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple([a.meta if a.__class__ is Value else _metas(a) if a.__class__ is tuple else a for a in args])
-
-
 def expanded(
     steps: Sequence[Step], known: Mapping[Slot, Known], outputs: Sequence[Slot]
 ) -> tuple[list[Step], tuple[Slot, ...]]:
@@ -141,7 +138,7 @@ def _infer(step: Step, metas: dict[Slot, Known]) -> None:
     operands = {slot: metas[slot] for slot in slots_in(step.args)}
     inferred: Any = None
     if not op.data_dependent and None not in operands.values():
-        inferred = op.infer(replaced(step.args, {s: k(1) if isinstance(k, type) else k for s, k in operands.items()}))
+        inferred = op.infer(replaced(step.args, {slot: sample_of(item) for slot, item in operands.items()}))
     results = inferred if isinstance(inferred, tuple) else (inferred,) * len(step.outs)
     metas.update(zip(step.outs, results))
 

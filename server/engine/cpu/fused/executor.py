@@ -28,6 +28,9 @@ from .decomposition import decomposed
 from .tape import Tape, kernel_of
 
 Array = Any
+Index = tuple[Any, ...]
+Computes = Callable[[Index, Size], None]
+"""Computes a block, given its index and its shape."""
 _BLOCK = compiled.LEAST
 """Elements of a block, at least: the functions of one operation choose between loops by this number."""
 _LONG = 1 << 17
@@ -58,7 +61,7 @@ def takes(compute: Compute, out: Meta) -> bool:
 
 
 def makes(backend: Backend, kernel: Kernel) -> Executor:
-    """Plan blocks and the calls for each; the text lists the computations."""
+    """Plan blocks and the calls for each; the text lists the computations, and has those of compiled loops."""
     metas = [*kernel.loads, *[meta for _, meta in kernel.news]]
     layout = layout_of(kernel.shape, [*metas[len(kernel.loads) :], *kernel.loads])
     shape = layout.shape or (1,)
@@ -86,12 +89,7 @@ def makes(backend: Backend, kernel: Kernel) -> Executor:
             args[place].storage.version += 1
         return values
 
-    return Executor(run, repr(kernel))
-
-
-Index = tuple[Any, ...]
-Computes = Callable[[Index, Size], None]
-"""Computes a block, given its index and its shape."""
+    return Executor(run, "\n".join([repr(kernel), *tape.texts]))
 
 
 def _compute_all(compute: Computes, blocks: Iterator[tuple[Index, Size]]) -> None:
@@ -176,12 +174,12 @@ class _Blocks:
         self._parts = max(1, self._length // -(-least // inner))
         self.count = math.prod(self._outer) * self._parts
 
-    def within(self, piece: int, pieces: int) -> Iterator[tuple[tuple[Any, ...], Size]]:
+    def within(self, piece: int, pieces: int) -> Iterator[tuple[Index, Size]]:
         """Index and shape of the blocks that a piece of the work consists of."""
         for number in range(self.count * piece // pieces, self.count * (piece + 1) // pieces):
             place, part = divmod(number, self._parts)
             start, stop = self._length * part // self._parts, self._length * (part + 1) // self._parts
-            index: tuple[Any, ...] = (slice(start, stop),)
+            index: Index = (slice(start, stop),)
             for size in reversed(self._outer):
                 place, at = divmod(place, size)
                 index = (at, *index)

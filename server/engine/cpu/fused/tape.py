@@ -85,6 +85,8 @@ class Tape:
             self._arrays[number, NUMPY_DTYPES[meta.dtype]] = ("array", number)
         self.only_loop: tuple[Loop, list[int]] | None = None
         """The compiled loop that does everything, if there is one, and the arrays whose addresses it takes."""
+        self.texts: list[str] = []
+        """Those of the compiled loops."""
         self._schedule = scheduled(kernel, features())
         for at, run in enumerate(self._schedule.runs):
             if len(run) > 1:
@@ -122,6 +124,7 @@ class Tape:
         text, numbers = text_of(list(arrays.values()), parts, registers, 1 + len(self._inner))
         steps = [step for array in arrays for step in self._steps(array)]
         loop = compiled(text, NAME, len(arrays), steps, numbers)
+        self.texts.append(text)
         if len(self._schedule.runs) == 1:
             self.only_loop = loop, [number for _, number in arrays]
         self._calls.append(CallOfArrays(_on_addresses(loop, 1 + len(self._inner)), list(arrays), None))

@@ -173,13 +173,13 @@ def check_loads(dtype: DType) -> None:
     dense, row = _on_gpu(dtype, (64, 64)), _on_gpu(dtype, (64, 1))
     for shape, other in (((64, 64), dense), ((64, 64), row), ((64, 64), _on_gpu(dtype, ()))):
         first = _compute("mul", (Register(0), Register(1)), (dense, other), dense)
-        second = _compute("add", (Register(2), 0.5, 2), (first_meta(dense, first), 0.5, 2), dense)
-        third = _compute("_to_copy", (Register(3), dtype, None), (first_meta(dense, second), dtype, None), dense)
+        second = _compute("add", (Register(2), 0.5, 2), (_result_of(dense, first), 0.5, 2), dense)
+        third = _compute("_to_copy", (Register(3), dtype, None), (_result_of(dense, second), dtype, None), dense)
         loads = (dense, other)
         parts_of(Kernel(shape, loads, (first, second, third), ((Register(4), dense),), ((0, Register(3)),)))
 
 
-def first_meta(meta: Meta, compute: Compute) -> Meta:
+def _result_of(meta: Meta, compute: Compute) -> Meta:
     """The meta of a computation's result."""
     return meta.like(dtype=compute.dtype)
 
