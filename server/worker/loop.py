@@ -74,6 +74,8 @@ class Worker:
         self._running: SessionConnection | None = None
         self._may_signal = False
         """Whether a timer may end turns."""
+        self._has_timer = False
+        """Whether it runs."""
 
     def run(self) -> None:
         """Serve until the gateway is gone; raises WorkerCrashedError where a device is beyond use."""
@@ -218,11 +220,15 @@ class Worker:
             self._take_turn(connection)
 
     def _begin_round(self, connections: list[SessionConnection]) -> None:
-        """Say who may have a turn, and have turns end with their slices where several sessions are active."""
-        were_shared = self._rounds.are_shared
+        """Say who may have a turn, and have turns end with their slices where several sessions are active.
+
+        While all that have work are held back nobody has a turn, and the timer would only wake this process.
+        """
         self._rounds.begin(connections)
-        if self._rounds.are_shared != were_shared and self._may_signal:
-            seconds = 0.0 if were_shared else SLICE_SECONDS / 4
+        needs_timer = self._rounds.are_shared and not self._rounds.held_seconds
+        if needs_timer != self._has_timer and self._may_signal:
+            self._has_timer = needs_timer
+            seconds = SLICE_SECONDS / 4 if needs_timer else 0.0
             signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
 
     def _slice_ticked(self, *_: object) -> None:

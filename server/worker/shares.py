@@ -27,7 +27,7 @@ PATIENT_SECONDS: Final = 5 * ACTIVE_SECONDS
 """For so long where its client usually asks again sooner: it may have to wait for a processor."""
 USED_FACTOR: Final = 2.0
 """The neighbours' use of the processor that ends a hold, as a multiple of what the instruction took."""
-HOLD_FACTOR: Final = 10.0
+HOLD_FACTOR: Final = 15.0
 """The time that ends a hold, as a multiple of what the instruction took."""
 LONGEST_HOLD: Final = 1.0
 """Seconds for which a session is held back at most."""

@@ -76,7 +76,7 @@ def test_round_trips_hardly_meet_long_instructions(long: float, stall: float) ->
     worker.run(max(2.0, 20 * long))
     times = sorted(victim.answered)
     assert times[int(len(times) * 0.99)] <= 3 * 50e-6 + SLICE_SECONDS
-    assert attacker.used > 0.08 * worker.now, "who has long instructions is never served"
+    assert attacker.used > 0.05 * worker.now, "who has long instructions is never served"
 
 
 @pytest.mark.parametrize("tenants", [1, 2])
