@@ -109,7 +109,7 @@ def test_in_a_worker_of_its_own_it_ends_no_other_session(limited: ServerProcess)
     with tg.connect(limited.url) as victim:
         held = tg.arange(1000)
         attacker = tg.connect(limited.url, own_worker=True)
-        with pytest.raises(LimitExceededError, match="an instruction of this session"):
+        with pytest.raises(LimitExceededError, match=r"took longer than 0.5 s"):
             tg.linalg.svd(tg.eye(1500, dtype=tg.complex128) + 1)[1].sum().item()
         attacker.end()
         victim.use()
