@@ -20,7 +20,7 @@ from server.ipc.channel import TRAFFIC_COUNTS, Frame, FrameReader, FrameWriter
 from server.ipc.heartbeat import BEGIN, SESSION, Heartbeat
 from server.ipc.measures import SlowTurn, TenantLoad
 from telegrad_protocol import wire
-from telegrad_protocol.errors import LimitExceededError, ProtocolError, TelegradError
+from telegrad_protocol.errors import InternalError, LimitExceededError, ProtocolError, TelegradError
 from telegrad_protocol.link import WINDOW_BYTES
 from telegrad_protocol.messages import Failure
 
@@ -369,6 +369,11 @@ class SessionConnection:
         for kind, parts in self.session.take_replies():
             self.writer.put(kind, 0, parts)
             self._has_replied = True
+
+
+def is_defect(error: Exception) -> bool:
+    """Whether an error shows a defect of the server, and not what a client has done."""
+    return isinstance(error, InternalError) or not isinstance(error, TelegradError)
 
 
 def failure_of(error: Exception) -> Failure:

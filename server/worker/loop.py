@@ -30,15 +30,9 @@ from server.ipc.channel import FrameReader, FrameWriter
 from server.ipc.heartbeat import BEGIN, SESSION, Cancelled, Heartbeat
 from server.ipc.measures import TenantLoad, WorkerState
 from telegrad_protocol import wire
-from telegrad_protocol.errors import (
-    CommunicationError,
-    InternalError,
-    TelegradError,
-    UnknownIdError,
-    WorkerCrashedError,
-)
+from telegrad_protocol.errors import CommunicationError, UnknownIdError, WorkerCrashedError
 
-from .connection import BUSY, IDLE, SessionConnection, failure_of
+from .connection import BUSY, IDLE, SessionConnection, failure_of, is_defect
 from .host_protocol import Host
 from .measures import Measures, resident_bytes
 from .rounds import Rounds, light_first
@@ -240,7 +234,7 @@ class Worker:
         """End a session because of what its client sent, or of a defect that showed in it."""
         self._heartbeat.numbers[SESSION] = 0.0
         self._host.check_devices(error)
-        if isinstance(error, InternalError) or not isinstance(error, TelegradError):  # the gateway logs the others
+        if is_defect(error):  # the gateway logs the others
             log.error("session %d ends", connection.number, exc_info=error)
         try:
             connection.end(error)
