@@ -278,3 +278,32 @@ def test_nothing_stays_allocated(tg: Any, host: Any) -> None:
         step(tg, model, optimizer, x, y).item()
         held.append(backend.allocator.allocated_bytes(session.state.number))
     assert len(set(held[3:])) == 1
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+def test_learning_rates_change_in_the_same_program(
+    tg: Any, variants: Callable[[], list[Any]], seed: int, kind: str
+) -> None:
+    def train(compiled: bool) -> list[Any]:
+        rng = np.random.default_rng(seed)
+        weight = tg.tensor(rng.standard_normal((3, 2)), requires_grad=True)
+        optimizer = getattr(tg.optim, kind)([weight], lr=0.1)
+        scheduler = tg.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            loss = (x @ weight).square().sum()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        step = tg.compile(step) if compiled else step
+        losses = []
+        for _ in range(2 * CALLS):
+            losses.append(step(tg.tensor(rng.standard_normal((4, 3)))).item())
+            scheduler.step()
+        return [losses, weight.tolist()]
+
+    expected = train(False)
+    assert train(True) == expected
+    assert [variant is not None for variant in variants()] == [True]

@@ -155,7 +155,7 @@ class Template:
     ``change``.
     """
 
-    __slots__ = ("_constants", "_inputs", "_makers", "_new", "_places")
+    __slots__ = ("_arguments", "_constants", "_inputs", "_makers", "_new", "_places", "_rows_of")
 
     def __init__(self, inputs: int, rows: Sequence[Any], constants: Sequence[Any]) -> None:
         if len(rows) > MOST_ROWS or not 0 <= inputs <= MOST_SLOTS:
@@ -165,7 +165,10 @@ class Template:
         self._constants = list(constants)
         self._places: list[tuple[list[Any], int]] = []
         """By constant, where it stands: a list of arguments, and the position in it."""
-        self._makers = [self._maker(row) for row in rows]
+        self._arguments: dict[int, list[Any]] = {}
+        """The constants of rows that have some, each in its place among a row's arguments."""
+        self._makers = [self._maker(number, row) for number, row in enumerate(rows)]
+        self._rows_of = {id(arguments): number for number, arguments in self._arguments.items()}
         if len(self._places) != len(constants):
             raise ProtocolError(f"a program with {len(self._places)} constants has {len(constants)} values")
 
@@ -174,11 +177,23 @@ class Template:
 
     def change(self, constants: Sequence[tuple[int, Any]]) -> None:
         """Give constants, by position, other values from now on."""
-        for position, value in constants:
-            if not 0 <= position < len(self._places):
-                raise ProtocolError(f"a program has no constant number {position}")
-            arguments, place = self._places[position]
-            arguments[place] = value
+        for constant, value in constants:
+            row, position = self.place(constant)
+            self._arguments[row][position] = value
+
+    def place(self, constant: int) -> tuple[int, int]:
+        """Return where a constant stands: the number of its row, and the position among the row's arguments.
+
+        Raises ProtocolError where there is no such constant.
+        """
+        if not 0 <= constant < len(self._places):
+            raise ProtocolError(f"a program has no constant number {constant}")
+        arguments, position = self._places[constant]
+        return self._rows_of[id(arguments)], position
+
+    def argument(self, row: int, position: int) -> Any:
+        """Return a constant as it is now, by the place where it stands."""
+        return self._arguments[row][position]
 
     def ids(self, first: int, inputs: Sequence[int]) -> list[int]:
         """Return the ids of a run, by slot."""
@@ -201,28 +216,30 @@ class Template:
         arguments[place] = self._constants[len(self._places)]
         self._places.append((arguments, place))
 
-    def _maker(self, row: Any) -> Callable[[list[int]], Any]:
+    def _maker(self, number: int, row: Any) -> Callable[[list[int]], Any]:
         kind = row.__class__
         if kind is messages.Call:
-            return self._call_maker(row)
+            return self._call_maker(number, row)
         if kind is messages.Upload:
-            return self._upload_maker(row)
+            return self._upload_maker(number, row)
         renamed = _RENAMED.get(kind)
         if renamed is None:
             raise ProtocolError(f"a program cannot have an instruction {kind.__name__}")
         renamed(row, self._check)
         return lambda ids: renamed(row, ids.__getitem__)
 
-    def _upload_maker(self, row: messages.Upload) -> Callable[[list[int]], Any]:
+    def _upload_maker(self, number: int, row: messages.Upload) -> Callable[[list[int]], Any]:
         slot, arguments = self._check(row.id), [None, None]
+        self._arguments[number] = arguments
         self._constant(arguments, 0)
         self._constant(arguments, 1)
         return lambda ids: messages.Upload(ids[slot], row.site, row.dtype, _shape_of(arguments[0]), row.device,
                                            _bytes_of(arguments[1]))  # fmt: skip
 
-    def _call_maker(self, row: messages.Call) -> Callable[[list[int]], Any]:
+    def _call_maker(self, number: int, row: messages.Call) -> Callable[[list[int]], Any]:
         layout, slots = _layout_of(row.op), iter(row.args)
         arguments: list[Any] = [None] * len(layout.holds_list)
+        self._arguments[number] = arguments
         single: list[tuple[int, int]] = []
         lists: list[tuple[int, list[Any]]] = []
         for position, holds_list in enumerate(layout.holds_list):

@@ -43,6 +43,13 @@ class Recorder:
         self.inputs.append(slot)
         return slot
 
+    def enter_number(self) -> Slot:
+        """Return what stands for a number that is given with each run, as an input."""
+        slot = Slot(self._count)
+        self._count += 1
+        self.inputs.append(slot)
+        return slot
+
     def slot_of(self, value: Value) -> Slot | None:
         """Return what stands for a value; None if it is not known."""
         return self._slots.get((id(value.storage), value.meta))

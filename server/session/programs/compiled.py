@@ -25,6 +25,8 @@ from server.session.state import Absent, SessionState
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
+from telegrad_protocol.ops import Op
+from telegrad_protocol.programs.rows import Template
 
 LONGEST_SECONDS: Final = 1.0
 """Runs that take longer are executed as instructions, each of which may take as long as one may."""
@@ -59,6 +61,23 @@ class Given(NamedTuple):
         """Return it."""
         value = values[self.place]
         return value.autograd.grad if self.is_gradient else value  # type: ignore[no-any-return]
+
+
+class Number(NamedTuple):
+    """A learning rate, which may differ from run to run: by its row, and its position among the arguments."""
+
+    row: int
+    position: int
+
+    def of(self, template: Template) -> Any:
+        """Return what it is now."""
+        value = template.argument(self.row, self.position)
+        return value[0] if value.__class__ is list and len(value) == 1 else value
+
+
+def rate_of(op: Op) -> int | None:
+    """Return the position of the learning rate among an optimizer's arguments; None for other operations."""
+    return next((p for p, param in enumerate(op.params) if op.updates and param.name == "lr"), None)
 
 
 class Result(NamedTuple):
@@ -109,13 +128,15 @@ class Variant(NamedTuple):
     """
 
     executable: Executable
-    takes: tuple[Given, ...]
+    takes: tuple[Given | Number, ...]
     names: tuple[tuple[int, Outcome], ...]
     gradients: tuple[tuple[int, Outcome], ...]
 
-    def begin(self, values: Sequence[Value]) -> Execution:
-        """Return an execution on these values."""
-        return self.executable.begin([given.of(values) for given in self.takes])
+    def begin(self, values: Sequence[Value], template: Template) -> Execution:
+        """Return an execution on these values, and on the numbers that a program has now."""
+        return self.executable.begin(
+            [given.of(values) if isinstance(given, Given) else given.of(template) for given in self.takes]
+        )
 
     def finish(self, values: Sequence[Value], outputs: Sequence[Value]) -> list[tuple[int, Any]]:
         """Set the gradients of leaves, and return what slots name; None for names that are gone."""
@@ -167,28 +188,42 @@ def situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | N
 class _SessionRecorder(Recorder):
     """Notes what instructions execute; requests that come in between spoil the record."""
 
-    def __init__(self, state: SessionState) -> None:
+    def __init__(self, state: SessionState, rows: dict[int, int]) -> None:
         super().__init__()
         self._state = state
+        self._rows = rows
+        """The numbers of rows by the ids of their instructions, which somebody holds."""
+        self.numbers: list[Number] = []
+        """What the last inputs of the graph are."""
 
     def note_operation(self, operator: Any, args: tuple[Any, ...], signature: Any, result: Any) -> None:
-        if self._state.instruction is None:
+        instruction = self._state.instruction
+        if instruction is None:
             self.give_up("a request came in between")
+        elif operator.op.updates and operator.op.index == getattr(instruction, "op", -1):
+            rate = rate_of(operator.op)
+            if rate is not None and args[rate].__class__ is float:
+                args = (*args[:rate], self._number(instruction, rate), *args[rate + 1 :])
         super().note_operation(operator, args, signature, result)
+
+    def _number(self, instruction: Any, position: int) -> Any:
+        self.numbers.append(Number(self._rows[id(instruction)], position))
+        return self.enter_number()
 
 
 class Recording:
     """A run that is being executed as instructions, and written down: from when this is made until ``variant``."""
 
-    def __init__(self, state: SessionState, values: Sequence[Value]) -> None:
+    def __init__(self, state: SessionState, values: Sequence[Value], instructions: Sequence[Any]) -> None:
         self._state = state
+        self._instructions = instructions
         self._failures = state.failures
         self._values = values
         self._begin = time.monotonic()
         self._needs = [value.autograd is not None and value.autograd.requires_grad for value in values]
         self._given: list[tuple[Value, Given]] = []
         self._takes: list[Given] = []
-        self.recorder = _SessionRecorder(state)
+        self.recorder = _SessionRecorder(state, {id(one): number for number, one in enumerate(instructions)})
         for place, value in enumerate(values):
             self._enter(value, Given(place, False))
             if value.autograd is not None and value.autograd.grad is not None:
@@ -228,8 +263,11 @@ class Recording:
                     recorder.give_up("an input has got another history")
         if recorder.reason:
             return None
-        graph = recorder.graph(outcomes.slots)
-        return Variant(specialise(graph, self._metas, self._memory), tuple(self._takes), tuple(named), tuple(gradients))
+        graph, numbers = recorder.graph(outcomes.slots), recorder.numbers
+        metas: list[Meta | type] = [*self._metas, *[float for _ in numbers]]
+        memory = [*self._memory, *range(len(metas), len(metas) + len(numbers))]
+        takes: tuple[Given | Number, ...] = (*self._takes, *numbers)
+        return Variant(specialise(graph, metas, memory), takes, tuple(named), tuple(gradients))
 
 
 class _Outcomes:

@@ -7,6 +7,7 @@ from then on (``compiled``).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -19,9 +20,10 @@ from telegrad_protocol.errors import OutOfMemoryError, ProtocolError, TelegradEr
 from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 from telegrad_protocol.programs.rows import Template
 
-from .compiled import Recording, Variant, situation
+from .compiled import Recording, Variant, rate_of, situation
 from .ending import EndOfRun, RestOfRun
 
+_log = logging.getLogger(__name__)
 MOST_PROGRAMS: Final = 1 << 10
 _ROW_BYTES: Final = 1200
 _INPUT_BYTES: Final = 72
@@ -42,8 +44,8 @@ class Program:
     """The rows of a program, the inputs of its last run, and how it is executed in situations that came again."""
 
     __slots__ = (
-        "_first", "_inputs", "_moving", "_seen", "calls", "is_recordable", "nbytes", "template", "used", "variants",
-        "version",
+        "_first", "_inputs", "_moving", "_rates", "_seen", "calls", "is_recordable", "nbytes", "template", "used",
+        "variants", "version",
     )  # fmt: skip
 
     def __init__(self, definition: DefineProgram) -> None:
@@ -56,7 +58,11 @@ class Program:
         """Positions of inputs that are more than freed."""
         self.variants: dict[Any, Variant | None] = {}
         self.version = 0
-        """How often constants have changed."""
+        """How often constants have changed, but for learning rates."""
+        self._rates = {
+            (number, rate_of(BY_INDEX[row.op].op)) for number, row in enumerate(rows) if isinstance(row, messages.Call)
+        }
+        """Where learning rates stand: rows and positions."""
         self._seen: set[Any] = set()
         self._first = 0
         self._inputs = [0] * definition.inputs
@@ -81,9 +87,14 @@ class Program:
             inputs[position] = id
         self._first = run.first
         if run.constants:
-            self.version += 1
+            self.version += not all([self._is_free(constant, value) for constant, value in run.constants])
             self.template.change(run.constants)
         return self.template.ids(run.first, inputs)
+
+    def _is_free(self, constant: int, value: Any) -> bool:
+        """Return whether a constant that changes is a number that is given to what is executed as one."""
+        place = self.template.place(constant)
+        return place in self._rates and _is_float(value) and _is_float(self.template.argument(*place))
 
     def is_worth_recording(self, met: Any) -> bool:
         """Return whether a situation is met the second time, and may be recorded."""
@@ -96,6 +107,10 @@ class Program:
             self._seen.clear()
         self._seen.add(met)
         return False
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, list) and len(value) == 1 and isinstance(value[0], float))
 
 
 def _is_recordable(row: Any) -> bool:
@@ -148,11 +163,13 @@ def run_program(state: SessionState, run: RunProgram) -> int:
             met = (described, program.version)
             variant = program.variants.get(met)
             if variant is not None:
-                return continue_run(state, RestOfRun(program, variant, values, ids, variant.begin(values)))
+                execution = variant.begin(values, program.template)
+                return continue_run(state, RestOfRun(program, variant, values, ids, execution))
             if program.is_worth_recording(met):
                 before = [state.values.get(id) for id in ids[: program.inputs]]
-                end = EndOfRun(program, met, Recording(state, values), ids, before)
-                state.inbox.extendleft(reversed([*program.template.instructions(ids), end]))
+                instructions = program.template.instructions(ids)
+                end = EndOfRun(program, met, Recording(state, values, instructions), ids, before)
+                state.inbox.extendleft(reversed([*instructions, end]))
                 return 0
     state.inbox.extendleft(reversed(program.template.instructions(ids)))
     return 0
@@ -173,7 +190,18 @@ def end_run(state: SessionState, end: EndOfRun) -> None:
     except OutOfMemoryError:  # it goes on as instructions
         return
     program.nbytes += nbytes
-    program.variants[end.situation] = recording.variant(names)
+    program.variants[end.situation] = _variant(recording, names)
+
+
+def _variant(recording: Recording, names: list[tuple[int, Any]]) -> Variant | None:
+    """Return what was recorded; None where it goes on as instructions, also since it cannot be optimised."""
+    try:
+        return recording.variant(names)
+    except TelegradError:
+        return None
+    except Exception:
+        _log.exception("a program could not be optimised; it is executed as instructions")
+        return None
 
 
 def continue_run(state: SessionState, rest: RestOfRun) -> int:
