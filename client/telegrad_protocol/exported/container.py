@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from telegrad_protocol.dtypes import BY_NAME
 from telegrad_protocol.errors import NotSupportedError, ProgramError
 
-MAX_HEADER_BYTES: Final = 100 << 20
+MAX_HEADER_BYTES: Final = 32 << 20
 MAX_DATA_BYTES: Final = 1 << 48
 CODES: Final = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64", "float16": "F16",

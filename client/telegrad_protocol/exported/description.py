@@ -12,7 +12,7 @@ from telegrad_protocol.errors import NotSupportedError, ProgramError
 from .sizes import Formula, Size, shape_at
 
 VERSION: Final = 1
-MAX_BYTES: Final = 64 << 20
+MAX_BYTES: Final = 16 << 20
 """The longest description that is parsed."""
 MAX_STEPS: Final = 200_000
 MAX_TENSORS: Final = 100_000

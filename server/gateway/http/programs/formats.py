@@ -69,6 +69,8 @@ def _elements(described: Input, values: Any) -> Elements:
         array = np.array(values)
     except ValueError:
         raise ArgumentError(f"input {described.name!r}: the lists are not nested evenly") from None
+    if kind is not None and kind.kind in "iu" and array.dtype.kind == "f" and not (array == np.floor(array)).all():
+        raise ArgumentError(f"input {described.name!r}: {described.dtype} takes integers, not fractions")
     if kind is None or array.dtype.kind not in "bifu" or not _fits(array, kind):
         try:
             data, _, shape = encode_values(values, described.dtype)  # it reads NaN and complex numbers, too

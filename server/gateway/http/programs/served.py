@@ -22,6 +22,7 @@ from server.ipc import program_requests as verbs
 from server.ipc.requests import ReadInfo, TensorInfo, UploadBegin, UploadChunk, UploadEnd
 from telegrad_protocol.errors import CommunicationError
 from telegrad_protocol.exported.description import ProgramDescription
+from telegrad_protocol.exported.solving import sizes_of
 from telegrad_protocol.messages import CHUNK_BYTES
 
 from .batches import Batcher, Elements, Inputs, batch_symbol
@@ -67,8 +68,13 @@ class ServedProgram:
         return self._batcher.is_idle
 
     async def call(self, inputs: Inputs, who: str) -> list[Elements]:
-        """Return the outputs for a caller's inputs. Refuses for now where too many requests of the caller wait."""
+        """Return the outputs for a caller's inputs. ShapeError for shapes that the program does not take.
+
+        Refuses for now where too many requests of the caller wait.
+        """
         self.last_call = time.monotonic()
+        named = zip(self.description.inputs, inputs, strict=True)
+        sizes_of(self.description, {described.name: tensor.shape for described, tensor in named})
         longest = self._gateway.settings.program_queue
         if self._batcher.waiting(who) >= longest:
             unavailable(
@@ -106,7 +112,23 @@ class ServedProgram:
                 self._session = await self._load()
             return self._session
 
+    async def check(self, path: str) -> None:
+        """Have a worker check a file that is to become this program. ProgramError where it holds no valid one."""
+        await self._gateway.registry.close(await self._opened(path))
+
     async def _load(self) -> SessionLike:
+        session = await self._opened(self.file.path)
+        try:
+            while not await self._gateway.ask(verbs.LoadProgram(self._number), bool, session):
+                pass
+        except BaseException:
+            await self._gateway.registry.close(session)
+            raise
+        log.info("program loaded", extra={"program": self.file.name, "session": session.id})
+        return session
+
+    async def _opened(self, path: str) -> SessionLike:
+        """Return a new session that has opened a file."""
         gateway, owner = self._gateway, self.file.owner
         if owner is not SERVER:
             check_room(gateway, owner)
@@ -119,13 +141,10 @@ class ServedProgram:
         finally:
             gateway.opening[owner.name] -= 1
         try:
-            self._number = await gateway.ask(verbs.OpenProgram(self.file.path), int, session)
-            while not await gateway.ask(verbs.LoadProgram(self._number), bool, session):
-                pass
+            self._number = await gateway.ask(verbs.OpenProgram(path), int, session)
         except BaseException:
             await gateway.registry.close(session)
             raise
-        log.info("program loaded", extra={"program": self.file.name, "session": session.id})
         return session
 
     async def _given(self, session: SessionLike, tensor: Elements, dtype: str) -> verbs.GivenInput:

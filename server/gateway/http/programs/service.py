@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 from server.gateway.dependencies import Gateway
 from server.gateway.tenancy.tenants import Tenant
 
-from .catalog import Catalog, ProgramFile, is_current
+from .catalog import Catalog, ProgramFile, described, is_current
 from .served import ServedProgram
 
 _LOOK_SECONDS: Final = 5.0
@@ -39,6 +39,12 @@ class Programs:
             self._end(served)
             served = self._served[file.owner.name, name] = ServedProgram(self._gateway, file, description)
         return served
+
+    async def check(self, tenant: Tenant, name: str, path: str) -> None:
+        """Check a file that a tenant has uploaded. ProgramError where it holds no valid program."""
+        file = ProgramFile(name, tenant, path, 0, (0, 0, 0))
+        description = await asyncio.to_thread(described, path)
+        await ServedProgram(self._gateway, file, description).check(path)
 
     def loaded(self, file: ProgramFile) -> bool:
         """Whether the weights of a file's program are on a worker."""

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from server.gateway.dependencies import TenantHere, gateway_of, tenant_of
 from server.gateway.http.programs import formats
-from server.gateway.http.programs.catalog import ProgramFile, described
+from server.gateway.http.programs.catalog import ProgramFile
 from server.gateway.http.programs.service import Programs, ProgramsHere, programs_of
 from server.gateway.http.tensor_files import JSON, NPY, SAFETENSORS, media_type
 from server.gateway.problems import Problem, Refused
@@ -143,7 +143,7 @@ async def put_program(
     temporary = target.with_name(f".{name}.{secrets.token_hex(8)}.tmp")
     try:
         await _receive(request, temporary, catalog.room_for(tenant, name))
-        await asyncio.to_thread(described, str(temporary))
+        await programs.check(tenant, name, str(temporary))
         response.status_code = 200 if target.exists() else 201
         os.replace(temporary, target)
     finally:
