@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from telegrad._ops.functions import UnmadeMethod, function
+from telegrad._ops.operand_classes import OVERRIDING, modes_entered, overrides
+from telegrad._ops.overriding import handle_torch_function
 from telegrad._session.session import ClientSession
 from telegrad._tensor import host_arrays as _host_arrays
 from telegrad._tensor import indexing as _indexing
@@ -99,11 +101,23 @@ def _delitem(self: Tensor, index: Any) -> None:
     raise ArgumentTypeError("del: elements of a tensor cannot be deleted; select those that are to stay")
 
 
+def _is_overridden(tensor: Any) -> bool:
+    """Whether the class of a tensor, or a mode, is asked for what functions of this thread give."""
+    if modes_entered and overrides.modes:
+        return True
+    return tensor.__class__ is not Tensor and tensor.__class__ in OVERRIDING and not overrides.are_disabled
+
+
 def _getitem(self: Tensor, index: Any) -> Any:
+    if _is_overridden(self):
+        return handle_torch_function(_getitem, (self,), self, index)
     return _indexing.getitem(self, index, _run, lambda array: upload_array(array, self._meta.device, self._session))
 
 
 def _setitem(self: Tensor, index: Any, value: Any) -> None:
+    if _is_overridden(self) or _is_overridden(value):
+        handle_torch_function(_setitem, (self, value), self, index, value)
+        return
     if isinstance(value, Tensor) and value._session is not self._session:
         raise DeviceError("the value belongs to another session than the tensor; bring it over with numpy()")
     _indexing.setitem(self, index, value, _run, lambda array: upload_array(array, self._meta.device, self._session))
@@ -126,6 +140,7 @@ def _contains(self: Tensor, element: Any) -> bool:
     return bool(matches.any())
 
 
+_getitem.__name__, _setitem.__name__ = "__getitem__", "__setitem__"  # modes and subclasses are told these names
 METHODS: dict[str, Any] = {
     **{f"__{name}__": _operator(public) for name, public in {**_BINARY, **_COMPARISONS}.items()},
     **{f"__r{name}__": _reflected(public) for name, public in _BINARY.items()},

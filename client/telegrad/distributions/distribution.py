@@ -40,7 +40,9 @@ class Distribution:
             for name, value in named.items():
                 constraint = cls._constraints().get(name)
                 if isinstance(value, (int, float)) and isinstance(constraint, constraints._Bounded):
-                    _require(constraint.check(value), f"parameter {name} ({value})", cls.__name__, constraint, value)
+                    what = f"parameter {name} (Tensor of shape ())"
+                    shown = ", ".join([f"{key}: {given}" for key, given in named.items() if key in cls._constraints()])
+                    _require(constraint.check(value), what, f"{cls.__name__}({shown})", constraint, value)
         return object.__new__(cls)
 
     def __init__(self, batch_shape: Any = (), event_shape: Any = (), validate_args: bool | None = None) -> None:
@@ -188,7 +190,7 @@ class Distribution:
     def __repr__(self) -> str:
         names = [name for name in self.arg_constraints if name in self.__dict__]
         shown = [(name, self.__dict__[name]) for name in names]
-        values = [f"{n}: {v if v.numel() == 1 else tuple(v.shape)}" for n, v in shown if isinstance(v, Tensor)]
+        values = [f"{n}: {v if v.numel() == 1 else v.shape}" for n, v in shown if isinstance(v, Tensor)]
         return f"{type(self).__name__}({', '.join(values)})"
 
 

@@ -329,7 +329,7 @@ def check_at_least(name: str, value: Any, low: float = 0.0) -> None:
     if not is_number(value):
         raise ArgumentTypeError(f"{name} must be a number, not {value!r}")
     if not low <= value:
-        raise ArgumentError(f"Invalid {name} value: {value}")
+        raise ArgumentError(f"Invalid {name}{'' if name == 'learning rate' else ' value'}: {value}")
 
 
 def accepted_flags(**flags: Any) -> dict[str, Any]:

@@ -29,7 +29,11 @@ class ReduceLROnPlateau(LRScheduler):
         self.min_lrs = one_each(min_lr, optimizer, "min_lrs")
         self.mode, self.threshold_mode = mode, threshold_mode
         self.factor, self.patience, self.threshold, self.cooldown, self.eps = factor, patience, threshold, cooldown, eps
-        self.best = math.inf if mode == "min" else -math.inf
+        if isinstance(min_lr, (list, tuple)):
+            self.default_min_lr = None
+        else:
+            self.default_min_lr = min_lr
+        self.best = self.mode_worse = math.inf if mode == "min" else -math.inf
         self.num_bad_epochs = 0
         self.cooldown_counter = 0
         self.last_epoch = 0

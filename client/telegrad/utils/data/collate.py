@@ -47,9 +47,14 @@ def upload_fields(batch: Any) -> Any:
 
 
 def default_convert(data: Any) -> Any:
-    """Put tensors in the places of NumPy arrays and their numbers, in containers too; leave all else as it is."""
+    """Put tensors in the places of NumPy arrays and their numbers, in containers too; leave all else as it is.
+
+    A tuple becomes a list, as in PyTorch, unless it is one with names.
+    """
     if isinstance(data, np.ndarray | np.generic):
         return data if data.dtype.kind in "SUO" else as_tensor(np.asarray(data))
+    if isinstance(data, tuple) and not hasattr(data, "_fields"):
+        return [default_convert(value) for value in data]
     is_container = isinstance(data, Mapping | Sequence) and not isinstance(data, str | bytes)
     return _rebuilt(data, default_convert) if is_container else data
 
