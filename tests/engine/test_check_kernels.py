@@ -37,6 +37,7 @@ def test_calls_reach_every_text_of_the_package() -> None:
 
 
 def test_every_kind_of_kernel_that_a_text_is_for_is_collected() -> None:
+    families.import_families()
     collected = check.Collected(check.OLDEST)
     collected.collect([reduce_calls, sort_calls], (dtypes.float32,))
     reductions = {"sub_warp_rows", "misaligned_rows", "block_rows", "columns", "scan_rows", "scan_columns"}
