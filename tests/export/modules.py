@@ -142,6 +142,27 @@ def with_state(lib: Any) -> Any:
     return Counter()
 
 
+def folding(lib: Any) -> Any:
+    """What depends on constants alone, some of it written to afterwards, returned, or cut to a size."""
+
+    class Folding(lib.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = lib.nn.Parameter(lib.arange(12.0).view(3, 4) / 7)
+
+        def forward(self, x: Any) -> dict[str, Any]:
+            b = x.shape[0]
+            scaled = (self.weight.t() * 2 + 1).exp()
+            changed = self.weight.clone()
+            changed[:, 0].add_(x.sum())
+            table = (self.weight.flatten() * 3)[:b]
+            seen = scaled.reshape(3, 4)
+            seen = seen + changed
+            return {"y": x @ seen.t() + scaled.sum(), "kept": x * 0 + scaled[:, 0], "table": x[:, 0] + table.sum()}
+
+    return Folding()
+
+
 def autocast(lib: Any) -> Any:
     nn = lib.nn
 
@@ -214,6 +235,7 @@ CASES = {
         recurrent, {"x": ("batch", 6, 3), "mask": ("batch", 6)}, {"batch": 2}, [{"batch": 1}, {"batch": 5}]
     ),
     "with_state": Case(with_state, {"x": ("batch", 2)}, {"batch": 3}, [{"batch": 1}, {"batch": 4}]),
+    "folding": Case(folding, {"x": ("batch", 4)}, {"batch": 3}, [{"batch": 1}, {"batch": 11}], {"batch": {"max": 12}}),
     "autocast": Case(autocast, {"x": ("batch", 4)}, {"batch": 3}, [{"batch": 1}, {"batch": 6}]),
 }  # fmt: skip
 

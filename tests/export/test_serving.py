@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, host: Any) -> Path:
 
     folder = tmp_path_factory.mktemp("programs")
     with telegrad.connect(in_process=host):
-        for name in ("mlp", "recurrent", "with_state"):
+        for name in ("folding", "mlp", "recurrent", "with_state"):
             case = CASES[name]
             example = {key: telegrad.zeros(*shape_of(shape, case.example)) for key, shape in case.inputs.items()}
             module = case.make(telegrad).eval()
@@ -54,7 +54,7 @@ def _wanted(tg: Any, path: Path, inputs: dict[str, Any]) -> Any:
 def test_programs_are_listed_and_described(server: ServerProcess) -> None:
     listed = server.http.get("/v1/programs").json()
     assert [(one["name"], one["owner"]) for one in listed] == [
-        ("mlp", "operator"), ("recurrent", "operator"), ("with_state", "operator"),
+        ("folding", "operator"), ("mlp", "operator"), ("recurrent", "operator"), ("with_state", "operator"),
     ]  # fmt: skip
     described = server.http.get("/v1/programs/recurrent").json()
     assert [(one["name"], one["dtype"], one["shape"]) for one in described["inputs"]] == [
@@ -120,6 +120,18 @@ def test_several_tensors_come_and_go_as_safetensors(
 def test_each_call_begins_with_the_state_of_the_file(server: ServerProcess) -> None:
     answers = [server.http.post("/v1/programs/with_state", json={"inputs": {"x": [[1, 2]]}}) for _ in range(3)]
     assert [answer.json() for answer in answers] == [answers[0].json()] * 3
+
+
+def test_what_is_computed_once_is_right_for_every_call(
+    tg: Any, server: ServerProcess, folder: Path, rng: np.random.Generator
+) -> None:
+    for rows in (3, 11):
+        for _ in range(10):  # plainly, and optimised
+            x = rng.standard_normal((rows, 4)).astype(np.float32)
+            wanted = _wanted(tg, folder / "folding.safetensors", {"x": x})
+            found = server.http.post("/v1/programs/folding", json={"inputs": {"x": x.tolist()}}).json()["outputs"]
+            for name, tensor in wanted.items():
+                np.testing.assert_allclose(found[name], tensor.detach().numpy(), rtol=1e-4, atol=1e-3)
 
 
 def test_large_inputs_and_outputs_go_in_pieces(server: ServerProcess, rng: np.random.Generator) -> None:
@@ -281,7 +293,9 @@ def test_tenants_have_programs_of_their_own_within_limits(folder: Path, tmp_path
         assert [
             one["owner"]
             for one in server.http.get("/v1/programs", headers={"Authorization": "Bearer alicealicealice"}).json()
-        ] == ["tenant" if name == "mine" else "operator" for name in ("mine", "mlp", "recurrent", "with_state")]
+        ] == [
+            "tenant" if name == "mine" else "operator" for name in ("folding", "mine", "mlp", "recurrent", "with_state")
+        ]
 
 
 @pytest.mark.gpu
