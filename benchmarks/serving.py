@@ -53,7 +53,9 @@ def weights(folder: pathlib.Path) -> None:
 @contextmanager
 def telegrad_service(folder: pathlib.Path, device: str) -> Iterator[tuple[int, str]]:
     """The port of a server that serves the program, and the path of its endpoint."""
-    environment = os.environ | {"TELEGRAD_PROGRAMS": str(folder), "TELEGRAD_LOG_LEVEL": "ERROR"}
+    # Loops that are compiled beside the worker would share the processors with it at first.
+    settings = {"PROGRAMS": str(folder), "LOG_LEVEL": "ERROR", "COMPILED_KERNELS": "wait"}
+    environment = os.environ | {f"TELEGRAD_{name}": value for name, value in settings.items()}
     devices = device if device == "cpu" or ":" in device else f"{device}:0"
     command = [sys.executable, "-m", "server", "--port", "0", "--announce", "--devices", devices]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
@@ -96,7 +98,7 @@ def measured(port: int, path: str, name: str, args: argparse.Namespace, tokens: 
             time.sleep(0.2)
     loads = []
     for callers in args.callers:
-        loads.append(asyncio.run(load(port, requests, callers, args.seconds, args.seconds / 2)))
+        loads.append(asyncio.run(load(port, requests, callers, args.seconds, args.seconds)))
         one = loads[-1]
         shown = f"{name:<28} {callers:>4} callers {one.rate:>9.1f}/s"
         print(f"{shown}  p50 {one.p50 * 1e3:8.2f} ms  p99 {one.p99 * 1e3:8.2f} ms", flush=True)
