@@ -45,17 +45,19 @@ def _note_composite(operator: Operator, args: tuple[Any, ...], result: Any) -> N
     node = None if history is None else history.grad_fn
     if not isinstance(node, OpNode):
         return
-    edges: list[Edge | None] = []
-    lists: list[Edge | None] = []
+    edges: list[Edge] = []
+    lists: list[Edge] = []
     for position in operator.grad_positions:
         arg = args[position]
         if arg.__class__ is Value:
-            edges.append(edge_of(arg))
+            edge = edge_of(arg)
+            if edge is not None:
+                if edge[0] is node:
+                    return  # the composite has returned an operand as it was
+                edges.append(edge)
         elif arg.__class__ is tuple:
-            lists += [edge_of(item) for item in arg if item.__class__ is Value]
-    known = [edge for edge in edges + lists if edge is not None]
-    if all([edge[0] is not node for edge in known]):  # else the composite has returned an operand as it was
-        node.composed = operator, known
+            lists += [edge for item in arg if item.__class__ is Value and (edge := edge_of(item)) is not None]
+    node.composed = operator, edges + lists if lists else edges
 
 
 COMPOSED[keys.AUTOGRAD] = _note_composite
