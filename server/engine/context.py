@@ -53,8 +53,8 @@ class Recorder(Protocol):
     def note_operation(self, operator: Any, args: tuple[Any, ...], signature: Any, result: Any) -> None:
         """Note an operation that a backend has executed by the plan of this signature."""
 
-    def note_other(self, operator: Any) -> None:
-        """Note that something else than a backend has executed an operation."""
+    def note_other(self, name: str) -> None:
+        """Note that an operation has done something else than have backends execute operations."""
 
 
 class CudnnModes(NamedTuple):
@@ -164,6 +164,12 @@ def activate(context: Context) -> None:
     current = context
     if threads.most != context.threads:
         threads.bound(context.threads)
+
+
+def note_elements_read(name: str) -> None:
+    """Tell a recorder that an operation looks at elements on the host: what it does with others is not known."""
+    if current.recorder is not None:
+        current.recorder.note_other(name)
 
 
 class grad_mode:

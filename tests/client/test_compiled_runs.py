@@ -307,3 +307,14 @@ def test_learning_rates_change_in_the_same_program(
     expected = train(False)
     assert train(True) == expected
     assert [variant is not None for variant in variants()] == [True]
+
+
+def test_what_looks_at_elements_looks_each_time(tg: Any) -> None:
+    @tg.compile
+    def function(x: Any, q: Any) -> Any:
+        return tg.quantile(x.sin().cos() * 2 + 1, q) + x.sum()
+
+    for number in range(CALLS):
+        assert function(tg.ones(4), tg.tensor(0.1 * number)).item() > 0
+    with pytest.raises(ValueError, match=r"q must be in the range \[0, 1\]"):
+        function(tg.ones(4), tg.tensor(1.5)).item()

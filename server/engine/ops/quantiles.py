@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from server.engine import context
 from server.engine import functional as F
 from server.engine.registry import composite, implements
 from telegrad_protocol.dtypes import int64
@@ -81,8 +82,10 @@ def _number(q, input):
 
 
 def _quantiles(name, input, q, dim, keepdim, interpolation, skips_nan):
-    if q.device.type == "cpu" and not ((q.array >= 0) & (q.array <= 1)).all():
-        raise ArgumentError(f"{name}: q must be in the range [0, 1]")
+    if q.device.type == "cpu":
+        context.note_elements_read(name)
+        if not ((q.array >= 0) & (q.array <= 1)).all():
+            raise ArgumentError(f"{name}: q must be in the range [0, 1]")
     rows = F.reshape(input, -1) if dim is None or not input.ndim else F.movedim(input, dim, -1)
     ascending = F.sort(rows, -1)[0]
     values = _interpolated(ascending, _ranks(ascending, F.reshape(q, -1), skips_nan), interpolation)

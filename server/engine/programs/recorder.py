@@ -72,9 +72,9 @@ class Recorder:
             made = result if result.__class__ is tuple else () if result is None else (result,)
             self._steps.append(Step(operator, bound, tuple([self._name(value) for value in made])))
 
-    def note_other(self, operator: Operator) -> None:
-        """Give up: something else than a backend has executed an operation."""
-        self.give_up(f"{operator.op.public} is no operation of a backend")
+    def note_other(self, name: str) -> None:
+        """Give up: an operation is more than what backends execute."""
+        self.give_up(f"{name} is more than operations of backends")
 
     def _replaced(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple([self._replacement(item) for item in items])

@@ -138,7 +138,7 @@ class RecordingTask(GraphTask):
             tuple([(place, source) for place, source in tensors if source.__class__ is tuple]), results, (),
         ))  # fmt: skip
 
-    def note_other(self, operator: Operator) -> None:
+    def note_other(self, name: str) -> None:
         """Note that the pass cannot be repeated as a program of backends' operations."""
         self._is_repeatable = False
 

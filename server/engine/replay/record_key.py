@@ -27,7 +27,7 @@ def _record(operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...
     if recorder is not None and operator.resolved[lower] is run_backend:
         recorder.note_operation(operator, args, signature, result)
     elif recorder is not None:
-        recorder.note_other(operator)
+        recorder.note_other(operator.op.public)
     return result
 
 
