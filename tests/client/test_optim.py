@@ -269,7 +269,7 @@ def test_settings_that_are_no_numbers_are_refused_by_name(tg: Any) -> None:
 
 def test_mistakes_are_refused_as_pytorch_refuses_them(tg: Any) -> None:
     weight = tg.ones(2, requires_grad=True)
-    with pytest.raises(ValueError, match="Invalid learning rate value: -1"):
+    with pytest.raises(ValueError, match="Invalid learning rate: -1"):
         tg.optim.SGD([weight], lr=-1)
     with pytest.raises(ValueError, match="Nesterov momentum requires a momentum and zero dampening"):
         tg.optim.SGD([weight], nesterov=True)

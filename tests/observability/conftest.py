@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import telegrad as tg
 from telegrad.errors import LimitExceededError, OutOfMemoryError
+from telegrad.export import export, save
 
 from ..end_to_end.server_process import ServerProcess
 from ..transport.fault_proxy import FaultProxy
@@ -71,9 +72,10 @@ def slow_turn() -> None:
 
 @pytest.fixture(scope="package")
 def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
-    log = tmp_path_factory.mktemp("observed") / "server.log"
+    folder = tmp_path_factory.mktemp("observed")
+    log = folder / "server.log"
     settings = {"SESSION_QUOTA_BYTES": "64MiB", "SLOW_SECONDS": "0.01", "INSTRUCTION_SECONDS": "2", "LOG_LEVEL": "INFO"}
-    variables = {f"TELEGRAD_{name}": value for name, value in settings.items()}
+    variables = {f"TELEGRAD_{name}": value for name, value in settings.items()} | {"TELEGRAD_PROGRAMS": str(folder)}
     with (
         ServerProcess(stderr=str(log), TELEGRAD_OPERATION_WORK="inf", **variables) as server,
         FaultProxy(server.port) as proxy,
@@ -92,6 +94,9 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
             session.end()
             httpx.get(f"{server.url}/v1/sessions/none/tensors/1", trust_env=False)
         with tg.connect(server.url) as session:
+            save(export(tg.nn.Linear(2, 1), (tg.ones(1, 2),)), folder / "line.safetensors")
+            called = httpx.post(f"{server.url}/v1/programs/line", json={"inputs": {"input": [[1, 2]]}}, trust_env=False)
+            assert called.status_code == 200, called.text
             train()
             wait_until(lambda: scrape(server).value("telegrad_failures_total", source="stream") >= 3, "all was noticed")
             yield Observed(server, session.id, scrape(server), log)

@@ -54,7 +54,7 @@ def test_what_a_server_shows_is_described(observed: Observed) -> None:
 def test_kinds_and_units_of_metrics_are_in_their_names() -> None:
     def is_named_well(metric: Described) -> bool:
         return (metric.kind == "counter") == metric.name.endswith("_total") and (
-            metric.kind != "histogram" or metric.name.endswith("_seconds")
+            metric.kind != "histogram" or metric.name.endswith(("_seconds", "_requests"))
         )
 
     assert [metric.name for metric in Metrics().described if not is_named_well(metric)] == []
@@ -129,7 +129,7 @@ def test_the_dashboard_is_one_that_grafana_loads() -> None:
     )
     assert max(taken.values()) == 1 and max(x for x, _ in taken) < 24
     rows = [panel["title"] for panel in DASHBOARD["panels"] if panel["type"] == "row"]
-    assert rows == ["Is it healthy?", "Who uses it?", "What is slow?", "What failed?", "Devices"]
+    assert rows == ["Is it healthy?", "Who uses it?", "What is slow?", "What failed?", "Devices", "Exported programs"]
 
 
 def test_prometheus_and_grafana_are_given_these_files() -> None:

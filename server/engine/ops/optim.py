@@ -73,7 +73,8 @@ def _scalar(xp, scalar):
     """A scalar operand: a Python number, or on a GPU a 0-d array of float64, so that the host need not read it."""
     if scalar is None or isinstance(scalar, (int, float)):
         return scalar
-    return float(scalar) if xp is np else scalar.reshape(()).astype(np.float64)
+    number = scalar.reshape(())
+    return float(number) if xp is np else number.astype(np.float64)
 
 
 def _in_dtype_of(xp, number, array):

@@ -1,6 +1,5 @@
 # seeds: PyTorch Internals, 9.5
 # runs: telegrad alone, since PyTorch's compiler needs a C++ compiler
-# warns: nothing is compiled
 import torch
 
 model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())

@@ -1,6 +1,5 @@
 # seeds: PyTorch Internals, exercise 3, whose code is lost and follows from its answer
 # runs: telegrad alone, since PyTorch's compiler needs a C++ compiler
-# warns: nothing is compiled
 # As printed:
 import torch
 @torch.compile
