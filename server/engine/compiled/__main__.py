@@ -1,4 +1,4 @@
-"""``python -m server.engine.compiled``: compile the loops into the cache, out of everybody's way."""
+"""``python -m server.engine.compiled``: compile the loops into the cache, unless they are never used."""
 
 from __future__ import annotations
 
@@ -7,5 +7,6 @@ import os
 from server.engine import compiled
 
 if __name__ == "__main__":
-    os.nice(10)
-    compiled.compile_all()
+    if os.environ.get(compiled.SETTING) != "never":
+        os.nice(10)
+        compiled.compile_all()
