@@ -12,11 +12,13 @@ from importlib.util import find_spec
 import pytest
 
 from server.engine import keys
-from server.engine.operators import OPERATORS, Preparer
+from server.engine.operators import OPERATORS, Factory, Preparer
 from server.engine.programs.fused import FUSERS, Fuser
 
 _withdrawn: dict[str, list[Preparer]] = {}
 """Factories of prepared kernels for CUDA by operation, while no test looks at them."""
+_withdrawn_transfers: dict[str, Factory] = {}
+"""The same for copies between devices."""
 _withdrawn_fusers: list[Fuser] = []
 """What makes fused kernels for CUDA, while no test looks at it."""
 
@@ -28,6 +30,8 @@ def withdraw() -> None:
             _withdrawn_fusers.append(FUSERS.pop(keys.CUDA))
         for name, operator in OPERATORS.items():
             _withdrawn.setdefault(name, []).extend(operator.preparers.pop(keys.CUDA, []))
+            if keys.CUDA in operator.transfers:
+                _withdrawn_transfers[name] = operator.transfers.pop(keys.CUDA)
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +40,10 @@ def registrations() -> Iterator[None]:
     for name, preparers in _withdrawn.items():
         if preparers:
             OPERATORS[name].preparers.setdefault(keys.CUDA, []).extend(preparers)
+    for name, factory in _withdrawn_transfers.items():
+        OPERATORS[name].transfers[keys.CUDA] = factory
     _withdrawn.clear()
+    _withdrawn_transfers.clear()
     if _withdrawn_fusers:
         FUSERS[keys.CUDA] = _withdrawn_fusers.pop()
     yield
