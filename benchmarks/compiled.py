@@ -20,7 +20,12 @@ os.environ.setdefault("TELEGRAD_COMPILED_KERNELS", "wait")
 import numpy as np
 import torch
 
-from .measure import Figure, about, figure, save
+from telegrad_protocol import wire
+from telegrad_protocol.messages import Call
+from telegrad_protocol.ops import TABLE
+from telegrad_protocol.programs.rows import Flat, Template
+
+from .measure import Figure, about, figure, save, step_seconds
 from .models import GPT_SMALL, gpt_class, set_weights
 
 ROUNDS = 7
@@ -137,14 +142,6 @@ class _Bytes:
         session.transport.send_batch = counting
 
 
-def _seconds(step: Step, count: int) -> float:
-    begin = time.perf_counter()
-    for _ in range(count):
-        loss = step()
-    loss.item()
-    return (time.perf_counter() - begin) / count
-
-
 def _measure(name: str, make: Make, tg: Any, device: str) -> list[Figure]:
     ways = {
         "compiled": make(tg, device, tg.compile), "eager": make(tg, device, lambda function: function),
@@ -153,9 +150,9 @@ def _measure(name: str, make: Make, tg: Any, device: str) -> list[Figure]:
     }  # fmt: skip
     counts = {}
     for way, step in ways.items():
-        _seconds(step, _WARM)
-        counts[way] = max(1, round(_ROUND_SECONDS / _seconds(step, 3)))
-    rounds = [{way: _seconds(step, counts[way]) for way, step in ways.items()} for _ in range(ROUNDS)]
+        step_seconds(step, _WARM)
+        counts[way] = max(1, round(_ROUND_SECONDS / step_seconds(step, 3)))
+    rounds = [{way: step_seconds(step, counts[way]) for way, step in ways.items()} for _ in range(ROUNDS)]
     medians = {way: sorted([one[way] for one in rounds])[ROUNDS // 2] * 1e3 for way in ways}
     figures = []
     for way in ("eager", "PyTorch", "torch.compile"):
@@ -179,6 +176,31 @@ def _sent(name: str, step: Step, tg: Any) -> Figure:
     return figure(f"{name}: bytes of a compiled step", "bytes", sizes, at_most=200)
 
 
+def _instructions() -> list[Figure]:
+    """What an instruction of a program costs: written as a row, encoded plainly, made again, and decoded."""
+    add, first = TABLE["add"].index, 100
+    calls = [Call(add, 1, (first + 1 + n,), [first + n if n else 7, 7, 1.0]) for n in range(100)]
+    flat, body = Flat(calls, first), wire.encode_batch(calls)
+    template = Template(len(flat.inputs), flat.rows, flat.constants)
+    works: dict[str, Callable[[], Any]] = {
+        "written as a row": lambda: Flat(calls, first), "encoded plainly": lambda: wire.encode_batch(calls),
+        "made of a row": lambda: template.instructions(template.ids(first, flat.inputs)),
+        "decoded": lambda: wire.decode_instructions(body),
+    }  # fmt: skip
+    return [figure(f"an instruction {name}", "us", _microseconds(work, len(calls))) for name, work in works.items()]
+
+
+def _microseconds(work: Callable[[], Any], count: int) -> list[float]:
+    """The processor's time for each of ``count`` things that the work does, in several samples of a hundred."""
+    samples = []
+    for _ in range(ROUNDS):
+        begin = time.process_time()
+        for _ in range(100):
+            work()
+        samples.append((time.process_time() - begin) / 100 / count * 1e6)
+    return samples
+
+
 def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compiled", description=__doc__)
@@ -196,6 +218,10 @@ def main() -> int:
                 figures += measured
                 for one in measured:
                     print(one.row(), flush=True)
+    costs = _instructions()
+    figures += costs
+    for one in costs:
+        print(one.row())
     if options.save:
         save(options.save, figures, **about(options.device))
     return 0

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +22,7 @@ from server.engine.blas_threads import share_cores
 from .cpu_cases import cases
 from .cpu_steps import STEPS
 from .kernels import compare_all
-from .measure import Figure, about, figure, save
+from .measure import Figure, about, figure, save, step_seconds
 
 ROUNDS = 7
 _ROUND_SECONDS = 0.4
@@ -54,23 +53,14 @@ def _steps(threads: int, only: str) -> list[Figure]:
 
 
 def _compare(name: str, ours: Callable[[], Any], theirs: Callable[[], Any], goal: float) -> Figure:
-    steps = max(2, round(_ROUND_SECONDS / max(_seconds(theirs, 2), 1e-4)))
-    _seconds(ours, steps)
-    _seconds(theirs, steps)
-    times = [(_seconds(ours, steps), _seconds(theirs, steps)) for _ in range(ROUNDS)]
+    steps = max(2, round(_ROUND_SECONDS / max(step_seconds(theirs, 2), 1e-4)))
+    step_seconds(ours, steps)
+    step_seconds(theirs, steps)
+    times = [(step_seconds(ours, steps), step_seconds(theirs, steps)) for _ in range(ROUNDS)]
     mine, reference = (sorted(column)[ROUNDS // 2] * 1e3 for column in zip(*times, strict=True))
     note = f"telegrad {mine:.3g} ms, PyTorch {reference:.3g} ms"
     ratios = [a / b for a, b in times]
     return figure(name, "x torch", ratios, at_most=goal, baseline=note, telegrad=mine, pytorch=reference, per="ms")
-
-
-def _seconds(step: Callable[[], Any], steps: int) -> float:
-    """Seconds of a step, the last loss read."""
-    begin = time.perf_counter()
-    for _ in range(steps):
-        loss = step()
-    loss.item()
-    return (time.perf_counter() - begin) / steps
 
 
 def main() -> int:

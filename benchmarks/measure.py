@@ -37,6 +37,15 @@ class Figure:
         return f"{measured}  {self.goal:<12} {verdict:<7} {self.baseline}"
 
 
+def step_seconds(step: Callable[[], Any], count: int) -> float:
+    """Return the seconds of a step on the clock, over a number of them; the last loss is read."""
+    begin = time.perf_counter()
+    for _ in range(count):
+        loss = step()
+    loss.item()
+    return (time.perf_counter() - begin) / count
+
+
 def figure(
     name: str, unit: str, samples: list[float], *, at_most: float | None = None, at_least: float | None = None,
     baseline: str = "", **extra: Any,

@@ -205,5 +205,5 @@ def name_of(state: SessionState, instruction: Any) -> str:
 _WORDS: Final[dict[type, str]] = {
     messages.LoadModule: "load module", messages.DefineKernel: "define kernel",
     messages.SetKernelAttribute: "set kernel attribute", messages.LaunchKernel: "launch kernel",
-    DefineProgram: "define program", RunProgram: "run program",
+    DefineProgram: "define program", RunProgram: "run program", EndOfRun: "run program", RestOfRun: "run program",
 }  # fmt: skip

@@ -318,3 +318,30 @@ def test_what_looks_at_elements_looks_each_time(tg: Any) -> None:
         assert function(tg.ones(4), tg.tensor(0.1 * number)).item() > 0
     with pytest.raises(ValueError, match=r"q must be in the range \[0, 1\]"):
         function(tg.ones(4), tg.tensor(1.5)).item()
+
+
+def test_gradients_that_the_program_sets_are_those_of_new_tensors(tg: Any, rng: np.random.Generator) -> None:
+    @tg.compile
+    def function(x: Any, y: Any) -> Any:
+        z = (y * 2).sin() + 1
+        x.grad = z
+        return z * 3 - y
+
+    for _ in range(CALLS):
+        array = rng.standard_normal(3)
+        x, y = tg.zeros(3, dtype=tg.float64), tg.tensor(array)
+        function(x, y).tolist()
+        np.testing.assert_allclose(x.grad.numpy(), np.sin(2 * array) + 1, rtol=1e-12)
+
+
+def test_a_leaf_that_is_returned_keeps_its_gradient(tg: Any) -> None:
+    @tg.compile
+    def function(x: Any) -> Any:
+        leaf = (x * 1).detach().requires_grad_()
+        (leaf * leaf).sum().backward()
+        return leaf
+
+    for number in range(CALLS):
+        leaf = function(tg.full((2,), float(number)))
+        (leaf * 3).sum().backward()
+        assert leaf.grad.tolist() == [2.0 * number + 3] * 2

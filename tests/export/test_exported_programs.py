@@ -201,3 +201,17 @@ def test_torch_export_is_there_under_its_name(tmp_path: Path) -> None:
     script = tmp_path / "aliased.py"
     script.write_text(_ALIASED)
     subprocess.run([sys.executable, "-m", "telegrad", str(script)], check=True, timeout=120)
+
+
+def test_a_module_can_tell_that_it_is_exported(tg: Any) -> None:
+    told = []
+
+    class Asks(tg.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            told.append((tg.compiler.is_exporting(), tg.compiler.is_compiling()))
+            return x + 1
+
+    tg.export.export(Asks(), (tg.ones(2),))
+    assert set(told) == {(True, True)}
+    Asks()(tg.ones(2))
+    assert told[-1] == (False, False)

@@ -12,11 +12,12 @@ import pytest
 from server.engine import keys
 from server.engine.operators import OPERATORS, KernelInfo
 from server.session.failures import begin_interrupt
+from telegrad._session.parts.table import ProgramTable
 from telegrad_protocol import messages, wire
 from telegrad_protocol.errors import IndexOutOfRangeError, ProtocolError
 from telegrad_protocol.ops import TABLE
 from telegrad_protocol.programs.messages import DefineProgram, RunProgram
-from telegrad_protocol.programs.rows import Flat, Template, is_writable
+from telegrad_protocol.programs.rows import MOST_SLOTS, Flat, Template, is_writable
 
 from .driver import F32, ONES, Talk
 
@@ -265,3 +266,17 @@ def test_a_failure_of_a_run_that_is_executed_as_one(talk: Talk, selecting: list[
     talk.resume()
     assert talk.send(RunProgram(1, 300)) == []
     np.testing.assert_array_equal(talk.read(309), [6, 5])
+
+
+@pytest.mark.parametrize("kind", ["upload", "call", "gradient"])
+def test_clients_send_as_it_is_what_is_too_large_for_a_program(kind: str) -> None:
+    far = 100 + MOST_SLOTS + 1
+    makes = {
+        "upload": messages.Upload(far, 7, F32, (1,), "cpu", bytes(4)), "call": _call(SUM, (far,), 3, None, False, None),
+        "gradient": messages.Backward(7, (3,), (None,), [(3, far)], False, False),
+    }  # fmt: skip
+    table = ProgramTable()
+    for _ in range(3):
+        assert table.replace([makes[kind], messages.Free([far])], 100) is None
+    assert table.replace([_call(SUM, (101,), 3, None, False, None), messages.Free([101])], 100) is None
+    assert table.replace([_call(SUM, (101,), 3, None, False, None), messages.Free([101])], 100) is not None

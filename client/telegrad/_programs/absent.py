@@ -19,7 +19,7 @@ INSTEAD: Final = {
     "mps": "the server's GPUs are CUDA devices; see torch.cuda",
     "mtia": "the server's GPUs are CUDA devices; see torch.cuda",
     "multiprocessing": "a process connects to a session of its own; use Python's multiprocessing, and pass arrays",
-    "onnx": "telegrad exports no graphs; save a state_dict with torch.save and export where PyTorch is installed",
+    "onnx": "torch.export makes files that telegrad serves; or save a state_dict and export where PyTorch is installed",
     "package": "save a state_dict with torch.save",
     "FloatStorage": "memory is the server's, and programs make no storages; use a tensor, or tensor.untyped_storage()",
     "Storage": "memory is the server's, and programs make no storages; use a tensor, or tensor.untyped_storage()",

@@ -79,16 +79,16 @@ def _compiled(function: Callable[..., Any], fullgraph: bool) -> Callable[..., An
 
 
 def is_compiling() -> bool:
-    """Whether the code that asks is called, directly or not, by a compiled function."""
-    return regions.active.region is not None
+    """Whether the code that asks is called, directly or not, by a compiled function, or is being exported."""
+    return regions.active.region is not None or regions.active.is_exporting
 
 
 is_dynamo_compiling = is_compiling
 
 
 def is_exporting() -> bool:
-    """Whether the code that asks is being exported: it never is."""
-    return False
+    """Whether the code that asks is being exported."""
+    return regions.active.is_exporting
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:

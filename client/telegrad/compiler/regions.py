@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from traceback import FrameSummary
 from typing import Any, Final
 
@@ -35,12 +36,14 @@ class Observer:
 
 class _Active(threading.local):
     region: Region | None = None
+    is_exporting = False
     disabled = 0
     observer: Observer | None = None
 
 
 active: Final = _Active()
-"""The call of a compiled function that the thread is in, and in how many blocks nothing is compiled."""
+"""The call of a compiled function that the thread is in, in how many blocks nothing is compiled, and whether a module
+is being exported."""
 
 
 class Region:
@@ -134,6 +137,16 @@ def run(function: Callable[..., Any], args: Any, kwargs: Any, fullgraph: bool) -
         return function(*args, **kwargs)
     with Region(session, fullgraph):
         return function(*args, **kwargs)
+
+
+@contextmanager
+def exporting() -> Iterator[None]:
+    """Tell whoever asks in this block that a module is being exported."""
+    active.is_exporting = True
+    try:
+        yield
+    finally:
+        active.is_exporting = False
 
 
 def run_disabled(function: Callable[..., Any], args: Any, kwargs: Any, reason: str) -> Any:

@@ -13,6 +13,7 @@ from telegrad._session.current import using
 from telegrad._session.grad_mode import no_grad
 from telegrad._session.own_code import is_own
 from telegrad._tensor.tensor import Tensor
+from telegrad.compiler.regions import exporting
 from telegrad.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from telegrad_protocol.errors import ProgramError, TelegradError
 from telegrad_protocol.meta import Meta
@@ -66,7 +67,7 @@ def record(
     for place, meta in metas.items():
         given[place] = session.make(meta)
     args, kwargs = tree_unflatten(given, structure)
-    with using(session), no_grad(), _replaced(state, session):
+    with using(session), no_grad(), exporting(), _replaced(state, session):
         returned = module(*args, **kwargs)
         for item in state:
             _write_back(item, session)

@@ -5,6 +5,7 @@ Each has a relative error of a few units in the last place. NaN stays NaN: compa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,22 @@ from numba.extending import intrinsic
 
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 """What the compiler may do with sums and products; it must keep NaN and infinities."""
+OPTIONS = {"nogil": True, "fastmath": FAST, "error_model": "numpy"}
+"""How loops are compiled: without Python's lock, and without its checks of divisions."""
 f32: Any = np.float32
 i32 = np.int32
 _LOWEST, _HIGHEST = f32(-86.6), f32(88.72283)
 """Between these, and no further, ``exp`` is a normal number; the lower one is rounded up."""
+
+
+def compiled(*types: str) -> Callable[[Any], Any]:
+    """Compile a function of these argument types, and keep the machine code on the disk."""
+    decorate: Callable[[Any], Any] = njit(f"void({','.join(types)})", cache=True, **OPTIONS)
+    return decorate
+
+
+inlined: Callable[[Any], Any] = njit(inline="always", **OPTIONS)
+"""Compiles a function as a part of those that call it."""
 
 
 def _bits(given: Any, wanted: Any, convert: Any) -> Any:

@@ -6,13 +6,11 @@ They release the GIL, look at no signal, and run on one thread: callers give the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from .arithmetic import FAST, as_bits, as_float, exp, f32, from_half, i32, largest, logistic, normal_cdf, to_half
+from .arithmetic import as_bits, as_float, compiled, exp, f32, from_half, i32, largest, logistic, normal_cdf, to_half
 
 Array = Any
 _VECTOR, _MATRIX, _STACK = "float32[::1]", "float32[:,::1]", "float32[:,:,::1]"
@@ -20,33 +18,25 @@ _SQRT_2_BY_PI, _CUBIC = f32(math.sqrt(2 / math.pi)), f32(0.044715)
 _INVERSE_SQRT_2PI = f32(1 / math.sqrt(2 * math.pi))
 
 
-def _compiled(*types: str) -> Callable[[Any], Any]:
-    """Compile a function of these argument types, without Python's lock, and keep the machine code on the disk."""
-    decorate: Callable[[Any], Any] = njit(
-        f"void({','.join(types)})", nogil=True, cache=True, fastmath=FAST, error_model="numpy"
-    )
-    return decorate
-
-
-@_compiled("uint16[::1]", _VECTOR)
+@compiled("uint16[::1]", _VECTOR)
 def widen_float16(source: Array, target: Array) -> None:
     for i in range(source.size):
         target[i] = from_half(source[i])
 
 
-@_compiled(_VECTOR, "uint16[::1]")
+@compiled(_VECTOR, "uint16[::1]")
 def narrow_float16(source: Array, target: Array) -> None:
     for i in range(source.size):
         target[i] = to_half(source[i])
 
 
-@_compiled("uint16[::1]", _VECTOR)
+@compiled("uint16[::1]", _VECTOR)
 def widen_bfloat16(source: Array, target: Array) -> None:
     for i in range(source.size):
         target[i] = as_float(i32(source[i]) << i32(16))
 
 
-@_compiled(_VECTOR, "uint16[::1]")
+@compiled(_VECTOR, "uint16[::1]")
 def narrow_bfloat16(source: Array, target: Array) -> None:
     """Round to the nearest, ties to even; NaN keeps its sign and becomes quiet."""
     for i in range(source.size):
@@ -56,13 +46,13 @@ def narrow_bfloat16(source: Array, target: Array) -> None:
         target[i] = np.uint16(quiet if source[i] != source[i] else rounded)
 
 
-@_compiled(_VECTOR, _VECTOR)
+@compiled(_VECTOR, _VECTOR)
 def gelu(x: Array, out: Array) -> None:
     for i in range(x.size):
         out[i] = x[i] * normal_cdf(x[i])
 
 
-@_compiled(_VECTOR, _VECTOR)
+@compiled(_VECTOR, _VECTOR)
 def gelu_tanh(x: Array, out: Array) -> None:
     """x * (1 + tanh(u)) / 2, which is x * logistic(2 u), for u = sqrt(2 / pi) * (x + 0.044715 x ** 3)"""
     for i in range(x.size):
@@ -70,7 +60,7 @@ def gelu_tanh(x: Array, out: Array) -> None:
         out[i] = v * logistic(f32(2.0) * _SQRT_2_BY_PI * v * (f32(1.0) + _CUBIC * v * v))
 
 
-@_compiled(_VECTOR, _VECTOR, _VECTOR)
+@compiled(_VECTOR, _VECTOR, _VECTOR)
 def gelu_backward(grad: Array, x: Array, out: Array) -> None:
     for i in range(x.size):
         v = x[i]
@@ -79,7 +69,7 @@ def gelu_backward(grad: Array, x: Array, out: Array) -> None:
         out[i] = grad[i] * slope
 
 
-@_compiled(_VECTOR, _VECTOR, _VECTOR)
+@compiled(_VECTOR, _VECTOR, _VECTOR)
 def gelu_tanh_backward(grad: Array, x: Array, out: Array) -> None:
     for i in range(x.size):
         v = x[i]
@@ -89,20 +79,20 @@ def gelu_tanh_backward(grad: Array, x: Array, out: Array) -> None:
         out[i] = grad[i] * (cdf + cdf * (f32(1.0) - cdf) * change)
 
 
-@_compiled(_VECTOR, _VECTOR)
+@compiled(_VECTOR, _VECTOR)
 def silu(x: Array, out: Array) -> None:
     for i in range(x.size):
         out[i] = x[i] * logistic(x[i])
 
 
-@_compiled(_VECTOR, _VECTOR, _VECTOR)
+@compiled(_VECTOR, _VECTOR, _VECTOR)
 def silu_backward(grad: Array, x: Array, out: Array) -> None:
     for i in range(x.size):
         s = logistic(x[i])
         out[i] = grad[i] * s * (f32(1.0) + x[i] * (f32(1.0) - s))
 
 
-@_compiled(_STACK, "float32", "int64", _MATRIX, _MATRIX)
+@compiled(_STACK, "float32", "int64", _MATRIX, _MATRIX)
 def attention_weights(scores: Array, scale: float, first_row: int, tops: Array, totals: Array) -> None:
     """Replace scores by exp(scale * scores - top), and give each row's top and its sum of these.
 
@@ -125,7 +115,7 @@ def attention_weights(scores: Array, scale: float, first_row: int, tops: Array, 
             totals[h, r] = total
 
 
-@_compiled(_STACK, _STACK, "float32", "int64", _MATRIX)
+@compiled(_STACK, _STACK, "float32", "int64", _MATRIX)
 def attention_changes(scores: Array, changes: Array, scale: float, first_row: int, logsumexp: Array) -> None:
     """Replace scores by weights, and derivatives by weights by those by unscaled scores."""
     for h in range(scores.shape[0]):
@@ -146,7 +136,7 @@ def attention_changes(scores: Array, changes: Array, scale: float, first_row: in
                 change[c] = f32(0.0)
 
 
-@_compiled(_MATRIX, _VECTOR, _VECTOR, "float64", _MATRIX, _VECTOR, _VECTOR)
+@compiled(_MATRIX, _VECTOR, _VECTOR, "float64", _MATRIX, _VECTOR, _VECTOR)
 def layer_norm(x: Array, weight: Array, bias: Array, eps: float, out: Array, means: Array, rstds: Array) -> None:
     """(x - mean) * rstd * weight + bias; deviations are kept in between, so that a rounded mean can be corrected."""
     length = x.shape[1]
@@ -170,7 +160,7 @@ def layer_norm(x: Array, weight: Array, bias: Array, eps: float, out: Array, mea
             result[c] = (result[c] - rest) * rstd * weight[c] + bias[c]
 
 
-@_compiled(_MATRIX, _MATRIX, _VECTOR, _VECTOR, _VECTOR, _MATRIX, _VECTOR, _VECTOR)
+@compiled(_MATRIX, _MATRIX, _VECTOR, _VECTOR, _VECTOR, _MATRIX, _VECTOR, _VECTOR)
 def layer_norm_gradients(
     grad: Array, x: Array, means: Array, rstds: Array, weight: Array, out: Array, by_weight: Array, by_bias: Array
 ) -> None:  # fmt: skip
@@ -193,7 +183,7 @@ def layer_norm_gradients(
             out[r, c] = (grad[r, c] * weight[c] - total - z * along) * rstd
 
 
-@_compiled(_MATRIX, _MATRIX, "boolean")
+@compiled(_MATRIX, _MATRIX, "boolean")
 def softmax(x: Array, out: Array, takes_logarithm: bool) -> None:
     """The softmax of every row, or its logarithm."""
     for r in range(x.shape[0]):
@@ -218,7 +208,7 @@ def softmax(x: Array, out: Array, takes_logarithm: bool) -> None:
                 result[c] = result[c] * inverse
 
 
-@_compiled(_MATRIX, _MATRIX, _MATRIX, "boolean")
+@compiled(_MATRIX, _MATRIX, _MATRIX, "boolean")
 def softmax_backward(grad: Array, result: Array, out: Array, is_logarithm: bool) -> None:
     """(grad - sum(grad * y)) * y, or grad - exp(y) * sum(grad) for the logarithm"""
     for r in range(grad.shape[0]):
@@ -236,7 +226,7 @@ def softmax_backward(grad: Array, result: Array, out: Array, is_logarithm: bool)
                 target[c] = (g[c] - total) * y[c]
 
 
-@_compiled(_MATRIX, "int64[::1]", "int64", "int64", _MATRIX)
+@compiled(_MATRIX, "int64[::1]", "int64", "int64", _MATRIX)
 def add_rows(rows: Array, places: Array, first: int, last: int, out: Array) -> None:
     """Add columns ``first`` to ``last`` of the rows to those of the result that ``places`` names."""
     for r in range(rows.shape[0]):
@@ -244,7 +234,7 @@ def add_rows(rows: Array, places: Array, first: int, last: int, out: Array) -> N
             out[places[r], c] += rows[r, c]
 
 
-@_compiled(*[_VECTOR] * 4, *["float32"] * 8)
+@compiled(*[_VECTOR] * 4, *["float32"] * 8)
 def adam(
     param: Array, grad: Array, average: Array, square: Array, rate: float, eps: float, sign: float, decay: float,
     shrink: float, beta1: float, beta2: float, scale: float,
@@ -257,7 +247,7 @@ def adam(
         param[i] = shrink * param[i] - rate * (average[i] / (np.sqrt(square[i]) + eps))
 
 
-@_compiled(_STACK, _VECTOR, _VECTOR, "float64", "int64", "int64", _STACK, _VECTOR, _VECTOR, _VECTOR)
+@compiled(_STACK, _VECTOR, _VECTOR, "float64", "int64", "int64", _STACK, _VECTOR, _VECTOR, _VECTOR)
 def batch_norm(
     x: Array, weight: Array, bias: Array, eps: float, first: int, last: int, out: Array, means: Array, variances: Array,
     rstds: Array,
@@ -292,7 +282,7 @@ def batch_norm(
                 out[n, c, p] = (x[n, c, p] - mean) * scale + shift
 
 
-@_compiled(_STACK, _STACK, _VECTOR, _VECTOR, _VECTOR, "int64", "int64", _STACK, _VECTOR, _VECTOR)
+@compiled(_STACK, _STACK, _VECTOR, _VECTOR, _VECTOR, "int64", "int64", _STACK, _VECTOR, _VECTOR)
 def batch_norm_gradients(
     grad: Array, x: Array, means: Array, rstds: Array, weight: Array, first: int, last: int, out: Array,
     by_weight: Array, by_bias: Array,

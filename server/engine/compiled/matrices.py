@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from .arithmetic import FAST
+from .arithmetic import OPTIONS, inlined
 
 Array = Any
 _KINDS = "float32", "float64"
@@ -24,14 +24,11 @@ _LARGE, _SMALL = 1e150, 1e-150
 def _compiled(*types: str) -> Callable[[Any], Any]:
     """Compile a function for both types of elements, which is written ``T`` in the types of its arguments."""
     signatures = [f"void({','.join(types)})".replace("T", kind) for kind in _KINDS]
-    decorate: Callable[[Any], Any] = njit(signatures, nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+    decorate: Callable[[Any], Any] = njit(signatures, cache=True, **OPTIONS)
     return decorate
 
 
-_inlined: Callable[[Any], Any] = njit(nogil=True, fastmath=FAST, error_model="numpy", inline="always")
-
-
-@_inlined
+@inlined
 def _subtract(target: Array, factor: float, row: Array) -> None:
     for i in range(target.size):
         target[i] -= factor * row[i]
@@ -68,7 +65,7 @@ def lu_factor(source: Array, factors: Array, pivots: Array, infos: Array) -> Non
                 _subtract(matrix[j, k + 1 :], matrix[j, k], below)
 
 
-@_inlined
+@inlined
 def _solve_lower(factor: Array, side: Array, is_unit: bool) -> None:
     for i in range(side.shape[0]):
         row = side[i]
@@ -80,7 +77,7 @@ def _solve_lower(factor: Array, side: Array, is_unit: bool) -> None:
                 row[c] = row[c] / pivot
 
 
-@_inlined
+@inlined
 def _solve_upper(factor: Array, side: Array, is_unit: bool) -> None:
     for i in range(side.shape[0] - 1, -1, -1):
         row = side[i]
@@ -138,7 +135,7 @@ def cholesky(source: Array, factors: Array, infos: Array) -> None:
                 _subtract(matrix[k + j, k + j :], column[j], column[j:])
 
 
-@_inlined
+@inlined
 def _length(column: Array) -> float:
     """The Euclidean norm, without overflow."""
     top = 0.0
@@ -152,7 +149,7 @@ def _length(column: Array) -> float:
     return math.sqrt(total) / scale
 
 
-@_inlined
+@inlined
 def _apply(reflector: Array, factor: float, column: Array) -> None:
     """Reflect a column: subtract the product of the reflector, the first element of which is 1, and their product."""
     along = column[0]

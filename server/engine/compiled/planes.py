@@ -6,12 +6,9 @@ on one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from numba import njit
-
-from .arithmetic import FAST, f32
+from .arithmetic import compiled, f32, inlined
 
 Array = Any
 _PIECE = 2048
@@ -19,29 +16,19 @@ _PIECE = 2048
 _PLANES, _WEIGHTS, _OFFSETS = "float32[:,::1]", "float32[:,:,::1]", "int64[::1]"
 
 
-def _compiled(*types: str) -> Callable[[Any], Any]:
-    decorate: Callable[[Any], Any] = njit(
-        f"void({','.join(types)})", nogil=True, cache=True, fastmath=FAST, error_model="numpy"
-    )
-    return decorate
-
-
-_inlined: Callable[[Any], Any] = njit(nogil=True, fastmath=FAST, error_model="numpy", inline="always")
-
-
-@_inlined
+@inlined
 def _add_three(sums: Array, a: Array, b: Array, c: Array, by_a: float, by_b: float, by_c: float) -> None:
     for i in range(sums.size):
         sums[i] += by_a * a[i] + by_b * b[i] + by_c * c[i]
 
 
-@_inlined
+@inlined
 def _add(sums: Array, plane: Array, weight: float) -> None:
     for i in range(sums.size):
         sums[i] += weight * plane[i]
 
 
-@_compiled(_PLANES, _WEIGHTS, "float32[::1]", _OFFSETS, _PLANES)
+@compiled(_PLANES, _WEIGHTS, "float32[::1]", _OFFSETS, _PLANES)
 def convolve(source: Array, weights: Array, bias: Array, offsets: Array, out: Array) -> None:
     """Write the sums of a group's planes by weights (lanes, channels, taps): (groups * lanes, positions)."""
     lanes, channels, taps = weights.shape[0] * weights.shape[1] // source.shape[0], weights.shape[1], offsets.size
@@ -64,7 +51,7 @@ def convolve(source: Array, weights: Array, bias: Array, offsets: Array, out: Ar
                     _add(sums, plane[offsets[t] + start : offsets[t] + end], weights[o, c, t])
 
 
-@_compiled(_PLANES, _PLANES, _OFFSETS, _WEIGHTS)
+@compiled(_PLANES, _PLANES, _OFFSETS, _WEIGHTS)
 def add_gradients(grad: Array, source: Array, offsets: Array, out: Array) -> None:
     """Add the weights' gradients, (groups * lanes, channels, taps), given the result's, (groups * lanes, positions)."""
     lanes, channels = out.shape[0] * out.shape[1] // source.shape[0], out.shape[1]

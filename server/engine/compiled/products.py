@@ -6,12 +6,9 @@ Addresses and offsets count bytes. Functions release the GIL and run on one thre
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from numba import njit
-
-from .arithmetic import FAST
+from .arithmetic import compiled
 from .tiles import LANES, SHAPES, read, tile, write
 
 Array = Any
@@ -22,14 +19,7 @@ _ROWS = 96
 _OFFSETS, _PANELS, _SUMS = "int64[::1]", "float32[:,:,::1]", "float32[:,::1]"
 
 
-def _compiled(*types: str) -> Callable[[Any], Any]:
-    decorate: Callable[[Any], Any] = njit(
-        f"void({','.join(types)})", nogil=True, cache=True, fastmath=FAST, error_model="numpy"
-    )
-    return decorate
-
-
-@_compiled("int64", "int64", "int64", _OFFSETS, _PANELS)
+@compiled("int64", "int64", "int64", _OFFSETS, _PANELS)
 def pack(source: int, lane_step: int, lanes: int, steps: Array, panels: Array) -> None:
     """Write the panels of a matrix whose columns, ``lanes`` of them, are ``lane_step`` apart; the rest are zeros."""
     width = panels.shape[2]
@@ -48,7 +38,7 @@ def _multiplication(rows: int, vectors: int) -> Any:
     width = vectors * LANES
     height = _ROWS // rows * rows
 
-    @_compiled(
+    @compiled(
         "int64", _OFFSETS, _OFFSETS, _PANELS, _SUMS, "int64", _OFFSETS, "int64", "int64", _SUMS
     )  # fmt: skip
     def multiply(
@@ -94,7 +84,7 @@ def _multiplication(rows: int, vectors: int) -> Any:
 def _accumulation(rows: int, vectors: int) -> Any:
     width = vectors * LANES
 
-    @_compiled("int64", _OFFSETS, _OFFSETS, _PANELS, _PANELS)
+    @compiled("int64", _OFFSETS, _OFFSETS, _PANELS, _PANELS)
     def accumulate(source: int, starts: Array, steps: Array, panels: Array, sums: Array) -> None:
         """Add products to sums of shape (blocks, rows, width); ``starts`` are a whole number of tiles' rows."""
         for block in range(panels.shape[0]):

@@ -84,7 +84,7 @@ class Result(NamedTuple):
     """A value that a run makes: which output of the executable it is, and what autograd knows of it.
 
     ``number`` tells values apart that are the same output. ``history`` is the name of the node that has made it, used
-    up by now, and empty where it has none.
+    up by now, and empty where it has none. ``gradient`` is what it has as its gradient.
     """
 
     output: int
@@ -93,18 +93,19 @@ class Result(NamedTuple):
     origin: int | None
     history: str
     requires_grad: bool
+    gradient: Outcome
 
     @staticmethod
-    def describing(value: Value, output: int, number: int) -> Result:
+    def describing(value: Value, output: int, number: int, gradient: Outcome) -> Result:
         """Describe a value."""
         meta = value.autograd
         node = None if meta is None else meta.grad_fn
         origin = None if value.base is None else value.origin
         requires_grad = meta is not None and meta.requires_grad
-        return Result(output, number, value.keys, origin, "" if node is None else node.name, requires_grad)
+        return Result(output, number, value.keys, origin, "" if node is None else node.name, requires_grad, gradient)
 
     def made(self, outputs: Sequence[Value]) -> Value:
-        """Return the value, given the executable's outputs."""
+        """Return the value without its gradient, given the executable's outputs."""
         value = outputs[self.output]
         if self.number or (value.base is not None and self.origin is None):
             value = value.alias()
@@ -116,7 +117,7 @@ class Result(NamedTuple):
         return value
 
 
-Outcome: TypeAlias = Given | Result | Absent | None
+Outcome: TypeAlias = "Given | Result | Absent | None"
 """What a name or a gradient is after a run; None: it is gone."""
 
 
@@ -144,8 +145,14 @@ class Variant(NamedTuple):
         names = [(slot, _made(outcome, values, outputs, made)) for slot, outcome in self.names]
         gradients = [_made(outcome, values, outputs, made) for _, outcome in self.gradients]
         for (place, _), gradient in zip(self.gradients, gradients):
-            values[place].autograd.grad = gradient  # type: ignore[union-attr]
+            _set_gradient(values[place], gradient)
         return names
+
+
+def _set_gradient(value: Value, gradient: Value | None) -> None:
+    if value.autograd is None:
+        value.autograd = AutogradMeta()
+    value.autograd.grad = gradient
 
 
 def _made(outcome: Outcome, values: Sequence[Value], outputs: Sequence[Value], made: dict[Result, Value]) -> Any:
@@ -156,12 +163,16 @@ def _made(outcome: Outcome, values: Sequence[Value], outputs: Sequence[Value], m
     value = made.get(outcome)
     if value is None:
         value = made[outcome] = outcome.made(outputs)
+        if outcome.gradient is not None:
+            _set_gradient(value, _made(outcome.gradient, values, outputs, made))
     return value
 
 
 def situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Return what decides how a program runs on these inputs, besides its constants; None where it must be recorded
-    by autograd, or somebody watches."""
+    """Return what decides how a program runs on these inputs, besides its constants.
+
+    None where the instructions have to be executed: the values have a history, or are on a GPU, or somebody watches.
+    """
     current = state.context
     if (
         current.trace is not None or current.profiler is not None or state.histories or current.checks.outstanding
@@ -271,14 +282,19 @@ class Recording:
 
 
 class _Outcomes:
-    """What values are after a run; ``slots`` are those that are wanted of the graph."""
+    """What values are after a run."""
 
     def __init__(self, recorder: Recorder, given: Sequence[tuple[Value, Given]]) -> None:
         self._recorder = recorder
         self._given = {id(value): given for value, given in reversed(given)}
-        self.slots: list[Slot] = []
+        self._places: dict[Slot, int] = {}
         self._results: dict[int, Result] = {}
         self._numbers: dict[Slot, int] = {}
+
+    @property
+    def slots(self) -> list[Slot]:
+        """What is wanted of the graph, in the order of its outputs."""
+        return list(self._places)
 
     def of(self, value: Any) -> Outcome:
         """Describe a value, or what stands in its place."""
@@ -297,10 +313,10 @@ class _Outcomes:
         return result
 
     def _describe(self, value: Value, slot: Slot) -> Result:
+        place = self._places.setdefault(slot, len(self._places))
         number = self._numbers[slot] = self._numbers.get(slot, -1) + 1
-        if not number:
-            self.slots.append(slot)
-        return Result.describing(value, self.slots.index(slot), number)
+        gradient = None if value.autograd is None else self.of(value.autograd.grad)
+        return Result.describing(value, place, number, gradient)
 
 
 def _is_used_up(value: Value) -> bool:

@@ -217,6 +217,7 @@ def continue_run(state: SessionState, rest: RestOfRun) -> int:
         if not execution.advance(state.replies):
             state.inbox.appendleft(rest)
             return 0
+        names = variant.finish(values, execution.outputs())
     except Exception as error:
         _fail(state, program.template.instructions(ids), error)
         return 0
@@ -224,7 +225,7 @@ def continue_run(state: SessionState, rest: RestOfRun) -> int:
         current.excluded = excluded
     state.operations += program.calls
     gone = []
-    for slot, value in variant.finish(values, execution.outputs()):
+    for slot, value in names:
         if value is None:
             gone.append(ids[slot])
         else:

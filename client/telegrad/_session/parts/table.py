@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from telegrad._session.thread_modes import DEFAULT, Modes
 from telegrad_protocol import messages, wire
+from telegrad_protocol.errors import ProtocolError
 from telegrad_protocol.programs.messages import DefineProgram, RunProgram
-from telegrad_protocol.programs.rows import MOST_ROWS, MOST_SLOTS, Flat, is_writable
+from telegrad_protocol.programs.rows import Flat, Template, is_writable
 
 from .modal import MODAL, with_modes
 
@@ -121,7 +122,7 @@ class ProgramTable:
         if program is not None:
             self.runs += 1
             return [program.run(flat, first, encoded)]
-        if not self._is_second(key) or not _fits(flat, first, instructions):
+        if not self._is_second(key) or not _is_allowed(flat):
             return None
         program = self._define(key, flat, encoded)
         self.runs += 1
@@ -147,9 +148,13 @@ class ProgramTable:
         return program
 
 
-def _fits(flat: Flat, first: int, instructions: list[Any]) -> bool:
-    newest = max([id for one in instructions for id in getattr(one, "outs", ()) if id is not None], default=first)
-    return len(flat.rows) <= MOST_ROWS and len(flat.inputs) <= MOST_SLOTS and newest - first < MOST_SLOTS // 2
+def _is_allowed(flat: Flat) -> bool:
+    """Return whether a server takes these rows for a program: it refuses too many, and too many tensors."""
+    try:
+        Template(len(flat.inputs), flat.rows, flat.constants)
+    except ProtocolError:
+        return False
+    return True
 
 
 def _under_one(entries: list[Any]) -> tuple[list[Any], Modes | None]:
