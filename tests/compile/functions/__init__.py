@@ -1,0 +1,7 @@
+"""The functions, by what they are about; importing this package enters them all into the cases."""
+
+from . import breaks as breaks
+from . import memory as memory
+from . import modes as modes
+from . import structures as structures
+from . import training as training
