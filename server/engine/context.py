@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from telegrad_protocol.autocast import Autocast
@@ -33,6 +34,9 @@ class CastCache(Protocol):
     def clear(self) -> None:
         """Forget all casts."""
 
+    def __len__(self) -> int:
+        """How many casts are kept."""
+
 
 class HostMemory(Protocol):
     """The account of what the session makes the host hold besides the elements of its tensors."""
@@ -55,6 +59,9 @@ class Recorder(Protocol):
 
     def note_other(self, name: str) -> None:
         """Note that an operation has done something else than have backends execute operations."""
+
+    def note_upload(self, value: Value) -> None:
+        """Note a value whose elements have come from outside."""
 
 
 class CudnnModes(NamedTuple):
@@ -138,6 +145,16 @@ class Context:
         """Enter or leave inference mode, in which nothing is recorded, whatever the grad mode is."""
         self.inference = enabled
         self._exclude_autograd()
+
+    @contextmanager
+    def below_autocast(self) -> Iterator[None]:
+        """Compute in this block what is called, without autograd and in the types that operands have."""
+        excluded = self.excluded
+        self.excluded = excluded | keys.AUTOGRAD | keys.AUTOCAST_CPU | keys.AUTOCAST_CUDA
+        try:
+            yield
+        finally:
+            self.excluded = excluded
 
     def _exclude_autograd(self) -> None:
         self.excluded = self.excluded & ~keys.AUTOGRAD if self.is_recording else self.excluded | keys.AUTOGRAD

@@ -28,7 +28,9 @@ def upload(state: SessionState, message: messages.Upload) -> None:
     if message.data is None and not begun.is_complete:
         state.upload = begun
     else:
-        state.values[message.id] = begun.finish()
+        state.values[message.id] = value = begun.finish()
+        if state.context.recorder is not None:
+            state.context.recorder.note_upload(value)
 
 
 def upload_chunk(state: SessionState, chunk: Chunk) -> None:

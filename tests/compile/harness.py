@@ -57,7 +57,7 @@ def batch(tg: Any, columns: int = 4, **options: Any) -> Callable[[int, np.random
 
 
 def exactly(tg: Any, result: Any) -> Any:
-    """Return nested lists that are equal only for results that are equal to the bit, of the same types and histories."""
+    """Return nested lists that are equal for results that are equal to the bit, of the same types and histories."""
     if isinstance(result, tg.Tensor):
         kept = result.detach().clone()
         array = (kept.float() if kept.dtype in (tg.bfloat16, tg.float16) else kept).numpy()

@@ -280,3 +280,41 @@ def test_clients_send_as_it_is_what_is_too_large_for_a_program(kind: str) -> Non
         assert table.replace([makes[kind], messages.Free([far])], 100) is None
     assert table.replace([_call(SUM, (101,), 3, None, False, None), messages.Free([101])], 100) is None
     assert table.replace([_call(SUM, (101,), 3, None, False, None), messages.Free([101])], 100) is not None
+
+
+def test_uploads_are_inputs_of_what_is_executed_as_one(talk: Talk) -> None:
+    def flat(first: int, *numbers: float) -> Flat:
+        upload = messages.Upload(first + 1, 7, F32, (2,), "cpu", np.float32(numbers).tobytes())
+        return Flat([upload, *[_call(ADD, (first + 2 + n,), first + 1 + n, 3, 1) for n in range(4)]], first)
+
+    talk.upload(3, np.float32([5, 6]))
+    changed = list(enumerate(flat(100).inputs))
+    assert talk.send(*_as_sent(flat(100, 1, 2), RunProgram(1, 100, changed))) == []
+    for n in range(5):
+        data = np.float32([n, -n]).tobytes()
+        assert talk.send(RunProgram(1, 200 + 10 * n, [], [], [(1, data)])) == []
+        np.testing.assert_array_equal(talk.read(205 + 10 * n), np.float32([n + 20, 24 - n]))
+    (variant,) = talk.session.state.programs[1].variants.values()
+    assert variant is not None and "add" in variant.executable.describe().text
+    for constants in ([(1, bytes(4))], [(1, bytes(8)), (0, [3])], [(1, bytes(12)), (0, [-3])]):
+        (failure,) = talk.send(RunProgram(1, 300, [], [], constants))
+        assert failure.code in ("ProtocolError", "ArgumentError")  # type: ignore[union-attr]
+        talk.resume()
+        assert talk.read(305).code == "NotComputedError"
+        talk.resume()
+    assert talk.send(RunProgram(1, 400, [], [], [(1, bytes(8)), (0, [2])])) == []
+    np.testing.assert_array_equal(talk.read(405), np.float32([20, 24]))
+
+
+def test_constants_that_take_turns_are_situations_of_their_own(talk: Talk) -> None:
+    def flat(first: int, number: float) -> Flat:
+        return Flat([_call(ADD, (first + 1 + n,), first + n if n else 3, [number], 1) for n in range(5)], first)
+
+    talk.upload(3, np.float32([5, 6]))
+    assert talk.send(*_as_sent(flat(100, 1), RunProgram(1, 100, list(enumerate(flat(100, 1).inputs))))) == []
+    for n in range(1, 9):
+        number = (1.0, -2.0)[n % 2]
+        constants = [(at, [number]) for at, value in enumerate(flat(0, number).constants) if value == [number]]
+        assert talk.send(RunProgram(1, 100 + 10 * n, [], [], constants)) == []
+        np.testing.assert_array_equal(talk.read(105 + 10 * n), np.float32([5, 6]) + 5 * np.float32(number))
+    assert len([one for one in talk.session.state.programs[1].variants.values() if one is not None]) == 2

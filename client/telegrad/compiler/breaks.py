@@ -12,8 +12,13 @@ _OWN_QUESTIONS: Final = frozenset(("derivation", "expansion", "composites"))
 """What telegrad asks about operations, once; the program does not wait for tensors there."""
 _REASONS: Final[dict[type, str]] = {
     messages.Read: "the elements of a tensor are read",
-    messages.Describe: "the shape of a result depends on the elements of a tensor",
+    messages.Describe: "the shape of a result depends on the elements of a tensor, or a gradient is to have a graph",
     messages.Upload: "a large array is sent to the server",
+}
+_QUERIES: Final = {
+    "computed": "it is asked which gradients a pass has computed",
+    "data_ptr": "it is asked where a tensor lies",
+    "synchronize": "the server is waited for",
 }
 
 
@@ -43,5 +48,7 @@ class Unsupported(NotSupportedError):
 def reason_of(instruction: Any) -> str:
     """Return why an instruction that is sent at once is a break; empty for what telegrad asks for itself."""
     if isinstance(instruction, messages.Query):
-        return "" if instruction.what in _OWN_QUESTIONS else f"the server is asked for {instruction.what}"
+        if instruction.what in _OWN_QUESTIONS:
+            return ""
+        return _QUERIES.get(instruction.what) or f"the server is asked for {instruction.what}"
     return _REASONS.get(type(instruction), "the server's answer is waited for")

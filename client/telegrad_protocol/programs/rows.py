@@ -181,6 +181,11 @@ class Template:
             row, position = self.place(constant)
             self._arguments[row][position] = value
 
+    @property
+    def constants(self) -> list[Any]:
+        """The constants as they are now."""
+        return [arguments[position] for arguments, position in self._places]
+
     def place(self, constant: int) -> tuple[int, int]:
         """Return where a constant stands: the number of its row, and the position among the row's arguments.
 

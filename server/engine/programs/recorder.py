@@ -76,6 +76,10 @@ class Recorder:
         """Give up: an operation is more than what backends execute."""
         self.give_up(f"{name} is more than operations of backends")
 
+    def note_upload(self, value: Value) -> None:
+        """Give up: what comes from outside is no part of what was given."""
+        self.give_up("elements come from outside")
+
     def _replaced(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple([self._replacement(item) for item in items])
 

@@ -142,6 +142,10 @@ class RecordingTask(GraphTask):
         """Note that the pass cannot be repeated as a program of backends' operations."""
         self._is_repeatable = False
 
+    def note_upload(self, value: Value) -> None:
+        """Note that the pass cannot be repeated: a request has come in between."""
+        self._is_repeatable = False
+
     def _named(self, operator: Operator, args: tuple[Any, ...]) -> NamedOperation:
         node = self._node
         return NamedOperation(operator, metas_of(args), None if node is None else (len(self._order) - 1, node.name))

@@ -28,6 +28,8 @@ from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op
 from telegrad_protocol.programs.rows import Template
 
+from .uploaded import Uploaded
+
 LONGEST_SECONDS: Final = 1.0
 """Runs that take longer are executed as instructions, each of which may take as long as one may."""
 
@@ -129,7 +131,7 @@ class Variant(NamedTuple):
     """
 
     executable: Executable
-    takes: tuple[Given | Number, ...]
+    takes: tuple[Given | Number | Uploaded, ...]
     names: tuple[tuple[int, Outcome], ...]
     gradients: tuple[tuple[int, Outcome], ...]
 
@@ -176,7 +178,7 @@ def situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | N
     current = state.context
     if (
         current.trace is not None or current.profiler is not None or state.histories or current.checks.outstanding
-        or current.own_streams.left_default or current.autocast is not None or state.plain_handlers
+        or current.own_streams.left_default or current.casts or state.plain_handlers
     ):  # fmt: skip
         return None
     described: list[Any] = []
@@ -192,7 +194,10 @@ def situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | N
         else:
             described.append((value.meta, meta.requires_grad, None if meta.grad is None else meta.grad.meta))
             gradients.append(meta.grad)
-    modes = (current.excluded, current.included, current.inference, current.switches, current.cudnn, dtypes._default)
+    modes = (
+        current.excluded, current.included, current.inference, current.autocast, current.switches, current.cudnn,
+        dtypes._default,
+    )  # fmt: skip
     return modes, tuple(described), shared_memory([*values, *[g for g in gradients if g is not None]])
 
 
@@ -204,8 +209,8 @@ class _SessionRecorder(Recorder):
         self._state = state
         self._rows = rows
         """The numbers of rows by the ids of their instructions, which somebody holds."""
-        self.numbers: list[Number] = []
-        """What the last inputs of the graph are."""
+        self.constants: list[tuple[Number | Uploaded, Meta | type]] = []
+        """What the last inputs of the graph are, and of which meta or class."""
 
     def note_operation(self, operator: Any, args: tuple[Any, ...], signature: Any, result: Any) -> None:
         instruction = self._state.instruction
@@ -218,8 +223,16 @@ class _SessionRecorder(Recorder):
         super().note_operation(operator, args, signature, result)
 
     def _number(self, instruction: Any, position: int) -> Any:
-        self.numbers.append(Number(self._rows[id(instruction)], position))
+        self.constants.append((Number(self._rows[id(instruction)], position), float))
         return self.enter_number()
+
+    def note_upload(self, value: Value) -> None:
+        row = self._rows.get(id(self._state.instruction))
+        if row is None:
+            self.give_up("a request came in between")
+        else:
+            self.enter(value)
+            self.constants.append((Uploaded(row, value.meta), value.meta))
 
 
 class Recording:
@@ -274,11 +287,13 @@ class Recording:
                     recorder.give_up("an input has got another history")
         if recorder.reason:
             return None
-        graph, numbers = recorder.graph(outcomes.slots), recorder.numbers
-        metas: list[Meta | type] = [*self._metas, *[float for _ in numbers]]
-        memory = [*self._memory, *range(len(metas), len(metas) + len(numbers))]
-        takes: tuple[Given | Number, ...] = (*self._takes, *numbers)
-        return Variant(specialise(graph, metas, memory), takes, tuple(named), tuple(gradients))
+        graph, constants = recorder.graph(outcomes.slots), recorder.constants
+        metas: list[Meta | type] = [*self._metas, *[known for _, known in constants]]
+        memory = [*self._memory, *range(len(metas), len(metas) + len(constants))]
+        takes = (*self._takes, *[constant for constant, _ in constants])
+        with self._state.context.below_autocast():
+            executable = specialise(graph, metas, memory)
+        return Variant(executable, takes, tuple(named), tuple(gradients))
 
 
 class _Outcomes:

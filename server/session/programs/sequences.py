@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, Final
 
-from server.engine import keys
 from server.engine.operators import BY_INDEX
 from server.session.state import SessionState
 from server.session.tensors import forget
-from telegrad_protocol import messages
+from telegrad_protocol import messages, wire
 from telegrad_protocol.errors import OutOfMemoryError, ProtocolError, TelegradError
 from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 from telegrad_protocol.programs.rows import Template
 
 from .compiled import Recording, Variant, rate_of, situation
 from .ending import EndOfRun, RestOfRun
+from .uploaded import DATA
 
 _log = logging.getLogger(__name__)
 MOST_PROGRAMS: Final = 1 << 10
@@ -34,18 +35,18 @@ _MOST_VARIANTS: Final = 8
 _FEWEST: Final = 4
 """Programs of fewer instructions are not worth a record."""
 _RECORDED: Final = frozenset(
-    (messages.Call, messages.Free, messages.Backward, messages.Gradient, messages.SetGrad,
+    (messages.Call, messages.Free, messages.Upload, messages.Backward, messages.Gradient, messages.SetGrad,
      messages.DropGrads, messages.SetRequiresGrad)
 )  # fmt: skip
-_MODES: Final = frozenset(("grad", "inference"))
+_MODES: Final = frozenset(("grad", "inference", "autocast", "autocast_cache"))
 
 
 class Program:
     """The rows of a program, the inputs of its last run, and how it is executed in situations that came again."""
 
     __slots__ = (
-        "_first", "_inputs", "_moving", "_rates", "_seen", "calls", "is_recordable", "nbytes", "template", "used",
-        "variants", "version",
+        "_first", "_fixed", "_free", "_inputs", "_moving", "_seen", "calls", "is_recordable", "nbytes", "template",
+        "used", "variants",
     )  # fmt: skip
 
     def __init__(self, definition: DefineProgram) -> None:
@@ -57,12 +58,9 @@ class Program:
         self.used = _used_inputs(rows)
         """Positions of inputs that are more than freed."""
         self.variants: dict[Any, Variant | None] = {}
-        self.version = 0
-        """How often constants have changed, but for learning rates."""
-        self._rates = {
-            (number, rate_of(BY_INDEX[row.op].op)) for number, row in enumerate(rows) if isinstance(row, messages.Call)
-        }
-        """Where learning rates stand: rows and positions."""
+        self._free = {(number, _free_position(row)) for number, row in enumerate(rows)}
+        """Where constants stand that may differ between runs that are executed alike: rows and positions."""
+        self._fixed: bytes | None = None
         self._seen: set[Any] = set()
         self._first = 0
         self._inputs = [0] * definition.inputs
@@ -87,14 +85,27 @@ class Program:
             inputs[position] = id
         self._first = run.first
         if run.constants:
-            self.version += not all([self._is_free(constant, value) for constant, value in run.constants])
+            if not all([self._is_free(constant, value) for constant, value in run.constants]):
+                self._fixed = None
             self.template.change(run.constants)
         return self.template.ids(run.first, inputs)
 
+    @property
+    def fixed(self) -> bytes:
+        """A digest of the constants as they are now, but for those that are given to what is executed as one."""
+        if self._fixed is None:
+            template = self.template
+            fixed = [
+                _kind_of(value) if template.place(constant) in self._free else value
+                for constant, value in enumerate(template.constants)
+            ]
+            self._fixed = blake2b(wire.encoder.encode(fixed), digest_size=16).digest()
+        return self._fixed
+
     def _is_free(self, constant: int, value: Any) -> bool:
-        """Return whether a constant that changes is a number that is given to what is executed as one."""
+        """Return whether a constant that changes is given to what is executed as one."""
         place = self.template.place(constant)
-        return place in self._rates and _is_float(value) and _is_float(self.template.argument(*place))
+        return place in self._free and _kind_of(value) == _kind_of(self.template.argument(*place)) is not value
 
     def is_worth_recording(self, met: Any) -> bool:
         """Return whether a situation is met the second time, and may be recorded."""
@@ -109,8 +120,19 @@ class Program:
         return False
 
 
-def _is_float(value: Any) -> bool:
-    return isinstance(value, float) or (isinstance(value, list) and len(value) == 1 and isinstance(value[0], float))
+def _free_position(row: Any) -> int | None:
+    """Return the position of the constant of a row that is given to what is executed as one, if it has one."""
+    if isinstance(row, messages.Upload):
+        return DATA
+    return rate_of(BY_INDEX[row.op].op) if isinstance(row, messages.Call) else None
+
+
+def _kind_of(value: Any) -> Any:
+    """Return the same for constants that can take each other's place, as bytes and floats can; others are returned."""
+    if isinstance(value, bytes):
+        return ["bytes", len(value)]
+    only = value[0] if isinstance(value, list) and len(value) == 1 else value
+    return "float" if isinstance(only, float) else value
 
 
 def _is_recordable(row: Any) -> bool:
@@ -160,10 +182,14 @@ def run_program(state: SessionState, run: RunProgram) -> int:
         values: list[Any] = [state.values.get(ids[position]) for position in program.used]
         described = situation(state, values)
         if described is not None:
-            met = (described, program.version)
+            met = (described, program.fixed)
             variant = program.variants.get(met)
             if variant is not None:
-                execution = variant.begin(values, program.template)
+                try:
+                    execution = variant.begin(values, program.template)
+                except Exception as error:
+                    _fail(state, program.template.instructions(ids), error)
+                    return 0
                 return continue_run(state, RestOfRun(program, variant, values, ids, execution))
             if program.is_worth_recording(met):
                 before = [state.values.get(id) for id in ids[: program.inputs]]
@@ -210,19 +236,15 @@ def continue_run(state: SessionState, rest: RestOfRun) -> int:
     if state.is_stopped:  # by an interrupt
         state.inbox.extendleft(reversed(program.template.instructions(ids)))
         return 0
-    current = state.context
-    excluded = current.excluded
-    current.excluded |= keys.AUTOGRAD
     try:
-        if not execution.advance(state.replies):
-            state.inbox.appendleft(rest)
-            return 0
-        names = variant.finish(values, execution.outputs())
+        with state.context.below_autocast():
+            if not execution.advance(state.replies):
+                state.inbox.appendleft(rest)
+                return 0
+            names = variant.finish(values, execution.outputs())
     except Exception as error:
         _fail(state, program.template.instructions(ids), error)
         return 0
-    finally:
-        current.excluded = excluded
     state.operations += program.calls
     gone = []
     for slot, value in names:

@@ -1,5 +1,7 @@
 """The functions, by what they are about; importing this package enters them all into the cases."""
 
+from __future__ import annotations
+
 from . import breaks as breaks
 from . import memory as memory
 from . import modes as modes

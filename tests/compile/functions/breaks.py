@@ -74,7 +74,7 @@ def a_disabled_function(tg: Any) -> Built:
     def function(x: Any) -> Any:
         y = x * 3
         z = inner(y)  # break
-        return z.abs() + total
+        return (z.abs() + total).tanh().exp()
 
     return Built(function, batch(tg), lambda: total)
 
@@ -84,9 +84,9 @@ def graph_break(tg: Any) -> Built:
     from telegrad.compiler import dynamo
 
     def function(x: Any) -> Any:
-        y = x.tanh() * 2
+        y = (x.tanh() * 2).exp().log1p()
         dynamo.graph_break()  # break
-        return y + x.sum()
+        return (y + x.sum()).sin().cos()
 
     return Built(function, batch(tg))
 
@@ -107,9 +107,9 @@ def prints_of_numbers(tg: Any) -> Built:
 @case()
 def a_print(tg: Any) -> Built:
     def function(x: Any) -> Any:
-        y = x.sin()
+        y = x.sin().exp().log1p().tanh()
         print("hi")  # break
-        return y.cos()
+        return y.cos().abs().sqrt().sum()
 
     return Built(function, batch(tg))
 
@@ -162,7 +162,7 @@ def a_break_in_a_helper(tg: Any) -> Built:
         return y.max().item()  # break
 
     def function(x: Any) -> Any:
-        y = x * 2
+        y = (x * 2).tanh().exp().log1p()
         return y / (1 + abs(helper(y)))
 
     return Built(function, batch(tg))
@@ -172,7 +172,7 @@ def a_break_in_a_helper(tg: Any) -> Built:
 def breaks_in_a_loop(tg: Any) -> Built:
     def function(x: Any) -> Any:
         for _ in range(3):
-            x = x * 0.5 + 1
+            x = (x * 0.5 + 1).tanh().exp()
             if x.sum().item() > 1e6:  # break
                 break
         return x

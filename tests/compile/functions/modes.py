@@ -49,7 +49,7 @@ def grad_modes_outside(tg: Any) -> Built:
     weight, number = _weights(tg), [0]
 
     def function(x: Any) -> Any:
-        y = (x @ weight).tanh()
+        y = ((x @ weight).tanh() * 2).exp()
         return y, y.requires_grad, y.sum()
 
     def state() -> None:
@@ -165,7 +165,7 @@ def graphs_of_random_steps(tg: Any) -> Built:
     weight = _weights(tg)
 
     def function(x: Any) -> Any:
-        noise: Callable[[], Any] = lambda: tg.randn(x.shape[0], 4)  # noqa: E731
+        noise: Callable[[], Any] = lambda: tg.randn(x.shape[0], 4)
         loss = ((x + noise()) @ weight + noise()).square().mean()
         (gradient,) = tg.autograd.grad(loss, weight)
         with tg.no_grad():

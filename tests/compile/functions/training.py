@@ -163,10 +163,10 @@ def second_derivatives(tg: Any) -> Built:
     def function(x: Any) -> Any:
         x = x.detach().requires_grad_()
         value = model(x).tanh().sum()
-        (gradient,) = tg.autograd.grad(value, x, create_graph=True)
+        (gradient,) = tg.autograd.grad(value, x, create_graph=True)  # break
         penalty = (gradient.norm(dim=1) - 1).square().mean()
         model.zero_grad()
-        penalty.backward()
+        penalty.backward()  # break
         return penalty.detach(), x.grad
 
     return Built(function, batch(tg), lambda: [p.grad for p in model.parameters()])
