@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,7 @@ def _mistakes(tg: Any) -> None:
             continue
 
 
+@cache
 def first_frames() -> Program:
     """Frames that make the tensors 1 to 5, which random calls name."""
     from telegrad_protocol.messages import SetRequiresGrad, Site, Upload
