@@ -1,11 +1,12 @@
 """Sessions that train beside one that a person uses: what each isolation mode costs, and what the person notices.
 
 ``python -m benchmarks.load [--device cpu] [--modes shared,session] [--sessions 1,4,16] [--seconds 5] [--save NAME]``.
-A row has the steps a second of all trainings together, the round trips of ``(x + 1).sum().item()`` in a session of its
-own (median and 99th percentile, alone and beside the trainings), and the memory of the gateway and of all workers
-together, shared pages divided among those that share them. Trainings run in at most four processes, which share the
-machine with the server: on few cores their rate is the clients', too. Where a mode would need more memory than the
-machine has to give, the row is left out and the reason printed.
+First come the steps of a single training in `shared` and `tenant` mode over those in a worker of its own, in turn in
+one run. Then a row has the steps a second of all trainings together, the round trips of ``(x + 1).sum().item()`` in a
+session of its own (median and 99th percentile, alone and beside the trainings), and the memory of the gateway and of
+all workers together, shared pages divided among those that share them. Trainings run in at most four processes, which
+share the machine with the server: on few cores their rate is the clients', too. Where a mode would need more memory
+than the machine has to give, the row is left out and the reason printed.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from . import models
-from .measure import Figure, figure, save
+from .measure import Figure, figure, save, step_seconds
 from .models import Setting
 
 TINY = Setting("GPT d32, 2 layers, T16 B4, fp32", 2, 32, 2, 16, 4)
@@ -29,6 +30,9 @@ MODES = ("shared", "tenant", "session")
 MOST_PROCESSES = 4
 STEPS_PER_READ = 5
 TRIPS = 200
+MOST_LOST = 1.03
+"""How much longer a step of the only training may take in a worker that others may share."""
+STEPS_PER_ROUND = 20
 WORKER_BYTES = 120 << 20
 """Of the host, that a worker process takes at least."""
 
@@ -113,6 +117,33 @@ def measure(device: str, mode: str, sessions: int, seconds: float) -> Figure:
     )  # fmt: skip
 
 
+def measure_single(device: str, rounds: int) -> list[Figure]:
+    """The time of a step in the modes that share workers over that in a worker of its own, where nobody else is."""
+    import telegrad as tg
+
+    seconds: dict[str, list[float]] = {mode: [] for mode in MODES}
+    with ExitStack() as stack:
+        trainings = {}
+        for mode in MODES:
+            url, _ = stack.enter_context(server(device, mode, 1))
+            connection = stack.enter_context(tg.connect(url))
+            trainings[mode] = connection, models.gpt(tg, TINY, device.partition(":")[0])
+            step_seconds(trainings[mode][1], STEPS_PER_ROUND)
+        for number in range(rounds):
+            for mode in MODES[number % 3 :] + MODES[: number % 3]:
+                connection, step = trainings[mode]
+                connection.use()
+                seconds[mode].append(step_seconds(step, STEPS_PER_ROUND))
+    return [
+        figure(
+            f"{mode}, a single training over a worker of its own", "ratio",
+            [own / alone for own, alone in zip(seconds[mode], seconds["session"], strict=True)], at_most=MOST_LOST,
+            load_average=os.getloadavg()[0],
+        )
+        for mode in MODES if mode != "session"
+    ]  # fmt: skip
+
+
 def _round_trips(x: Any, count: int) -> list[float]:
     seconds = []
     for _ in range(count):
@@ -149,6 +180,7 @@ def main() -> None:
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--sessions", default="1,4,16,64,128")
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rounds", type=int, default=30, help="of a single training in each mode")
     parser.add_argument("--save", default="")
     parser.add_argument("--train", nargs=3, metavar=("URL", "DEVICE", "COUNT"))
     options = parser.parse_args()
@@ -156,7 +188,9 @@ def main() -> None:
         url, device, count = options.train
         train(url, device, int(count))
         return
-    rows = []
+    rows = measure_single(options.device, options.rounds)
+    for row in rows:
+        print(row.row(), flush=True)
     for mode in options.modes.split(","):
         for sessions in map(int, options.sessions.split(",")):
             if _lacks_memory(mode, sessions):

@@ -51,6 +51,21 @@ class HostMemory(Protocol):
         """Raise OutOfMemoryError if so many bytes more would be beyond the quota."""
 
 
+class Held:
+    """Bytes that are noted for as long as this object lives."""
+
+    __slots__ = ("_account", "_nbytes")
+
+    def __init__(self, account: HostMemory, nbytes: int) -> None:
+        self._nbytes = 0
+        self._account = account
+        account.note(nbytes)
+        self._nbytes = nbytes
+
+    def __del__(self) -> None:
+        self._account.noted -= self._nbytes
+
+
 class Recorder(Protocol):
     """What notes the operations that backends execute."""
 

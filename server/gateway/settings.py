@@ -246,6 +246,10 @@ class Settings(BaseSettings):
         gt=0,
         description="Nodes of the graph of one backward pass, a tenth of them with `create_graph`; `inf`: any.",
     )
+    compiled_variants: int = Field(
+        256, ge=1, description="In how many situations (shapes, modes) the compiled functions of one session are kept "
+        "optimised, with their machine code; those of the one that ran longest ago go first."
+    )  # fmt: skip
     slow_seconds: float = Field(
         1.0, ge=0.01, description="From so many seconds on a turn of a session is a line in the log, and in a trace."
     )
@@ -313,8 +317,9 @@ class Settings(BaseSettings):
         """Return what the sessions of each worker may take, where there are workers for these devices."""
         work = self.operation_work or WORK_OF_A_CORE * (os.cpu_count() or 1)
         return Limits(
-            self.instruction_seconds, work, self.graph_nodes, self.slow_seconds, self._cpu_memory(groups), self.cpu
-        )
+            self.instruction_seconds, work, self.graph_nodes, self.slow_seconds, self._cpu_memory(groups), self.cpu,
+            self.compiled_variants,
+        )  # fmt: skip
 
     def _cpu_memory(self, groups: Sequence[DeviceGroup]) -> int:
         if self.cpu_memory_bytes is not None:

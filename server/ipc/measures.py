@@ -80,6 +80,7 @@ class WorkerState(Struct, frozen=True, array_like=True):
     turn: HistogramState
     queue: HistogramState
     round_trip: HistogramState
+    device: HistogramState
     loads: dict[str, TenantLoad]
     resident_bytes: int
     cpu_seconds: float

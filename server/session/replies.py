@@ -13,11 +13,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from server.engine import context
+from server.engine.context import Held
 from server.engine.device.interface import Download, Mark
 from server.engine.value import Value
 from telegrad_protocol import messages, wire
-
-from .host_memory.account import Held
 
 Frame: TypeAlias = tuple[int, list[bytes | memoryview]]
 

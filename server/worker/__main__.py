@@ -22,6 +22,7 @@ from server.ipc import channel
 from server.ipc.heartbeat import Heartbeat
 from server.ipc.logs import configure_logs
 from server.ipc.worker_environment import end_with_parent, on_one_stack
+from server.session.programs import sequences
 from server.worker.host_protocol import Host
 from server.worker.loop import Worker
 from server.worker.measures import Measures
@@ -52,6 +53,7 @@ def main() -> None:
     parser.add_argument("--heartbeat", type=int, required=True, help="memory in which the gateway sees what goes on")
     parser.add_argument("--operation-work", type=float, default=math.inf, help="largest work of one operation")
     parser.add_argument("--graph-nodes", type=float, default=math.inf, help="largest graph of one backward pass")
+    parser.add_argument("--compiled-variants", type=int, help="most variants of a session's programs")
     parser.add_argument("--slow-seconds", type=float, default=math.inf, help="from when on turns are told of")
     parser.add_argument("--cpu-memory", type=int, help="bytes that all tensors on the CPU may take")
     parser.add_argument("--without-cpu", action="store_true", help="sessions have no tensors on the CPU")
@@ -72,6 +74,8 @@ def main() -> None:
     host = load_host(options.host)([name for name in options.devices.split(",") if name])
     host.has_cpu = not options.without_cpu
     work.limit, graph_task.most_nodes = options.operation_work, options.graph_nodes
+    if options.compiled_variants is not None:
+        sequences.most_session_variants = options.compiled_variants
     worker = Worker(control, host, heartbeat, Measures(options.slow_seconds))
     share_cores()
     gc.freeze()  # modules and tables live as long as the process

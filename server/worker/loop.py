@@ -55,7 +55,7 @@ class Worker:
         self._control = control
         self._reader, self._writer = FrameReader(control), FrameWriter(control)
         self._connections: dict[int, SessionConnection] = {}
-        self._rounds = Rounds()
+        self._rounds = Rounds(measures.device.times)
         self._selector = selectors.DefaultSelector()
         self._interests: dict[int, int] = {}
         self._watch(control, selectors.EVENT_READ, None)
@@ -371,7 +371,8 @@ class Worker:
             loads[connection.tenant] = loads[connection.tenant].plus(connection.load)
         measures = self._measures
         return WorkerState(
-            measures.turn.state, measures.queue.state, measures.round_trip.state, dict(loads), resident_bytes(),
+            measures.turn.state, measures.queue.state, measures.round_trip.state, measures.device.state, dict(loads),
+            resident_bytes(),
             time.process_time(),
         )  # fmt: skip
 

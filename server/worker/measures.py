@@ -49,14 +49,14 @@ class Measures:
     def __init__(self, slow_seconds: float) -> None:
         self.slow_seconds = slow_seconds
         """From so many seconds on a turn is noticed."""
-        self.turn, self.queue, self.round_trip = Histogram(), Histogram(), Histogram()
+        self.turn, self.queue, self.round_trip, self.device = Histogram(), Histogram(), Histogram(), Histogram()
         self._failed: dict[tuple[int, str, bool], InstructionFailed] = {}
         self._slow: list[SlowTurn] = []
         self.has_notices = False
 
     def count(self) -> None:
         """Count all times that were taken."""
-        for histogram in (self.turn, self.queue, self.round_trip):
+        for histogram in (self.turn, self.queue, self.round_trip, self.device):
             histogram.count()
 
     def note_failure(self, session: int, failure: Failure, ends: bool = False) -> None:

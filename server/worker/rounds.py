@@ -12,7 +12,9 @@ from .shares import LONG_SECONDS, Share, grant
 class Rounds:
     """What is shared in the present round, and what turns have used so far beside other sessions."""
 
-    def __init__(self) -> None:
+    def __init__(self, device_times: list[float]) -> None:
+        """``device_times`` takes for how long devices were seen at the work of sessions, turn by turn."""
+        self._device_times = device_times
         self._tenants: dict[str, Share] = {}
         self.are_shared = self.do_tenants_share = False
         """Whether several sessions are active, and whether sessions of several tenants have work."""
@@ -44,6 +46,8 @@ class Rounds:
         """Charge a turn, which began at this time, to who had it and to its tenant."""
         now = time.perf_counter()
         host, device = now - begin, connection.session.take_device_seconds()
+        if device:
+            self._device_times.append(device)
         before, self._processor_seconds = self._processor_seconds, time.process_time()
         # Other processes may have kept the turn waiting, and several threads may have worked at once.
         taken = min(self._processor_seconds - before, host)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from server.engine.cpu.fused.machine_code import code_bytes
+from server.session.programs import sequences
 from telegrad_protocol.errors import AutogradError
 
 from .test_compile import FUNCTIONS, _as_lists, _step, _training
@@ -345,3 +347,25 @@ def test_a_leaf_that_is_returned_keeps_its_gradient(tg: Any) -> None:
         leaf = function(tg.full((2,), float(number)))
         (leaf * 3).sum().backward()
         assert leaf.grad.tolist() == [2.0 * number + 3] * 2
+
+
+def test_machine_code_is_charged_and_what_ran_longest_ago_goes(
+    tg: Any, variants: Callable[[], list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequences, "most_session_variants", 3)
+    x, account = tg.ones(40, 50), tg.ones(1)._session.transport._session.state.host_memory
+
+    def compiled(operation: str) -> Callable[[Any], Any]:
+        return tg.compile(lambda x: getattr(x * 2 + 1, operation)() * x - 1)  # type: ignore[no-any-return]
+
+    functions = [compiled(operation) for operation in ("neg", "abs", "square", "relu", "sqrt")]
+    results, noted = [], []
+    for function in functions:
+        rows = [function(x).tolist() for _ in range(CALLS)]
+        assert rows == rows[:1] * CALLS
+        results.append(rows[0])
+        noted.append(account.noted)
+    assert len(variants()) == 3 and all(variants())
+    growth = np.diff(noted)
+    assert min(growth[:2]) > code_bytes("") > 4 * max(growth[2:]), "what is charged is taken back with the variant"
+    assert [function(x).tolist() for function in functions] == results

@@ -9,6 +9,7 @@ import shutil
 import struct
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 from server.gateway.tenancy.tenants import digest
 from tests.session.server import ServerProcess
+from tests.transport.waiting import wait_until
 
 from .modules import CASES, dynamic, shape_of
 
@@ -276,6 +278,7 @@ def test_tenants_have_programs_of_their_own_within_limits(folder: Path, tmp_path
 
         def ask(who: str, method: str, path: str = "mine", **rest: Any) -> httpx.Response:
             headers = {"Authorization": f"Bearer {who * 3}", "Content-Type": rest.pop("kind", SAFETENSORS)}
+            headers |= rest.pop("more", {})
             return server.http.request(method, f"/v1/programs/{path}", headers=headers, **rest)
 
         assert server.http.get("/v1/programs").status_code == 401
@@ -283,6 +286,22 @@ def test_tenants_have_programs_of_their_own_within_limits(folder: Path, tmp_path
         assert ask("alice", "PUT", content=content).status_code == 200
         large = ask("alice", "PUT", "other", content=content + bytes(len(content)))
         assert (large.status_code, large.json()["code"]) == (413, "LimitExceededError")
+        assert ask("alice", "DELETE").status_code == 204
+        is_refused = threading.Event()
+
+        def pieces() -> Iterator[bytes]:
+            yield content
+            is_refused.wait()
+            yield bytes(1)
+
+        length = {"Content-Length": str(len(content) + 1)}
+        with ThreadPoolExecutor() as threads:
+            slow = threads.submit(ask, "alice", "PUT", "slow", content=pieces(), more=length)
+            wait_until(lambda: list((tmp_path / "uploads/alice").glob(".slow.*")), "the upload has begun")
+            other = ask("alice", "PUT", "other", content=content + bytes(1))
+            is_refused.set()
+            assert (other.status_code, slow.result().status_code) == (413, 422), "it is too much, and no program"
+        assert ask("alice", "PUT", content=content).status_code == 201, "what was refused holds nothing"
         assert ask("bob", "PUT", content=content).status_code == 403
         assert ask("bob", "GET").status_code == ask("bob", "DELETE").status_code == 404
         called = {who: ask(who, "POST", "mlp", kind="application/json", json=body) for who in tables}

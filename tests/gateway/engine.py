@@ -249,7 +249,7 @@ class Host:
         turn = Histogram()
         turn.times.append(0.003)
         load = TenantLoad(1, 2, 3, 4, 5)
-        return WorkerState(turn.state, turn.state, turn.state, {"local": load}, 1 << 20, 0.5)
+        return WorkerState(turn.state, turn.state, turn.state, turn.state, {"local": load}, 1 << 20, 0.5)
 
     def _describe(self, device: str) -> verbs.DeviceInfo:
         kind, _, index = device.partition(":")

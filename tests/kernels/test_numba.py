@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import struct
+import weakref
 from typing import Any
 
 import pytest
@@ -115,3 +117,13 @@ def test_launches_that_come_again_are_the_same(tg: Any, driver: NotedDriver, mon
     _declared[[2, 1], 8](x, 4.5, 3)
     with pytest.raises(ArgumentTypeError, match="a stream of telegrad"):
         _copy[(2, 1), 8, 77](y, y.t())
+
+
+def test_nothing_keeps_a_kernel_that_the_program_has_dropped(tg: Any, driver: NotedDriver) -> None:
+    kernel = cuda.jit(_copy.py_func)
+    kernel[(1, 2), (8, 16)](tg.ones(2, 2, device="cuda"), tg.zeros(2, 2, device="cuda"))
+    assert kernel[(1, 2), (8, 16)] is kernel[(1, 2), (8, 16)]
+    end = weakref.ref(kernel)
+    del kernel
+    gc.collect()
+    assert end() is None

@@ -5,7 +5,6 @@ Where this machine has a GPU, calls without our tensors go on as they did. Impor
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -40,6 +39,8 @@ from .remote_kernel import CompiledKernel, check_tensor, place_of
 
 _THREADS = 256
 """Threads per block of ``forall`` where the program does not say."""
+_MOST_CONFIGURED = 1024
+"""Grids and blocks of a kernel that are kept, with the kernel."""
 _OPTIONS = ("debug", "lineinfo", "fastmath", "opt", "launch_bounds")
 _original_configure = numba_dispatcher.CUDADispatcher.configure
 _original_compile = numba_dispatcher.CUDADispatcher.compile
@@ -59,16 +60,18 @@ def install() -> None:
 
 def _configure(self: Any, griddim: Any, blockdim: Any, stream: Any = 0, sharedmem: int = 0) -> Configured:
     try:
-        return _configured(self, griddim, blockdim, stream, sharedmem)
+        return self.__dict__["_telegrad_configured"][griddim, blockdim, stream, sharedmem]  # type: ignore[no-any-return]
+    except KeyError:
+        known = self.__dict__.setdefault("_telegrad_configured", {})
     except TypeError:  # sizes in a list, or such as are refused
-        grid, block = normalize_kernel_dimensions(griddim, blockdim)
-        return Configured(self, grid, block, stream, sharedmem)
-
-
-@functools.lru_cache(maxsize=1024)
-def _configured(dispatcher: Any, griddim: Any, blockdim: Any, stream: Any, sharedmem: int) -> Configured:
+        known = None
     grid, block = normalize_kernel_dimensions(griddim, blockdim)
-    return Configured(dispatcher, grid, block, stream, sharedmem)
+    configured = Configured(self, grid, block, stream, sharedmem)
+    if known is not None:
+        if len(known) >= _MOST_CONFIGURED:
+            known.clear()
+        known[griddim, blockdim, stream, sharedmem] = configured
+    return configured
 
 
 def _compile(self: Any, sig: Any) -> Any:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from server.engine.context import Held
 from server.engine.value import Value
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.meta import Meta
@@ -52,11 +53,11 @@ class Description:
 class Executable:
     """Executes a graph on operands of the metas that it was specialised for."""
 
-    __slots__ = ("_calls", "_count", "_description", "_initial", "_known", "_outputs")
+    __slots__ = ("_calls", "_count", "_description", "_held", "_initial", "_known", "_outputs")
 
     def __init__(
         self, calls: Sequence[Call], initial: list[Any], known: Sequence[Any], outputs: Sequence[int],
-        description: Description,
+        description: Description, held: Held,
     ) -> None:  # fmt: skip
         self._calls = tuple(calls)
         self._initial = initial
@@ -64,6 +65,8 @@ class Executable:
         self._count = len(self._known)
         self._outputs = tuple(outputs)
         self._description = description
+        self._held = held
+        """Its machine code, in the account of the session."""
 
     def run(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Execute the steps on values for the inputs, in order, and return the outputs.

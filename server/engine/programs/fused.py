@@ -74,10 +74,14 @@ class Kernel(NamedTuple):
 
 
 class Executor(NamedTuple):
-    """What executes a kernel: takes values for its operands, returns the new values; and the text it was made from."""
+    """What executes a kernel: takes values for its operands, returns the new values; and the text it was made from.
+
+    ``code_bytes`` is what the host holds for its machine code, with what the compiler keeps beside it.
+    """
 
     run: Callable[[tuple[Any, ...]], tuple[Any, ...]]
     text: str
+    code_bytes: int
 
 
 Takes: TypeAlias = Callable[[Compute, Meta], bool]

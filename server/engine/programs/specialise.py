@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from server.engine import context
+from server.engine.context import Held
 from server.engine.dispatcher import dispatch
 from server.engine.operators import Run
 from server.engine.plan import Plan
@@ -113,7 +114,7 @@ class _Binder:
         self.outputs = [self.analysis.roots[slot] for slot in state.outputs]
         self.fused: list[tuple[str, ...]] = []
         self.texts: list[str] = []
-        self.kernels = 0
+        self.kernels = self.code_bytes = 0
 
     def bind(self, groups: Sequence[Sequence[int]]) -> list[Call]:
         """The calls of groups, in order."""
@@ -166,6 +167,7 @@ class _Binder:
         backend = self.backends[(kernel.loads or [meta for _, meta in kernel.news])[0].device]
         executor: Executor = FUSERS[backend.key].makes(backend, kernel)
         self.kernels += 1
+        self.code_bytes += executor.code_bytes
         self.fused.append(tuple([self.steps[p].operator.op.name for p in group]))
         self.texts.append("\n".join([*[text_of(self.steps[p]) for p in group], executor.text]))
         places = tuple([self.places.of(root) for root in results])
@@ -192,4 +194,5 @@ def _bound(
         peak_bytes(groups, state.steps, binder.analysis, state.outputs), "\n\n".join(binder.texts),
     )  # fmt: skip
     outputs = [binder.places.of(root) for root in binder.outputs]
-    return Executable(calls, binder.places.initial, known, outputs, description)
+    held = Held(context.current.host_memory, binder.code_bytes)
+    return Executable(calls, binder.places.initial, known, outputs, description, held)

@@ -122,6 +122,10 @@ class Metrics:
         self.round_trip = of_worker(
             histogram, "round_trip_seconds", "From the receipt of the last frame before an answer until it is written."
         )
+        self.device = of_worker(
+            histogram, "device_seconds", "For how long GPUs were seen at a session's work, from one of its turns to "
+            "the next."
+        )  # fmt: skip
         self.queued = of_worker(gauge, "queued_instructions", "Instructions that wait to be executed.", "tenant")
         self.queued_bytes = of_worker(gauge, "queued_bytes", "Bytes of frames that wait to be decoded.", "tenant")
         self.unsent_bytes = of_worker(gauge, "unsent_bytes", "Bytes of replies that wait to be sent.", "tenant")
@@ -189,6 +193,7 @@ class Metrics:
         self.turn.set(state.turn, worker)
         self.queue.set(state.queue, worker)
         self.round_trip.set(state.round_trip, worker)
+        self.device.set(state.device, worker)
         self.resident.set(state.resident_bytes, worker)
         self.cpu_seconds.set(state.cpu_seconds, worker)
         self.forget_load(worker)

@@ -21,3 +21,5 @@ class Limits:
     """From so many seconds on a turn is told of, and nothing more."""
     cpu_memory: int | None = None
     has_cpu: bool = True
+    compiled_variants: int | None = None
+    """How many variants the programs of one session may have together."""

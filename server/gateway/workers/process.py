@@ -66,6 +66,8 @@ class WorkerProcess:
         arguments += ["--slow-seconds", str(limits.slow_seconds)]
         arguments += [] if limits.cpu_memory is None else ["--cpu-memory", str(limits.cpu_memory)]
         arguments += [] if limits.has_cpu else ["--without-cpu"]
+        variants = limits.compiled_variants
+        arguments += [] if variants is None else ["--compiled-variants", str(variants)]
         with theirs, os.fdopen(notes), self._closed_on_error(ours):
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "server.worker", *arguments],

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
-from server.engine.context import HostMemory
 from telegrad_protocol.errors import OutOfMemoryError
 
 TENSOR_BYTES: Final = 800
@@ -142,21 +141,6 @@ class HostAccount:
             f"{shared} (TELEGRAD_HOST_QUOTA_BYTES, or host_memory of the tenant); delete tensors and results whose "
             "graph is not needed, use no_grad(), or read what was asked for"
         )
-
-
-class Held:
-    """Bytes that are noted for as long as this object lives."""
-
-    __slots__ = ("_account", "_nbytes")
-
-    def __init__(self, account: HostMemory, nbytes: int) -> None:
-        self._nbytes = 0
-        self._account = account
-        account.note(nbytes)
-        self._nbytes = nbytes
-
-    def __del__(self) -> None:
-        self._account.noted -= self._nbytes
 
 
 class Charged(dict[Key, Item], Generic[Key, Item]):

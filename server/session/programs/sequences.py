@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any, Final
 
 from server.engine.operators import BY_INDEX
@@ -32,6 +33,8 @@ _STEP_BYTES: Final = 3000
 """What the host holds for a row of a program, for an input, and for an operation of what is executed as one."""
 _MOST_VARIANTS: Final = 8
 """A program is recorded in so many situations at most."""
+most_session_variants = 256
+"""A session's programs in so many together; those of the program that ran longest ago go. Set when a worker starts."""
 _FEWEST: Final = 4
 """Programs of fewer instructions are not worth a record."""
 _RECORDED: Final = frozenset(
@@ -45,8 +48,8 @@ class Program:
     """The rows of a program, the inputs of its last run, and how it is executed in situations that came again."""
 
     __slots__ = (
-        "_first", "_fixed", "_free", "_inputs", "_moving", "_seen", "calls", "is_recordable", "nbytes", "template",
-        "used", "variants",
+        "_first", "_fixed", "_free", "_inputs", "_moving", "_seen", "calls", "is_recordable", "last_run", "nbytes",
+        "template", "used", "variant_bytes", "variants",
     )  # fmt: skip
 
     def __init__(self, definition: DefineProgram) -> None:
@@ -61,6 +64,10 @@ class Program:
         self._free = {(number, _free_position(row)) for number, row in enumerate(rows)}
         """Where constants stand that may differ between runs that are executed alike: rows and positions."""
         self._fixed: bytes | None = None
+        self.variant_bytes = 0
+        """What these take of ``nbytes``."""
+        self.last_run = 0
+        """How many operations the session had executed by then."""
         self._seen: set[Any] = set()
         self._first = 0
         self._inputs = [0] * definition.inputs
@@ -178,6 +185,7 @@ def run_program(state: SessionState, run: RunProgram) -> int:
             return 0
         raise ProtocolError(f"run program: there is no program number {run.program}")
     ids = program.ids(run)
+    program.last_run = state.operations
     if program.is_recordable and not state.is_stopped:
         values: list[Any] = [state.values.get(ids[position]) for position in program.used]
         described = situation(state, values)
@@ -216,7 +224,24 @@ def end_run(state: SessionState, end: EndOfRun) -> None:
     except OutOfMemoryError:  # it goes on as instructions
         return
     program.nbytes += nbytes
+    program.variant_bytes += nbytes
     program.variants[end.situation] = _variant(recording, names)
+    _limit_variants(state, program)
+
+
+def _limit_variants(state: SessionState, newest: Program) -> None:
+    """Leave the variants of programs that ran longest ago, where the session has too many; they may be made again."""
+    programs: list[Program] = [program for program in state.programs.values() if program.variants]
+    excess = sum([len(program.variants) for program in programs]) - most_session_variants
+    for program in sorted(programs, key=attrgetter("last_run")):
+        if excess <= 0:
+            return
+        if program is not newest:
+            excess -= len(program.variants)
+            program.variants.clear()
+            state.host_memory.forget(program.variant_bytes)
+            program.nbytes -= program.variant_bytes
+            program.variant_bytes = 0
 
 
 def _variant(recording: Recording, names: list[tuple[int, Any]]) -> Variant | None:

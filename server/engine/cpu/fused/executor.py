@@ -25,6 +25,7 @@ from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
 
 from .decomposition import decomposed
+from .machine_code import code_bytes
 from .tape import Tape, kernel_of
 
 Array = Any
@@ -89,7 +90,7 @@ def makes(backend: Backend, kernel: Kernel) -> Executor:
             args[place].storage.version += 1
         return values
 
-    return Executor(run, "\n".join([repr(kernel), *tape.texts]))
+    return Executor(run, "\n".join([repr(kernel), *tape.texts]), sum(map(code_bytes, tape.texts)))
 
 
 def _compute_all(compute: Computes, blocks: Iterator[tuple[Index, Size]]) -> None:

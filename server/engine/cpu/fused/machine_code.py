@@ -12,12 +12,17 @@ import os
 import struct
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from server.engine.compiled import SETTING
 
 Loop = Callable[[Sequence[int], bytes], None]
 """Takes the addresses of arrays, and their shape as packed 64-bit integers."""
+
+
+_LOOP_BYTES: Final = 100 << 10
+_CHARACTER_BYTES: Final = 12
+"""What a loop takes, and for each character of its text, as measured: LLVM keeps what it has compiled."""
 
 
 class _MachineCode(NamedTuple):
@@ -50,6 +55,11 @@ def compiled(text: str, name: str, count: int, strides: Sequence[int], numbers: 
         code.function(pack(*addresses), shape, packed, numbers)
 
     return loop
+
+
+def code_bytes(text: str) -> int:
+    """Return about how many bytes the host holds for a loop."""
+    return _LOOP_BYTES + _CHARACTER_BYTES * len(text)
 
 
 class _Engine:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from server.engine import keys
 from server.engine.array_library.dtypes import HALVES
 from server.engine.cuda.runtime.geometry import Layout, blocks, layout_of, layout_type, packed, vector_width
-from server.engine.cuda.runtime.launch import load
+from server.engine.cuda.runtime.kept_modules import MODULE_BYTES, load_kept
 from server.engine.cuda.runtime.prelude import CTYPES
 from server.engine.programs.fused import FUSERS, Compute, Executor, Fuser, Kernel, Register, compute_of, is_cast
 from server.engine.value import Backend
@@ -123,7 +123,7 @@ def parts_of(kernel: Kernel) -> Parts:
     geometry.append(("int", layout.numel - head - vectors * width))
     if not layout.is_flat:
         geometry = [packed(layout, width), ("i64" if layout.is_wide else "unsigned", vectors)]
-    function = load(text, "fused")
+    function = load_kept(text, "fused")
     fire = function.prepare(blocks(vectors, THREADS), THREADS, "P" * len(metas), [*numbers.constants, *geometry])
     return Parts(text, fire, [meta.offset * meta.dtype.itemsize for meta in metas])
 
@@ -160,7 +160,7 @@ def makes(backend: Backend, kernel: Kernel) -> Executor:
             args[place].storage.version += 1
         return values
 
-    return Executor(backend.on_device(run), f"{kernel!r}\n{text}")
+    return Executor(backend.on_device(run), f"{kernel!r}\n{text}", MODULE_BYTES)
 
 
 FUSERS[keys.CUDA] = Fuser(takes, makes, _MOST_OPERANDS)

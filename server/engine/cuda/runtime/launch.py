@@ -67,10 +67,12 @@ class Kernel:
             self._allow_shared(shared)
         fill = struct.Struct(f"={table}Q{''.join(map(_padded, varying))}").pack_into
         geometry = (*_three(grid), *_three(block), shared)
-        launch = _launch_of_numbers if "f" in varying or "d" in varying else _launch
-        return launch(
+        make = _launch_of_numbers if "f" in varying or "d" in varying else _launch
+        launch = make(
             self._function.ptr, geometry, fill, buffer, parameters, table + len(varying), self._launches
         )  # fmt: skip
+        launch.kernel = self  # type: ignore[attr-defined]  # which holds the module for as long
+        return launch
 
     def _allow_shared(self, nbytes: int) -> None:
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -260,11 +262,22 @@ class _CollectedKernel(Kernel):
         return lambda *values: None
 
 
+def is_collecting() -> bool:
+    """Whether kernels are collected, and none is loaded."""
+    return _collection is not None
+
+
+def collected(source: str, name: str, options: tuple[str, ...], caller: FrameType) -> Kernel:
+    """Note a kernel that is asked for while they are collected, and return what stands for it."""
+    assert _collection is not None
+    _collection.add(source, name, options, caller)
+    return _CollectedKernel(name)
+
+
 def load(source: str, name: str, options: tuple[str, ...] = ()) -> Kernel:
     """The kernel ``name`` (an ``extern "C"`` function) of ``source`` on the current device; compiled when first met."""
     if _collection is not None:
-        _collection.add(source, name, options, sys._getframe(1))
-        return _CollectedKernel(name)
+        return collected(source, name, options, sys._getframe(1))
     device = cp.cuda.Device().id
     return Kernel(_module(source, options, device).get_function(name), name, launches_on(device))
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -44,6 +46,8 @@ class Catalog:
         self._shared = Path(settings.programs) if settings.programs else None
         self._uploads = Path(settings.program_uploads) if settings.program_uploads else None
         self._quota = int(settings.program_upload_bytes)
+        self._arriving: Counter[str] = Counter()
+        """Bytes of the uploads that are under way, by tenant."""
         self._described: dict[tuple[str, tuple[int, int, int]], ProgramDescription] = {}
 
     def find(self, tenant: Tenant, name: str) -> ProgramFile:
@@ -100,11 +104,37 @@ class Catalog:
         return folder / f"{name}{SUFFIX}"
 
     def room_for(self, tenant: Tenant, name: str) -> int:
-        """Return how many bytes a tenant's upload of this name may have, beside its other programs."""
+        """Return how many bytes more a tenant's upload of this name may have, beside its programs and other uploads."""
         folder = self._uploads / tenant.name if self._uploads is not None else None
         held = sum([file.nbytes for file in _files(tenant, folder) if file.name != name]) if folder else 0
         most = self._quota if tenant.program_memory is None else int(tenant.program_memory)
-        return max(0, most - held)
+        return max(0, most - held - self._arriving[tenant.name])
+
+    @contextmanager
+    def reserving(self, tenant: Tenant, name: str) -> Iterator[Callable[[int], None]]:
+        """Give a function that reserves bytes for an upload until the end of the block: others have less room then.
+
+        It raises LimitExceededError where the tenant has no room for so many.
+        """
+        reserved = 0
+
+        def reserve(nbytes: int) -> None:
+            nonlocal reserved
+            room = self.room_for(tenant, name)
+            if nbytes > room:
+                raise LimitExceededError(
+                    f"programs: your programs may have {room} bytes more (TELEGRAD_PROGRAM_UPLOAD_BYTES, or "
+                    "program_memory of the tenant); DELETE one, or wait for what is being uploaded"
+                )
+            reserved += nbytes
+            self._arriving[tenant.name] += nbytes
+
+        try:
+            yield reserve
+        finally:
+            self._arriving[tenant.name] -= reserved
+            if not self._arriving[tenant.name]:
+                del self._arriving[tenant.name]
 
     def remove(self, tenant: Tenant, name: str) -> None:
         """Remove a tenant's own program. UnknownIdError where it has none, NotAllowedError for the operator's."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 import secrets
 import time
+from collections.abc import Callable
 from pathlib import Path as FilePath
 from typing import Annotated, Final, Literal
 
@@ -142,10 +143,11 @@ async def put_program(
     target = catalog.place_for(tenant, name)
     temporary = target.with_name(f".{name}.{secrets.token_hex(8)}.tmp")
     try:
-        await _receive(request, temporary, catalog.room_for(tenant, name))
-        await programs.check(tenant, name, str(temporary))
-        response.status_code = 200 if target.exists() else 201
-        os.replace(temporary, target)
+        with catalog.reserving(tenant, name) as reserve:
+            await _receive(request, temporary, reserve)
+            await programs.check(tenant, name, str(temporary))
+            response.status_code = 200 if target.exists() else 201
+            os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
     audit(request.scope, "program uploaded", program=name)
@@ -153,17 +155,17 @@ async def put_program(
     return _described(programs, served.file, served.description, served.batch)
 
 
-async def _receive(request: Request, path: FilePath, most: int) -> None:
-    """Write the body to a file; LimitExceededError where it is longer than there is room for."""
+async def _receive(request: Request, path: FilePath, reserve: Callable[[int], None]) -> None:
+    """Write the body to a file, for which room is reserved as it says that it is long, or as it comes."""
+    announced = int(request.headers.get("content-length", 0))
+    reserve(announced)
     received = 0
     with open(path, "xb") as file:
         async for piece in request.stream():
             received += len(piece)
-            if received > most:
-                raise LimitExceededError(
-                    f"programs: your programs may have {most} bytes more (TELEGRAD_PROGRAM_UPLOAD_BYTES, or "
-                    "program_memory of the tenant); DELETE one"
-                )
+            if received > announced:
+                reserve(received - announced)
+                announced = received
             await asyncio.to_thread(file.write, piece)
 
 
