@@ -48,6 +48,7 @@ class CachingAllocator:
         """Offer blocks; allocations and frees enter the outermost layer at once."""
         core, recall, sequences = self.core, self.recall, self.sequences
         self.allocate, self.free = recall.allocate, recall.free
+        self.end_cooldown = recall.end_cooldown
         self.record_stream = sequences.record_stream
         self.empty_cache, self.allocated_bytes = recall.empty_cache, recall.allocated_bytes
         self.flush_deferred = recall.flush_deferred

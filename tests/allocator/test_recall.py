@@ -234,6 +234,20 @@ def test_steps_of_thousands_of_calls_are_learned() -> None:
     assert allocator.start_sequence() is not None
 
 
+def test_a_cooldown_that_ends_early_has_calls_learned_at_once() -> None:
+    allocator, draw = CachingAllocator(SimulatedUpstream(1 << 36)), random.Random(5)
+    held: list[Block] = []
+    while not allocator.recall.replay_policy.cooldown:
+        held.append(allocator.allocate(draw.randrange(1, 1 << 20), 0, 1))
+        if len(held) > 50:
+            allocator.free(held.pop(draw.randrange(len(held))))
+    allocator.end_cooldown()
+    before = allocator.allocated_bytes()
+    for _ in range(5):
+        allocator.free(allocator.allocate(5000, 0, 2))
+    assert allocator.start_sequence() is not None and allocator.allocated_bytes() == before
+
+
 def test_what_is_freed_while_calls_are_carried_out_comes_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Python's garbage collector does, in the middle of anything."""
     both = Both(AllocatorConfig())

@@ -269,6 +269,14 @@ def test_cooldowns_become_longer_until_a_sequence_comes_again(device: Device, se
     assert cooldown() == first and device.launches.policy.cooldowns == 4
 
 
+def test_a_cooldown_that_is_ended_lets_launches_wait_again(device: Device, seed: int) -> None:
+    rng = random.Random(seed)
+    while device.launches.may_wait:
+        device.repeat(_calls(rng, FEW), 1)
+    device.launches.end_cooldown()
+    assert device.launches.may_wait and not device.launches.policy.cooldown
+
+
 @pytest.mark.usefixtures("longer_queue")
 def test_runs_that_stopped_coming_are_forgotten() -> None:
     device = Device(LAUNCH_SEQUENCES._replace(records=8))

@@ -95,7 +95,11 @@ class Talk:
 
     def read(self, id: int) -> Any:
         """The elements of a tensor, or the failure."""
-        (reply,) = self.send(Read(next(self._requests), id))
+        replies = self.send(Read(next(self._requests), id))
+        while not replies:  # a GPU has not come to it
+            self.session.poll()
+            replies = self.replies()
+        (reply,) = replies
         if isinstance(reply, Failure):
             return reply
         assert isinstance(reply, Data) and reply.data is not None

@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import psutil
 
+from tests.end_to_end.server_process import PATHS
+
 ROOT = Path(__file__).parents[2]
 DEADLINE = 60.0
 
@@ -20,18 +22,21 @@ class ServerProcess:
     """``python -m server`` on a free port; a context manager, after which no process of it is left."""
 
     def __init__(self, devices: str = "cpu", **variables: str) -> None:
-        paths = os.pathsep.join((str(ROOT / "client"), str(ROOT)))
         environ = {name: value for name, value in os.environ.items() if not name.startswith("TELEGRAD_")}
         settings = {f"TELEGRAD_{name}": value for name, value in variables.items()}
         read, self._parent = os.pipe()
         command = [sys.executable, "-m", "server", "--port", "0", "--devices", devices, "--announce"]
         self.process = subprocess.Popen(
-            [*command, "--parent-fd", str(read)], cwd=ROOT, env=environ | {"PYTHONPATH": paths} | settings,
+            [*command, "--parent-fd", str(read)], cwd=ROOT, env=environ | {"PYTHONPATH": PATHS} | settings,
             pass_fds=[read], text=True, stdout=subprocess.PIPE,
         )  # fmt: skip
         os.close(read)
         assert self.process.stdout is not None
-        self.url = json.loads(self.process.stdout.readline() or "{}")["url"]
+        announced = self.process.stdout.readline()
+        if not announced:
+            self._end()
+            raise RuntimeError(f"the server did not start, and ended with {self.process.returncode}")
+        self.url = json.loads(announced)["url"]
         self.workers = psutil.Process(self.process.pid).children(recursive=True)
         self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=DEADLINE)
 
@@ -40,11 +45,15 @@ class ServerProcess:
 
     def __exit__(self, *_: object) -> None:
         self.http.close()
+        self._end()
+        assert self.process.returncode == 0
+        assert psutil.wait_procs(self.workers, timeout=DEADLINE)[1] == [], "a worker survived its gateway"
+
+    def _end(self) -> None:
         os.close(self._parent)
         assert self.process.stdout is not None
         self.process.stdout.close()
-        assert self.process.wait(DEADLINE) == 0
-        assert psutil.wait_procs(self.workers, timeout=DEADLINE)[1] == [], "a worker survived its gateway"
+        self.process.wait(DEADLINE)
 
     def held(self, session: str | None = None) -> int:
         """Bytes in use on the device, by all or by one session."""

@@ -140,7 +140,7 @@ def _memory(rng: random.Random) -> Step:
             big = held[a].repeat(40, 40).clone()
             held[out] = big[SIZE : 2 * SIZE, :SIZE].sin()
         else:
-            held[out] = held[a].half().float().double()
+            held[out] = held[a].sign().half().float().double()  # rounding would tell equal numbers apart
 
     return step
 

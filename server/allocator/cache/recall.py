@@ -232,6 +232,12 @@ class Recall:
                 self._add_to_name(block)
         return False
 
+    def end_cooldown(self) -> None:
+        """Remember calls again from here on: what has repeated nothing may not be what comes."""
+        if self.replay_policy.cooldown:
+            self.replay_policy.cooldown = 1
+            self._cools_down()
+
     def _add_to_name(self, block: Block) -> None:
         if block.mapped and not block.is_free:
             block.is_stable = False

@@ -222,6 +222,10 @@ class CudaBackend(StreamedBackend):
             self.allocator.free(self._workspaces.pop(stream))
         return bool(unused)
 
+    def begin_session(self) -> None:
+        super().begin_session()
+        self.launches.end_cooldown()
+
     def allow_waiting(self) -> None:
         self.launches.allow()
 

@@ -67,8 +67,17 @@ class LaunchQueue:
             self.full = FIRST
             self._make()
         elif self.policy.cooldown and self.policy.cool_down():
-            self.sequences.policy.refund(REFUND)
-            self.may_wait = self._is_allowed
+            self._resume()
+
+    def end_cooldown(self) -> None:
+        """Let launches wait again, where they are allowed to, although what came last did not repeat itself."""
+        if self.policy.cooldown:
+            self.policy.cooldown = 0
+            self._resume()
+
+    def _resume(self) -> None:
+        self.sequences.policy.refund(REFUND)
+        self.may_wait = self._is_allowed
 
     def launch(self, perform: Callable[..., None], *arguments: Any) -> None:
         """Call ``perform(*arguments)`` now, or append it to those that wait.
