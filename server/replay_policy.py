@@ -80,6 +80,16 @@ BACKWARD_CAPTURES = Limits(
 )
 """`BackwardCaptures`: whether a backward pass is captured as a CUDA graph."""
 
+PROGRAM_CAPTURES = Limits(
+    budget=64,  # sixteen captures before one of them must have been launched
+    cost=4,  # a capture costs about as much as four launches save
+    gain=1,
+    saves=True,
+    sightings=64,  # states of memory in which a program was executed once
+    records=8,  # CUDA graphs of one program: a loop may alternate between a few addresses
+)
+"""`Captures`: whether an execution of a program is captured as a CUDA graph."""
+
 ALLOCATOR_CALLS = Limits(
     budget=3 << 16,  # 65,536 calls without a hit: steps of large models have thousands, and are learnt after about five
     cost=3,  # remembering a call costs about as much as three remembered ones save

@@ -31,9 +31,12 @@ class Storage:
     """A block of device memory shared by all views of it; freed with the last of them.
 
     ``version`` counts in-place modifications. ``keeper`` is what gives the block back instead, None if nothing does.
+    ``elements`` is set where the host knows what integers there are (``programs.indices``).
     """
 
-    __slots__ = ("__weakref__", "backend", "block", "keeper", "nbytes", "version")
+    __slots__ = ("__weakref__", "backend", "block", "elements", "keeper", "nbytes", "version")
+
+    elements: Any
 
     def __init__(self, backend: Backend, block: Block, nbytes: int, keeper: Any = None) -> None:
         self.backend = backend

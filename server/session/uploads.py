@@ -5,6 +5,7 @@ This module writes the bytes to where the tensor lives. It knows neither session
 
 from __future__ import annotations
 
+from server.engine.programs.indices import note_upload
 from server.engine.value import Backend, Value
 from telegrad_protocol.dtypes import DType, bool_
 from telegrad_protocol.errors import ArgumentError, ProtocolError
@@ -53,6 +54,8 @@ class TensorUpload:
                 f"bytes {offset} to {end} of an upload of {self._size} bytes, of which {self._written} are here"
             )
         self._sink.write(offset, memoryview(data))
+        if not offset and end == self._size:
+            note_upload(self._value, memoryview(data))
         self._written = end
 
     def finish(self) -> Value:

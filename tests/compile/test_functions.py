@@ -34,7 +34,7 @@ def _around(tg: Any, case: Case, number: int) -> Any:
     return contextlib.nullcontext()
 
 
-def _outcomes(tg: Any, case: Case, seed: int, compiled: bool) -> list[Any]:
+def outcomes_of(tg: Any, case: Case, seed: int, compiled: bool) -> list[Any]:
     tg.set_grad_enabled(True)
     tg.set_default_dtype(tg.float32)
     built, rng = case.build(tg), np.random.default_rng(seed)
@@ -50,8 +50,8 @@ def _outcomes(tg: Any, case: Case, seed: int, compiled: bool) -> list[Any]:
 
 
 def test_compiled_equals_eager(tg: Any, case: Case, seed: int) -> None:
-    expected = _outcomes(tg, case, seed, compiled=False)
-    for number, (one, other) in enumerate(zip(_outcomes(tg, case, seed, compiled=True), expected, strict=True)):
+    expected = outcomes_of(tg, case, seed, compiled=False)
+    for number, (one, other) in enumerate(zip(outcomes_of(tg, case, seed, compiled=True), expected, strict=True)):
         assert one == other, f"call {number // 2}"
 
 

@@ -1,7 +1,6 @@
 """Passes that a device has noted: the same numbers, memory and errors as those that are made operation by operation.
 
-A host notes nothing, so here it pretends to: what is noted is run, and memory is put back as it was; to launch it is to
-run it once more at the same addresses.
+A host notes nothing, so here it pretends to (``tests/support/captures.py``).
 """
 
 from __future__ import annotations
@@ -20,28 +19,11 @@ from telegrad_protocol.meta import CPU
 from tests.engine.repeated_gradients import check_gradients_again, differentiable
 from tests.engine.test_replay import MODELS, train
 from tests.ops.adapters import EngineAdapter
+from tests.support.captures import Again, simulate_captures
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 STEPS = 40
 PASSES = 8
-
-
-class _Again:
-    def __init__(self, work: Callable[[], bool]) -> None:
-        self._work = work
-
-    def launch(self) -> bool:
-        assert self._work(), "the work asked for other memory than it did when it was noted"
-        return True
-
-
-def _capture(self: CpuBackend, work: Callable[[], bool]) -> _Again | None:
-    buffers = [np.frombuffer(segment.buffer, np.uint8) for segment in self.allocator.heap.segments.values()]
-    before = [buffer.copy() for buffer in buffers]
-    is_whole = work()
-    for buffer, data in zip(buffers, before, strict=True):
-        buffer[:] = data
-    return _Again(work) if is_whole else None
 
 
 @pytest.fixture
@@ -55,9 +37,7 @@ def adapter() -> EngineAdapter:
 @pytest.fixture
 def launched(counted: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The same, where the host notes passes."""
-    monkeypatch.setattr(CpuBackend, "can_capture", True)
-    monkeypatch.setattr(CpuBackend, "capture", _capture)
-    monkeypatch.setattr(CpuBackend, "place", lambda self: ())
+    simulate_captures(monkeypatch)
     return counted
 
 
@@ -178,7 +158,7 @@ def test_what_somebody_holds_outlives_the_pass(tg: Any, launched: list[int], rng
 def test_a_pass_that_cannot_be_launched_is_made(
     tg: Any, launched: list[int], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_Again, "launch", lambda self: False)
+    monkeypatch.setattr(Again, "launch", lambda self: False)
     _repeat(tg, rng, 24, lambda *_: None)
     assert not launched
 

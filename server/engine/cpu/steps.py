@@ -12,7 +12,7 @@ from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.device import cancellation
 from server.engine.operators import Request
 from server.engine.registry import prepares
-from server.engine.value import Launch
+from server.engine.value import Launch, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import linalg, optim
@@ -52,14 +52,15 @@ def linear_backward(request: Request) -> Launch | None:
 def plain_sgd(request: Request) -> Launch | None:
     """param -= lr * grad, by BLAS's ``axpy``"""
     params, grads, _, decay, momentum, lr, _, _, maximize, _, scale, found_inf = request.args
-    if decay or momentum or isinstance(lr, Meta) or scale is not None or found_inf is not None:
+    if decay or momentum or scale is not None or found_inf is not None or (isinstance(lr, Meta) and lr.numel != 1):
         return None
     if not all([_is_taken(p, g) for p, g in zip(params, grads, strict=True)]):
         return None
     axpys = [_AXPY[param.dtype] for param in params]
 
     def launch(args: Any, outs: Any) -> None:
-        factor = args[5] if maximize else -args[5]
+        rate = float(args[5].array.item()) if isinstance(args[5], Value) else args[5]
+        factor = rate if maximize else -rate
         for axpy, param, grad in zip(axpys, args[0], args[1]):
             if cancellation.requested:
                 cancellation.stop()

@@ -14,7 +14,7 @@ from typing import Any
 from server.engine.context import Held
 from server.engine.value import Value
 from telegrad_protocol.errors import ArgumentError
-from telegrad_protocol.meta import Meta
+from telegrad_protocol.meta import Device, Meta
 
 from .execution import Call, Execution
 from .graph import Slot, check_inputs
@@ -53,11 +53,11 @@ class Description:
 class Executable:
     """Executes a graph on operands of the metas that it was specialised for."""
 
-    __slots__ = ("_calls", "_count", "_description", "_held", "_initial", "_known", "_outputs")
+    __slots__ = ("_calls", "_count", "_description", "_held", "_initial", "_known", "_outputs", "devices")
 
     def __init__(
         self, calls: Sequence[Call], initial: list[Any], known: Sequence[Any], outputs: Sequence[int],
-        description: Description, held: Held,
+        description: Description, held: Held, devices: frozenset[Device],
     ) -> None:  # fmt: skip
         self._calls = tuple(calls)
         self._initial = initial
@@ -67,6 +67,8 @@ class Executable:
         self._description = description
         self._held = held
         """Its machine code, in the account of the session."""
+        self.devices = devices
+        """Where its values are: those that it takes, makes, or passes on."""
 
     def run(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Execute the steps on values for the inputs, in order, and return the outputs.

@@ -195,4 +195,5 @@ def _bound(
     )  # fmt: skip
     outputs = [binder.places.of(root) for root in binder.outputs]
     held = Held(context.current.host_memory, binder.code_bytes)
-    return Executable(calls, binder.places.initial, known, outputs, description, held)
+    devices = frozenset([meta.device for meta in binder.analysis.known.values() if isinstance(meta, Meta)])
+    return Executable(calls, binder.places.initial, known, outputs, description, held, devices)

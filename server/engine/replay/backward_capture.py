@@ -13,13 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain
 from sys import getrefcount
 from typing import Any, NamedTuple
 
 from server.allocator import Block
 from server.allocator.cache.call_sequences import CallSequence, DryRun
-from server.engine import context
 from server.engine.autograd.graph import SavedTensor, SavedTensorList
 from server.engine.autograd.node import OpNode
 from server.engine.device.interface import Capture
@@ -28,6 +26,7 @@ from server.replay_policy import BACKWARD_CAPTURES, ReplayPolicy, Sightings
 from telegrad_protocol.meta import Meta
 
 from .backward_program import Accumulation, Program, Release, SavedPlace, saved_at
+from .shadows import REPLAYED, random_states
 
 
 class PassState(NamedTuple):
@@ -136,7 +135,7 @@ class BackwardCaptures:
             del self._passes[state]
             return False
         for number in captured.freed:
-            storages[number].keeper = _REPLAYED
+            storages[number].keeper = REPLAYED
         allocator.replay(captured.calls)
         gradients.clear()
         for number in self._released:
@@ -154,7 +153,7 @@ class BackwardCaptures:
         if start is None or not self._seen.repeats(state, start.state):
             program.run(nodes, {0: gradients.pop()})
             return
-        random_states, places = _random_states(), self._places or ()
+        generators, places = random_states(), self._places or ()
         saved_tensors = [saved_at(place, nodes) for place in places]
         metas = [*[saved.meta for saved in saved_tensors], gradients[0].meta]
         sizes = [*[saved.storage.nbytes for saved in saved_tensors], gradients[0].storage.nbytes]
@@ -162,7 +161,7 @@ class BackwardCaptures:
         program.run(nodes, {0: gradients.pop()})
         self._spend()
         calls = backend.allocator.sequence_since(start)
-        if calls is not None and _random_states() == random_states:
+        if calls is not None and random_states() == generators:
             attempt = _CaptureAttempt(program, places, backend, calls, state.blocks, sizes, metas)
             captured = attempt.capture(nodes, self._leaves)
             if captured is not None:
@@ -229,7 +228,7 @@ class _CaptureAttempt:
 
     def _run_on_shadows(self, dry_run: DryRun, count: int, leaf_metas: dict[int, Meta]) -> None:
         backend = self._backend
-        keepers = {block: None if block in self._freed else _REPLAYED for block in self._blocks}
+        keepers = {block: None if block in self._freed else REPLAYED for block in self._blocks}
         shadows = {block: dry_run.shadow(block) for block in keepers}
         storages: dict[Block, Storage] = {}
         for block, nbytes in zip(self._blocks, self._sizes):
@@ -243,7 +242,7 @@ class _CaptureAttempt:
         self._program.run(graph.nodes, values)
         for leaf in graph.leaves():
             if leaf.autograd.grad is not None:  # type: ignore[union-attr]
-                leaf.autograd.grad.storage.keeper = _REPLAYED  # type: ignore[union-attr]
+                leaf.autograd.grad.storage.keeper = REPLAYED  # type: ignore[union-attr]
 
 
 class _ShadowNode:
@@ -310,16 +309,3 @@ def _all_saved(nodes: list[Any]) -> Iterator[SavedPlace]:
                 yield number, slot, -1
             else:
                 yield from ((number, slot, k) for k, item in enumerate(saved.items) if isinstance(item, SavedTensor))
-
-
-def _random_states() -> list[Any]:
-    """Return the states of the session's generators: a pass that draws random numbers is not the same work again."""
-    generators = context.current.generators.values()
-    return list(chain.from_iterable([(generator.initial_seed(), generator.offset) for generator in generators]))
-
-
-class _Replayed:
-    """The keeper of storages whose memory is freed by a call sequence that is replayed, not by the storage."""
-
-
-_REPLAYED = _Replayed()

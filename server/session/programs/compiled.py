@@ -6,21 +6,17 @@ the backward pass too; what else a run changes are names, gradients of leaves, a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from server.engine import keys
 from server.engine.autograd.graph import Node
-from server.engine.autograd.node import OpNode
 from server.engine.programs.analysis import shared_memory
+from server.engine.programs.captures import CapturedExecution, Captures
 from server.engine.programs.executable import Executable
 from server.engine.programs.execution import Execution
-from server.engine.programs.graph import Slot
-from server.engine.programs.recorder import Recorder
-from server.engine.programs.specialise import specialise
-from server.engine.replay import record_key
-from server.engine.value import AutogradMeta, Value
+from server.engine.programs.indices import IndexCheck, are_good
+from server.engine.value import AutogradMeta, Backend, Value
 from server.session.state import Absent, SessionState
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import AutogradError
@@ -30,8 +26,7 @@ from telegrad_protocol.programs.rows import Template
 
 from .uploaded import Uploaded
 
-LONGEST_SECONDS: Final = 1.0
-"""Runs that take longer are executed as instructions, each of which may take as long as one may."""
+_BACKENDS: Final = keys.CPU | keys.CUDA
 
 
 class UsedUp(Node):
@@ -75,6 +70,34 @@ class Number(NamedTuple):
         """Return what it is now."""
         value = template.argument(self.row, self.position)
         return value[0] if value.__class__ is list and len(value) == 1 else value
+
+
+class NumberOnDevice:
+    """A number where a captured execution reads it: launches of one graph have the same arguments each time."""
+
+    __slots__ = ("_held", "_number", "_value")
+
+    def __init__(self, number: Number, backend: Backend) -> None:
+        self._number = number
+        self._value = backend.empty(Meta.of((), dtypes.float64, backend.device))
+        self._held: float | None = None
+
+    @property
+    def meta(self) -> Meta:
+        """That of the tensor which holds it."""
+        return self._value.meta
+
+    def of(self, template: Template) -> Value:
+        """Return the tensor, which holds what the number is now."""
+        number = self._number.of(template)
+        if number != self._held:
+            self._value.fill_(number)
+            self._held = number
+        return self._value
+
+
+Constant: TypeAlias = Number | NumberOnDevice | Uploaded
+"""What differs between runs that are executed alike."""
 
 
 def rate_of(op: Op) -> int | None:
@@ -130,16 +153,28 @@ class Variant(NamedTuple):
     have as gradients.
     """
 
-    executable: Executable
-    takes: tuple[Given | Number | Uploaded, ...]
+    executable: Executable | Captures
+    takes: tuple[Given | Constant | None, ...]
     names: tuple[tuple[int, Outcome], ...]
     gradients: tuple[tuple[int, Outcome], ...]
+    checks: tuple[IndexCheck, ...]
+    replaced: tuple[int, ...]
+    """Values whose gradients nothing reads before they are replaced: their memory serves the run."""
 
-    def begin(self, values: Sequence[Value], template: Template) -> Execution:
-        """Return an execution on these values, and on the numbers that a program has now."""
-        return self.executable.begin(
-            [given.of(values) if isinstance(given, Given) else given.of(template) for given in self.takes]
-        )
+    def begin(self, values: Sequence[Value], template: Template) -> Execution | CapturedExecution | None:
+        """Return an execution on these values, and on the constants that a program has now.
+
+        None where an index is out of range, or may be: the instructions say which one.
+        """
+        taken: list[Any] = [
+            None if given is None else given.of(values) if isinstance(given, Given) else given.of(template)
+            for given in self.takes
+        ]
+        if not all([are_good(check, taken[check.input]) for check in self.checks]):
+            return None
+        for place in self.replaced:
+            _set_gradient(values[place], None)
+        return self.executable.begin(taken)
 
     def finish(self, values: Sequence[Value], outputs: Sequence[Value]) -> list[tuple[int, Any]]:
         """Set the gradients of leaves, and return what slots name; None for names that are gone."""
@@ -173,7 +208,8 @@ def _made(outcome: Outcome, values: Sequence[Value], outputs: Sequence[Value], m
 def situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | None:
     """Return what decides how a program runs on these inputs, besides its constants.
 
-    None where the instructions have to be executed: the values have a history, or are on a GPU, or somebody watches.
+    None where the instructions have to be executed: the values have a history or are on several devices, or somebody
+    watches.
     """
     current = state.context
     if (
@@ -183,8 +219,9 @@ def situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | N
         return None
     described: list[Any] = []
     gradients: list[Any] = []
+    backend = values[0].backend if values and values[0].__class__ is Value else None
     for value in values:
-        if value.__class__ is not Value or not value.keys & keys.CPU:
+        if value.__class__ is not Value or value.backend is not backend or not value.keys & _BACKENDS:
             return None
         meta = value.autograd
         if meta is None:
@@ -199,152 +236,3 @@ def situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | N
         dtypes._default,
     )  # fmt: skip
     return modes, tuple(described), shared_memory([*values, *[g for g in gradients if g is not None]])
-
-
-class _SessionRecorder(Recorder):
-    """Notes what instructions execute; requests that come in between spoil the record."""
-
-    def __init__(self, state: SessionState, rows: dict[int, int]) -> None:
-        super().__init__()
-        self._state = state
-        self._rows = rows
-        """The numbers of rows by the ids of their instructions, which somebody holds."""
-        self.constants: list[tuple[Number | Uploaded, Meta | type]] = []
-        """What the last inputs of the graph are, and of which meta or class."""
-
-    def note_operation(self, operator: Any, args: tuple[Any, ...], signature: Any, result: Any) -> None:
-        instruction = self._state.instruction
-        if instruction is None:
-            self.give_up("a request came in between")
-        elif operator.op.updates and operator.op.index == getattr(instruction, "op", -1):
-            rate = rate_of(operator.op)
-            if rate is not None and args[rate].__class__ is float:
-                args = (*args[:rate], self._number(instruction, rate), *args[rate + 1 :])
-        super().note_operation(operator, args, signature, result)
-
-    def _number(self, instruction: Any, position: int) -> Any:
-        self.constants.append((Number(self._rows[id(instruction)], position), float))
-        return self.enter_number()
-
-    def note_upload(self, value: Value) -> None:
-        row = self._rows.get(id(self._state.instruction))
-        if row is None:
-            self.give_up("a request came in between")
-        else:
-            self.enter(value)
-            self.constants.append((Uploaded(row, value.meta), value.meta))
-
-
-class Recording:
-    """A run that is being executed as instructions, and written down: from when this is made until ``variant``."""
-
-    def __init__(self, state: SessionState, values: Sequence[Value], instructions: Sequence[Any]) -> None:
-        self._state = state
-        self._instructions = instructions
-        self._failures = state.failures
-        self._values = values
-        self._begin = time.monotonic()
-        self._needs = [value.autograd is not None and value.autograd.requires_grad for value in values]
-        self._given: list[tuple[Value, Given]] = []
-        self._takes: list[Given] = []
-        self.recorder = _SessionRecorder(state, {id(one): number for number, one in enumerate(instructions)})
-        for place, value in enumerate(values):
-            self._enter(value, Given(place, False))
-            if value.autograd is not None and value.autograd.grad is not None:
-                self._enter(value.autograd.grad, Given(place, True))
-        taken = [given.of(values) for given in self._takes]
-        self._metas, self._memory = [value.meta for value in taken], shared_memory(taken)
-        self._before = record_key.start(state.context, self.recorder)
-
-    def _enter(self, value: Value, given: Given) -> None:
-        self._given.append((value, given))
-        if self.recorder.slot_of(value) is None:
-            self.recorder.enter(value)
-            self._takes.append(given)
-
-    def stop(self) -> None:
-        """Note nothing more."""
-        record_key.stop(self._state.context, self._before)
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether an instruction has failed since, so that the record says nothing."""
-        return self._state.failures > self._failures or bool(self._state.interrupt)
-
-    def variant(self, names: Sequence[tuple[int, Any]]) -> Variant | None:
-        """Return what was recorded, given what slots name now; None where it cannot be executed alone."""
-        recorder = self.recorder
-        if time.monotonic() - self._begin > LONGEST_SECONDS:
-            return None
-        outcomes = _Outcomes(recorder, self._given)
-        named = [(slot, outcomes.of(value)) for slot, value in names]
-        gradients = []
-        for place, (value, needed) in enumerate(zip(self._values, self._needs, strict=True)):
-            meta = value.autograd
-            if meta is not None:
-                gradients.append((place, outcomes.of(meta.grad)))
-                if meta.grad_fn is not None or meta.requires_grad is not needed:
-                    recorder.give_up("an input has got another history")
-        if recorder.reason:
-            return None
-        graph, constants = recorder.graph(outcomes.slots), recorder.constants
-        metas: list[Meta | type] = [*self._metas, *[known for _, known in constants]]
-        memory = [*self._memory, *range(len(metas), len(metas) + len(constants))]
-        takes = (*self._takes, *[constant for constant, _ in constants])
-        with self._state.context.below_autocast():
-            executable = specialise(graph, metas, memory)
-        return Variant(executable, takes, tuple(named), tuple(gradients))
-
-
-class _Outcomes:
-    """What values are after a run."""
-
-    def __init__(self, recorder: Recorder, given: Sequence[tuple[Value, Given]]) -> None:
-        self._recorder = recorder
-        self._given = {id(value): given for value, given in reversed(given)}
-        self._places: dict[Slot, int] = {}
-        self._results: dict[int, Result] = {}
-        self._numbers: dict[Slot, int] = {}
-
-    @property
-    def slots(self) -> list[Slot]:
-        """What is wanted of the graph, in the order of its outputs."""
-        return list(self._places)
-
-    def of(self, value: Any) -> Outcome:
-        """Describe a value, or what stands in its place."""
-        if value.__class__ is not Value:
-            return value  # type: ignore[no-any-return]
-        given = self._given.get(id(value))
-        if given is not None:
-            return given
-        result = self._results.get(id(value))
-        if result is None:
-            slot = self._recorder.slot_of(value)
-            if slot is None or not _is_used_up(value):
-                self._recorder.give_up("a result has a history that goes on, or is not known")
-                return None
-            result = self._results[id(value)] = self._describe(value, slot)
-        return result
-
-    def _describe(self, value: Value, slot: Slot) -> Result:
-        place = self._places.setdefault(slot, len(self._places))
-        number = self._numbers[slot] = self._numbers.get(slot, -1) + 1
-        gradient = None if value.autograd is None else self.of(value.autograd.grad)
-        return Result.describing(value, place, number, gradient)
-
-
-def _is_used_up(value: Value) -> bool:
-    """Whether no gradient can flow into what has made a value: a pass has freed a part of the graph."""
-    if value.autograd is None or value.autograd.grad_fn is None:
-        return True
-    seen: set[Node] = set()
-    nodes: list[Node] = [value.autograd.grad_fn]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, OpNode) and node.saved is None:
-            return True
-        if node not in seen:
-            seen.add(node)
-            nodes += [edge[0] for edge in node.edges if edge is not None]
-    return False

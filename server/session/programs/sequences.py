@@ -21,8 +21,9 @@ from telegrad_protocol.errors import OutOfMemoryError, ProtocolError, TelegradEr
 from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 from telegrad_protocol.programs.rows import Template
 
-from .compiled import Recording, Variant, rate_of, situation
+from .compiled import Variant, rate_of, situation
 from .ending import EndOfRun, RestOfRun
+from .recording import Recording
 from .uploaded import DATA
 
 _log = logging.getLogger(__name__)
@@ -198,6 +199,7 @@ def run_program(state: SessionState, run: RunProgram) -> int:
                 except Exception as error:
                     _fail(state, program.template.instructions(ids), error)
                     return 0
+            if variant is not None and execution is not None:
                 return continue_run(state, RestOfRun(program, variant, values, ids, execution))
             if program.is_worth_recording(met):
                 before = [state.values.get(id) for id in ids[: program.inputs]]
@@ -261,6 +263,8 @@ def continue_run(state: SessionState, rest: RestOfRun) -> int:
     if state.is_stopped:  # by an interrupt
         state.inbox.extendleft(reversed(program.template.instructions(ids)))
         return 0
+    checks = state.context.checks
+    checks.covered = True  # by `Variant.begin`
     try:
         with state.context.below_autocast():
             if not execution.advance(state.replies):
@@ -270,6 +274,8 @@ def continue_run(state: SessionState, rest: RestOfRun) -> int:
     except Exception as error:
         _fail(state, program.template.instructions(ids), error)
         return 0
+    finally:
+        checks.covered = False
     state.operations += program.calls
     gone = []
     for slot, value in names:

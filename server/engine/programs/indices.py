@@ -1,0 +1,135 @@
+"""Whether indices are in range before anything runs, so that nothing has to be undone after it.
+
+A device checks indices while it uses them, and the host learns of it when later operations have run. What a program
+does to its inputs cannot be undone. So the host finds out beforehand what a tensor of indices holds: an upload passes
+through its hands, and anything else is looked at once for as long as nobody writes to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from server.engine.operators import Operator
+from server.engine.value import Value, memory_of
+from telegrad_protocol import dtypes
+from telegrad_protocol.meta import Meta
+
+_LARGEST: Final = 4 << 20
+"""Bytes of indices that are looked at; a program on more of them is executed as instructions."""
+_LARGEST_UPLOAD: Final = 1 << 20
+"""Bytes of an upload that are looked at as they pass."""
+
+
+class Elements(NamedTuple):
+    """What a tensor of integers holds, at a version of its storage, in the layout of ``meta``.
+
+    ``low`` and ``high`` are its least and greatest element, ``negative`` is the greatest negative one, if there is one.
+    """
+
+    version: int
+    meta: Meta
+    low: int
+    high: int
+    negative: int
+
+
+class IndexRange(NamedTuple):
+    """The indices that an operation takes: from ``low`` to below ``end``, and ``ignored``, which is no index."""
+
+    low: int
+    end: int
+    ignored: int | None = None
+
+    def holds(self, elements: Elements) -> bool:
+        """Whether all elements are such indices."""
+        is_low = elements.low >= self.low or elements.low == elements.negative == self.ignored
+        return elements.high < self.end and is_low
+
+
+class IndexCheck(NamedTuple):
+    """What must hold of an input of a program: its number, the layout that it is read in, and the range."""
+
+    input: int
+    meta: Meta
+    range: IndexRange
+
+
+def note_upload(value: Value, data: memoryview) -> None:
+    """Look at all elements of a tensor of integers, as they are uploaded to a device that the host cannot look into."""
+    if value.backend.can_capture and is_integral(value.meta) and 0 < len(data) <= _LARGEST_UPLOAD:
+        array = np.frombuffer(data, value.meta.dtype.name)
+        value.storage.elements = _elements(array, value.storage.version, value.meta)
+
+
+def is_integral(meta: Meta) -> bool:
+    """Whether a tensor can hold indices."""
+    return meta.dtype in (dtypes.int64, dtypes.int32, dtypes.int16, dtypes.int8, dtypes.uint8)
+
+
+def _elements(array: np.ndarray[Any, Any], version: int, meta: Meta) -> Elements:
+    low, high = (int(array.min()), int(array.max())) if array.size else (0, -1)
+    return Elements(version, meta, low, high, int(array[array < 0].max()) if low < 0 else -1)
+
+
+def are_good(check: IndexCheck, value: Value) -> bool:
+    """Whether the indices that an input holds are in range; waits for the device where they are not known."""
+    storage = memory_of(value.storage)
+    known: Elements | None = getattr(storage, "elements", None)
+    if known is None or known.version != storage.version or not _covers(known.meta, check.meta):
+        if check.meta.nbytes > _LARGEST or storage is not value.storage:
+            return False
+        view = Value(storage, check.meta, value.backend)
+        known = storage.elements = _elements(value.backend.host_array(view), storage.version, check.meta)
+    return check.range.holds(known)
+
+
+def _covers(known: Meta, read: Meta) -> bool:
+    """Whether elements that are read are among those that are known."""
+    if known is read:
+        return True
+    begin, end = known.offset, known.extent
+    return known.is_contiguous and known.dtype is read.dtype and begin <= read.offset and read.extent <= end
+
+
+def indices_of(operator: Operator, args: tuple[Any, ...]) -> Iterator[tuple[Value, IndexRange]] | None:
+    """Return the tensors of indices of an operation, and what it takes; None where that is not known."""
+    name = operator.op.base.name.removesuffix("_").removesuffix(".value")
+    rule = _RULES.get(name)
+    return None if rule is None else rule({p.name: arg for p, arg in zip(operator.op.params, args, strict=False)})
+
+
+def _classes(args: dict[str, Any]) -> Iterator[tuple[Value, IndexRange]]:
+    shape = args["input"].meta.shape
+    yield args["target"], IndexRange(0, shape[0 if len(shape) == 1 else 1], args["ignore_index"])
+
+
+def _rows(args: dict[str, Any]) -> Iterator[tuple[Value, IndexRange]]:
+    yield args["input"], IndexRange(0, args["weight"].meta.shape[0])
+
+
+def _along(args: dict[str, Any]) -> Iterator[tuple[Value, IndexRange]]:
+    meta = args["input"].meta
+    yield args["index"], IndexRange(0, meta.shape[args["dim"]] if meta.ndim else 1)
+
+
+def _everywhere(args: dict[str, Any]) -> Iterator[tuple[Value, IndexRange]]:
+    numel = math.prod(args["input"].meta.shape)
+    yield args["index"], IndexRange(-numel, numel)
+
+
+def _in_dims(args: dict[str, Any]) -> Iterator[tuple[Value, IndexRange]]:
+    for size, index in zip(args["input"].meta.shape, args["indices"], strict=False):
+        if index is not None:
+            yield index, IndexRange(-size, size)
+
+
+_RULES: Final[dict[str, Callable[[dict[str, Any]], Iterator[tuple[Value, IndexRange]]]]] = {
+    "_cross_entropy": _classes, "_nll_loss_forward": _classes, "_embedding": _rows, "take": _everywhere,
+    "index": _in_dims, "index_put": _in_dims,
+    **dict.fromkeys(("gather", "index_select", "index_add", "index_copy", "index_fill"), _along),
+    **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce"), _along),
+}  # fmt: skip

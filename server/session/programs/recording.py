@@ -1,0 +1,227 @@
+"""Writing a run of a program down while it is executed as instructions, so that the next ones are executed as one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from server.engine import keys
+from server.engine.autograd.graph import Node
+from server.engine.autograd.node import OpNode
+from server.engine.programs.analysis import shared_memory
+from server.engine.programs.captures import Captures
+from server.engine.programs.graph import Graph, Slot, slots_in
+from server.engine.programs.indices import IndexCheck, indices_of, is_integral
+from server.engine.programs.recorder import Recorder
+from server.engine.programs.specialise import Options, specialise
+from server.engine.replay import record_key
+from server.engine.value import Backend, Value, memory_of
+from server.session.state import SessionState
+from telegrad_protocol.meta import Meta
+
+from .compiled import Constant, Given, Number, NumberOnDevice, Outcome, Result, Variant, rate_of
+from .uploaded import Uploaded
+
+LONGEST_SECONDS: Final = 1.0
+"""Runs that take longer are executed as instructions, each of which may take as long as one may."""
+
+
+class _SessionRecorder(Recorder):
+    """Notes what instructions execute; requests that come in between spoil the record."""
+
+    def __init__(self, state: SessionState, rows: dict[int, int]) -> None:
+        super().__init__()
+        self._state = state
+        self._rows = rows
+        """The numbers of rows by the ids of their instructions, which somebody holds."""
+        self.constants: list[tuple[Number | Uploaded, Meta | type]] = []
+        """What the last inputs of the graph are, and of which meta or class."""
+        self.checks: list[IndexCheck] = []
+        """What the device has checked while the host went on."""
+        self._memory: dict[int, tuple[int, int]] = {}
+        """The number and the version of each input by its memory."""
+        self._last_tag = 0
+
+    def enter(self, value: Value) -> Slot:
+        self._memory.setdefault(id(memory_of(value.storage)), (len(self.inputs), value.storage.version))
+        return super().enter(value)
+
+    def note_operation(self, operator: Any, args: tuple[Any, ...], signature: Any, result: Any) -> None:
+        instruction = self._state.instruction
+        if instruction is None:
+            self.give_up("a request came in between")
+        elif operator.op.updates and operator.op.index == getattr(instruction, "op", -1):
+            rate = rate_of(operator.op)
+            if rate is not None and args[rate].__class__ is float:
+                args = (*args[:rate], self._number(instruction, rate), *args[rate + 1 :])
+        tag = next(reversed(self._state.context.checks.outstanding), 0)
+        if tag > self._last_tag:
+            self._last_tag = tag
+            self._note_checks(operator, args)
+        super().note_operation(operator, args, signature, result)
+
+    def _note_checks(self, operator: Any, args: tuple[Any, ...]) -> None:
+        """Note what must hold of inputs, so that the next runs need not wait for what a device finds."""
+        indices = indices_of(operator, args)
+        if indices is None:
+            self.give_up(f"only a device can tell whether {operator.op.public} fails")
+            return
+        for value, range in indices:
+            number, version = self._memory.get(id(memory_of(value.storage)), (-1, 0))
+            if number < 0 or value.storage.version != version:
+                self.give_up(f"indices of {operator.op.public} are computed in the program")
+            elif is_integral(value.meta):
+                self.checks.append(IndexCheck(number, value.meta, range))
+
+    def _number(self, instruction: Any, position: int) -> Any:
+        self.constants.append((Number(self._rows[id(instruction)], position), float))
+        return self.enter_number()
+
+    def note_upload(self, value: Value) -> None:
+        row = self._rows.get(id(self._state.instruction))
+        if row is None:
+            self.give_up("a request came in between")
+        else:
+            self.enter(value)
+            self.constants.append((Uploaded(row, value.meta), value.meta))
+
+
+class Recording:
+    """A run that is being executed as instructions, and written down: from when this is made until ``variant``."""
+
+    def __init__(self, state: SessionState, values: Sequence[Value], instructions: Sequence[Any]) -> None:
+        self._state = state
+        self._instructions = instructions
+        self._failures = state.failures
+        self._values = values
+        self._backend = values[0].backend if values else state.backend("")
+        self._begin = time.monotonic()
+        self._needs = [value.autograd is not None and value.autograd.requires_grad for value in values]
+        self._given: list[tuple[Value, Given]] = []
+        self._takes: list[Given] = []
+        self.recorder = _SessionRecorder(state, {id(one): number for number, one in enumerate(instructions)})
+        for place, value in enumerate(values):
+            self._enter(value, Given(place, False))
+            if value.autograd is not None and value.autograd.grad is not None:
+                self._enter(value.autograd.grad, Given(place, True))
+        taken = [given.of(values) for given in self._takes]
+        self._metas, self._memory = [value.meta for value in taken], shared_memory(taken)
+        self._before = record_key.start(state.context, self.recorder)
+
+    def _enter(self, value: Value, given: Given) -> None:
+        self._given.append((value, given))
+        if self.recorder.slot_of(value) is None:
+            self.recorder.enter(value)
+            self._takes.append(given)
+
+    def stop(self) -> None:
+        """Note nothing more."""
+        record_key.stop(self._state.context, self._before)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an instruction has failed since, so that the record says nothing."""
+        return self._state.failures > self._failures or bool(self._state.interrupt)
+
+    def variant(self, names: Sequence[tuple[int, Any]]) -> Variant | None:
+        """Return what was recorded, given what slots name now; None where it cannot be executed alone."""
+        recorder = self.recorder
+        if time.monotonic() - self._begin > LONGEST_SECONDS:
+            return None
+        outcomes = _Outcomes(recorder, self._given)
+        named = [(slot, outcomes.of(value)) for slot, value in names]
+        gradients = []
+        for place, (value, needed) in enumerate(zip(self._values, self._needs, strict=True)):
+            meta = value.autograd
+            if meta is not None:
+                gradients.append((place, outcomes.of(meta.grad)))
+                if meta.grad_fn is not None or meta.requires_grad is not needed:
+                    recorder.give_up("an input has got another history")
+        if recorder.reason:
+            return None
+        graph, backend = recorder.graph(outcomes.slots), self._backend
+        constants = [_placed(constant, known, backend) for constant, known in recorder.constants]
+        metas: list[Meta | type] = [*self._metas, *[known for _, known in constants]]
+        memory = [*self._memory, *range(len(metas), len(metas) + len(constants))]
+        takes = (*self._takes, *[constant for constant, _ in constants])
+        with self._state.context.below_autocast():
+            executable = specialise(graph, metas, memory, Options(fuse=backend.key != keys.CUDA))
+        is_whole = backend.can_capture and executable.devices == {backend.device}
+        runs = Captures(executable, backend) if is_whole else executable
+        replaced = self._replaced(graph, gradients)
+        return Variant(
+            runs, tuple([None if given in replaced else given for given in takes]), tuple(named), tuple(gradients),
+            tuple(recorder.checks), tuple([given.place for given in replaced]),
+        )  # fmt: skip
+
+    def _replaced(self, graph: Graph, gradients: Sequence[tuple[int, Outcome]]) -> list[Given]:
+        """Return the gradients that were there before the run, that nothing reads, and that nothing is afterwards."""
+        kept = {slot for step in graph.steps for slot in slots_in(step.args)}.union(graph.outputs)
+        after = {outcome for _, outcome in gradients}
+        return [
+            given for given, slot in zip(self._takes, graph.inputs)
+            if given.is_gradient and slot not in kept and given not in after
+        ]  # fmt: skip
+
+
+def _placed(constant: Number | Uploaded, known: Meta | type, backend: Backend) -> tuple[Constant, Meta | type]:
+    """Return a constant as a backend takes it, and its meta or class: numbers of captured work are in memory."""
+    if isinstance(constant, Uploaded) or not backend.can_capture:
+        return constant, known
+    number = NumberOnDevice(constant, backend)
+    return number, number.meta
+
+
+class _Outcomes:
+    """What values are after a run."""
+
+    def __init__(self, recorder: Recorder, given: Sequence[tuple[Value, Given]]) -> None:
+        self._recorder = recorder
+        self._given = {id(value): given for value, given in reversed(given)}
+        self._places: dict[Slot, int] = {}
+        self._results: dict[int, Result] = {}
+        self._numbers: dict[Slot, int] = {}
+
+    @property
+    def slots(self) -> list[Slot]:
+        """What is wanted of the graph, in the order of its outputs."""
+        return list(self._places)
+
+    def of(self, value: Any) -> Outcome:
+        """Describe a value, or what stands in its place."""
+        if value.__class__ is not Value:
+            return value  # type: ignore[no-any-return]
+        given = self._given.get(id(value))
+        if given is not None:
+            return given
+        result = self._results.get(id(value))
+        if result is None:
+            slot = self._recorder.slot_of(value)
+            if slot is None or not _is_used_up(value):
+                self._recorder.give_up("a result has a history that goes on, or is not known")
+                return None
+            result = self._results[id(value)] = self._describe(value, slot)
+        return result
+
+    def _describe(self, value: Value, slot: Slot) -> Result:
+        place = self._places.setdefault(slot, len(self._places))
+        number = self._numbers[slot] = self._numbers.get(slot, -1) + 1
+        gradient = None if value.autograd is None else self.of(value.autograd.grad)
+        return Result.describing(value, place, number, gradient)
+
+
+def _is_used_up(value: Value) -> bool:
+    """Whether no gradient can flow into what has made a value: a pass has freed a part of the graph."""
+    if value.autograd is None or value.autograd.grad_fn is None:
+        return True
+    seen: set[Node] = set()
+    nodes: list[Node] = [value.autograd.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, OpNode) and node.saved is None:
+            return True
+        if node not in seen:
+            seen.add(node)
+            nodes += [edge[0] for edge in node.edges if edge is not None]
+    return False
