@@ -13,6 +13,9 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 os.environ.setdefault("TELEGRAD_COMPILED_KERNELS", "wait")
@@ -26,7 +29,7 @@ from telegrad_protocol.ops import TABLE
 from telegrad_protocol.programs.rows import Flat, Template
 
 from .measure import Figure, about, figure, save, step_seconds
-from .models import GPT_SMALL, gpt_class, set_weights
+from .models import GPT_2, GPT_MIDDLE, GPT_SMALL, Setting, gpt_class, set_weights
 
 ROUNDS = 7
 _ROUND_SECONDS = 0.4
@@ -36,14 +39,17 @@ Make = Callable[[Any, str, Callable[[Any], Any]], Step]
 """Makes a step of a library on a device; the last argument compiles a function, or leaves it as it is."""
 
 
-def _training(lib: Any, model: Any, inputs: tuple[Any, Any], compile: Callable[[Any], Any]) -> Step:
+def _training(
+    lib: Any, model: Any, inputs: tuple[Any, Any], compile: Callable[[Any], Any], autocast: str = ""
+) -> Step:  # fmt: skip
     optimizer = lib.optim.AdamW(model.parameters(), lr=3e-4)
     x, y = inputs
 
     def step() -> Any:
         optimizer.zero_grad()
-        logits = model(x)
-        loss = lib.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
+        with lib.autocast(x.device.type, dtype=getattr(lib, autocast)) if autocast else nullcontext():
+            logits = model(x)
+            loss = lib.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), y.reshape(-1))
         loss.backward()
         optimizer.step()
         return loss.detach()
@@ -63,13 +69,13 @@ def _mlp(lib: Any, device: str, compile: Callable[[Any], Any]) -> Step:
     return _training(lib, model, (x, lib.tensor(rng.integers(0, 10, 128), device=device)), compile)
 
 
-def _gpt(lib: Any, device: str, compile: Callable[[Any], Any]) -> Step:
+def _gpt(setting: Setting, lib: Any, device: str, compile: Callable[[Any], Any]) -> Step:
     rng = np.random.default_rng(0)
-    model = gpt_class(lib)(GPT_SMALL)
+    model = gpt_class(lib)(setting)
     set_weights(lib, model, rng, 0)
     model = model.to(device)
-    tokens = lib.tensor(rng.integers(0, GPT_SMALL.vocabulary, (GPT_SMALL.batch, GPT_SMALL.context + 1)), device=device)
-    places = lib.arange(GPT_SMALL.context, device=device)
+    tokens = lib.tensor(rng.integers(0, setting.vocabulary, (setting.batch, setting.context + 1)), device=device)
+    places = lib.arange(setting.context, device=device)
 
     class WithPlaces(lib.nn.Module):  # type: ignore[misc, name-defined]
         """The model on tokens alone."""
@@ -81,7 +87,7 @@ def _gpt(lib: Any, device: str, compile: Callable[[Any], Any]) -> Step:
         def forward(self, x: Any) -> Any:
             return self.model(x, places)
 
-    return _training(lib, WithPlaces(), (tokens[:, :-1], tokens[:, 1:]), compile)
+    return _training(lib, WithPlaces(), (tokens[:, :-1], tokens[:, 1:]), compile, setting.autocast)
 
 
 def _written_out(lib: Any, device: str, compile: Callable[[Any], Any]) -> Step:
@@ -122,10 +128,15 @@ def _small(lib: Any, device: str, compile: Callable[[Any], Any]) -> Step:
 
 STEPS: dict[str, Make] = {
     "MLP 784-256-256-10, batch 128, AdamW": _mlp,
-    "GPT d128, T64, B12, AdamW": _gpt,
+    "GPT d128, T64, B12, AdamW": partial(_gpt, GPT_SMALL),
     "normalization and GELU written out, with gradients": _written_out,
     "200 operations on 8 elements": _small,
 }
+LARGE: dict[str, Make] = {
+    "GPT d384, T256, B64, bf16, AdamW": partial(_gpt, replace(GPT_MIDDLE, autocast="bfloat16")),
+    "GPT-2 small, T1024, B8, bf16, AdamW": partial(_gpt, GPT_2),
+}
+"""What only a GPU does in reasonable time."""
 
 
 class _Bytes:
@@ -148,6 +159,8 @@ def _measure(name: str, make: Make, tg: Any, device: str) -> list[Figure]:
         "PyTorch": make(torch, device, lambda function: function),
         "torch.compile": make(torch, device, torch.compile),
     }  # fmt: skip
+    if device != "cpu":
+        ways["reduce-overhead"] = make(torch, device, partial(torch.compile, mode="reduce-overhead"))
     counts = {}
     for way, step in ways.items():
         step_seconds(step, _WARM)
@@ -155,7 +168,7 @@ def _measure(name: str, make: Make, tg: Any, device: str) -> list[Figure]:
     rounds = [{way: step_seconds(step, counts[way]) for way, step in ways.items()} for _ in range(ROUNDS)]
     medians = {way: sorted([one[way] for one in rounds])[ROUNDS // 2] * 1e3 for way in ways}
     figures = []
-    for way in ("eager", "PyTorch", "torch.compile"):
+    for way in [way for way in ways if way != "compiled"]:
         note = f"compiled {medians['compiled']:.3g} ms, {way} {medians[way]:.3g} ms"
         ratios = [one["compiled"] / one[way] for one in rounds]
         figures.append(figure(f"{name}: compiled over {way}", "x", ratios, baseline=note, **medians))
@@ -212,7 +225,7 @@ def main() -> int:
 
     figures: list[Figure] = []
     with tg.connect(devices=options.device):
-        for name, make in STEPS.items():
+        for name, make in (STEPS if options.device == "cpu" else {**STEPS, **LARGE}).items():
             if options.only in name:
                 measured = _measure(name, make, tg, options.device)
                 figures += measured
