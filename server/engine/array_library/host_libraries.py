@@ -53,7 +53,8 @@ _api.PyCapsule_GetPointer.restype = ctypes.c_void_p
 _api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
-def _address(name: str) -> int:
+def address_of(name: str) -> int:
+    """The address of a routine, by its whole name."""
     library = mkl()
     if library is not None:
         return ctypes.cast(getattr(library, f"{name}_"), ctypes.c_void_p).value or 0
@@ -64,7 +65,7 @@ def _address(name: str) -> int:
 @cache
 def _function(name: str, count: int) -> Callable[..., None]:
     """A routine of so many arguments, all of which are addresses."""
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)(_address(name))
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)(address_of(name))
 
 
 @lru_cache(maxsize=1024)

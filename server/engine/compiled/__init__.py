@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from server.kernel_cache import kernels_directory
 
-MODULES: Final = ("loops", "products", "planes", "matrices")
+MODULES: Final = ("loops", "products", "planes", "matrices", "blas", "pool", "calls")
 LEAST: Final = 1 << 14
 """Elements of the result from which on compiled loops are used."""
 SETTING: Final = "TELEGRAD_COMPILED_KERNELS"

@@ -227,11 +227,39 @@ def softmax_backward(grad: Array, result: Array, out: Array, is_logarithm: bool)
 
 
 @compiled(_MATRIX, "int64[::1]", "int64", "int64", _MATRIX)
-def add_rows(rows: Array, places: Array, first: int, last: int, out: Array) -> None:
-    """Add columns ``first`` to ``last`` of the rows to those of the result that ``places`` names."""
+def sum_rows(rows: Array, places: Array, first: int, last: int, out: Array) -> None:
+    """Write rows ``first`` to ``last`` of the result: the sums of the rows whose places they are."""
+    for r in range(first, last):
+        for c in range(out.shape[1]):
+            out[r, c] = f32(0.0)
     for r in range(rows.shape[0]):
-        for c in range(first, last):
-            out[places[r], c] += rows[r, c]
+        place = places[r]
+        if first <= place < last:
+            for c in range(out.shape[1]):
+                out[place, c] += rows[r, c]
+
+
+@compiled(_MATRIX, _MATRIX, _VECTOR)
+def softmax_losses(x: Array, out: Array, losses: Array) -> None:
+    """The softmax of every row; the logarithms of the sums of exponentials are added to the losses."""
+    for r in range(x.shape[0]):
+        row, result = x[r], out[r]
+        top = largest(row, row.size)
+        total = f32(0.0)
+        for c in range(row.size):
+            power = exp(row[c] - top)
+            total += power
+            result[c] = power
+        inverse = f32(1.0) / total
+        for c in range(row.size):
+            result[c] = result[c] * inverse
+        losses[r] += top + np.log(total)
+
+
+@compiled(_VECTOR, "float32", _VECTOR)
+def scaled(x: Array, factor: float, out: Array) -> None:
+    for i in range(x.size):
+        out[i] = x[i] * factor
 
 
 @compiled(*[_VECTOR] * 4, *["float32"] * 8)

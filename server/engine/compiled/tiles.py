@@ -59,13 +59,13 @@ def read(typing: Any, address: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def write(typing: Any, address: Any, number: Any) -> Any:
-    """Write a float32 at an address."""
+    """Write a number at an address."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _store(builder, args[1], args[0])
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.float32), generate
+    return types.void(types.int64, number), generate
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]

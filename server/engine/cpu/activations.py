@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from server.engine import compiled, keys
+from server.engine.device import threads
 from server.engine.ops import activations as generic
 from server.engine.ops import elementary as generic_elementary
 from server.engine.ops import extremes as generic_extremes
@@ -167,7 +168,7 @@ def gelu(xp, input, *, approximate, out):
     """x * cdf(x), where cdf is the standard normal distribution function"""
     loops = _loops(out, input)
     if loops is not None:
-        (loops.gelu if approximate == "none" else loops.gelu_tanh)(input.reshape(-1), out.reshape(-1))
+        threads.run_vectors(loops.gelu if approximate == "none" else loops.gelu_tanh, input, out)
         return
     if out.dtype.char != "f" or approximate != "none":
         generic.gelu(xp, input, approximate=approximate, out=out)
@@ -183,7 +184,7 @@ def gelu_backward(xp, gradient, input, *, approximate, out):
     loops = _loops(out, gradient, input)
     if loops is not None:
         loop = loops.gelu_backward if approximate == "none" else loops.gelu_tanh_backward
-        loop(gradient.reshape(-1), input.reshape(-1), out.reshape(-1))
+        threads.run_vectors(loop, gradient, input, out)
         return
     if out.dtype.char != "f" or approximate != "none":
         generic._gelu_backward(xp, gradient, input, approximate=approximate, out=out)
@@ -223,7 +224,7 @@ def silu(xp, input, *, out):
         return
     loops = _loops(out, input)
     if loops is not None:
-        loops.silu(input.reshape(-1), out.reshape(-1))
+        threads.run_vectors(loops.silu, input, out)
         return
     for x, y in in_pieces(input, out):
         np.divide(x, _one_plus_exp(x), out=y)
@@ -237,7 +238,7 @@ def silu_backward(xp, gradient, input, *, out):
         return
     loops = _loops(out, gradient, input)
     if loops is not None:
-        loops.silu_backward(gradient.reshape(-1), input.reshape(-1), out.reshape(-1))
+        threads.run_vectors(loops.silu_backward, gradient, input, out)
         return
     for grad, x, y in in_pieces(gradient, input, out):
         sigmoid = _one_plus_exp(x)

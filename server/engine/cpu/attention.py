@@ -13,6 +13,8 @@ from server.engine.ops import attention_blockwise as generic
 from server.engine.registry import kernel
 from telegrad_protocol.ops import attention as ops
 
+from .products import gemm
+
 Array = Any
 _ROWS = 128
 """Rows of scores in a block of causal attention: of what is right of the diagonal, little is computed in vain."""
@@ -56,6 +58,8 @@ def attention(xp, query, key, value, attn_mask, is_causal, scale, trains, *, out
     if loops is None or not output.size:
         generic._attention(xp, query, key, value, attn_mask, is_causal, scale, trains, out=out)
         return
+    if attn_mask is None and _attend(query, key, value, is_causal, scale, trains, output, logsumexp):
+        return
     batch, heads, length, _ = query.shape
     columns = key.shape[2]
     key, value = (_repeated(v, heads) for v in (key, value))
@@ -80,6 +84,75 @@ def attention(xp, query, key, value, attn_mask, is_causal, scale, trains, *, out
     threads.run(run, len(tasks))
 
 
+def _attend(
+    query: Array, key: Array, value: Array, is_causal: bool, scale: float, trains: bool, output: Array,
+    logsumexp: Array,
+) -> bool:  # fmt: skip
+    """Attend in compiled loops alone; False, and nothing written, where they do not take the operands."""
+    loops = compiled.kernels("blas")
+    if loops is None or not _are_rows(query, key, value, output) or not logsumexp.flags.c_contiguous:
+        return False
+    sizes, rows = _sizes(query, key, value, is_causal)
+    columns, length = key.shape[2], query.shape[2]
+    count = query.shape[0] * query.shape[1] * -(-length // rows)
+    shares = threads.shares_of(count, 4 * count * rows * columns)
+    sums = logsumexp.reshape(-1, length) if trains else np.empty((0, 0), "f")
+    given = gemm("f"), _places(query, key, value, output), sizes, scale, is_causal, trains
+    calls = [
+        (*given, share.start, share.stop, sums, np.empty(rows * columns + 2 * rows, "f")) for share in shares
+    ]  # fmt: skip
+    threads.run_loop(loops.attention, calls, calls_blas=True)
+    return True
+
+
+def _gradients(
+    grad_output: Array, query: Array, key: Array, value: Array, logsumexp: Array, is_causal: bool, scale: float,
+    out: Any,
+) -> bool:  # fmt: skip
+    """Write the gradients in compiled loops alone; False, and nothing written, where they do not take the operands."""
+    loops = compiled.kernels("blas")
+    if loops is None or not _are_rows(query, key, value, grad_output, *out) or not logsumexp.flags.c_contiguous:
+        return False
+    for target in out[1:]:
+        target.fill(0)
+    sizes, rows = _sizes(query, key, value, is_causal)
+    columns, length = key.shape[2], query.shape[2]
+    count = key.shape[0] * key.shape[1]
+    shares = threads.shares_of(count, 8 * query.shape[0] * query.shape[1] * length * columns)
+    given = gemm("f"), _places(query, key, value, grad_output, *out), sizes, scale, is_causal
+    calls = [
+        (*given, share.start, share.stop, logsumexp.reshape(-1, length), np.empty(2 * rows * columns, "f"))
+        for share in shares
+    ]
+    threads.run_loop(loops.attention_gradients, calls, calls_blas=True)
+    return True
+
+
+def _are_rows(*arrays: Array) -> bool:
+    """Whether all are float32 whose last dimension is side by side, in rows that BLAS takes."""
+    for array in arrays:
+        steps, width = array.strides, array.shape[3] * 4
+        if array.dtype.char != "f" or not array.shape[3] or (array.shape[3] > 1 and steps[3] != 4):
+            return False
+        if array.shape[2] > 1 and (steps[2] < width or steps[2] % 4):
+            return False
+    return True
+
+
+def _sizes(query: Array, key: Array, value: Array, is_causal: bool) -> tuple[Array, int]:
+    """The sizes that the compiled loops get, and the rows of a block among them."""
+    (_, heads, length, width), columns = query.shape, key.shape[2]
+    rows = max(1, min(length, _SCORES // columns, _ROWS if is_causal else length))
+    numbers = heads, heads // key.shape[1], length, columns, width, value.shape[3], rows
+    return np.array(numbers, np.int64), rows
+
+
+def _places(*arrays: Array) -> Array:
+    """Addresses, and strides in elements of samples, heads and rows."""
+    steps = [(a.ctypes.data, *[s // 4 for s in a.strides[:2]], max(a.strides[2] // 4, a.shape[3])) for a in arrays]
+    return np.array(steps, np.int64)
+
+
 def _repeated(array: Array, heads: int) -> Array:
     """Key or value heads repeated for grouped-query attention: (n, shared, l, e) -> (n, heads, l, e)"""
     return array if array.shape[1] == heads else np.repeat(array, heads // array.shape[1], axis=1)
@@ -96,6 +169,8 @@ def attention_backward(
         )
         return
     by_query, by_key, by_value = out
+    if attn_mask is None and _gradients(grad_output, query, key, value, logsumexp, is_causal, scale, out):
+        return
     (batch, heads, length, _), columns, shared = query.shape, key.shape[2], key.shape[1]
     key, value = (_repeated(v, heads) for v in (key, value))
     mask = None if attn_mask is None else np.broadcast_to(attn_mask, (batch, heads, length, columns))

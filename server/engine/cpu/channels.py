@@ -30,10 +30,10 @@ def _stack(array: Array) -> Array:
     return array.reshape(*array.shape[:2], -1)
 
 
-def _on_parts(loop: Any, length: int, nbytes: int) -> None:
-    """Call ``loop(first, last)`` for parts of a dimension, on all threads."""
-    parts = threads.pieces_of(length, nbytes, threads.LEAST_BYTES)
-    threads.run(lambda part: loop(parts[part].start, parts[part].stop), len(parts))
+def _on_parts(loop: Any, before: tuple[Any, ...], after: tuple[Any, ...], length: int, nbytes: int) -> None:
+    """Call ``loop(*before, first, last, *after)`` for parts of a dimension, on all threads."""
+    shares = threads.shares_of(length, nbytes)
+    threads.run_loop(loop, [(*before, share.start, share.stop, *after) for share in shares])
 
 
 @kernel(ops._batch_norm, keys.CPU)
@@ -47,10 +47,7 @@ def batch_norm(xp, input, weight, bias, eps, *, out):
     x, y = _stack(input), _stack(result)
     weight = np.ones(channels, "f") if weight is None else weight
     bias = np.zeros(channels, "f") if bias is None else bias
-    _on_parts(
-        lambda first, last: loops.batch_norm(x, weight, bias, eps, first, last, y, mean, var, rstd), channels,
-        2 * input.nbytes,
-    )  # fmt: skip
+    _on_parts(loops.batch_norm, (x, weight, bias, eps), (y, mean, var, rstd), channels, 2 * input.nbytes)
 
 
 @kernel(ops._batch_norm_gradients, keys.CPU)
@@ -62,12 +59,8 @@ def batch_norm_gradients(xp, grad_out, input, mean, rstd, weight, *, out):
     by_input, by_weight, by_bias = out
     grad, x, result = _stack(grad_out), _stack(input), _stack(by_input)
     weight = np.ones(input.shape[1], "f") if weight is None else weight
-    _on_parts(
-        lambda first, last: loops.batch_norm_gradients(
-            grad, x, mean, rstd, weight, first, last, result, by_weight, by_bias
-        ),
-        input.shape[1], 3 * input.nbytes,
-    )  # fmt: skip
+    before, after = (grad, x, mean, rstd, weight), (result, by_weight, by_bias)
+    _on_parts(loops.batch_norm_gradients, before, after, input.shape[1], 3 * input.nbytes)
 
 
 @kernel(indexing.embedding_dense_backward, keys.CPU, movement=True)
@@ -81,9 +74,6 @@ def embedding_dense_backward(xp, grad_output, indices, num_weights, padding_idx,
     check_index("embedding_dense_backward", indices, num_weights, f"a table of {num_weights} rows")
     places = np.ascontiguousarray(indices.reshape(-1), np.int64)
     rows = np.ascontiguousarray(grad_output.reshape(places.size, out.shape[1]))
-    out.fill(0)
-    number = threads.count() if rows.nbytes >= threads.LEAST_BYTES else 1
-    parts = threads.parts_of(out.shape[1], min(number, out.shape[1]))
-    threads.run(lambda part: loops.add_rows(rows, places, parts[part].start, parts[part].stop, out), len(parts))
+    _on_parts(loops.sum_rows, (rows, places), (out,), len(out), rows.nbytes + out.nbytes)
     if 0 <= padding_idx < num_weights:
         out[padding_idx] = 0

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from server.engine import keys
+from server.engine.device import threads
 from server.engine.ops import losses as generic
 from server.engine.registry import kernel
 from telegrad_protocol.ops import losses as ops
 
 from .memory import in_pieces, scratch
-from .row_loops import on_row_blocks
+from .row_loops import loops_for, on_row_blocks, run_rows
 from .rows import is_fast, row_sums, times_column
 from .softmax import PRECISE, exponentials
 
@@ -76,6 +77,18 @@ def cross_entropy(xp, input, target, reduction, ignore_index, *, out):
         return
     losses = np.negative(input.reshape(-1)[positions], out=loss if reduction == "none" else None)
 
+    loops = loops_for(input, probabilities, losses)
+    if loops is not None:
+        run_rows(loops.softmax_losses, (input, probabilities), lambda rows, x, y: (x, y, losses[rows]))
+    else:
+        _add_logarithms(input, probabilities, losses)
+    if reduction != "none":
+        loss[...] = row_sums(losses[None])[0] / (len(losses) if reduction == "mean" else 1)
+
+
+def _add_logarithms(input: Array, probabilities: Array, losses: Array) -> None:
+    """Write the softmax of every row, and add the logarithms of the sums of exponentials to the losses."""
+
     def work(_: int, rows: slice, x: Array, y: Array) -> None:
         sums, inverses, shifts = exponentials(x, y, PRECISE)
         times_column(y, inverses, y)
@@ -84,8 +97,6 @@ def cross_entropy(xp, input, target, reduction, ignore_index, *, out):
         losses[rows] += np.log(sums, out=sums)
 
     on_row_blocks(work, (input,), (probabilities,))
-    if reduction != "none":
-        loss[...] = row_sums(losses[None])[0] / (len(losses) if reduction == "mean" else 1)
 
 
 @kernel(ops._softmax_cross_entropy_backward, keys.CPU)
@@ -97,8 +108,18 @@ def cross_entropy_backward(xp, grad_loss, input, probabilities, target, reductio
         )
         return
     scale = grad_loss / len(positions) if reduction == "mean" else grad_loss
-    np.multiply(probabilities, scale[:, None] if reduction == "none" else scale, out=out)
+    loops = loops_for(out, probabilities) if reduction != "none" and out.dtype.char == "f" else None
+    if loops is not None:
+        _scale(loops, probabilities, float(scale), out)
+    else:
+        np.multiply(probabilities, scale[:, None] if reduction == "none" else scale, out=out)
     out.reshape(-1)[positions] -= scale
+
+
+def _scale(loops: Any, x: Array, factor: float, out: Array) -> None:
+    x, out = x.reshape(-1), out.reshape(-1)
+    shares = threads.shares_of(x.size, 2 * x.nbytes, threads.VECTOR)
+    threads.run_loop(loops.scaled, [(x[share], factor, out[share]) for share in shares])
 
 
 @kernel(ops._huber_error, keys.CPU)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from server.engine import keys
+from server.engine.device import threads
 from server.engine.ops import normalization as generic
 from server.engine.registry import kernel
 from telegrad_protocol.ops import normalization as ops
@@ -19,7 +20,7 @@ from telegrad_protocol.ops import normalization as ops
 from .fallback import call_generic
 from .halves import is_half, widen
 from .memory import constant, scratch
-from .row_loops import loops_for, on_row_blocks, piece_rows
+from .row_loops import loops_for, on_row_blocks, piece_rows, run_rows
 from .rows import (  # fmt: skip
     add_column,
     add_outer,
@@ -67,9 +68,9 @@ def layer_norm(xp, input, normalized_shape, weight, bias, eps, *, out):
     loops = loops_for(result, input, weight, bias)
     if loops is not None:
         weight, bias = _filled(weight, 1, length), _filled(bias, 0, length)
-        on_row_blocks(
-            lambda piece, rows, x, y: loops.layer_norm(x, weight, bias, eps, y, mean[rows], rstd[rows]),
-            (input.reshape(-1, length),), (result.reshape(-1, length),),
+        run_rows(
+            loops.layer_norm, (input.reshape(-1, length), result.reshape(-1, length)),
+            lambda rows, x, y: (x, weight, bias, eps, y, mean[rows], rstd[rows]),
         )  # fmt: skip
         return
     for block, (x, y) in in_row_blocks((input.reshape(-1, length),), (result.reshape(-1, length),)):
@@ -215,6 +216,16 @@ def _gradients_by_loops(
     loops: Any, grad: Array, x: Array, result: Array, mean: Array, rstd: Array, weight: Array
 ) -> Array:
     """Write the gradient of the input; return those of weight and bias in float64."""
+    if not is_half(x):
+        starts = range(0, len(x), _SUMMED_ROWS)
+        sums = np.zeros((len(starts), 2, len(weight)), "f")
+        parts = [slice(start, start + _SUMMED_ROWS) for start in starts]
+        calls = [
+            (grad[part], x[part], mean[part], rstd[part], weight, result[part], *own)
+            for part, own in zip(parts, sums, strict=True)
+        ]
+        threads.run_loop(loops.layer_norm_gradients, calls)
+        return sums.sum(axis=0, dtype=np.float64)
     pieces = piece_rows(x, 3)
     totals = np.zeros((len(pieces), 2, x.shape[1]))
 

@@ -13,8 +13,6 @@ from server.engine.registry import kernel
 from telegrad_protocol.ops import optim as ops
 
 Array = Any
-_PIECE = 1 << 16
-"""Elements of a parameter that a thread takes at a time."""
 
 
 @kernel(ops._fused_adam_, keys.CPU, movement=True)
@@ -40,18 +38,14 @@ def _ran(
         return False
     if advance:
         generic.advance_steps(np, steps, None)
-    tasks = []
+    calls = []
     for step, *group in zip(steps, *tensors, strict=True):
         rate, small = generic.corrected(np, float(step), lr, eps, beta1, beta2)
         numbers = (rate, small, -1.0 if maximize else 1.0, decay, shrink, beta1, beta2, 1.0)
         vectors = [array.reshape(-1) for array in group]
-        tasks += [(vectors, start, numbers) for start in range(0, vectors[0].size, _PIECE)]
-
-    def run(task: int) -> None:
-        vectors, start, numbers = tasks[task]
-        loops.adam(*[vector[start : start + _PIECE] for vector in vectors], *numbers)
-
-    threads.run(run, len(tasks))
+        for share in threads.shares_of(vectors[0].size, 4 * vectors[0].nbytes, threads.VECTOR):
+            calls.append((*[vector[share] for vector in vectors], *numbers))
+    threads.run_loop(loops.adam, calls)
     return True
 
 

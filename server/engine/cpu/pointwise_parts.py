@@ -30,7 +30,7 @@ def _prepare(request: Request) -> Launch | None:
         return None
     out = request.outs[0]
     nbytes = sum([meta.nbytes for _, meta in operands]) + out.nbytes
-    if nbytes < 2 * threads.LEAST_BYTES or not out.is_dense:
+    if nbytes < threads.LEAST_BYTES or not out.is_dense:
         return None
     op = request.op
     function = OPERATORS[op.name].kernels[keys.CPU].function
@@ -38,12 +38,11 @@ def _prepare(request: Request) -> Launch | None:
     function = partial(function, np, **dict(zip(names, request.args[op.positional :], strict=True)))
     are_vectors = all([meta.shape == out.shape and meta.strides == out.strides for _, meta in operands])
     order = sorted(range(out.ndim), key=lambda d: -out.strides[d])
-    length = out.numel if are_vectors else out.shape[order[0]]
+    length, step = (out.numel, threads.VECTOR) if are_vectors else (out.shape[order[0]], 1)
     if length < 2:
         return None
-    parts = threads.pieces_of(length, nbytes, threads.LEAST_BYTES)
     cut = partial(_as_vector, order) if are_vectors else partial(_with_first, order, out.ndim)
-    return partial(_run, function, request.args[: op.positional], parts, cut)
+    return partial(_run, function, request.args[: op.positional], (length, nbytes, step), cut)
 
 
 def _are_computed_as_they_are(request: Request, operands: list[tuple[int, Meta]]) -> bool:
@@ -64,10 +63,10 @@ def _with_first(order: list[int], ndim: int, array: Array) -> Array:
 
 
 def _run(
-    function: Callable[..., Any], bound: tuple[Any, ...], parts: list[slice], cut: Callable[[Array], Array], args: Any,
-    outs: Any,
+    function: Callable[..., Any], bound: tuple[Any, ...], work: tuple[int, int, int], cut: Callable[[Array], Array],
+    args: Any, outs: Any,
 ) -> None:  # fmt: skip
-    target = cut(outs[0].array)
+    target, parts = cut(outs[0].array), threads.shares_of(*work)
     operands = [_operand(args[place], item, cut) for place, item in enumerate(bound)]
 
     def run(part: int) -> None:

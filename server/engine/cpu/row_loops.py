@@ -32,6 +32,21 @@ def piece_rows(matrix: Array, count: int) -> list[slice]:
     return threads.pieces_of(len(matrix), nbytes, threads.LEAST_BYTES) if nbytes >= 2 * threads.LEAST_BYTES else [_ALL]
 
 
+def run_rows(loop: Any, matrices: Sequence[Array], arguments: Callable[..., tuple[Any, ...]]) -> None:
+    """Call ``loop(*arguments(rows, *matrices))`` for the rows that threads take, each row being computed by itself.
+
+    ``rows`` is a slice; the first matrix tells how many rows there are. Half precision passes through float32: the last
+    matrix is written, the others are read.
+    """
+    first = matrices[0]
+    if any([is_half(matrix) for matrix in matrices]):
+        work = lambda piece, rows, *blocks: loop(*arguments(rows, *blocks))
+        on_row_blocks(work, matrices[:-1], matrices[-1:])
+        return
+    shares = threads.shares_of(len(first), first.nbytes * len(matrices))
+    threads.run_loop(loop, [arguments(rows, *[matrix[rows] for matrix in matrices]) for rows in shares])
+
+
 def on_row_blocks(
     work: Callable[..., None], inputs: Sequence[Array], outputs: Sequence[Array], pieces: list[slice] | None = None
 ) -> None:  # fmt: skip

@@ -17,7 +17,7 @@ from telegrad_protocol.ops import softmax as ops
 
 from .fallback import call_generic
 from .memory import constant, scratch
-from .row_loops import loops_for, on_row_blocks
+from .row_loops import loops_for, run_rows
 from .rows import (  # fmt: skip
     add_column,
     in_row_blocks,
@@ -81,7 +81,7 @@ def softmax(xp, input, dim, dtype, *, out):
         return
     loops = loops_for(*operands)
     if loops is not None:
-        on_row_blocks(lambda piece, rows, x, y: loops.softmax(x, y, False), operands[1:], operands[:1])
+        run_rows(loops.softmax, (operands[1], operands[0]), lambda rows, x, y: (x, y, False))
         return
     shifts = None
     for _, (x, y) in in_row_blocks((operands[1],), (operands[0],)):
@@ -97,7 +97,7 @@ def log_softmax(xp, input, dim, dtype, *, out):
         return
     loops = loops_for(*operands)
     if loops is not None:
-        on_row_blocks(lambda piece, rows, x, y: loops.softmax(x, y, True), operands[1:], operands[:1])
+        run_rows(loops.softmax, (operands[1], operands[0]), lambda rows, x, y: (x, y, True))
         return
     shifts = None
     for _, (x, y) in in_row_blocks((operands[1],), (operands[0],)):
@@ -116,7 +116,7 @@ def softmax_backward(xp, grad_output, output, dim, input_dtype, *, out):
         return
     loops = loops_for(*operands)
     if loops is not None:
-        on_row_blocks(lambda piece, rows, g, y, x: loops.softmax_backward(g, y, x, False), operands[1:], operands[:1])
+        run_rows(loops.softmax_backward, (*operands[1:], operands[0]), lambda rows, g, y, x: (g, y, x, False))
         return
     for _, (grad, y, result) in in_row_blocks((operands[1], operands[2]), (operands[0],)):
         weighted = row_dots(grad, y)
@@ -133,7 +133,7 @@ def log_softmax_backward(xp, grad_output, output, dim, input_dtype, *, out):
         return
     loops = loops_for(*operands)
     if loops is not None:
-        on_row_blocks(lambda piece, rows, g, y, x: loops.softmax_backward(g, y, x, True), operands[1:], operands[:1])
+        run_rows(loops.softmax_backward, (*operands[1:], operands[0]), lambda rows, g, y, x: (g, y, x, True))
         return
     for _, (grad, y, result) in in_row_blocks((operands[1], operands[2]), (operands[0],)):
         probabilities = np.exp(y, out=scratch("shares", y.shape, y.dtype.char))

@@ -1,29 +1,32 @@
 """Threads that share one operation's work on large operands: pieces of it are taken in turn until none is left.
 
-What a piece writes does not depend on the thread that runs it. Threads are daemons that sleep between operations. Code
-that runs in them must not touch values, sessions or allocators.
+What a piece writes does not depend on the thread that runs it. Code that runs in ``helpers`` must not touch values,
+sessions or allocators.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
-from queue import SimpleQueue
-
-import numpy as np
+from typing import Any
 
 from server.engine import blas_threads
-from server.engine.device import cancellation
+from server.engine.device import helpers
 
 Task = Callable[[int], None]
 LEAST_BYTES = 1 << 19
 """Bytes of operands and results from which on threads pay for memory-bound work: waking one takes some 30 us."""
-LEAST_PRODUCTS = 1 << 23
-"""Multiply-adds from which on threads pay for a product of matrices."""
+LEAST_SHARE = 1 << 18
+"""The same of what a thread takes at a time, at least."""
+_SHARES_PER_THREAD = 3
+"""So that a thread that is held up, since other processes use the processors too, holds up less."""
+VECTOR = 64
+"""A multiple of the elements that compiled loops compute at a time."""
+LEAST_PRODUCTS = 1 << 21
+"""Multiply-adds that a thread takes at a time, at least; they pay from twice as many on."""
 
 
 most = math.inf
@@ -41,13 +44,17 @@ def count() -> int:
     return int(min(available(), most))
 
 
+_MOST = 64
+"""More threads do not pay for one operation."""
+
+
 @cache
 def available() -> int:
     """How many threads the environment, the processor set and the control group's quota allow."""
     named = [os.environ.get(name, "") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")]
     limits = [int(value) for value in named if value.isdecimal() and int(value) > 0]
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([available, *limits[:1], *quota()]))
+    return max(1, min([available, *limits[:1], *quota(), _MOST]))
 
 
 QUOTAS = ("/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
@@ -66,120 +73,52 @@ def quota() -> list[int]:
     return []
 
 
-class _Job:
-    """The pieces of one operation, and how many threads besides the first are at work on them."""
-
-    __slots__ = ("active", "closed", "done", "error", "lock", "pieces", "task")
-
-    def __init__(self, task: Task, pieces: int) -> None:
-        self.task: Task | None = task
-        self.pieces: Iterator[int] = iter(range(pieces))
-        self.lock = threading.Lock()
-        self.done = threading.Lock()
-        self.done.acquire()
-        self.active = 0
-        self.closed = False
-        self.error: BaseException | None = None
-
-    def help(self) -> None:
-        """Run pieces until none is left; do nothing if that is so already."""
-        with self.lock:
-            task = self.task
-            if task is None:
-                return
-            self.active += 1
-        try:
-            for piece in self.pieces:
-                task(piece)
-        except BaseException as error:  # the thread that waits raises it
-            self.error = error
-            self.stop()
-        task = None
-        with self.lock:
-            self.active -= 1
-            if self.closed and not self.active:
-                self.done.release()
-
-    def stop(self) -> None:
-        """Leave the pieces that nobody has begun."""
-        for _ in self.pieces:
-            pass
-
-    def finish(self) -> None:
-        """Wait for the threads that are at work; those that come later find nothing to do."""
-        with self.lock:
-            self.closed, self.task = True, None
-            is_busy = self.active > 0
-        if is_busy:
-            self.done.acquire()
-
-
-_jobs: SimpleQueue[_Job | None] = SimpleQueue()
-_helpers: list[threading.Thread] = []
-
-
 def run(task: Task, pieces: int) -> None:
     """Call ``task`` with the numbers of all pieces, in this thread and others, with one thread of BLAS for each."""
-    helpers = min(count(), pieces) - 1
-    if helpers < 1:
-        for piece in range(pieces):
-            _look(task, piece)
+    others = min(count(), pieces) - 1
+    if others < 1:
+        helpers.run(task, pieces, 0)
         return
-    if len(_helpers) < helpers:
-        _start(helpers)
-    job = _Job(task, pieces)
     with blas_threads.one_thread():
-        for _ in range(helpers):
-            _jobs.put(job)
-        try:
-            for piece in job.pieces:
-                _look(task, piece)
-        except BaseException:
-            job.stop()
-            raise
-        finally:
-            job.finish()
-    if job.error is not None:
-        raise job.error
+        helpers.run(task, pieces, others)
 
 
-def _look(task: Task, piece: int) -> None:
-    if cancellation.requested:
-        cancellation.stop()
-    task(piece)
+def run_loop(loop: Any, calls: Sequence[tuple[Any, ...]], calls_blas: bool = False) -> None:
+    """Call a compiled loop with each of several tuples of arguments, in this thread and others."""
+    others = min(count(), len(calls)) - 1
+    if calls_blas and others > 0:
+        with blas_threads.one_thread():
+            helpers.run_loop(loop, calls, others)
+    else:
+        helpers.run_loop(loop, calls, others)
 
 
-def _start(helpers: int) -> None:
-    while len(_helpers) < helpers:
-        thread = threading.Thread(target=_serve, name=f"cpu kernels {len(_helpers) + 1}", daemon=True)
-        _helpers.append(thread)
-        thread.start()
+stop = helpers.stop
 
 
-def _serve() -> None:
-    np.seterr(all="ignore")  # a setting of each thread
-    while (job := _jobs.get()) is not None:
-        job.help()
-        del job
+def shares_of(length: int, nbytes: int, multiple: int = 1) -> list[slice]:
+    """Slices of a dimension for threads to take in turn; one slice where there is little work, or one thread.
+
+    How many there are depends on the number of threads: for work of which each element is computed by itself. All but
+    the last are a multiple of so many elements long: loops compute in vectors, and what is left over in another way.
+    """
+    number = count()
+    if number == 1 or nbytes < LEAST_BYTES or length < 2 * multiple:
+        return [slice(0, length)]
+    units = -(-length // multiple)
+    parts = parts_of(units, max(1, min(units, nbytes // LEAST_SHARE, _SHARES_PER_THREAD * number)))
+    return [slice(part.start * multiple, min(part.stop * multiple, length)) for part in parts]
 
 
-def stop() -> None:
-    """End the threads; the next operation that wants them starts new ones."""
-    for _ in _helpers:
-        _jobs.put(None)
-    for thread in _helpers:
-        thread.join()
-    _helpers.clear()
-
-
-def _forget() -> None:
-    """In a forked process, start anew: threads are not inherited."""
-    global _jobs
-    _jobs = SimpleQueue()
-    _helpers.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
+def run_vectors(loop: Any, *arrays: Any) -> None:
+    """Call a compiled loop with vectors of the same elements of row-major arrays, of which it takes each by itself."""
+    first = arrays[0]
+    vectors = [array.reshape(-1) for array in arrays]
+    shares = shares_of(first.size, first.nbytes * len(arrays), VECTOR)
+    if len(shares) == 1:
+        loop(*vectors)
+    else:
+        run_loop(loop, [tuple([vector[share] for vector in vectors]) for share in shares])
 
 
 def pieces_of(length: int, nbytes: int, piece_bytes: int) -> list[slice]:

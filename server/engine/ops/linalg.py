@@ -97,7 +97,7 @@ def _number(xp, factor, out):
     return xp.asarray(factor).astype(out.dtype) if out.dtype.kind in "iub" else factor
 
 
-def _add_scaled(xp, input, beta, alpha, out):
+def add_scaled(xp, input, beta, alpha, out):
     """Turn the product in ``out`` into alpha * product + beta * input."""
     if alpha != 1:
         xp.multiply(out, _number(xp, alpha, out), out=out)
@@ -115,7 +115,7 @@ def _add_scaled(xp, input, beta, alpha, out):
 )
 def addmm(xp, input, mat1, mat2, *, beta, alpha, out):
     xp.matmul(mat1, mat2, out=out)
-    _add_scaled(xp, input, beta, alpha, out)
+    add_scaled(xp, input, beta, alpha, out)
 
 
 def _inner_gradient(grad, input, mat1, mat2, beta, alpha, use_gelu):
@@ -167,7 +167,7 @@ def _addmm_activation(xp, input, mat1, mat2, *, beta, alpha, use_gelu, out):
 )
 def addmv(xp, input, mat, vec, *, beta, alpha, out):
     xp.matmul(mat, vec, out=out)
-    _add_scaled(xp, input, beta, alpha, out)
+    add_scaled(xp, input, beta, alpha, out)
 
 
 @implements(
@@ -183,7 +183,7 @@ def addr(xp, input, vec1, vec2, *, beta, alpha, out):
         xp.logical_or(product, input if beta else False, out=out)
         return
     xp.multiply(first.astype(out.dtype, copy=False), vec2, out=out, casting="unsafe")
-    _add_scaled(xp, input.astype(out.dtype, copy=False), beta, alpha, out)
+    add_scaled(xp, input.astype(out.dtype, copy=False), beta, alpha, out)
 
 
 @implements(
@@ -194,7 +194,7 @@ def addr(xp, input, vec1, vec2, *, beta, alpha, out):
 )
 def baddbmm(xp, input, batch1, batch2, *, beta, alpha, out):
     xp.matmul(batch1, batch2, out=out)
-    _add_scaled(xp, input, beta, alpha, out)
+    add_scaled(xp, input, beta, alpha, out)
 
 
 _FEW_PRODUCTS = 64

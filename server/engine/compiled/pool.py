@@ -1,0 +1,213 @@
+"""What threads that share an operation's work do without Python's lock: wait for a job, take its pieces, call them.
+
+A job is a table of records, one for each piece. A record is a row of 64-bit words, of which the first is the address of
+a function that takes the record's address and returns nothing. The state that threads share is words, too, of which
+those that different threads write are in cache lines of their own.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+_LINE = 64
+JOB, OPEN, NEXT, ACTIVE, STOP = (_LINE * line for line in range(5))
+"""Offsets: the number of the last job; that of the one whose pieces may be taken, or 0; the first piece that nobody has
+taken; how many helpers may be reading the job; whether helpers are to end."""
+RECORDS, STRIDE, PIECES, HELPERS, KIND = (5 * _LINE + 8 * word for word in range(5))
+"""What a job is: its records' address, the bytes of each, their number, how many helpers it may have, and whether its
+pieces are Python's."""
+ASLEEP = 6 * _LINE
+"""From here on a line for each helper: whether it sleeps, and the last job that it has seen."""
+MOST_HELPERS = 63
+WORDS = (ASLEEP + _LINE * MOST_HELPERS) // 8
+SLEEPS, PYTHON, ENDS = range(3)
+"""Why ``serve`` returns."""
+_PAUSES = 16
+"""How often a waiting thread lets its processor pause before it lets the system run another thread."""
+_long, _byte = ir.IntType(64), ir.IntType(8)
+_int64 = types.int64
+
+
+def _word(builder: Any, address: Any) -> Any:
+    return builder.inttoptr(address, _long.as_pointer())
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def get(typing: Any, address: Any) -> Any:
+    """Read a word that other threads write."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(_word(builder, args[0]), "seq_cst", 8)
+
+    return _int64(_int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def put(typing: Any, address: Any, value: Any) -> Any:
+    """Write a word that other threads read."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store_atomic(args[1], _word(builder, args[0]), "seq_cst", 8)
+        return context.get_dummy_value()
+
+    return types.void(_int64, _int64), generate
+
+
+def _update(operation: str) -> Any:
+    """A function that changes a word at once, and returns what it was."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.atomic_rmw(operation, _word(builder, args[0]), args[1], "seq_cst")
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def function(typing: Any, address: Any, value: Any) -> Any:
+        return _int64(_int64, _int64), generate
+
+    return function
+
+
+add, swap = _update("add"), _update("xchg")
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _call(typing: Any, function: Any, record: Any) -> Any:
+    """Call a function at an address with the address of a record."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [_long]).as_pointer()
+        builder.call(builder.inttoptr(args[0], kind), [args[1]])
+        return context.get_dummy_value()
+
+    return types.void(_int64, _int64), generate
+
+
+_X86: Any = ("llvm.x86.sse2.pause",)
+_ARM: Any = ("llvm.aarch64.hint", ir.Constant(ir.IntType(32), 1))
+_PAUSE = {"x86_64": _X86, "AMD64": _X86, "aarch64": _ARM, "arm64": _ARM}
+"""The processor's instruction for a loop that waits, by architecture."""
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _pause(typing: Any) -> Any:
+    """Tell the processor that this thread waits."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        name, *given = _PAUSE.get(platform.machine(), ("",))
+        if name:
+            kinds = [number.type for number in given]
+            function = ir.FunctionType(ir.VoidType(), kinds)
+            builder.call(builder.module.declare_intrinsic(name, (), function), given)
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+_yield = types.ExternalFunction("sched_yield", types.int32())
+_processor = types.ExternalFunction("sched_getcpu", types.int32())
+
+
+def _compiled(signature: str) -> Callable[[Any], Any]:
+    decorate: Callable[[Any], Any] = njit(signature, cache=True, nogil=True)
+    return decorate
+
+
+@_compiled("int64()")
+def wait() -> Any:
+    """Wait a microsecond or so, in which other threads of this processor may run."""
+    for _ in range(_PAUSES):
+        _pause()
+    return _yield()
+
+
+@_compiled("int64(int64, int64)")
+def _take(state: int, most: int) -> int:
+    """Call pieces until none is left, or so many were called."""
+    records, stride, pieces = get(state + RECORDS), get(state + STRIDE), get(state + PIECES)
+    for _ in range(most):
+        piece = add(state + NEXT, 1)
+        if piece >= pieces:
+            return 0
+        record = records + piece * stride
+        _call(get(record), record)
+    return 1
+
+
+@_compiled("int64(int64, int64, int64)")
+def serve(state: int, helper: int, waits: int) -> int:
+    """Help with jobs until there has been none for so many waits, or Python is wanted; return why."""
+    own = state + ASLEEP + _LINE * helper
+    seen = get(own + 8)
+    put(own, 0)
+    waited = 0
+    while get(state + STOP) == 0:
+        number = get(state + JOB)
+        if number != seen:
+            seen = number
+            put(own + 8, number)
+            if helper < get(state + HELPERS):
+                add(state + ACTIVE, 1)
+                is_python = get(state + KIND)
+                if get(state + OPEN) == number:
+                    if is_python:
+                        add(state + ACTIVE, -1)
+                        return PYTHON
+                    _take(state, 1 << 62)
+                add(state + ACTIVE, -1)
+                waited = 0
+        if waited >= waits:
+            put(own, 1)
+            if get(state + JOB) == seen or swap(own, 0) == 0:
+                return SLEEPS
+        waited += 1
+        wait()
+    return ENDS
+
+
+@_compiled("int64(int64, int64, int64, int64, int64, int64)")
+def publish(state: int, records: int, stride: int, pieces: int, helpers: int, is_python: int) -> int:
+    """Open a job; return bits that say which of its helpers are asleep, and are to be woken."""
+    number = get(state + JOB) + 1
+    put(state + RECORDS, records)
+    put(state + STRIDE, stride)
+    put(state + PIECES, pieces)
+    put(state + HELPERS, helpers)
+    put(state + KIND, is_python)
+    put(state + NEXT, 0)
+    put(state + OPEN, number)
+    put(state + JOB, number)
+    asleep = 0
+    for helper in range(helpers):
+        own = state + ASLEEP + _LINE * helper
+        if get(own) and swap(own, 0):
+            asleep |= 1 << helper
+    return asleep
+
+
+@_compiled("void(int64)")
+def close(state: int) -> None:
+    """Let nobody take another piece, and wait for those that are at work."""
+    put(state + OPEN, 0)
+    put(state + NEXT, get(state + PIECES))
+    while get(state + ACTIVE):
+        wait()
+
+
+@_compiled("int64(int64, int64)")
+def work(state: int, most: int) -> int:
+    """Call at most so many pieces; where none is left, wait for the helpers, close the job, and return 0."""
+    if _take(state, most):
+        return 1
+    close(state)
+    return 0
+
+
+@_compiled("int64()")
+def processor() -> Any:
+    """The number of the processor that the calling thread runs on."""
+    return _processor()

@@ -1,0 +1,156 @@
+"""Threads that help with operations on the host: pieces of Python's and of compiled loops, errors, ends, forks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from server.engine import compiled
+from server.engine.device import cancellation, helpers, threads
+
+HELPERS = 2
+
+
+@pytest.fixture(autouse=True)
+def ends() -> Iterator[None]:
+    """Let no helper outlive a test."""
+    yield
+    threads.stop()
+
+
+def test_pieces_are_computed_at_the_same_time() -> None:
+    meeting = threading.Barrier(HELPERS + 1)
+    for _ in range(50):
+        helpers.run(lambda piece: meeting.wait() and None, HELPERS + 1, HELPERS)
+
+
+def test_compiled_loops_get_their_arguments(rng: np.random.Generator) -> None:
+    loops = compiled.kernels()
+    x, weight, bias = (rng.standard_normal(shape, np.float32) for shape in ((300, 70), 70, 70))
+    parts = threads.parts_of(len(x), 7)
+    for _ in range(50):
+        for logarithm in (False, True):
+            expected, result = np.empty_like(x), np.zeros_like(x)
+            loops.softmax(x, expected, logarithm)
+            helpers.run_loop(loops.softmax, [(x[part], result[part], logarithm) for part in parts], HELPERS)
+            np.testing.assert_array_equal(result, expected)
+        outs = [[np.zeros_like(x), np.zeros(300, "f"), np.zeros(300, "f")] for _ in range(2)]
+        loops.layer_norm(x, weight, bias, 1e-5, *outs[0])
+        calls = [(x[part], weight, bias, 1e-5, *[out[part] for out in outs[1]]) for part in parts]
+        helpers.run_loop(loops.layer_norm, calls, HELPERS)
+        for mine, other in zip(*outs, strict=True):
+            np.testing.assert_array_equal(mine, other)
+        places = rng.integers(0, 40, 300)
+        sums = np.zeros((40, 70), "f")
+        ranges = threads.parts_of(40, 5)
+        helpers.run_loop(loops.sum_rows, [(x, places, part.start, part.stop, sums) for part in ranges], HELPERS)
+        wanted = np.zeros((40, 70))
+        np.add.at(wanted, places, x.astype(np.float64))
+        np.testing.assert_allclose(sums, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_helpers_take_pieces_of_compiled_loops() -> None:
+    """One thread's share of the processor's time is less than all of it."""
+    x = np.ones(1 << 20, np.float32)
+    loops, seen = compiled.kernels(), set()
+    parts = threads.parts_of(x.size, 64)
+    out = np.empty_like(x)
+    while not seen - {0.0}:
+        before = _seconds_of_helpers()
+        helpers.run_loop(loops.gelu, [(x[part], out[part]) for part in parts], HELPERS)
+        seen.add(_seconds_of_helpers() - before if before else 0.0)
+
+
+def _seconds_of_helpers() -> float:
+    """The processor time of all helpers."""
+    total = 0.0
+    for thread in _helpers():
+        fields = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()
+        total += int(fields[0])
+    return total
+
+
+def _helpers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("cpu kernels")]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
+def test_helpers_keep_off_the_processor_of_the_first_thread() -> None:
+    loops, x = compiled.kernels(), np.ones((4, 100), np.float32)
+    helpers.run_loop(loops.softmax, [(x, np.empty_like(x), False)] * 3, HELPERS)
+    allowed = os.sched_getaffinity(0)
+    masks = [os.sched_getaffinity(thread.native_id or 0) for thread in _helpers()]
+    assert len(masks) == HELPERS
+    for mask in masks:
+        assert mask < allowed
+        assert len(mask) == len(allowed) - 1
+
+
+def test_pieces_within_pieces_stay_on_their_thread() -> None:
+    names: list[set[str]] = [set() for _ in range(6)]
+
+    def task(piece: int) -> None:
+        here = threading.current_thread().name
+        helpers.run(lambda _: names[piece].add(threading.current_thread().name), 5, HELPERS)
+        assert names[piece] == {here}
+
+    helpers.run(task, len(names), HELPERS)
+    assert all(names)
+
+
+def test_a_request_to_end_ends_compiled_pieces_too() -> None:
+    x = np.ones((4, 100), np.float32)
+    loops, out = compiled.kernels(), np.empty_like(x)
+
+    def end() -> None:
+        raise KeyboardInterrupt
+
+    cancellation.request(end)
+    with pytest.raises(KeyboardInterrupt):
+        helpers.run_loop(loops.softmax, [(x, out, False)] * 1000, HELPERS)
+    helpers.run_loop(loops.softmax, [(x, out, False)] * 3, HELPERS)
+    np.testing.assert_allclose(out, 0.01, rtol=1e-6)
+
+
+PROGRAM = """
+import os, sys
+import numpy as np
+from server.engine import compiled
+from server.engine.device import helpers
+
+loops = compiled.kernels()
+x = np.ones((4, 100), np.float32)
+def work():
+    out = np.empty_like(x)
+    helpers.run_loop(loops.softmax, [(x, out, False)] * 50, 2)
+    helpers.run(lambda piece: None, 50, 2)
+    return float(out.sum())
+assert abs(work() - 4) < 1e-4
+child = os.fork()
+if not child:
+    assert abs(work() - 4) < 1e-4
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+work()
+print("ended")
+"""
+
+
+def test_processes_fork_and_end_while_helpers_are_awake() -> None:
+    environment = {**os.environ, compiled.SETTING: "wait"}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+
+
+def test_without_compiled_loops_helpers_help_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled, "kernels", lambda name="loops": None)
+        test_pieces_are_computed_at_the_same_time()
+    test_pieces_are_computed_at_the_same_time()
