@@ -6,13 +6,13 @@ import math
 from typing import Any
 
 from server.engine import keys
+from server.engine.cpu.rows import column_sums, is_fast
 from server.engine.device import threads
 from server.engine.ops import linear as generic
 from server.engine.registry import kernel
 from telegrad_protocol.ops import linalg as ops
 
-from .products import calls_of, loops_for, multiply
-from .rows import column_sums, is_fast
+from .blocks import calls_of, loops_for, multiply
 
 Array = Any
 

@@ -13,7 +13,7 @@ from server.engine.ops import attention_blockwise as generic
 from server.engine.registry import kernel
 from telegrad_protocol.ops import attention as ops
 
-from .products import gemm
+from .blocks import gemm
 
 Array = Any
 _ROWS = 128

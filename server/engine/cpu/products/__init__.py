@@ -1,0 +1,7 @@
+"""Products of large matrices, and what consists of them: ``linear`` and attention. Importing it registers kernels."""
+
+from __future__ import annotations
+
+from . import attention, blocks, linear
+
+__all__ = ["attention", "blocks", "linear"]
