@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from . import functions as functions
-from .harness import CASES, Built, Case, Elements, exactly, outcome
+from .harness import CASES, Case, Elements, exactly, outcome
 
 
 @pytest.fixture(autouse=True)
@@ -55,12 +55,9 @@ def test_compiled_equals_eager(tg: Any, case: Case, seed: int) -> None:
         assert one == other, f"call {number // 2}"
 
 
-def _marked_lines(built: Built) -> set[int]:
-    """Return the numbers of the lines that the function's builder marks as breaks."""
-    function = inspect.unwrap(built.function)
-    function = getattr(function, "func", getattr(function, "__func__", function))
-    qualified = function.__qualname__.split(".")[0]
-    lines, first = inspect.getsourcelines(function.__globals__[qualified])
+def _marked_lines(case: Case) -> set[int]:
+    """Return the numbers of the lines that what builds the function marks as breaks."""
+    lines, first = inspect.getsourcelines(case.build)
     return {first + number for number, line in enumerate(lines) if line.rstrip().endswith("# break")}
 
 
@@ -71,6 +68,6 @@ def test_explain_names_the_line_of_each_break(tg: Any, case: Case, seed: int) ->
     arguments = built.arguments(0, rng)
     explained = dynamo.explain(built.function)(*arguments)
     named = {reason.line.lineno for reason in explained.break_reasons}
-    assert named <= _marked_lines(built), str(explained)
-    assert bool(named) == bool(_marked_lines(built)), explained
+    assert named <= _marked_lines(case), str(explained)
+    assert bool(named) == bool(_marked_lines(case)), explained
     assert explained.graph_break_count == len(explained.break_reasons)

@@ -126,6 +126,15 @@ class SavedTensor:
         self.value = None
         self.array = value._array
 
+    @classmethod
+    def of(cls, value: Value, edge: Edge | None) -> SavedTensor:
+        """Save a value as if it had the history that leads to this edge, and no other."""
+        saved = cls.__new__(cls)
+        saved.storage, saved.meta, saved.array = value.storage, value.meta, value._array
+        saved.version, saved.value = value.storage.version, None
+        saved.node, saved.output = edge if edge is not None else (None, 0)
+        return saved
+
     def unpack(self, consumer: Node) -> Value:
         """Return the value, with its history where gradients are recorded.
 

@@ -24,6 +24,7 @@ from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op
 from telegrad_protocol.programs.rows import Template
 
+from .histories import NodePattern, made_anew
 from .uploaded import Uploaded
 
 _BACKENDS: Final = keys.CPU | keys.CUDA
@@ -109,7 +110,8 @@ class Result(NamedTuple):
     """A value that a run makes: which output of the executable it is, and what autograd knows of it.
 
     ``number`` tells values apart that are the same output. ``history`` is the name of the node that has made it, used
-    up by now, and empty where it has none. ``gradient`` is what it has as its gradient.
+    up by now, and empty where it has none; ``node`` is the number of the node, and of its output, where the graph goes
+    on. A view with such a history has a ``base``. ``gradient`` is what it has as its gradient.
     """
 
     output: int
@@ -119,25 +121,31 @@ class Result(NamedTuple):
     history: str
     requires_grad: bool
     gradient: Outcome
+    node: tuple[int, int] | None = None
+    base: Outcome = None
 
     @staticmethod
     def describing(value: Value, output: int, number: int, gradient: Outcome) -> Result:
-        """Describe a value."""
+        """Describe a value whose history is used up, if it has one."""
         meta = value.autograd
         node = None if meta is None else meta.grad_fn
         origin = None if value.base is None else value.origin
         requires_grad = meta is not None and meta.requires_grad
         return Result(output, number, value.keys, origin, "" if node is None else node.name, requires_grad, gradient)
 
-    def made(self, outputs: Sequence[Value]) -> Value:
-        """Return the value without its gradient, given the executable's outputs."""
+    def made(self, outputs: Sequence[Value], nodes: Sequence[Node], base: Value | None) -> Value:
+        """Return the value without its gradient, given the executable's outputs, and the nodes that go on."""
         value = outputs[self.output]
         if self.number or (value.base is not None and self.origin is None):
             value = value.alias()
+        if base is not None:
+            value.base, value.seen = base, value.storage.version
         value.keys = self.keys
         if value.base is not None and self.origin is not None:
             value.origin = self.origin
-        if self.requires_grad:
+        if self.node is not None:
+            value.autograd = AutogradMeta(True, nodes[self.node[0]], self.node[1])
+        elif self.requires_grad:
             value.autograd = AutogradMeta(True, UsedUp(self.history, value.meta) if self.history else None)
         return value
 
@@ -150,13 +158,14 @@ class Variant(NamedTuple):
     """How a program is executed in one situation, on the values of ``used`` inputs.
 
     ``takes`` are those that the executable takes. ``names`` has what slots name afterwards, ``gradients`` what values
-    have as gradients.
+    have as gradients, ``graph`` the part of the backward graph that goes on.
     """
 
     executable: Executable | Captures
     takes: tuple[Given | Constant | None, ...]
     names: tuple[tuple[int, Outcome], ...]
     gradients: tuple[tuple[int, Outcome], ...]
+    graph: tuple[NodePattern, ...]
     checks: tuple[IndexCheck, ...]
     replaced: tuple[int, ...]
     """Values whose gradients nothing reads before they are replaced: their memory serves the run."""
@@ -178,9 +187,9 @@ class Variant(NamedTuple):
 
     def finish(self, values: Sequence[Value], outputs: Sequence[Value]) -> list[tuple[int, Any]]:
         """Set the gradients of leaves, and return what slots name; None for names that are gone."""
-        made: dict[Result, Value] = {}
-        names = [(slot, _made(outcome, values, outputs, made)) for slot, outcome in self.names]
-        gradients = [_made(outcome, values, outputs, made) for _, outcome in self.gradients]
+        making = _Making(values, outputs, made_anew(self.graph, values, outputs))
+        names = [(slot, making.of(outcome)) for slot, outcome in self.names]
+        gradients = [making.of(outcome) for _, outcome in self.gradients]
         for (place, _), gradient in zip(self.gradients, gradients):
             _set_gradient(values[place], gradient)
         return names
@@ -192,24 +201,32 @@ def _set_gradient(value: Value, gradient: Value | None) -> None:
     value.autograd.grad = gradient
 
 
-def _made(outcome: Outcome, values: Sequence[Value], outputs: Sequence[Value], made: dict[Result, Value]) -> Any:
-    if isinstance(outcome, Given):
-        return outcome.of(values)
-    if not isinstance(outcome, Result):
-        return outcome
-    value = made.get(outcome)
-    if value is None:
-        value = made[outcome] = outcome.made(outputs)
-        if outcome.gradient is not None:
-            _set_gradient(value, _made(outcome.gradient, values, outputs, made))
-    return value
+class _Making:
+    """Makes what names and gradients are after a run."""
+
+    def __init__(self, values: Sequence[Any], outputs: Sequence[Value], nodes: Sequence[Node]) -> None:
+        self._values, self._outputs, self._nodes = values, outputs, nodes
+        self._made: dict[Result, Value] = {}
+
+    def of(self, outcome: Outcome) -> Any:
+        """Return a value, or what stands in its place; the same for the same outcome."""
+        if isinstance(outcome, Given):
+            return outcome.of(self._values)
+        if not isinstance(outcome, Result):
+            return outcome
+        value = self._made.get(outcome)
+        if value is None:
+            value = self._made[outcome] = outcome.made(self._outputs, self._nodes, self.of(outcome.base))
+            if outcome.gradient is not None:
+                _set_gradient(value, self.of(outcome.gradient))
+        return value
 
 
-def situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | None:
+def situation(state: SessionState, values: Sequence[Any], has_passes: bool) -> tuple[Any, ...] | None:
     """Return what decides how a program runs on these inputs, besides its constants.
 
-    None where the instructions have to be executed: the values have a history or are on several devices, or somebody
-    watches.
+    None where the instructions have to be executed: the values have a history that a backward pass of the program would
+    go through, or are on several devices, or somebody watches.
     """
     current = state.context
     if (
@@ -226,10 +243,11 @@ def situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | N
         meta = value.autograd
         if meta is None:
             described.append(value.meta)
-        elif meta.grad_fn is not None or (value.base is not None and meta.requires_grad):
+        elif (meta.grad_fn is not None and has_passes) or (value.base is not None and meta.requires_grad):
             return None
         else:
-            described.append((value.meta, meta.requires_grad, None if meta.grad is None else meta.grad.meta))
+            known = None if meta.grad is None else meta.grad.meta
+            described.append((value.meta, meta.requires_grad, meta.grad_fn is not None, known))
             gradients.append(meta.grad)
     modes = (
         current.excluded, current.included, current.inference, current.autocast, current.switches, current.cudnn,

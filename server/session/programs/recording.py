@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from server.engine import keys
-from server.engine.autograd.graph import Node
+from server.engine.autograd.graph import Edge, Node
 from server.engine.autograd.node import OpNode
 from server.engine.programs.analysis import shared_memory
 from server.engine.programs.captures import Captures
@@ -21,6 +21,7 @@ from server.session.state import SessionState
 from telegrad_protocol.meta import Meta
 
 from .compiled import Constant, Given, Number, NumberOnDevice, Outcome, Result, Variant, rate_of
+from .histories import HistoryWriter, NodePattern, UnknownHistoryError
 from .uploaded import Uploaded
 
 LONGEST_SECONDS: Final = 1.0
@@ -98,6 +99,7 @@ class Recording:
         self._backend = values[0].backend if values else state.backend("")
         self._begin = time.monotonic()
         self._needs = [value.autograd is not None and value.autograd.requires_grad for value in values]
+        self._histories = [_history_of(value) for value in values]
         self._given: list[tuple[Value, Given]] = []
         self._takes: list[Given] = []
         self.recorder = _SessionRecorder(state, {id(one): number for number, one in enumerate(instructions)})
@@ -130,13 +132,19 @@ class Recording:
         if time.monotonic() - self._begin > LONGEST_SECONDS:
             return None
         outcomes = _Outcomes(recorder, self._given)
+        writer = HistoryWriter(self._values, self._histories, recorder.slot_of, outcomes.place_of)
+        try:
+            patterns = outcomes.write_histories(writer, [value for _, value in names], self._histories)
+        except UnknownHistoryError:
+            recorder.give_up("a result has a history that goes on and cannot be made anew")
+            return None
         named = [(slot, outcomes.of(value)) for slot, value in names]
         gradients = []
         for place, (value, needed) in enumerate(zip(self._values, self._needs, strict=True)):
             meta = value.autograd
             if meta is not None:
                 gradients.append((place, outcomes.of(meta.grad)))
-                if meta.grad_fn is not None or meta.requires_grad is not needed:
+                if _history_of(value) != self._histories[place] or meta.requires_grad is not needed:
                     recorder.give_up("an input has got another history")
         if recorder.reason:
             return None
@@ -152,7 +160,7 @@ class Recording:
         replaced = self._replaced(graph, gradients)
         return Variant(
             runs, tuple([None if given in replaced else given for given in takes]), tuple(named), tuple(gradients),
-            tuple(recorder.checks), tuple([given.place for given in replaced]),
+            tuple(patterns), tuple(recorder.checks), tuple([given.place for given in replaced]),
         )  # fmt: skip
 
     def _replaced(self, graph: Graph, gradients: Sequence[tuple[int, Outcome]]) -> list[Given]:
@@ -182,11 +190,31 @@ class _Outcomes:
         self._places: dict[Slot, int] = {}
         self._results: dict[int, Result] = {}
         self._numbers: dict[Slot, int] = {}
+        self._live: dict[int, tuple[int, int]] = {}
+        """The node and output of each value whose history goes on, by the id of the value."""
 
     @property
     def slots(self) -> list[Slot]:
         """What is wanted of the graph, in the order of its outputs."""
         return list(self._places)
+
+    def place_of(self, slot: Slot) -> int:
+        """Return which output a slot is."""
+        return self._places.setdefault(slot, len(self._places))
+
+    def write_histories(
+        self, writer: HistoryWriter, values: Sequence[Any], outside: Sequence[Edge | None]
+    ) -> list[NodePattern]:  # fmt: skip
+        """Return the graph of the values whose history goes on, and of what these are views of."""
+        live: dict[int, Edge] = {}
+        for value in values:
+            for one in (value, value.base) if value.__class__ is Value else ():
+                edge = None if one is None or id(one) in self._given else _history_of(one)
+                if edge is not None and not _is_used_up(edge, outside):
+                    live[id(one)] = edge
+        patterns, numbers = writer.written([node for node, _ in live.values()])
+        self._live = {number: (numbers[node], output) for number, (node, output) in live.items()}
+        return patterns
 
     def of(self, value: Any) -> Outcome:
         """Describe a value, or what stands in its place."""
@@ -198,30 +226,52 @@ class _Outcomes:
         result = self._results.get(id(value))
         if result is None:
             slot = self._recorder.slot_of(value)
-            if slot is None or not _is_used_up(value):
-                self._recorder.give_up("a result has a history that goes on, or is not known")
+            if slot is None:
+                self._recorder.give_up("a result is not known")
                 return None
             result = self._results[id(value)] = self._describe(value, slot)
         return result
 
     def _describe(self, value: Value, slot: Slot) -> Result:
-        place = self._places.setdefault(slot, len(self._places))
+        base = self._base_of(value) if id(value) in self._live else None
         number = self._numbers[slot] = self._numbers.get(slot, -1) + 1
         gradient = None if value.autograd is None else self.of(value.autograd.grad)
-        return Result.describing(value, place, number, gradient)
+        result = Result.describing(value, self.place_of(slot), number, gradient)
+        if id(value) in self._live:
+            return result._replace(node=self._live[id(value)], base=base)
+        edge = _history_of(value)
+        if edge is not None and not _is_used_up(edge, ()):
+            self._recorder.give_up("a gradient has a history that goes on")
+        return result
+
+    def _base_of(self, view: Value) -> Outcome:
+        """Describe what a value with a history is a view of; None for none."""
+        root = view.base
+        if root is None:
+            return None
+        if root.autograd is None or view.seen < root.autograd.rebased:
+            self._recorder.give_up("a view has another history than its base")
+        base = self.of(root)
+        if isinstance(base, Result) and base.number:
+            self._recorder.give_up("a view's base is one of several results")
+        return base
 
 
-def _is_used_up(value: Value) -> bool:
-    """Whether no gradient can flow into what has made a value: a pass has freed a part of the graph."""
-    if value.autograd is None or value.autograd.grad_fn is None:
-        return True
+def _history_of(value: Value) -> Edge | None:
+    """Return which output of which node a value is; None for leaves."""
+    meta = value.autograd
+    return None if meta is None or meta.grad_fn is None else (meta.grad_fn, meta.output)
+
+
+def _is_used_up(edge: Edge, outside: Collection[Edge | None]) -> bool:
+    """Whether a pass has freed a part of the graph that leads to here, as far as it was made in the run."""
     seen: set[Node] = set()
-    nodes: list[Node] = [value.autograd.grad_fn]
-    while nodes:
-        node = nodes.pop()
+    edges = [edge]
+    while edges:
+        node = edges.pop()[0]
         if isinstance(node, OpNode) and node.saved is None:
             return True
         if node not in seen:
             seen.add(node)
-            nodes += [edge[0] for edge in node.edges if edge is not None]
+            edges += [one for one in node.edges if one is not None and one not in outside]
     return False

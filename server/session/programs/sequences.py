@@ -49,8 +49,8 @@ class Program:
     """The rows of a program, the inputs of its last run, and how it is executed in situations that came again."""
 
     __slots__ = (
-        "_first", "_fixed", "_free", "_inputs", "_moving", "_seen", "calls", "is_recordable", "last_run", "nbytes",
-        "template", "used", "variant_bytes", "variants",
+        "_first", "_fixed", "_free", "_inputs", "_moving", "_seen", "calls", "has_passes", "is_recordable", "last_run",
+        "nbytes", "template", "used", "variant_bytes", "variants",
     )  # fmt: skip
 
     def __init__(self, definition: DefineProgram) -> None:
@@ -58,6 +58,7 @@ class Program:
         self.template = Template(definition.inputs, rows, definition.constants)
         self.nbytes = weight_of(definition)
         self.calls = sum([row.__class__ is messages.Call for row in rows])
+        self.has_passes = any([isinstance(row, (messages.Backward, messages.Gradient)) for row in rows])
         self.is_recordable = len(rows) >= _FEWEST and all(map(_is_recordable, rows))
         self.used = _used_inputs(rows)
         """Positions of inputs that are more than freed."""
@@ -189,7 +190,7 @@ def run_program(state: SessionState, run: RunProgram) -> int:
     program.last_run = state.operations
     if program.is_recordable and not state.is_stopped:
         values: list[Any] = [state.values.get(ids[position]) for position in program.used]
-        described = situation(state, values)
+        described = situation(state, values, program.has_passes)
         if described is not None:
             met = (described, program.fixed)
             variant = program.variants.get(met)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from . import breaks as breaks
+from . import forwards as forwards
 from . import memory as memory
 from . import modes as modes
 from . import structures as structures
