@@ -39,6 +39,7 @@ from .host_memory.frames import decoded
 from .launch_scope import LaunchedAhead, LaunchScope
 from .modes import set_mode
 from .profiling import drop_profile, note_frame
+from .programs import reports as _reports  # likewise
 from .programs import sequences
 from .replies import Frame
 from .rollback import Rollback
@@ -51,7 +52,7 @@ Result = TypeVar("Result")
 
 _FREE = messages.Free([])
 """What the history of memory shows as the instruction that frees the tensors named in ``Call.freed``."""
-_ = (_memory, _node_queries)
+_ = (_memory, _node_queries, _reports)
 _NO_FRAMES: list[Frame] = []
 
 

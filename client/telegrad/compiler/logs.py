@@ -31,16 +31,23 @@ _SAME: Final = {
     "graph_code_verbose": "graph_code", "aot_graphs": "graph_code", "verbose_guards": "guards",
 }  # fmt: skip
 _SILENT: Final = frozenset(
-    "annotation aot_graphs_effects aot_joint_graph async_compile auto_chunker autotuning benchmarking bytecode cache "
-    "caching compiled_autograd compiled_autograd_verbose compute_dependencies cudagraph_static_inputs cudagraphs "
-    "ddp_graphs graph_region_expansion graph_sizes hierarchical_compile incremental inductor_metrics ir_post_fusion "
-    "ir_pre_fusion loop_ordering loop_tiling native_dsl node_runtime_estimation not_implemented onnx_diagnostics overlap "
-    "overlap_scheduling post_grad_graphs pre_grad_graphs schedule side_effects sym_node trace_bytecode trace_call "
-    "trace_shape_events trace_source".split()
-)
+    (
+        "annotation", "aot_graphs_effects", "aot_joint_graph", "async_compile", "auto_chunker", "autotuning",
+        "benchmarking", "bytecode", "cache", "caching", "compiled_autograd", "compiled_autograd_verbose",
+        "compute_dependencies", "cudagraph_static_inputs", "cudagraphs", "ddp_graphs", "graph_region_expansion",
+        "graph_sizes", "hierarchical_compile", "incremental", "inductor_metrics", "ir_post_fusion",
+        "ir_pre_fusion", "loop_ordering", "loop_tiling", "native_dsl", "node_runtime_estimation",
+        "not_implemented", "onnx_diagnostics", "overlap", "overlap_scheduling", "post_grad_graphs",
+        "pre_grad_graphs", "schedule", "side_effects", "sym_node", "trace_bytecode", "trace_call",
+        "trace_shape_events", "trace_source",
+    )
+)  # fmt: skip
 _LOGS: Final = frozenset(
-    "all aot autograd c10d ddp distributed dtensor dynamic dynamo export fake_tensor fsdp inductor onnx pp torch".split()
-)
+    (
+        "all", "aot", "autograd", "c10d", "ddp", "distributed", "dtensor", "dynamic", "dynamo", "export",
+        "fake_tensor", "fsdp", "inductor", "onnx", "pp", "torch",
+    )
+)  # fmt: skip
 ARTIFACTS: Final = frozenset((*TOLD, *_SAME, *_SILENT))
 _LEVELS: Final = (logging.CRITICAL, logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG, logging.NOTSET)
 _VARIABLE: Final = "TORCH_LOGS"

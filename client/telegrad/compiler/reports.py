@@ -79,7 +79,7 @@ class Teller:
         self._told = _Told({}, {})
 
     def tell(self, session: Any, parts: Sequence[list[messages.Call]], numbers: Sequence[int | None]) -> None:
-        """Tell of a call: the instructions of its parts, and the programs that these are, None for those that are none."""
+        """Tell of a call: the calls in its parts, and the programs that these are, None for those that are none."""
         for place, (part, number) in enumerate(zip(parts, numbers, strict=True)):
             if number is not None:
                 self._tell_program(place, number, [NAMES.get(call.op, "?") for call in part])

@@ -13,7 +13,7 @@ from server.engine import keys
 from server.engine.autograd.graph import Node
 from server.engine.programs.analysis import shared_memory
 from server.engine.programs.captures import CapturedExecution, Captures
-from server.engine.programs.executable import Executable
+from server.engine.programs.executable import Description, Executable
 from server.engine.programs.execution import Execution
 from server.engine.programs.indices import IndexCheck, are_good
 from server.engine.value import AutogradMeta, Backend, Value
@@ -169,6 +169,11 @@ class Variant(NamedTuple):
     checks: tuple[IndexCheck, ...]
     replaced: tuple[int, ...]
     """Values whose gradients nothing reads before they are replaced: their memory serves the run."""
+
+    @property
+    def description(self) -> Description:
+        """What was done to the recorded operations."""
+        return (self.executable.executable if isinstance(self.executable, Captures) else self.executable).describe()
 
     def begin(self, values: Sequence[Value], template: Template) -> Execution | CapturedExecution | None:
         """Return an execution on these values, and on the constants that a program has now.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from server.engine.autograd.graph import AccumulateGrad, Node, SavedOutput, SavedTensor, SavedTensorList
+from server.engine.autograd.graph import AccumulateGrad, Edge, Node, SavedOutput, SavedTensor, SavedTensorList
 from server.engine.autograd.inplace import edge_of
 from server.engine.autograd.node import GradientPlan, OpNode
 from server.engine.operators import Operator
@@ -35,11 +35,11 @@ class SavedInput(NamedTuple):
 
 
 class SavedResult(NamedTuple):
-    """A value that a node has saved: an output of the executable, and what made it; ``is_own`` if that is the node."""
+    """A value that a node has saved, and what made it: the ``number`` of the node's own result, if that is not None."""
 
     output: int
     history: PatternEdge
-    is_own: bool
+    number: int | None
 
 
 class NodePattern(NamedTuple):
@@ -63,7 +63,7 @@ def made_anew(patterns: Sequence[NodePattern], values: Sequence[Value], outputs:
         node = OpNode(plan, [_edge(edge, nodes, values) for edge in edges], metas, [])
         node.saved = [_saved(item, node, nodes, values, outputs) for item in saved]
         if composed is not None:
-            node.composed = composed[0], [_edge(edge, nodes, values) for edge in composed[1]]  # type: ignore[misc]
+            node.composed = composed[0], [_edge(edge, nodes, values) for edge in composed[1]]
         nodes.append(node)
     return nodes
 
@@ -78,8 +78,8 @@ def _saved(item: Any, own: OpNode, nodes: Sequence[OpNode], values: Sequence[Val
     if isinstance(item, SavedInput):
         return SavedTensor(values[item.place])
     if isinstance(item, SavedResult):
-        if item.is_own:
-            return SavedOutput(outputs[item.output], own, item.history[1])  # type: ignore[index]
+        if item.number is not None:
+            return SavedOutput(outputs[item.output], own, item.number)
         return SavedTensor.of(outputs[item.output], _edge(item.history, nodes, values))
     if isinstance(item, list):
         return SavedTensorList(tuple([_saved(one, own, nodes, values, outputs) for one in item]))
@@ -121,8 +121,7 @@ class HistoryWriter:
             if node in reached:
                 continue
             reached[node] = None
-            edges = [*node.edges, *[(s.node, s.output) for s in _tensors_in(node.saved) if s.__class__ is SavedTensor
-                                    and s.node is not None]]  # fmt: skip
+            edges = [*node.edges, *map(_history_of, _tensors_in(node.saved))]
             waiting += [edge[0] for edge in edges if edge is not None and not self._is_outside(edge)]
         return sorted(reached, key=lambda node: node.sequence)
 
@@ -169,9 +168,16 @@ class HistoryWriter:
         if slot is None:
             raise UnknownHistoryError(node.name)
         if item.__class__ is SavedOutput:
-            return SavedResult(self._output_of(slot), (self._numbers[node], item.output), True)
+            return SavedResult(self._output_of(slot), None, item.output)
         history = None if item.node is None else self._edge((item.node, item.output))
-        return SavedResult(self._output_of(slot), history, False)
+        return SavedResult(self._output_of(slot), history, None)
+
+
+def _history_of(saved: SavedTensor) -> Edge | None:
+    """Return what made a saved value, unless that is the node that has saved it."""
+    if saved.value is not None or saved.node is None or isinstance(saved, SavedOutput):
+        return None
+    return saved.node, saved.output  # type: ignore[return-value]
 
 
 def _tensors_in(saved: Iterable[Any]) -> list[SavedTensor]:

@@ -130,6 +130,7 @@ class Recording:
         """Return what was recorded, given what slots name now; None where it cannot be executed alone."""
         recorder = self.recorder
         if time.monotonic() - self._begin > LONGEST_SECONDS:
+            recorder.give_up(f"it takes longer than {LONGEST_SECONDS} s")
             return None
         outcomes = _Outcomes(recorder, self._given)
         writer = HistoryWriter(self._values, self._histories, recorder.slot_of, outcomes.place_of)

@@ -8,15 +8,15 @@ from typing import Any
 from server.engine import keys
 from server.session.requests import answers
 from server.session.state import SessionState
-from telegrad_protocol import queries
 from telegrad_protocol.meta import Meta
+from telegrad_protocol.programs.reports import ProgramReports
 
 from .compiled import Variant
 from .sequences import Program
 
 
-@answers(queries.ProgramReports)
-def _program_reports(state: SessionState, query: queries.ProgramReports) -> list[dict[str, Any] | None]:
+@answers(ProgramReports)
+def _program_reports(state: SessionState, query: ProgramReports) -> list[dict[str, Any] | None]:
     programs: list[Program | None] = [state.programs.get(number) for number in query.programs]
     return [None if program is None else _report(program, query.with_texts) for program in programs]
 

@@ -50,7 +50,7 @@ class Program:
 
     __slots__ = (
         "_first", "_fixed", "_free", "_inputs", "_moving", "_seen", "calls", "has_passes", "is_recordable", "last_run",
-        "nbytes", "template", "used", "variant_bytes", "variants",
+        "nbytes", "reasons", "template", "used", "variant_bytes", "variants",
     )  # fmt: skip
 
     def __init__(self, definition: DefineProgram) -> None:
@@ -63,6 +63,8 @@ class Program:
         self.used = _used_inputs(rows)
         """Positions of inputs that are more than freed."""
         self.variants: dict[Any, Variant | None] = {}
+        self.reasons: dict[Any, str] = {}
+        """Why programs go on as instructions in situations where they do."""
         self._free = {(number, _free_position(row)) for number, row in enumerate(rows)}
         """Where constants stand that may differ between runs that are executed alike: rows and positions."""
         self._fixed: bytes | None = None
@@ -228,7 +230,9 @@ def end_run(state: SessionState, end: EndOfRun) -> None:
         return
     program.nbytes += nbytes
     program.variant_bytes += nbytes
-    program.variants[end.situation] = _variant(recording, names)
+    program.variants[end.situation] = variant = _variant(recording, names)
+    if variant is None:
+        program.reasons[end.situation] = recording.recorder.reason
     _limit_variants(state, program)
 
 
@@ -242,6 +246,7 @@ def _limit_variants(state: SessionState, newest: Program) -> None:
         if program is not newest:
             excess -= len(program.variants)
             program.variants.clear()
+            program.reasons.clear()
             state.host_memory.forget(program.variant_bytes)
             program.nbytes -= program.variant_bytes
             program.variant_bytes = 0
@@ -251,10 +256,12 @@ def _variant(recording: Recording, names: list[tuple[int, Any]]) -> Variant | No
     """Return what was recorded; None where it goes on as instructions, also since it cannot be optimised."""
     try:
         return recording.variant(names)
-    except TelegradError:
+    except TelegradError as error:
+        recording.recorder.give_up(str(error))
         return None
     except Exception:
         _log.exception("a program could not be optimised; it is executed as instructions")
+        recording.recorder.give_up("it could not be optimised: the server's log says why")
         return None
 
 

@@ -1,4 +1,4 @@
-"""Functions that only compute forward: what is done with their graphs outside, by loss, hooks and second derivatives."""
+"""Functions that only compute forward: what is done with their graphs outside, by losses, hooks, second derivatives."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ def _differentiated(tg: Any, function: Callable[..., Any], use: Callable[[Any], 
             tg.zeros(1).item()  # raises what the pass has failed for
         except RuntimeError as error:
             told = str(error).splitlines()[0]
-        return [told, [parameter.grad for parameter in parameters], [type(p.grad_fn).__name__ for p in results if isinstance(p, tg.Tensor)]]
+        return [
+            told,
+            [parameter.grad for parameter in parameters],
+            [type(p.grad_fn).__name__ for p in results if isinstance(p, tg.Tensor)],
+        ]
 
     return Built(kept, batch(tg), state)
 
