@@ -72,7 +72,7 @@ def exactly(tg: Any, result: Any) -> Any:
 
 
 class Elements:
-    """The elements of a tensor, which are equal to others by their bytes, or within a relative ``tolerance``."""
+    """The elements of a tensor, which are equal to others by their bytes; or within ``tolerance`` times the largest."""
 
     tolerance = 0.0
 
@@ -83,7 +83,8 @@ class Elements:
         if not isinstance(other, Elements):
             return NotImplemented
         if self.tolerance:
-            return np.allclose(self.array, other.array, rtol=self.tolerance, atol=self.tolerance, equal_nan=True)
+            size = np.abs(other.array).max(initial=1.0)
+            return np.allclose(self.array, other.array, rtol=self.tolerance, atol=self.tolerance * size, equal_nan=True)
         return self.array.tobytes() == other.array.tobytes()
 
     __hash__ = None  # type: ignore[assignment]
