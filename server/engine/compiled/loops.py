@@ -239,9 +239,9 @@ def sum_rows(rows: Array, places: Array, first: int, last: int, out: Array) -> N
                 out[place, c] += rows[r, c]
 
 
-@compiled(_MATRIX, _MATRIX, _VECTOR)
-def softmax_losses(x: Array, out: Array, losses: Array) -> None:
-    """The softmax of every row; the logarithms of the sums of exponentials are added to the losses."""
+@compiled(_MATRIX, _MATRIX, _VECTOR, _VECTOR)
+def softmax_parts(x: Array, out: Array, tops: Array, logarithms: Array) -> None:
+    """The softmax of every row, its largest element, and the logarithm of its sum of exponentials beside that."""
     for r in range(x.shape[0]):
         row, result = x[r], out[r]
         top = largest(row, row.size)
@@ -253,7 +253,7 @@ def softmax_losses(x: Array, out: Array, losses: Array) -> None:
         inverse = f32(1.0) / total
         for c in range(row.size):
             result[c] = result[c] * inverse
-        losses[r] += top + np.log(total)
+        tops[r], logarithms[r] = top, np.log(total)
 
 
 @compiled(_VECTOR, "float32", _VECTOR)

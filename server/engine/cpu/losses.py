@@ -79,7 +79,12 @@ def cross_entropy(xp, input, target, reduction, ignore_index, *, out):
 
     loops = loops_for(input, probabilities, losses)
     if loops is not None:
-        run_rows(loops.softmax_losses, (input, probabilities), lambda rows, x, y: (x, y, losses[rows]))
+        tops, logarithms = np.empty((2, len(input)), "f")
+        run_rows(
+            loops.softmax_parts, (input, probabilities), lambda rows, x, y: (x, y, tops[rows], logarithms[rows])
+        )  # fmt: skip
+        losses += tops  # first, since they are often the target's, so that nothing is rounded
+        losses += logarithms
     else:
         _add_logarithms(input, probabilities, losses)
     if reduction != "none":
