@@ -30,6 +30,7 @@ WHAT_TO_DO: Final = {
     "NotSupportedError": "the message says what to use instead",
     "SynchronizationError": "read values outside of the region that forbids to wait, or allow it",
     "AcceleratorError": "connect again; operators: [GPU errors](runbook.md#gpu-errors)",
+    "CaptureError": "do it before the capture or after a replay ([cuda-graphs.md](cuda-graphs.md))",
     "CompilationError": "mend the source; the message has the compiler's log",
     "ExtensionError": "mend the extension: the message is what its function has thrown",
     "ProgramError": "the message names the line of the module, or what is wrong with the file; export it again",

@@ -6,11 +6,11 @@ from collections import OrderedDict
 from typing import Any
 
 from telegrad_protocol.dtypes import ALL
-from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Device
 
 from . import cuda
 from ._session.devices import DeviceLike
+from .cuda.captures import CUDAGraph, graph
 
 __all__ = [
     "Graph", "current_accelerator", "current_device_idx", "current_device_index", "current_stream", "device_count",
@@ -126,10 +126,25 @@ def reset_peak_memory_stats(device_index: DeviceLike = None, /) -> None:
     cuda.reset_peak_memory_stats(device_index)
 
 
-class Graph:
-    """Refuses to be made, as ``cuda.CUDAGraph``."""
+class Graph(CUDAGraph):
+    """A graph that captures what is submitted within its ``with`` block, on the current stream; else a ``CUDAGraph``."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotSupportedError(
-            "Graph: a program cannot capture graphs yet; the server captures by itself what a program repeats"
-        )
+    def __init__(
+        self, keep_graph: bool = False, *, pool: tuple[int, int] | None = None, capture_error_mode: str = "default"
+    ) -> None:
+        super().__init__(keep_graph)
+        self._chosen_pool = pool
+        self._mode = "global" if capture_error_mode == "default" else capture_error_mode
+        self._blocks: list[graph] = []
+
+    def capture_begin(self, pool: tuple[int, int] | None = None, capture_error_mode: str = "") -> None:
+        """Capture from here on, into the pool and in the mode that the graph was made with, where none are given."""
+        super().capture_begin(pool or self._chosen_pool, capture_error_mode or self._mode)
+
+    def __enter__(self) -> Graph:
+        self._blocks.append(graph(self, capture_error_mode=self._mode))
+        self._blocks[-1].__enter__()
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._blocks.pop().__exit__(kind, error, traceback)

@@ -11,6 +11,7 @@ from telegrad_protocol.errors import ArgumentError, DTypeError
 from telegrad_protocol.messages import RandomState, Seed
 
 from ._functions.creation import tensor
+from ._session.capturing import refuse as refuse_in_capture
 from ._session.current import current_session
 from ._session.devices import DeviceLike, as_device, default_device, require_device
 from ._session.thread_modes import thread
@@ -27,6 +28,7 @@ def seed_device(device: str, seed: int) -> None:
     value = int(seed)
     if not -(2**63) <= value < 2**64:
         raise ArgumentError(f"manual_seed: {seed} does not fit into 64 bits")
+    refuse_in_capture("manual_seed")
     current_session().submit(Seed(device, value % 2**64), thread.modes)
 
 
@@ -52,6 +54,7 @@ def initial_seed(device: DeviceLike = None) -> int:
 
 def get_rng_state(device: DeviceLike = None) -> Tensor:
     """Return the state of a device's generator, as bytes in a tensor."""
+    refuse_in_capture("get_rng_state")
     state = current_session().query("get_rng_state", _device(device))
     return tensor(list(state), dtype=uint8, device="cpu")
 
@@ -60,6 +63,7 @@ def set_rng_state(new_state: Tensor, device: DeviceLike = None) -> None:
     """Put a device's generator into a state that ``get_rng_state`` gave."""
     if new_state.dtype is not uint8:
         raise DTypeError(f"set_rng_state: expected the uint8 tensor that get_rng_state gave, not {new_state._meta}")
+    refuse_in_capture("set_rng_state")
     current_session().query("set_rng_state", _device(device), bytes(new_state.tolist()))
 
 

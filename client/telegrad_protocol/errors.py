@@ -18,6 +18,7 @@ A type per thing that a caller can do about it; each also is the builtin that Py
     |-- StateDictError (RuntimeError)        a state dictionary that does not fit the module or optimizer
     |-- SynchronizationError (RuntimeError)  a wait for the server, while the program forbids it
     |-- AcceleratorError (RuntimeError)      a GPU that failed; it is also raised as WorkerCrashedError
+    |   `-- CaptureError                     what is not permitted while a graph is captured, or a graph that is none
     |-- NotComputedError (RuntimeError)      a result that was skipped because an earlier operation failed
     |-- NotSupportedError (NotImplementedError)  a combination that exists in PyTorch and not here
     |-- CompilationError (RuntimeError)      a kernel or an extension of the program's own that does not compile
@@ -141,6 +142,10 @@ class SynchronizationError(TelegradError, RuntimeError):
 
 class AcceleratorError(TelegradError, RuntimeError):
     """A GPU has failed."""
+
+
+class CaptureError(AcceleratorError):
+    """What is not permitted while a CUDA graph is captured, and the use of a graph that was not captured."""
 
 
 class CompilationError(TelegradError, RuntimeError):

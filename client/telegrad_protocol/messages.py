@@ -15,6 +15,15 @@ from msgspec import Meta, Struct
 from .extension_messages import (
     CallExtension as CallExtension,
 )
+from .graph_messages import (
+    BeginCapture as BeginCapture,
+)
+from .graph_messages import (
+    EndCapture as EndCapture,
+)
+from .graph_messages import (
+    ReplayGraph as ReplayGraph,
+)
 from .kernel_messages import (
     DefineKernel as DefineKernel,
 )
@@ -265,7 +274,7 @@ Instruction: TypeAlias = (
     | DropGrads | Seed | Query | Resume | Interrupt | RecordEvent | WaitEvent | RecordStream | Detach
     | Attach | ClientNode | Watch | BeginPass | TakeGradients | GiveGradients | EndPass
     | RandomState | ForwardGradient | LoadModule | DefineKernel | SetKernelAttribute | LaunchKernel
-    | CallExtension
+    | CallExtension | BeginCapture | EndCapture | ReplayGraph
 )  # fmt: skip
 
 

@@ -49,6 +49,9 @@ class Finding(NamedTuple):
 class Record(Protocol):
     """Where a device writes its findings, per stream."""
 
+    def mark(self) -> None:
+        """Let everything that was launched so far be what ``reached`` asks about."""
+
     def reached(self, wait: bool) -> bool:
         """Whether the device has run all marked launches; waits for them if asked to."""
 
@@ -98,6 +101,12 @@ class Checks:
         instruction = self.instruction() if self.instruction is not None else None
         self.outstanding[tag] = Expected(check, instruction, undo, states)
         return tag
+
+    def expect_again(self, checks: Iterable[tuple[int, DeferredCheck]], instruction: Any, stream: int) -> None:
+        """Enter the launches of a graph by the tags that they had when it was captured on a raw stream."""
+        for tag, check in checks:
+            self.outstanding[tag] = Expected(check, instruction, None, ())
+        self.records[stream].mark()
 
     @property
     def are_too_many(self) -> bool:

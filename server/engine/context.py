@@ -69,6 +69,9 @@ class Held:
 class Recorder(Protocol):
     """What notes the operations that backends execute."""
 
+    def note_beginning(self, operator: Any, args: tuple[Any, ...]) -> None:
+        """Note that an operation is about to be executed."""
+
     def note_operation(self, operator: Any, args: tuple[Any, ...], signature: Any, result: Any) -> None:
         """Note an operation that a backend has executed by the plan of this signature."""
 
@@ -77,6 +80,9 @@ class Recorder(Protocol):
 
     def note_upload(self, value: Value) -> None:
         """Note a value whose elements have come from outside."""
+
+    def note_elements_read(self, name: str) -> None:
+        """Note that an operation looks at elements on the host."""
 
 
 class CudnnModes(NamedTuple):
@@ -201,7 +207,7 @@ def activate(context: Context) -> None:
 def note_elements_read(name: str) -> None:
     """Tell a recorder that an operation looks at elements on the host: what it does with others is not known."""
     if current.recorder is not None:
-        current.recorder.note_other(name)
+        current.recorder.note_elements_read(name)
 
 
 class grad_mode:

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, CaptureError
 
 from .array_library import gaussian
 
@@ -102,6 +102,10 @@ class Generator:
         self._offset = (first + -(-words // _WORDS_PER_BLOCK)) % (1 << 64)
         return first
 
+    def draw(self, words: int) -> tuple[int, int, int]:
+        """Take words for a kernel: return what it is told as seed, first block, and address of a state, here none."""
+        return self._seed, self.reserve(words), 0
+
     def restore(self, seed: int, offset: int) -> None:
         """Continue at a block of the stream of a seed."""
         self._seed, self._offset = seed, offset
@@ -114,6 +118,39 @@ class Generator:
         if self._ahead is None or not 0 <= position <= _AHEAD - blocks:
             self._ahead, self._ahead_first, position = _Philox(np, self._seed, _AHEAD).words(first, _AHEAD), first, 0
         return self._ahead[position * _WORDS_PER_BLOCK : (position + blocks) * _WORDS_PER_BLOCK]
+
+
+class PlacedGenerator(Generator):
+    """Stands for a generator while a device captures a graph, which draws anew each time that it is launched.
+
+    Kernels read seed and offset at an address, and count their blocks from there. ``words`` counts what they draw.
+    What asks for a number of its own cannot be captured.
+    """
+
+    __slots__ = ("_pointer", "words")
+
+    def __init__(self, pointer: int) -> None:
+        super().__init__(0)
+        self._pointer = pointer
+        self.words = 0
+
+    def reserve(self, words: int) -> int:
+        """Raise CaptureError: the next launch would use the same words."""
+        raise CaptureError("a generator's words would be the same in each replay")
+
+    def get_state(self) -> Any:
+        """Raise CaptureError: the state is another one in each replay."""
+        raise CaptureError("a generator's state would be the same in each replay")
+
+    def set_state(self, state: Any) -> None:
+        """Raise CaptureError: the state is another one in each replay."""
+        raise CaptureError("a generator's state would be the same in each replay")
+
+    def draw(self, words: int) -> tuple[int, int, int]:
+        """Take words for a kernel, counted from the state at the address."""
+        first = self.words // _WORDS_PER_BLOCK
+        self.words += -(-words // _WORDS_PER_BLOCK) * _WORDS_PER_BLOCK
+        return 0, first, self._pointer
 
 
 def philox4x32(xp: Any, counter: Any, seed: int) -> None:

@@ -21,7 +21,7 @@ from telegrad_protocol.errors import DeviceError, NotSupportedError
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Device, Meta
 
-from .device.interface import Capture, Download, Event, Mark, Upload
+from .device.interface import Capture, Download, Event, Mark, RandomState, Upload
 from .device.streams import StreamUser
 from .keys import AUTOGRAD
 from .user_kernels.interface import KernelDriver
@@ -291,6 +291,10 @@ class Backend:
 
     def capture(self, work: Callable[[], bool]) -> Capture | None:
         """Capture what ``work`` launches instead of executing it; None if that fails or ``work`` returns False."""
+        raise NotImplementedError
+
+    def random_state(self) -> RandomState:
+        """Memory for a generator's state, which kernels of captured work read."""
         raise NotImplementedError
 
     def place(self) -> tuple[Any, ...]:

@@ -37,6 +37,7 @@ _STATUS: Final[dict[type[TelegradError], int]] = {
     errors.LimitExceededError: 413,
     errors.NotSupportedError: 501,
     errors.InternalError: 500,
+    errors.CaptureError: 409,
     errors.AcceleratorError: 500,
     errors.SynchronizationError: 409,
     errors.NotAllowedError: 403,

@@ -42,6 +42,7 @@ def detach(state: SessionState, message: messages.Detach | messages.Attach) -> N
     for name, (structure, values) in state.kept.items():
         state.kept[name] = (structure, [settled[id(value)] for value in values])
     state.upload = None
+    state.drop_graphs()
     for holder in (
         state.values,
         state.events,

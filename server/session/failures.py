@@ -38,6 +38,7 @@ ALWAYS_EXECUTED: frozenset[type] = frozenset(
         messages.Interrupt,
         messages.Detach,
         messages.Attach,
+        messages.EndCapture,
         DefineProgram,
         RunProgram,
         EndOfRun,
@@ -205,5 +206,6 @@ def name_of(state: SessionState, instruction: Any) -> str:
 _WORDS: Final[dict[type, str]] = {
     messages.LoadModule: "load module", messages.DefineKernel: "define kernel",
     messages.SetKernelAttribute: "set kernel attribute", messages.LaunchKernel: "launch kernel",
+    messages.BeginCapture: "capture_begin", messages.EndCapture: "capture_end", messages.ReplayGraph: "replay",
     DefineProgram: "define program", RunProgram: "run program", EndOfRun: "run program", RestOfRun: "run program",
 }  # fmt: skip

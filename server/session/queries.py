@@ -37,15 +37,25 @@ def set_seed(state: SessionState, seed: messages.Seed) -> None:
 
 def note_random_state(state: SessionState, message: messages.RandomState) -> None:
     """Handle the instruction: note the states of all generators, or put them into noted ones."""
+    if state.capture is None:
+        _note_random_state(state, state.random_states, message)
+    else:
+        noted = state.capture.random_states
+        if message.restores and message.id in state.random_states:
+            noted.setdefault(message.id, state.random_states[message.id])
+        state.capture.execute("random state", None, lambda args: _note_random_state(state, noted, message), ())
+
+
+def _note_random_state(state: SessionState, noted: dict[int, Any], message: messages.RandomState) -> None:
     generators = state.context.generators
     if not message.restores:
-        state.random_states[message.id] = {device: g.get_state() for device, g in generators.items()}
+        noted[message.id] = {device: generator.get_state() for device, generator in generators.items()}
         return
-    noted = state.random_states.get(message.id)
-    if noted is None:
+    states = noted.get(message.id)
+    if states is None:
         raise UnknownIdError(f"the session has no random state number {message.id}")
     for device, generator in generators.items():
-        generator.set_state(noted[device])
+        generator.set_state(states[device])
 
 
 def _generator(state: SessionState, device: str) -> Generator:

@@ -25,7 +25,7 @@ from telegrad_protocol.errors import OutOfMemoryError, ProtocolError, TelegradEr
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import Op
 
-from . import attachments, queries, streams, tensors
+from . import attachments, graphs, queries, streams, tensors
 from . import memory as _memory  # its answers enter themselves in the table of requests
 from .autograd import client_passes, gradients
 from .autograd import node_queries as _node_queries  # likewise, and those of derivations
@@ -113,7 +113,7 @@ class Session:
             messages.RandomState: queries.note_random_state, messages.LoadModule: kernels.load_module,
             messages.DefineKernel: kernels.define_kernel, messages.SetKernelAttribute: kernels.set_attribute,
             messages.LaunchKernel: kernels.launch_kernel,
-            messages.CallExtension: call_extension, **sequences.HANDLERS,
+            messages.CallExtension: call_extension, **sequences.HANDLERS, **graphs.HANDLERS,
         }  # fmt: skip
         return {kind: partial(handler, state) for kind, handler in handlers.items()}
 

@@ -9,13 +9,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
+from server.allocator.core.mem_pool import MemPool
 from server.engine.autograd.client_pass import ClientPass
 from server.engine.autograd.client_pass import Stop as StopOfPass
 from server.engine.context import Context
 from server.engine.device.interface import Event
 from server.engine.extensions.functions import Extensions
+from server.engine.graphs.graph import CapturedGraph
 from server.engine.random import Generator
 from server.engine.user_kernels.modules import ModuleAccount
 from server.engine.value import Backend, Value
@@ -52,6 +54,28 @@ class Absent:
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
+
+
+class ClientCapture(Protocol):
+    """A capture that is going on: what the handlers of other instructions ask of it."""
+
+    random_states: dict[int, Any]
+    """States of the generators that are noted in it, which each replay notes anew."""
+
+    def refuse(self, backend: Backend, name: str) -> None:
+        """Raise CaptureError if the capture is of this thread, and of this device."""
+
+    def refuse_code(self, name: str) -> None:
+        """Raise CaptureError if the capture is of this thread: what host code does is not noted."""
+
+    def execute(self, name: str, backend: Backend | None, run: Callable[[tuple[Any, ...]], Any], args: Any) -> None:
+        """Call ``run(args)``, which is no operation, as a part of the capture if it is of this thread and device."""
+
+    def keep_uploaded(self, value: Value) -> Value:
+        """Return what stands for an uploaded value: a copy that every replay makes again, if it is on the device."""
+
+    def abandon(self) -> None:
+        """End it without a graph."""
 
 
 class Stop(NamedTuple):
@@ -97,6 +121,12 @@ class SessionState:
         """Values that outlive the client's numbers, by name, each with a text that only clients read."""
         self.programs: dict[int, Any] = Charged(host, 0, lambda program: program.nbytes)
         """Sequences of instructions that the session was told, by number."""
+        self.graphs: dict[int, CapturedGraph] = Charged(host, 0, lambda graph: graph.nbytes)
+        """Graphs that the client has captured, by number."""
+        self.graph_pools: dict[tuple[Device, int], MemPool] = {}
+        """The pools of graphs, by device and the client's number."""
+        self.capture: ClientCapture | None = None
+        """What is being captured."""
         self.histories: dict[int, int | None] = Charged(host, _ENTRY_BYTES, _bytes_of_history)
         """How many entries the session's histories of allocations may have, by allocator."""
         self.inbox: deque[Any] = deque()
@@ -180,6 +210,25 @@ class SessionState:
         kept = (value for _, values in self.kept.values() for value in values)
         return count_nodes(chain(self.values.values(), kept), self.stops.values(), self.passes.values())
 
+    def drop_graphs(self) -> None:
+        """End a capture, and give up all captured graphs."""
+        if self.capture is not None:
+            self.capture.abandon()
+            self.capture = None
+        self.forget_graphs(list(self.graphs))
+
+    def forget_graphs(self, ids: Collection[int]) -> None:
+        """Give up those captured graphs that there are of these numbers."""
+        for id in ids:
+            graph = self.graphs.pop(id, None)
+            if graph is not None:
+                self.close_graph(graph)
+
+    def close_graph(self, graph: CapturedGraph) -> None:
+        """Give up a graph, and with the last graph of a pool the pool."""
+        graph.close()
+        self.graph_pools = {place: pool for place, pool in self.graph_pools.items() if pool.uses}
+
     def clear(self) -> None:
         """Forget all that the client holds, and the replies that were not sent."""
         self.on_failure = _tell_nobody
@@ -195,6 +244,7 @@ class SessionState:
         self.random_states.clear()
         self.sites.clear()
         self.programs.clear()
+        self.drop_graphs()
         self.histories.clear()
         self.host_memory.close()
 

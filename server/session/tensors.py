@@ -28,9 +28,14 @@ def upload(state: SessionState, message: messages.Upload) -> None:
     if message.data is None and not begun.is_complete:
         state.upload = begun
     else:
-        state.values[message.id] = value = begun.finish()
-        if state.context.recorder is not None:
-            state.context.recorder.note_upload(value)
+        state.values[message.id] = _uploaded(state, begun.finish())
+
+
+def _uploaded(state: SessionState, value: Value) -> Value:
+    """Tell whoever notes what is executed of an uploaded value; returns what the client's number is to stand for."""
+    if state.context.recorder is not None:
+        state.context.recorder.note_upload(value)
+    return value if state.capture is None else state.capture.keep_uploaded(value)
 
 
 def upload_chunk(state: SessionState, chunk: Chunk) -> None:
@@ -40,7 +45,7 @@ def upload_chunk(state: SessionState, chunk: Chunk) -> None:
         raise ProtocolError(f"a chunk for tensor number {chunk.owner}, which is not being uploaded")
     begun.write(chunk.offset, chunk.data)
     if begun.is_complete:
-        state.values[begun.id] = begun.finish()
+        state.values[begun.id] = _uploaded(state, begun.finish())
         state.upload = None
 
 
@@ -49,6 +54,8 @@ def read(state: SessionState, read: messages.Read) -> int:
     value: Any = state.values.get(read.id)
     if value.__class__ is not Value:
         value = state.value(read.id)
+    if state.capture is not None:
+        state.capture.refuse(value.backend, "read")
     nbytes = value.meta.nbytes
     replies = state.replies
     if replies.pending:
@@ -70,6 +77,8 @@ def forget(state: SessionState, ids: Collection[int]) -> None:
     if state.events:
         for id in ids:
             state.events.pop(id, None)
+    if state.graphs:
+        state.forget_graphs(ids)
     if state.stops or state.passes or state.random_states:
         for id in ids:
             state.random_states.pop(id, None)

@@ -132,7 +132,6 @@ def test_a_gpu_tells_its_figures(node: Any) -> None:
 
 
 REFUSED = {
-    "CUDAGraph": (), "graph": (None,), "graph_pool_handle": (), "make_graphed_callables": (abs, ()),
     "ExternalStream": (0,), "get_stream_from_external": (0,), "CUDAPluggableAllocator": ("x.so", "a", "b"),
     "change_current_allocator": (None,), "caching_allocator_enable": (False,), "current_blas_handle": (),
     "current_solver_handle": (), "GreenContext": (),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from telegrad._session.capturing import refuse as refuse_in_capture
 from telegrad._session.current import current_session
 from telegrad._session.devices import DeviceLike, device_name, gpu_of, set_current_gpu
 from telegrad._tensor.tensor import Tensor
@@ -151,5 +152,6 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
 
 def synchronize(device: DeviceLike = None) -> None:
     """Wait until a GPU has done everything submitted to it so far; raises what failed."""
+    refuse_in_capture("synchronize")
     session = current_session()
     session.synchronize("" if device is None and session.first_gpu is None else device_name(device))

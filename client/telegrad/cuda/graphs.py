@@ -1,53 +1,11 @@
-"""CUDA graphs under PyTorch's names, which programs import: the server makes them by itself, so using one is refused.
-
-What a program repeats is captured by the server and launched as one graph (docs/replay.md).
-"""
+"""CUDA graphs, as ``torch.cuda.graphs`` has them: captured by hand, or of whole functions and modules."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
-
-from telegrad_protocol.errors import NotSupportedError
+from .captures import CUDAGraph as CUDAGraph
+from .captures import graph as graph
+from .captures import graph_pool_handle as graph_pool_handle
+from .captures import is_current_stream_capturing as is_current_stream_capturing
+from .graphed_callables import make_graphed_callables as make_graphed_callables
 
 __all__ = ["CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturing", "make_graphed_callables"]
-
-
-def _refuse(name: str) -> NoReturn:
-    raise NotSupportedError(
-        f"{name}: a program cannot capture graphs yet; leave the capture out and call the function itself: "
-        "the server captures by itself what a program repeats, and launches it as one graph"
-    )
-
-
-class CUDAGraph:
-    """Refuses to be made."""
-
-    def __init__(self, keep_graph: bool = False) -> None:
-        _refuse("CUDAGraph")
-
-
-class graph:
-    """Refuses to be made."""
-
-    def __init__(
-        self, cuda_graph: Any, pool: Any = None, stream: Any = None, capture_error_mode: str = "global",
-        enable_annotations: bool = False, check_input_liveness: bool = False,
-    ) -> None:  # fmt: skip
-        _refuse("graph")
-
-
-def graph_pool_handle() -> Any:
-    """Refuse: pools of memory for graphs are the server's."""
-    _refuse("graph_pool_handle")
-
-
-def make_graphed_callables(
-    callables: Any, sample_args: Any, num_warmup_iters: int = 3, allow_unused_input: bool = False, pool: Any = None
-) -> Any:
-    """Refuse: call the functions or modules themselves."""
-    _refuse("make_graphed_callables")
-
-
-def is_current_stream_capturing() -> bool:
-    """Whether the program captures a graph: it never does."""
-    return False

@@ -11,6 +11,7 @@ import threading
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from telegrad._session.capturing import refuse as refuse_in_capture
 from telegrad._session.current import current_session
 from telegrad._session.devices import DeviceLike, current_gpu, gpu_of, set_current_gpu
 from telegrad._session.thread_modes import thread
@@ -73,10 +74,12 @@ class Stream:
 
     def query(self) -> bool:
         """Tell whether everything submitted to this stream has run. One round trip."""
+        refuse_in_capture("query")
         return bool(self._session.query("stream_query", self._device, self._number))
 
     def synchronize(self) -> None:
         """Wait until everything submitted to this stream has run."""
+        refuse_in_capture("synchronize")
         self._session.query("stream_synchronize", self._device, self._number)
 
     def __enter__(self) -> Stream:
@@ -220,15 +223,18 @@ class AcceleratorEvent:
 
     def query(self) -> bool:
         """Tell whether everything before the event has run; True if it was never recorded. One round trip."""
+        refuse_in_capture("query")
         return self._session is None or bool(self._session.query("event_query", self._id))
 
     def synchronize(self) -> None:
         """Wait until everything before the event has run."""
+        refuse_in_capture("synchronize")
         if self._session is not None:
             self._session.query("event_synchronize", self._id)
 
     def elapsed_time(self, end_event: AcceleratorEvent) -> float:
         """Return the milliseconds from this event to ``end_event``; waits until both have been reached."""
+        refuse_in_capture("elapsed_time")
         if not (self._is_timed and end_event._is_timed):
             raise ArgumentError("elapsed_time: both events must be created with enable_timing=True")
         if self._session is None or end_event._session is None:

@@ -88,7 +88,7 @@ class FixedSegments:
     def release_available(self, size: int, free_list: FreeList) -> bool:
         """Give back oversize blocks of this stream, just enough for ``size``; False if there are not enough."""
         limit = self._max_split_size
-        if limit == UNBOUNDED:
+        if limit == UNBOUNDED or free_list.pool not in self._heap.releasable():
             return False
         wanted = max(size, limit)
         enough = free_list.best_fit(wanted)

@@ -19,6 +19,7 @@ from server.allocator.core.options import options_of_environment
 from server.allocator.upstream.pluggable import plugged_in
 from server.engine import context, keys
 from server.engine.array_library.dtypes import NUMPY_DTYPES
+from server.engine.cuda.random.placed_state import PlacedState
 from server.engine.cuda.runtime.launch import launches_on
 from server.engine.cuda.runtime.user_driver import CudaKernelDriver, kernel_driver_of
 from server.engine.device.interface import Download, Event, Mark, Upload
@@ -31,6 +32,7 @@ from telegrad_protocol.meta import Device, Meta
 
 from . import nvml
 from .cuda_graphs import CudaGraph
+from .cuda_properties import properties_of
 from .cuda_streams import CudaEvent, StreamPool
 from .cuda_transfers import CudaDownload, CudaUpload, PinnedMemory
 from .current_device import current_device, device_count, on_its_device, run_on
@@ -94,7 +96,7 @@ class CudaBackend(StreamedBackend):
         self.pinned = PinnedCache(cast(PinnedUpstream, allocator.upstream), allocator.config)
         self.launches = launches_on(self.index)
         self._workspaces: dict[int, Block] = {}
-        self._is_capturing = False
+        self.is_capturing = False
         allocator.free_memory_callbacks.append(self._free_workspaces)
 
     @classmethod
@@ -130,7 +132,7 @@ class CudaBackend(StreamedBackend):
 
     def allocate_pinned_for_cupy(self, nbytes: int) -> Any:
         """Pinned memory for a copy that CuPy makes."""
-        if self._is_capturing:
+        if self.is_capturing:
             raise NotSupportedError("capture: what is copied from the host now would be copied again")
         return cp.cuda.PinnedMemoryPointer(PinnedMemory(self.pinned.allocate(nbytes)), 0)
 
@@ -190,12 +192,15 @@ class CudaBackend(StreamedBackend):
 
     @on_its_device
     def capture(self, work: Callable[[], bool]) -> CudaGraph | None:
-        self._is_capturing = True
+        self.is_capturing = True
         try:
             graph: CudaGraph | None = self.at_once(CudaGraph.of)(self.stream, work)
             return graph
         finally:
-            self._is_capturing = False
+            self.is_capturing = False
+
+    def random_state(self) -> PlacedState:
+        return PlacedState(self)
 
     def place(self) -> tuple[Any, ...]:
         return self.stream, self._workspaces.get(self.stream)
@@ -317,24 +322,7 @@ class CudaBackend(StreamedBackend):
         return int(free), int(total)
 
     def properties(self) -> dict[str, Any]:
-        device = cp.cuda.runtime.getDeviceProperties(self.index)
-        return {
-            "name": device["name"].decode(),
-            "total_memory": int(device["totalGlobalMem"]),
-            "multi_processor_count": int(device["multiProcessorCount"]),
-            "capability": (int(device["major"]), int(device["minor"])),
-            **{name: int(device[theirs]) for name, theirs in _PROPERTIES.items() if theirs in device},
-        }
-
-
-_PROPERTIES = {
-    "warp_size": "warpSize", "L2_cache_size": "l2CacheSize", "is_integrated": "integrated",
-    "is_multi_gpu_board": "isMultiGpuBoard", "max_threads_per_multi_processor": "maxThreadsPerMultiProcessor",
-    "max_threads_per_block": "maxThreadsPerBlock", "regs_per_multiprocessor": "regsPerMultiprocessor",
-    "shared_memory_per_block": "sharedMemPerBlock", "shared_memory_per_block_optin": "sharedMemPerBlockOptin",
-    "shared_memory_per_multiprocessor": "sharedMemPerMultiprocessor",
-}  # fmt: skip
-"""Whole numbers by their names in PyTorch and in CUDA; a version of CUDA may lack one."""
+        return properties_of(self.index)
 
 
 def _is_laid_out(array: Any, memory: BlockMemory, meta: Meta) -> bool:

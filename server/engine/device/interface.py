@@ -52,3 +52,12 @@ class Capture(Protocol):
 
     def launch(self) -> bool:
         """Execute the work on the stream that it was captured on; False if the device refused and did nothing."""
+
+
+class RandomState(Protocol):
+    """Where the kernels of a graph read seed and offset of a generator on the device."""
+
+    pointer: int
+
+    def write(self, stream: int, seed: int, offset: int) -> None:
+        """Set both, in the order of a raw stream."""

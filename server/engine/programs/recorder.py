@@ -62,6 +62,9 @@ class Recorder:
         """Return the graph of what was noted."""
         return Graph(self._steps, self.inputs, outputs)
 
+    def note_beginning(self, operator: Operator, args: tuple[Any, ...]) -> None:
+        """Do nothing: an operation is noted when it has been executed."""
+
     def note_operation(self, operator: Operator, args: tuple[Any, ...], signature: Any, result: Any) -> None:
         """Add a step."""
         plan = operator.plans.get(signature)
@@ -79,6 +82,10 @@ class Recorder:
     def note_upload(self, value: Value) -> None:
         """Give up: what comes from outside is no part of what was given."""
         self.give_up("elements come from outside")
+
+    def note_elements_read(self, name: str) -> None:
+        """Give up: what an operation does with other elements is not known."""
+        self.note_other(name)
 
     def _replaced(self, items: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple([self._replacement(item) for item in items])

@@ -78,6 +78,13 @@ class RecordingTask(GraphTask):
             self._refs.clear()
         return self._program() if self._is_repeatable else None
 
+    def note_beginning(self, operator: Operator, args: tuple[Any, ...]) -> None:
+        """Do nothing: an operation is noted when it has been executed."""
+
+    def note_elements_read(self, name: str) -> None:
+        """Give up: what the pass does depends on elements."""
+        self.note_other(name)
+
     def visit(self, node: Node, wanted: set[Node] | None) -> Sequence[Value | None] | None:
         number = len(self._order)
         self._order.append(node)

@@ -18,6 +18,8 @@ _BELOW = keys.below(keys.RECORD)
 
 def _record(operator: Operator, args: tuple[Any, ...], signature: tuple[Any, ...], key_set: int) -> Any:
     lower, current = key_set & _BELOW, context.current
+    if current.recorder is not None:
+        current.recorder.note_beginning(operator, args)
     current.included &= ~keys.RECORD
     try:
         result = redispatch(operator, args, signature, lower)

@@ -118,6 +118,8 @@ def call_extension(state: SessionState, call: extension_messages.CallExtension) 
     if not 0 <= call.function < len(extensions.functions):
         raise ProtocolError(f"there is no function number {call.function}")
     function = extensions.functions[call.function]
+    if state.capture is not None:
+        state.capture.refuse_code(function.name)
     plan = extensions.plans.get(call.plan) if call.plan > 0 else None
     if plan is not None and plan.prepared is not None:
         given = plan.prepared.arguments(state.values, call.args)

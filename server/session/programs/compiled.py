@@ -237,6 +237,7 @@ def situation(state: SessionState, values: Sequence[Any], has_passes: bool) -> t
     if (
         current.trace is not None or current.profiler is not None or state.histories or current.checks.outstanding
         or current.own_streams.left_default or current.casts or state.plain_handlers
+        or current.recorder is not None
     ):  # fmt: skip
         return None
     described: list[Any] = []

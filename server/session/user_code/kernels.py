@@ -6,6 +6,7 @@ passes: autograd does not see it, and what the kernel writes to is modified as `
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -68,8 +69,17 @@ def launch_kernel(state: SessionState, message: messages.LaunchKernel) -> None:
     geometry = Geometry(message.grid, message.block, message.shared, message.cluster, message.flags)
     state.modules.note_launch(kernel.name, message.site)
     with backend.as_current():
-        kernel.launch(geometry, message.forms, args, backend.stream)
+        if state.capture is None:
+            kernel.launch(geometry, message.forms, args, backend.stream)
+        else:
+            run = partial(_launch_again, kernel, geometry, message.forms)
+            state.capture.execute(kernel.name, backend, run, tuple(args))
     state.operations += 1
+
+
+def _launch_again(kernel: UserKernel, geometry: Geometry, forms: Any, args: tuple[Any, ...]) -> None:
+    """Launch a kernel that a graph has captured, on the stream that is current now."""
+    kernel.launch(geometry, forms, list(args), kernel.backend.stream)
 
 
 def _tensor_map(state: SessionState, arg: Any) -> tuple[Value, TensorMap]:

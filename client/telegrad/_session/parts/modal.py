@@ -13,7 +13,7 @@ MODAL: Final[frozenset[type]] = frozenset(
         messages.Call, messages.Backward, messages.Gradient, messages.Upload, messages.Read, messages.BeginPass,
         messages.GiveGradients, messages.EndPass, messages.TakeGradients, messages.ClientNode, messages.Watch,
         messages.LoadModule, messages.DefineKernel, messages.SetKernelAttribute, messages.LaunchKernel,
-        messages.CallExtension, RunProgram,
+        messages.CallExtension, messages.BeginCapture, messages.EndCapture, messages.ReplayGraph, RunProgram,
     )
 )  # fmt: skip
 """Instructions whose effect depends on the modes of the thread that queued them."""

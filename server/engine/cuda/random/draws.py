@@ -126,7 +126,7 @@ def _prepare(recipe: Recipe, outs: Sequence[tuple[Meta, str]], operand: Meta | N
     if is_scattered:
         constants.append(packed(layout))
     grid = blocks(count, THREADS * blocks_per_thread * per_block)
-    fire = load(text_of(drawing), "drawing").prepare(grid, THREADS, "QQ" + "P" * len(metas), constants)
+    fire = load(text_of(drawing), "drawing").prepare(grid, THREADS, "QQP" + "P" * len(metas), constants)
     words = count * (4 // per_block)
     return Fired(fire, words, tuple([meta.offset * meta.dtype.itemsize for meta in metas]))
 
@@ -156,7 +156,7 @@ def _filling(
         pointer = (outs[0] if at is None else args[at]).storage.block.pointer
         generator = context.current.generators[device]
         for fire, words, offsets in steps:
-            fire(backend.stream, generator.initial_seed(), generator.reserve(words), pointer + offsets[0])
+            fire(backend.stream, *generator.draw(words), pointer + offsets[0])
 
     return launch
 
@@ -248,10 +248,10 @@ def _filtering(request: Request, recipe: Recipe, texts: Sequence[str]) -> Launch
 
     def launch(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
         generator = context.current.generators[device]
-        first = generator.reserve(words)
+        drawn = generator.draw(words)
         pointers = [
             value.storage.block.pointer + offset for value, offset in zip((*outs, args[0]), offsets, strict=True)
         ]
-        fire(backend.stream, generator.initial_seed(), first, *pointers)
+        fire(backend.stream, *drawn, *pointers)
 
     return launch

@@ -136,7 +136,11 @@ __device__ __forceinline__ void make(words w, {kind}* value{passed}) {{
 {made}
 }}
 extern "C" __global__ void __launch_bounds__({THREADS}) drawing(
-    u64 seed, u64 first, {outs}{source}{numbers}i64 count{places}) {{
+    u64 seed, u64 first, const u64* state, {outs}{source}{numbers}i64 count{places}) {{
+    if (state) {{  // a graph: what is counted from changes between its launches
+        seed = state[0];
+        first += state[1];
+    }}
     const i64 thread = (i64)blockIdx.x * {THREADS} + threadIdx.x, start = thread * {each};
     if (start >= count) return;
     {kind} drawn[{each}];

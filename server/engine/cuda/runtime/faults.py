@@ -67,7 +67,9 @@ class FaultRecord:
         self._pinned.record_stream(self._stream)
 
     def mark(self) -> None:
-        """Everything that was launched so far is what ``reached`` asks about."""
+        """Everything that was launched so far is what ``reached`` asks about; what is captured runs later."""
+        if self._backend.is_capturing:
+            return
         cp.cuda.runtime.eventRecord(self._event.ptr, self._stream)
 
     def reached(self, wait: bool) -> bool:
