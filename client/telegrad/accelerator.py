@@ -127,7 +127,7 @@ def reset_peak_memory_stats(device_index: DeviceLike = None, /) -> None:
 
 
 class Graph(CUDAGraph):
-    """A graph that captures what is submitted within its ``with`` block, on the current stream; else a ``CUDAGraph``."""
+    """A ``CUDAGraph`` that captures what is submitted within its ``with`` block."""
 
     def __init__(
         self, keep_graph: bool = False, *, pool: tuple[int, int] | None = None, capture_error_mode: str = "default"

@@ -21,7 +21,7 @@ from server.engine.replay import record_key
 from server.engine.value import Backend, Storage, Value, memory_of
 from telegrad_protocol.dtypes import uint8
 from telegrad_protocol.errors import CaptureError
-from telegrad_protocol.meta import CPU, Device, Meta
+from telegrad_protocol.meta import CPU, Meta
 
 from .graph import CapturedGraph
 from .memory import Allocation, Noting, route, routed
@@ -63,6 +63,7 @@ class Capture:
         with backend.exclusive_allocator() as allocator:
             allocator.end_allocate_to_pool(context.owner)
         self._put_back()
+        self._stand_ins.forget_elements()
         for generator, seed, offset in self._random:
             generator.restore(seed, offset)
         backend.synchronize()
@@ -88,13 +89,15 @@ class Capture:
             self._copy(tuple([args[position] for position in operator.op.mutates]))
 
     def _is_here(self, args: tuple[Any, ...]) -> bool:
-        """Whether an operation on these arguments is one of the device."""
-        values = list(values_in(args))
-        if any([value.backend is self.backend for value in values]):
+        """Whether an operation on these arguments is one of the device: it has values there, or names the device."""
+        if self._reads(args):
             return True
-        return not any([value.device is not CPU for value in values]) and any(
-            [arg is self.backend.device for arg in args if isinstance(arg, Device)]
-        )
+        device = self.backend.device
+        named = any([arg is device or (arg.__class__ is str and arg == device.name) for arg in args])
+        return named and all([value.device is CPU for value in values_in(args)])
+
+    def _reads(self, args: tuple[Any, ...]) -> bool:
+        return any([value.backend is self.backend for value in values_in(args)])
 
     def _copy(self, targets: tuple[Any, ...]) -> None:
         storages = {id(s): s for s in [memory_of(value.storage) for value in values_in(targets)]}
@@ -141,7 +144,7 @@ class Capture:
         if plan is not None and plan.outs is None and not operator.op.mutates:
             raise CaptureError(f"{operator.op.public}: {NOT_PERMITTED}: the shape of its result depends on elements")
         results = result if result.__class__ is tuple else () if result is None else (result,)
-        if any([value.backend is not self.backend for value in results]):
+        if self._reads(args) and not all([value.backend is self.backend for value in results]):
             raise CaptureError(f"{operator.op.public}: {NOT_PERMITTED}: it copies to the host")
         run = plan.run if plan is not None else partial(_run, operator, signature)
         stand = self._stand_ins.of

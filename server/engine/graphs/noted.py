@@ -11,16 +11,11 @@ from typing import Any, NamedTuple
 from weakref import ReferenceType, ref
 
 from server.engine.device import cancellation
+from server.engine.programs.indices import CHANGING
+from server.engine.replay.shadows import REPLAYED
 from server.engine.value import Backend, Storage, Value, memory_of
 
 from .memory import Again, Allocation, Noting
-
-
-class Pooled:
-    """The keeper of storages that lie in a graph's pool: the pool has the memory, not the storage."""
-
-
-_POOLED = Pooled()
 
 
 class Noted(NamedTuple):
@@ -45,6 +40,13 @@ class StandIns:
         """Whether memory was there before the capture, or is no result of what was noted."""
         return storage.backend is not self._backend or self._noting.memory.get(storage.block.pointer) is None
 
+    def forget_elements(self) -> None:
+        """Note that nothing is known of what memory holds: replays write to it, and count no modification."""
+        for storage, _ in self._storages.values():
+            there = storage()
+            if there is not None:
+                there.elements = CHANGING
+
     def of(self, item: Any) -> Any:
         """Return what stands for an argument; lists of values are tuples."""
         if item.__class__ is tuple:
@@ -64,7 +66,7 @@ class StandIns:
         if shadow is None:
             made = Storage(storage.backend, storage.block, storage.nbytes, storage)
         else:
-            made = Storage(storage.backend, shadow, storage.nbytes, _POOLED)
+            made = Storage(storage.backend, shadow, storage.nbytes, REPLAYED)
         self._storages[id(storage)] = (ref(storage), made)
         return made
 

@@ -37,6 +37,10 @@ class Elements(NamedTuple):
     negative: int
 
 
+CHANGING: Final = "changing"
+"""Stands for what memory holds that is written to without a count of modifications, as captured graphs write."""
+
+
 class IndexRange(NamedTuple):
     """The indices that an operation takes: from ``low`` to below ``end``, and ``ignored``, which is no index."""
 
@@ -78,8 +82,11 @@ def _elements(array: np.ndarray[Any, Any], version: int, meta: Meta) -> Elements
 def are_good(check: IndexCheck, value: Value) -> bool:
     """Whether the indices that an input holds are in range; waits for the device where they are not known."""
     storage = memory_of(value.storage)
-    known: Elements | None = getattr(storage, "elements", None)
-    if known is None or known.version != storage.version or not _covers(known.meta, check.meta):
+    known: Any = getattr(storage, "elements", None)
+    if known is CHANGING and storage is value.storage and check.meta.nbytes <= _LARGEST:
+        view = Value(storage, check.meta, value.backend)
+        return check.range.holds(_elements(value.backend.host_array(view), storage.version, check.meta))
+    if known is None or known is CHANGING or known.version != storage.version or not _covers(known.meta, check.meta):
         if check.meta.nbytes > _LARGEST or storage is not value.storage:
             return False
         view = Value(storage, check.meta, value.backend)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from server.engine.cuda.runtime.launch import load
+from server.engine.cuda.runtime.launch import Launch, load
 from server.engine.cuda.runtime.prelude import PRELUDE
 from server.engine.value import Backend
-from telegrad_protocol.dtypes import int64
+from telegrad_protocol.dtypes import DType, int64
 from telegrad_protocol.meta import Meta
 
 TEXT = f"""{PRELUDE}
@@ -14,6 +14,15 @@ extern "C" __global__ void place(u64* state, u64 seed, u64 offset) {{
     state[1] = offset;
 }}
 """
+
+
+def _placing() -> Launch:
+    return load(TEXT, "place").prepare(1, 1, "PQQ")
+
+
+def check_loads(dtype: DType) -> None:
+    """Load the kernel, to which no operation leads."""
+    _placing()
 
 
 class PlacedState:
@@ -25,7 +34,7 @@ class PlacedState:
         self._value = backend.empty(Meta.of((2,), int64, backend.device))
         self.pointer = self._value.storage.block.pointer
         with backend.as_current():
-            self._fire = load(TEXT, "place").prepare(1, 1, "PQQ")
+            self._fire = _placing()
 
     def write(self, stream: int, seed: int, offset: int) -> None:
         """Set seed and offset, in the order of a raw stream."""
