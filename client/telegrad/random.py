@@ -11,9 +11,9 @@ from telegrad_protocol.errors import ArgumentError, DTypeError
 from telegrad_protocol.messages import RandomState, Seed
 
 from ._functions.creation import tensor
-from ._session.capturing import refuse as refuse_in_capture
 from ._session.current import current_session
 from ._session.devices import DeviceLike, as_device, default_device, require_device
+from ._session.parts.capturing import refuse as refuse_in_capture
 from ._session.thread_modes import thread
 from ._tensor.tensor import Tensor
 

@@ -15,15 +15,6 @@ from msgspec import Meta, Struct
 from .extension_messages import (
     CallExtension as CallExtension,
 )
-from .graph_messages import (
-    BeginCapture as BeginCapture,
-)
-from .graph_messages import (
-    EndCapture as EndCapture,
-)
-from .graph_messages import (
-    ReplayGraph as ReplayGraph,
-)
 from .kernel_messages import (
     DefineKernel as DefineKernel,
 )
@@ -59,6 +50,15 @@ from .pass_messages import (
 )
 from .pass_messages import (
     Watch as Watch,
+)
+from .programs.graphs import (
+    BeginCapture as BeginCapture,
+)
+from .programs.graphs import (
+    EndCapture as EndCapture,
+)
+from .programs.graphs import (
+    ReplayGraph as ReplayGraph,
 )
 
 PROTOCOL_VERSION = 6

@@ -25,7 +25,7 @@ from telegrad_protocol.errors import OutOfMemoryError, ProtocolError, TelegradEr
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import Op
 
-from . import attachments, graphs, queries, streams, tensors
+from . import attachments, queries, streams, tensors
 from . import memory as _memory  # its answers enter themselves in the table of requests
 from .autograd import client_passes, gradients
 from .autograd import node_queries as _node_queries  # likewise, and those of derivations
@@ -39,8 +39,8 @@ from .host_memory.frames import decoded
 from .launch_scope import LaunchedAhead, LaunchScope
 from .modes import set_mode
 from .profiling import drop_profile, note_frame
+from .programs import graphs, sequences
 from .programs import reports as _reports  # likewise
-from .programs import sequences
 from .replies import Frame
 from .rollback import Rollback
 from .state import SessionState

@@ -11,9 +11,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from telegrad._session.capturing import active
 from telegrad._session.current import current_session
 from telegrad._session.devices import gpu_of
+from telegrad._session.parts.capturing import active
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.number_checks import is_number
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, CaptureError, NotSupportedError

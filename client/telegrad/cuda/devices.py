@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from telegrad._session.capturing import refuse as refuse_in_capture
 from telegrad._session.current import current_session
 from telegrad._session.devices import DeviceLike, device_name, gpu_of, set_current_gpu
+from telegrad._session.parts.capturing import refuse as refuse_in_capture
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError, DeviceError
 from telegrad_protocol.meta import Device

@@ -11,9 +11,9 @@ import threading
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from telegrad._session.capturing import refuse as refuse_in_capture
 from telegrad._session.current import current_session
 from telegrad._session.devices import DeviceLike, current_gpu, gpu_of, set_current_gpu
+from telegrad._session.parts.capturing import refuse as refuse_in_capture
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DeviceError, NotSupportedError

@@ -1,1 +1,1 @@
-"""Parts of the queue: stretches of instructions that are sent as runs of programs."""
+"""Parts of the queue: stretches of instructions that are sent as runs of programs, or captured as graphs."""

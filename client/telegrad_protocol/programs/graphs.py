@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from .queries import SessionQuery
+from telegrad_protocol.queries import SessionQuery
 
 
 class BeginCapture(Struct, frozen=True, array_like=True, tag=51, gc=False):

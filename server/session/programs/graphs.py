@@ -12,11 +12,11 @@ from server.allocator.core.mem_pool import MemPool
 from server.engine.graphs.capture import NOT_PERMITTED, Capture
 from server.engine.graphs.graph import CapturedGraph
 from server.engine.value import Backend, Value
-from telegrad_protocol import graph_messages, messages
+from server.session.requests import answers
+from server.session.state import SessionState
+from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentError, CaptureError, NotSupportedError
-
-from .requests import answers
-from .state import SessionState
+from telegrad_protocol.programs.graphs import GraphOperations
 
 MOST_GRAPHS: Final = 1 << 12
 """A session has so many graphs at most."""
@@ -133,8 +133,8 @@ def replay_graph(state: SessionState, message: messages.ReplayGraph) -> int:
     return len(graph.operations) // 16
 
 
-@answers(graph_messages.GraphOperations)
-def _graph_operations(state: SessionState, query: graph_messages.GraphOperations) -> list[str]:
+@answers(GraphOperations)
+def _graph_operations(state: SessionState, query: GraphOperations) -> list[str]:
     graph = state.graphs.get(query.graph)
     return [] if graph is None else [operation.name for operation in graph.operations]
 
