@@ -135,5 +135,6 @@ def test_an_index_out_of_range_fails_at_its_line_on_a_gpu(cuda_tg: Any, launches
         weight.tolist()
     assert weight.tolist() == before
     count = len(launches)
-    step(cuda_tg.tensor([0, 1, 4], device="cuda"))
-    assert weight.tolist() != before and len(launches) == count + 1
+    for _ in range(CALLS):
+        step(cuda_tg.tensor([0, 1, 4], device="cuda"))
+    assert weight.tolist() != before and len(launches) > count

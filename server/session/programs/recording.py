@@ -12,11 +12,12 @@ from server.engine.autograd.node import OpNode
 from server.engine.programs.analysis import shared_memory
 from server.engine.programs.captures import Captures
 from server.engine.programs.graph import Graph, Slot, slots_in
-from server.engine.programs.indices import IndexCheck, indices_of, is_integral
+from server.engine.programs.indices import IndexCheck
+from server.engine.programs.origins import Origins
 from server.engine.programs.recorder import Recorder
 from server.engine.programs.specialise import Options, specialise
 from server.engine.replay import record_key
-from server.engine.value import Backend, Value, memory_of
+from server.engine.value import Backend, Value
 from server.session.state import SessionState
 from telegrad_protocol.meta import Meta
 
@@ -31,8 +32,9 @@ LONGEST_SECONDS: Final = 1.0
 class _SessionRecorder(Recorder):
     """Notes what instructions execute; requests that come in between spoil the record."""
 
-    def __init__(self, state: SessionState, rows: dict[int, int]) -> None:
+    def __init__(self, state: SessionState, rows: dict[int, int], can_capture: bool) -> None:
         super().__init__()
+        self._can_capture = can_capture
         self._state = state
         self._rows = rows
         """The numbers of rows by the ids of their instructions, which somebody holds."""
@@ -40,12 +42,11 @@ class _SessionRecorder(Recorder):
         """What the last inputs of the graph are, and of which meta or class."""
         self.checks: list[IndexCheck] = []
         """What the device has checked while the host went on."""
-        self._memory: dict[int, tuple[int, int]] = {}
-        """The number and the version of each input by its memory."""
+        self._origins = Origins()
         self._last_tag = 0
 
     def enter(self, value: Value) -> Slot:
-        self._memory.setdefault(id(memory_of(value.storage)), (len(self.inputs), value.storage.version))
+        self._origins.enter(value, len(self.inputs))
         return super().enter(value)
 
     def note_operation(self, operator: Any, args: tuple[Any, ...], signature: Any, result: Any) -> None:
@@ -60,20 +61,16 @@ class _SessionRecorder(Recorder):
         if tag > self._last_tag:
             self._last_tag = tag
             self._note_checks(operator, args)
+        if self._can_capture:
+            self._origins.note(operator, args, result)
         super().note_operation(operator, args, signature, result)
 
     def _note_checks(self, operator: Any, args: tuple[Any, ...]) -> None:
         """Note what must hold of inputs, so that the next runs need not wait for what a device finds."""
-        indices = indices_of(operator, args)
-        if indices is None:
+        checks = self._origins.checks(operator, args)
+        if checks is None:
             self.give_up(f"only a device can tell whether {operator.op.public} fails")
-            return
-        for value, range in indices:
-            number, version = self._memory.get(id(memory_of(value.storage)), (-1, 0))
-            if number < 0 or value.storage.version != version:
-                self.give_up(f"indices of {operator.op.public} are computed in the program")
-            elif is_integral(value.meta):
-                self.checks.append(IndexCheck(number, value.meta, range))
+        self.checks += checks or ()
 
     def _number(self, instruction: Any, position: int) -> Any:
         self.constants.append((Number(self._rows[id(instruction)], position), float))
@@ -102,7 +99,8 @@ class Recording:
         self._histories = [_history_of(value) for value in values]
         self._given: list[tuple[Value, Given]] = []
         self._takes: list[Given] = []
-        self.recorder = _SessionRecorder(state, {id(one): number for number, one in enumerate(instructions)})
+        rows = {id(one): number for number, one in enumerate(instructions)}
+        self.recorder = _SessionRecorder(state, rows, self._backend.can_capture)
         for place, value in enumerate(values):
             self._enter(value, Given(place, False))
             if value.autograd is not None and value.autograd.grad is not None:

@@ -1,0 +1,150 @@
+"""Where the integers of a recorded program come from: what indices can be is known of many before anything runs.
+
+Moving elements makes no new ones: those of a copy are among those of its operand. Positions that an operation finds lie
+in the dimension that it has searched, and what ``arange`` or ``randint`` makes is told by their arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+from server.engine.operators import Operator
+from server.engine.value import Storage, Value, memory_of
+from telegrad_protocol import dtypes
+from telegrad_protocol.meta import Meta
+
+from .indices import IndexCheck, IndexRange, indices_of, is_integral
+
+
+class Origin(NamedTuple):
+    """Elements are among those of inputs, each given by number and layout, and those from ``low`` to ``high``.
+
+    None for both where there are no others. ``version`` is that of the memory when they were written.
+    """
+
+    version: int
+    inputs: tuple[tuple[int, Meta], ...]
+    low: int | None = None
+    high: int | None = None
+
+
+class Origins:
+    """What is known of the integers in memory, while a program is recorded."""
+
+    def __init__(self) -> None:
+        self._inputs: dict[int, tuple[int, int]] = {}
+        """The number and the version of each input by its memory."""
+        self._made: WeakKeyDictionary[Storage, Origin] = WeakKeyDictionary()
+
+    def enter(self, value: Value, number: int) -> None:
+        """Note an input."""
+        self._inputs.setdefault(id(memory_of(value.storage)), (number, value.storage.version))
+
+    def note(self, operator: Operator, args: tuple[Any, ...], result: Any) -> None:
+        """Note where the integers that an operation has made come from, where that can be told."""
+        op = operator.op
+        for value in result if result.__class__ is tuple else (result,):
+            if value.__class__ is Value and is_integral(value.meta) and op.view_of is None and not op.mutates:
+                origin = self._origin(op.base.name, {p.name: arg for p, arg in zip(op.params, args, strict=False)})
+                if origin is not None:
+                    self._made[value.storage] = origin
+
+    def _origin(self, name: str, args: dict[str, Any]) -> Origin | None:
+        if name in _MOVES and (name != "_to_copy" or _is_widened(args)):
+            return self._union(_tensors(args[_MOVES[name]]))
+        bounds = _FOUND[name](args) if name in _FOUND else None
+        return None if bounds is None else Origin(0, (), *bounds)
+
+    def _union(self, values: Iterable[Value]) -> Origin | None:
+        origins = [self.of(value) for value in values]
+        known = [origin for origin in origins if origin is not None]
+        if len(known) < len(origins):
+            return None
+        lows = [origin.low for origin in known if origin.low is not None]
+        highs = [origin.high for origin in known if origin.high is not None]
+        inputs = tuple(dict.fromkeys([pair for origin in known for pair in origin.inputs]))
+        return Origin(0, inputs, min(lows, default=None), max(highs, default=None))
+
+    def of(self, value: Value) -> Origin | None:
+        """Return what is known of a value's elements; None where nothing is, or somebody has written there."""
+        storage = value.storage
+        if value.dtype is dtypes.bool_:
+            return Origin(0, (), 0, 1)
+        number, version = self._inputs.get(id(memory_of(storage)), (-1, -1))
+        if number >= 0:
+            return Origin(0, ((number, value.meta),)) if version == storage.version else None
+        origin = self._made.get(storage)
+        return origin if origin is not None and origin.version == storage.version else None
+
+    def checks(self, operator: Operator, args: tuple[Any, ...]) -> list[IndexCheck] | None:
+        """Return what must hold of inputs so that an operation's indices are in range; None where nobody can tell."""
+        indices = indices_of(operator, args)
+        if indices is None:
+            return None
+        checks: list[IndexCheck] = []
+        for value, range in indices:
+            if is_integral(value.meta):
+                origin = self.of(value)
+                if origin is None or not _is_inside(origin, range):
+                    return None
+                checks += [IndexCheck(number, meta, range) for number, meta in origin.inputs]
+        return checks
+
+
+def _is_inside(origin: Origin, range: IndexRange) -> bool:
+    return origin.low is None or origin.high is None or (origin.low >= range.low and origin.high < range.end)
+
+
+def _is_widened(args: dict[str, Any]) -> bool:
+    """Whether a cast keeps every integer."""
+    source, target = args["input"].meta, args["dtype"] or args["input"].dtype
+    is_wide = target in (dtypes.int32, dtypes.int64) and source.dtype.itemsize <= target.itemsize
+    return source.dtype is dtypes.bool_ or (is_integral(source) and is_wide)
+
+
+def _tensors(arg: Any) -> Iterable[Value]:
+    return arg if arg.__class__ is tuple else (arg,)
+
+
+_MOVES: Final[dict[str, str]] = {
+    **dict.fromkeys(("clone", "_in_layout", "_to_copy", "flip", "roll", "repeat", "index_select", "gather"), "input"),
+    "cat": "tensors", "stack": "tensors",
+}  # fmt: skip
+"""Operations whose results have elements of an operand alone, and that operand; casts keep integers or fail to."""
+Bounds = tuple[int, int] | None
+
+
+def _counted(args: dict[str, Any]) -> Bounds:
+    start, end, step = args.get("start", 0), args["end"], args.get("step", 1)
+    if not all([isinstance(number, int) for number in (start, end, step)]):
+        return None
+    numbers = range(start, end, step) if step else range(0)
+    return (min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1])) if numbers else (0, 0)
+
+
+def _drawn(args: dict[str, Any]) -> Bounds:
+    return args.get("low", 0), args["high"] - 1
+
+
+def _along(args: dict[str, Any]) -> Bounds:
+    shape, dim = args["input"].meta.shape, args.get("dim")
+    return 0, (math.prod(shape) if dim is None else shape[dim] if shape else 1) - 1
+
+
+def _filled(args: dict[str, Any]) -> Bounds:
+    number = args["fill_value"]
+    return (number, number) if isinstance(number, int) else None
+
+
+_FOUND: Final[dict[str, Callable[[dict[str, Any]], Bounds]]] = {
+    "arange": _counted, "arange.start": _counted, "full": _filled, "full_like": _filled,
+    **dict.fromkeys(("randint", "randint.low", "randint_like", "randint_like.low"), _drawn),
+    **dict.fromkeys(("zeros", "zeros_like"), lambda args: (0, 0)),
+    **dict.fromkeys(("ones", "ones_like"), lambda args: (1, 1)),
+    **dict.fromkeys(("argmax", "argmin", "argsort"), _along),
+    "randperm": lambda args: (0, args["n"] - 1), "multinomial": lambda args: (0, args["input"].meta.shape[-1] - 1),
+}  # fmt: skip
+"""Operations whose results lie between two numbers that their arguments tell."""

@@ -1,0 +1,96 @@
+"""What is known of the indices of a recorded program: where they come from, and whether inputs hold good ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from server.engine.operators import OPERATORS
+from server.engine.programs.indices import IndexRange, are_good
+from server.engine.programs.origins import Origins
+from server.engine.programs.recorder import Recorder
+from server.engine.replay import record_key
+from telegrad_protocol import dtypes
+from tests.ops.adapters import EngineAdapter
+
+
+class _Noting(Recorder):
+    def __init__(self, origins: Origins) -> None:
+        super().__init__()
+        self._origins = origins
+
+    def note_operation(self, operator: Any, args: tuple[Any, ...], signature: Any, result: Any) -> None:
+        self._origins.note(operator, args, result)
+
+
+@pytest.fixture
+def adapter() -> EngineAdapter:
+    return EngineAdapter()
+
+
+def _checks(adapter: EngineAdapter, make: Callable[[Any], Any], array: Any) -> tuple[Any, Any]:
+    """What must hold for an embedding of ten rows, of indices that are made of an input; and the input."""
+    given, origins = adapter.tensor(torch.tensor(array)), Origins()
+    origins.enter(given, 3)
+    before = record_key.start(adapter.context, _Noting(origins))
+    try:
+        indices = make(given)
+    finally:
+        record_key.stop(adapter.context, before)
+    weight = adapter.tensor(torch.randn(10, 2))
+    return origins.checks(OPERATORS["_embedding"], (indices, weight, -1, False)), given
+
+
+MOVES: dict[str, Callable[[Any], Any]] = {
+    "itself": lambda x: x,
+    "a view": lambda x: x.select(0, 1),
+    "a copy of a part": lambda x: x.t().clone().reshape((-1,)),
+    "a cast": lambda x: x._to_copy(dtypes.int64).flip((0,)),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_what_is_moved_is_looked_at_in_the_input(adapter: EngineAdapter, name: str, rng: np.random.Generator) -> None:
+    good, bad = rng.integers(0, 10, (2, 3)), rng.integers(0, 10, (2, 3))
+    bad[1, 1] = rng.choice([-1, 10, 1 << 40])
+    for array, expected in ((good, True), (bad, False)):
+        checks, given = _checks(adapter, MOVES[name], array)
+        assert [check.input for check in checks] == [3]
+        assert all([are_good(check, given) for check in checks]) is expected
+
+
+def test_what_is_written_to_is_not_known(adapter: EngineAdapter) -> None:
+    def write(x: Any) -> Any:
+        copy = x.clone()
+        copy.add_(1)
+        return copy
+
+    assert _checks(adapter, write, [[1, 2], [3, 4]])[0] is None
+    assert _checks(adapter, lambda x: x.mul(2), [[1, 2], [3, 4]])[0] is None
+
+
+def test_what_is_computed_is_known_by_its_arguments(adapter: EngineAdapter) -> None:
+    def largest(columns: int) -> Callable[[Any], Any]:
+        return lambda x: adapter.tensor(torch.randn(4, columns)).argmax(1)
+
+    assert _checks(adapter, largest(10), [1])[0] == []
+    assert _checks(adapter, largest(11), [1])[0] is None
+
+
+def test_an_input_is_looked_at_again_once_somebody_has_written_to_it(adapter: EngineAdapter) -> None:
+    (check,), given = _checks(adapter, lambda x: x, [1, 2, 9])
+    assert are_good(check, given)
+    given.add_(1)
+    assert not are_good(check, given)
+
+
+def test_an_ignored_index_is_no_index(adapter: EngineAdapter) -> None:
+    (check,), given = _checks(adapter, lambda x: x, [1, -100, 3])
+    assert not are_good(check, given)
+    assert are_good(check._replace(range=IndexRange(0, 10, -100)), given)
+    (_,), other = _checks(adapter, lambda x: x, [1, -100, -7])
+    assert not are_good(check._replace(range=IndexRange(0, 10, -100)), other)
