@@ -11,15 +11,16 @@ import numpy as np
 from .models import GPT_SMALL, Setting, gpt_class, mlp, set_weights
 
 Step = Callable[[], Any]
-_LONGEST = 250
+LONGEST = 250
 
 
-def _gpt_step(lib: Any, lengths: list[int]) -> Step:
+def gpt_step(lib: Any, lengths: list[int], device: str = "cpu") -> Step:
     """A step of the GPT of width 128 on 12 new samples, whose length is the next of the list."""
     rng = np.random.default_rng(0)
-    setting = Setting("", GPT_SMALL.layers, GPT_SMALL.width, GPT_SMALL.heads, _LONGEST, GPT_SMALL.batch)
+    setting = Setting("", GPT_SMALL.layers, GPT_SMALL.width, GPT_SMALL.heads, LONGEST, GPT_SMALL.batch)
     model = gpt_class(lib)(setting)
     set_weights(lib, model, rng, 0)
+    model = model.to(device)
     optimizer = lib.optim.AdamW(model.parameters(), lr=3e-4)
     count = 0
 
@@ -27,9 +28,9 @@ def _gpt_step(lib: Any, lengths: list[int]) -> Step:
         nonlocal count
         length = lengths[count % len(lengths)]
         count += 1
-        batch = lib.tensor(rng.integers(0, setting.vocabulary, (setting.batch, length + 1)), device="cpu")
+        batch = lib.tensor(rng.integers(0, setting.vocabulary, (setting.batch, length + 1)), device=device)
         optimizer.zero_grad()
-        logits = model(batch[:, :-1], lib.arange(length, device="cpu"))
+        logits = model(batch[:, :-1], lib.arange(length, device=device))
         loss = lib.nn.functional.cross_entropy(logits.reshape(-1, setting.vocabulary), batch[:, 1:].reshape(-1))
         loss.backward()
         optimizer.step()
@@ -39,7 +40,7 @@ def _gpt_step(lib: Any, lengths: list[int]) -> Step:
 
 
 def _varying(lib: Any) -> Step:
-    return _gpt_step(lib, np.random.default_rng(1).permutation(np.arange(17, _LONGEST + 1)).tolist())
+    return gpt_step(lib, np.random.default_rng(1).permutation(np.arange(17, LONGEST + 1)).tolist())
 
 
 def _residual(lib: Any) -> type:
@@ -87,7 +88,7 @@ def _resnet(lib: Any) -> Step:
 
 
 STEPS: dict[str, tuple[Callable[[Any], Step], float]] = {
-    "GPT d128, 4 layers, B12, T64": (lambda lib: _gpt_step(lib, [64]), 1.5),
+    "GPT d128, 4 layers, B12, T64": (lambda lib: gpt_step(lib, [64]), 1.5),
     "GPT d128, 4 layers, B12, T17 to T250": (_varying, 1.5),
     "MLP 784-256-256-10, batch 128, AdamW": (lambda lib: mlp(lib, "cpu"), 1.5),
     "ResNet-18, a quarter of the channels, 16 images of 32x32": (_resnet, 1.5),
