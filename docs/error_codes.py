@@ -34,6 +34,7 @@ WHAT_TO_DO: Final = {
     "CompilationError": "mend the source; the message has the compiler's log",
     "ExtensionError": "mend the extension: the message is what its function has thrown",
     "ProgramError": "the message names the line of the module, or what is wrong with the file; export it again",
+    "ProgramMismatchError": "do not compile that function, and report what it does: it is a defect of the server",
     "NotAllowedError": "ask the operator to allow it, and for it when you connect; the message names both",
     "InternalError": "report it with the number in the message, under which the server's log has the rest; "
     "operators: [defects](runbook.md#defects)",

@@ -27,6 +27,7 @@ from telegrad_protocol.errors import (
     OperatorError,
     OutOfMemoryError,
     ProgramError,
+    ProgramMismatchError,
     ProtocolError,
     RequestError,
     SessionLostError,
@@ -41,6 +42,6 @@ __all__ = [
     "CompilationError", "ConfigurationError", "ConnectError", "DTypeError", "DeviceError", "DimensionError",
     "ExtensionError", "HandshakeError", "IndexOutOfRangeError", "InplaceError", "InternalError",
     "LimitExceededError", "LinearAlgebraError", "NotAllowedError", "NotComputedError", "NotSupportedError",
-    "OperatorError", "OutOfMemoryError", "ProgramError", "ProtocolError", "RequestError", "SessionLostError",
-    "ShapeError", "TelegradError", "UnknownIdError", "WorkerCrashedError",
+    "OperatorError", "OutOfMemoryError", "ProgramError", "ProgramMismatchError", "ProtocolError", "RequestError",
+    "SessionLostError", "ShapeError", "TelegradError", "UnknownIdError", "WorkerCrashedError",
 ]  # fmt: skip

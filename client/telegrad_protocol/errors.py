@@ -24,6 +24,7 @@ A type per thing that a caller can do about it; each also is the builtin that Py
     |-- CompilationError (RuntimeError)      a kernel or an extension of the program's own that does not compile
     |-- ExtensionError (RuntimeError)        what a function of an extension has thrown, or cannot be loaded
     |-- ProgramError (RuntimeError)          what cannot be exported, or a file that holds no valid program
+    |-- ProgramMismatchError (RuntimeError)  a compiled function gives something else than its instructions
     |-- NotAllowedError (PermissionError)    what the operator of the server has not allowed
     |-- InternalError (RuntimeError)         a defect of the server, whose log says more
     |-- ConfigurationError (ValueError)      a setting with a bad value
@@ -158,6 +159,10 @@ class ExtensionError(TelegradError, RuntimeError):
 
 class ProgramError(TelegradError, RuntimeError):
     """A function cannot be exported as a program, or a file holds no valid one."""
+
+
+class ProgramMismatchError(TelegradError, RuntimeError):
+    """A compiled function with ``verify=True`` gives something else than its instructions; it is a defect to report."""
 
 
 class NotAllowedError(TelegradError, PermissionError):

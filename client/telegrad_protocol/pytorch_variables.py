@@ -114,7 +114,11 @@ VARIABLES: Final = (
         "refused with a warning: `utils.dispatch_trace.show()` traces a block",
         "no trace is printed; a block of telegrad.utils.dispatch_trace.show() prints one",
     ),
-    _text("TORCH_LOGS", "nobody", "refused with a warning: its logs are those of PyTorch's compiler", _NOT_COMPILED),
+    _text(
+        "TORCH_LOGS",
+        "client",
+        "what compiled functions tell: `graph_breaks`, `recompiles`, `output_code` and others (docs/compile.md)",
+    ),
     _text("TORCHINDUCTOR_CACHE_DIR", "nobody", "accepted: nothing is compiled in the program, so there is no cache"),
     _switch(
         "TORCHINDUCTOR_MAX_AUTOTUNE",

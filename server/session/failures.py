@@ -26,7 +26,7 @@ from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 
 from .arguments import BY_INDEX, describe_operands
 from .call_stack import describe_site
-from .programs.ending import EndOfRun, RestOfRun
+from .programs.ending import EndOfRun, EndOfVerification, RestOfRun
 from .state import SessionState
 
 ALWAYS_EXECUTED: frozenset[type] = frozenset(
@@ -42,6 +42,7 @@ ALWAYS_EXECUTED: frozenset[type] = frozenset(
         DefineProgram,
         RunProgram,
         EndOfRun,
+        EndOfVerification,
         RestOfRun,
     )
 )
@@ -208,4 +209,5 @@ _WORDS: Final[dict[type, str]] = {
     messages.SetKernelAttribute: "set kernel attribute", messages.LaunchKernel: "launch kernel",
     messages.BeginCapture: "capture_begin", messages.EndCapture: "capture_end", messages.ReplayGraph: "replay",
     DefineProgram: "define program", RunProgram: "run program", EndOfRun: "run program", RestOfRun: "run program",
+    EndOfVerification: "run program",
 }  # fmt: skip

@@ -13,6 +13,7 @@ from server.engine.device import threads
 from telegrad_protocol import dtypes, messages
 from telegrad_protocol.autocast import Autocast
 from telegrad_protocol.errors import ProtocolError
+from telegrad_protocol.programs.messages import VERIFIES
 
 from . import switches as switching
 from .profiling import drop_profile
@@ -44,6 +45,7 @@ def reset_modes(state: SessionState) -> None:
     context.cudnn, context.switches = CudnnModes(), switches.DEFAULT
     context.tuner.reset()
     context.threads = math.inf
+    state.verifies_programs = False
     for device in list(context.streams):
         context.backends[device].use_stream(context, 0)
     _set_default_dtype(state, dtypes.float32.code)
@@ -103,9 +105,13 @@ def _clear_casts(state: SessionState, nothing: Any) -> None:
     autocast.clear_cache(state.context)
 
 
+def _set_verification(state: SessionState, enabled: Any) -> None:
+    state.verifies_programs = bool(enabled)
+
+
 _SETTERS: dict[str, Callable[[SessionState, Any], None]] = {
     "grad": _set_grad, "inference": _set_inference, "trace": _set_trace, "default_dtype": _set_default_dtype,
     "thread": _set_thread, "autocast": _set_autocast, "autocast_cache": _clear_casts, "stream": set_stream,
-    "range": _note_range, "num_threads": _set_threads,
+    "range": _note_range, "num_threads": _set_threads, VERIFIES: _set_verification,
     **switching.SETTERS,
 }  # fmt: skip

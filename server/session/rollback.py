@@ -16,14 +16,15 @@ from telegrad_protocol import messages
 from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 
 from .failures import results_of
-from .programs.ending import EndOfRun, RestOfRun
+from .programs.ending import EndOfRun, EndOfVerification, RestOfRun
 from .state import Absent, SessionState
 from .uploads import Chunk
 
 _REPEATABLE: frozenset[type] = frozenset(
     (messages.Free, messages.Site, messages.Upload, Chunk, messages.Mode, messages.Read, messages.Resume,
      messages.Interrupt, messages.SetRequiresGrad, messages.RetainGrad, messages.RecordEvent, messages.WaitEvent,
-     messages.RecordStream, DefineProgram, RunProgram, EndOfRun, RestOfRun)
+     messages.RecordStream, DefineProgram, RunProgram, EndOfRun, RestOfRun,
+     EndOfVerification)
 )  # fmt: skip
 """May be executed while a check is outstanding: these are executed after failures too, or can be undone."""
 _MUTATING = frozenset(operator.op.index for operator in BY_INDEX if operator.op.mutates)

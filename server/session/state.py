@@ -127,6 +127,8 @@ class SessionState:
         """The pools of graphs, by device and the client's number."""
         self.capture: ClientCapture | None = None
         """What is being captured."""
+        self.verifies_programs = False
+        """Whether what is executed as one is compared with its instructions."""
         self.histories: dict[int, int | None] = Charged(host, _ENTRY_BYTES, _bytes_of_history)
         """How many entries the session's histories of allocations may have, by allocator."""
         self.inbox: deque[Any] = deque()

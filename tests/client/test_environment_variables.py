@@ -61,7 +61,7 @@ def test_a_programs_variables_reach_its_sessions_and_its_private_server() -> Non
         PRINTS_SETTINGS, TELEGRAD_DEVICES="cpu", TORCH_BLAS_PREFER_CUBLASLT="1", TORCH_ALLOW_TF32_CUBLAS_OVERRIDE="1",
         PYTORCH_TUNABLEOP_ENABLED="1", PYTORCH_TUNABLEOP_MAX_TUNING_DURATION_MS="7",
         PYTORCH_TUNABLEOP_FILENAME="chosen.csv", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True",
-        TORCH_LOGS="output_code", TORCH_USE_CUDA_DSA="yes", PYTORCH_NVML_BASED_CUDA_CHECK="1",
+        TORCHINDUCTOR_MAX_AUTOTUNE="1", TORCH_USE_CUDA_DSA="yes", PYTORCH_NVML_BASED_CUDA_CHECK="1",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
@@ -71,7 +71,7 @@ def test_a_programs_variables_reach_its_sessions_and_its_private_server() -> Non
     }  # fmt: skip
     assert {(name, line) for name, line, _ in told} == {("<string>", 6)}, "once, at the line that connected"
     dsa, logs = sorted(message for *_, message in told)
-    assert dsa.startswith("TORCH_LOGS=output_code changes nothing: nothing is traced")
+    assert dsa.startswith("TORCHINDUCTOR_MAX_AUTOTUNE=1 changes nothing: nothing is traced")
     assert logs == "TORCH_USE_CUDA_DSA: 'yes' is ignored, expected 0 or 1"
 
 

@@ -87,6 +87,8 @@ _ELSEWHERE: Final = {
     "_dynamo.config": "compiler.dynamo.config",
     **{f"_dynamo.{part}": "compiler.dynamo" for part in ("eval_frame", "utils")},
     "_inductor": "compiler.inductor",
+    "_logging": "compiler.logs",
+    "_logging._internal": "compiler.logs",
     "_inductor.config": "compiler.inductor.config",
     **dict.fromkeys(("ao", "ao.quantization", "quantization"), "_programs.private.quantization"),
     "autograd.profiler_util": "autograd.profiler",

@@ -15,7 +15,7 @@ from telegrad._session.current import thread_sessions
 from telegrad.nn.modules.module import Module
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 
-from . import regions
+from . import regions, reports
 from .config import Config
 from .control_flow import cond as cond
 from .control_flow import while_loop as while_loop
@@ -36,43 +36,48 @@ def compile(
     model: Callable[..., Any] | None = None, *, fullgraph: bool = False, dynamic: bool | None = None,
     backend: str | Callable[..., Any] | None = None, mode: str | None = None, options: dict[str, Any] | None = None,
     name: str | None = None, disable: bool = False, recompile_limit: int | None = None,
-    isolate_recompiles: bool = False, shapes_spec: Any = None,
+    isolate_recompiles: bool = False, shapes_spec: Any = None, verify: bool = False,
 ) -> Any:  # fmt: skip
     """Return a function that does what ``model`` does, and sends what it queues as programs; a module for a module.
 
     A module's state has PyTorch's prefix ``_orig_mod.``. With ``fullgraph`` a graph break raises ``Unsupported`` at its
     line. A program takes its shapes and numbers as they come, so ``dynamic`` and ``recompile_limit`` change nothing;
-    nor do ``backend``, ``mode`` and ``options``, but that a ``backend`` which is a function is not called. Without
-    ``model`` this is a decorator. Raises ArgumentError for a ``mode`` that PyTorch does not have.
+    nor do ``backend``, ``mode`` and ``options``, but that a ``backend`` which is a function is not called. Where
+    ``verify`` is true, or in ``options``, the server makes each run that is executed as one by instructions, too, and
+    compares the results: ProgramMismatchError names the operation. Without ``model`` this is a decorator. Raises
+    ArgumentError for a ``mode`` that PyTorch does not have.
     """
     if mode is not None and mode not in _MODES:
         raise ArgumentError(f"compile: unrecognized mode={mode!r}; there are {', '.join(_MODES)}")
     if mode is not None and options:
         raise ArgumentError("compile: either mode or options can be given, not both")
     if model is None:
-        return functools.partial(compile, fullgraph=fullgraph, backend=backend, disable=disable)
+        return functools.partial(
+            compile, fullgraph=fullgraph, backend=backend, mode=mode, options=options, disable=disable, verify=verify
+        )
     if not callable(model):
         raise ArgumentTypeError(f"compile: expected a function or a module, not {type(model).__name__}")
     if disable:
         return model
+    chosen = regions.Options(fullgraph, verify or bool((options or {}).get("verify")))
     if callable(backend):
         note_once("compile: a backend of the program's own is not called; programs are executed by the server")
     if isinstance(model, Module):
-        return OptimizedModule(model, fullgraph)
+        return OptimizedModule(model, chosen)
     if isinstance(model, type):
         raise ArgumentTypeError(f"compile: {model.__name__} is a class; compile an object of it, or a method")
-    return _compiled(model, fullgraph)
+    return _compiled(model, chosen)
 
 
 _MODES: Final = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
 
 
-def _compiled(function: Callable[..., Any], fullgraph: bool) -> Callable[..., Any]:
+def _compiled(function: Callable[..., Any], options: regions.Options) -> Callable[..., Any]:
     function = getattr(function, "_torchdynamo_orig_callable", function)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return regions.run(function, args, kwargs, fullgraph)
+        return regions.run(function, args, kwargs, options)
 
     call._torchdynamo_orig_callable = function  # type: ignore[attr-defined]
     return call
@@ -140,6 +145,7 @@ def reset() -> None:
     """Forget the programs of this thread's sessions; they are defined anew where they are needed."""
     for session in thread_sessions():
         session.programs.forget()
+    reports.forget()
 
 
 def cudagraph_mark_step_begin() -> None:

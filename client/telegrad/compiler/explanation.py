@@ -9,30 +9,34 @@ from typing import Any
 
 from telegrad._session.current import current_session
 from telegrad._session.own_code import is_own
-from telegrad_protocol import messages
-from telegrad_protocol.ops import TABLE
 
-from . import regions
-from .breaks import GraphBreak
-
-_NAMES = {op.index: op.public for op in TABLE.values()}
+from . import regions, reports
+from .reports import NAMES, ProgramReport
 
 
 class ExplainOutput:
     """What one call has queued: graphs, which are programs, with the operations of each, and the breaks between them.
 
     Printing it shows PyTorch's text. ``graphs`` and ``ops_per_graph`` have the names of operations, ``break_reasons``
-    a ``reason`` and a ``user_stack`` for each break. Nothing is guarded, so ``out_guards`` is empty.
+    a ``reason`` and a ``user_stack`` for each break. ``programs`` are those that the call has run, after two calls
+    alike, with what the server has made of them; ``out_guards`` are the situations that they were specialised for last.
     """
 
-    def __init__(self, parts: Sequence[list[messages.Call]], breaks: list[GraphBreak], seconds: float) -> None:
-        self.ops_per_graph = [[_NAMES.get(call.op, "?") for call in part] for part in parts if part]
+    def __init__(self, observer: regions.Observer, programs: Sequence[ProgramReport], seconds: float) -> None:
+        parts, breaks = [part.calls for part in observer.parts], observer.breaks
+        self.ops_per_graph = [[NAMES.get(call.op, "?") for call in part] for part in parts if part]
         self.graphs = self.ops_per_graph
         self.graph_count = len(self.graphs)
         self.break_reasons = breaks
         self.graph_break_count = len(breaks)
         self.op_count = sum(map(len, self.ops_per_graph))
-        self.out_guards: list[Any] = []
+        self.programs = list(programs)
+        self.out_guards = [
+            f"program {one.number}: {line}"
+            for one in programs
+            for last in one.specialisations[-1:]
+            for line in last.situation
+        ]
         self.compile_times = f"{seconds:.4f} s for the call"
 
     def __str__(self) -> str:
@@ -46,6 +50,12 @@ class ExplainOutput:
         lines.append("Ops per Graph:")
         for number, names in enumerate(self.ops_per_graph, 1):
             lines += [f"  Ops {number}:", *[f"    {name}" for name in names]]
+        if self.out_guards:
+            lines += ["Out Guards:", *[f"  Guard {number}: {line}" for number, line in enumerate(self.out_guards, 1)]]
+        for program in self.programs:
+            lines.append(f"Program {program.number}: {program.instructions} instructions")
+            for number, one in enumerate(program.specialisations, 1):
+                lines += [f"  Specialisation {number}:", *[f"    {line}" for line in one.lines()]]
         return "\n".join([*lines, f"Compile Times: {self.compile_times}"])
 
 
@@ -69,10 +79,11 @@ def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any
         observer, begin, profile = regions.active.observer, time.perf_counter(), sys.getprofile()
         sys.setprofile(_split_at_print)
         try:
-            regions.run(function, args, kwargs, fullgraph=False)
+            regions.run(function, args, kwargs)
         finally:
             sys.setprofile(profile)
             regions.active.observer = before
-        return ExplainOutput(observer.parts, observer.breaks, time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
+        return ExplainOutput(observer, reports.asked(current_session(), observer.programs), seconds)
 
     return run(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else run

@@ -12,15 +12,15 @@ from . import regions
 class OptimizedModule(Module):
     """Calls ``_orig_mod``, and shows that module's attributes as its own; setting one sets it there."""
 
-    def __init__(self, mod: Module, fullgraph: bool = False) -> None:
+    def __init__(self, mod: Module, options: regions.Options = regions.DEFAULT_OPTIONS) -> None:
         super().__init__()
-        self.__dict__["_fullgraph"] = fullgraph
+        self.__dict__["_compile_options"] = options
         self._modules["_orig_mod"] = mod
         self.__dict__["training"] = mod.training
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module."""
-        return regions.run(self._modules["_orig_mod"], args, kwargs, self.__dict__["_fullgraph"])
+        return regions.run(self._modules["_orig_mod"], args, kwargs, self.__dict__["_compile_options"])
 
     def __getattr__(self, name: str) -> Any:
         inner = self.__dict__["_modules"]["_orig_mod"]

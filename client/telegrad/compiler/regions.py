@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from traceback import FrameSummary
-from typing import Any, Final
+from types import FrameType
+from typing import Any, Final, NamedTuple, TypeVar
 
 from telegrad._session.current import current_session, has_session
 from telegrad._session.own_code import is_own
 from telegrad._session.session import ClientSession
 from telegrad_protocol import messages
+from telegrad_protocol.programs.messages import RunProgram
 
+from . import logs, reports
 from .breaks import GraphBreak, Unsupported, reason_of
+
+Instruction = TypeVar("Instruction")
 
 _MOST_HELD: Final = 1024
 """A part has so many instructions at most: the server works meanwhile on what the one before it has."""
@@ -27,11 +33,33 @@ _MOST_WAITING: Final = 1 << 14
 
 
 class Observer:
-    """Is told what the calls of a function queue: what ``explain`` makes its answer of."""
+    """Is told what a call of a function queues: what ``explain`` makes its answer of, and the logs what they tell."""
 
     def __init__(self) -> None:
-        self.parts: list[list[messages.Call]] = []
+        self.parts: list[ObservedPart] = []
         self.breaks: list[GraphBreak] = []
+
+    @property
+    def programs(self) -> list[int]:
+        """The numbers of the programs that were run, each once."""
+        return list(dict.fromkeys([number for part in self.parts for number in part.programs]))
+
+
+class ObservedPart(NamedTuple):
+    """The calls of operations in a part, and the numbers of the programs that it was sent as."""
+
+    calls: list[messages.Call]
+    programs: list[int]
+
+
+class Options(NamedTuple):
+    """What ``compile`` was told: a graph break is an error, and what is executed as one is compared."""
+
+    fullgraph: bool = False
+    verify: bool = False
+
+
+DEFAULT_OPTIONS: Final = Options()
 
 
 class _Active(threading.local):
@@ -49,11 +77,12 @@ is being exported."""
 class Region:
     """One call of a compiled function, from its first instruction to its last. It is its session's ``holder``."""
 
-    def __init__(self, session: ClientSession, fullgraph: bool) -> None:
+    def __init__(self, session: ClientSession, function: Any, options: Options) -> None:
         self._session = session
-        self._fullgraph = fullgraph
+        self._options = options
         self._thread = threading.get_ident()
-        self._observer = active.observer
+        self._teller = reports.teller_of(function) if logs.enabled else None
+        self._observer = active.observer or (None if self._teller is None else Observer())
 
     def __enter__(self) -> Region:
         active.region = self
@@ -66,6 +95,8 @@ class Region:
             self._end_part()
         if self._session.is_open:
             self._session.release(sends=error is None)
+            if self._teller is not None and self._observer is not None and error is None:
+                self._teller.tell(self._session, self._observer.parts)
 
     def holds(self) -> bool:
         """Hold instructions back until there are very many of them."""
@@ -108,34 +139,47 @@ class Region:
         self._end_part()
 
     def _note_break(self, reason: str) -> None:
-        if self._fullgraph:
-            raise Unsupported(reason, _line_of_program())
+        if self._observer is None and not self._options.fullgraph:
+            return
+        stack = _stack_of_program()
+        line = stack[-1] if stack else None
+        if "graph_breaks" in logs.enabled:
+            reports.tell_break(reason, stack)
+        if self._options.fullgraph:
+            raise Unsupported(reason, line)
         if self._observer is not None:
-            self._observer.breaks.append(GraphBreak(reason, _line_of_program()))
+            self._observer.breaks.append(GraphBreak(reason, line))
 
     def _end_part(self) -> None:
         session, observer = self._session, self._observer
         session.holder = None
-        if observer is None:
-            session.end_part(self._part, session.programs.replace)
-            return
+        session.end_part(self._part, self._replace if observer is None else partial(self._observed, observer))
 
-        def replace(queued: list[Any], first: int) -> list[Any] | None:
-            calls = [entry[1] if entry.__class__ is tuple else entry for entry in queued]
-            observer.parts.append([call for call in calls if call.__class__ is messages.Call])
-            return session.programs.replace(queued, first)
+    def _replace(self, queued: list[Any], first: int) -> list[Any] | None:
+        return self._session.programs.replace(queued, first, self._options.verify)
 
-        session.end_part(self._part, replace)
+    def _observed(self, observer: Observer, queued: list[Any], first: int) -> list[Any] | None:
+        sent = self._replace(queued, first)
+        observer.parts.append(
+            ObservedPart(_all_of(messages.Call, queued), [run.program for run in _all_of(RunProgram, sent or ())])
+        )
+        return sent
 
 
-def run(function: Callable[..., Any], args: Any, kwargs: Any, fullgraph: bool) -> Any:
+def _all_of(kind: type[Instruction], entries: Iterable[Any]) -> list[Instruction]:
+    """Return the instructions of a kind among entries of a queue, some of which have modes with them."""
+    instructions = [entry[1] if entry.__class__ is tuple else entry for entry in entries]
+    return [one for one in instructions if one.__class__ is kind]
+
+
+def run(function: Callable[..., Any], args: Any, kwargs: Any, options: Options = DEFAULT_OPTIONS) -> Any:
     """Call a function, in a region of its own unless this is a part of one, or nothing is to be compiled."""
     if active.region is not None or active.disabled or not has_session():
         return function(*args, **kwargs)
     session = current_session()
     if session.holder is not None or session.blocking or not session.is_open:
         return function(*args, **kwargs)
-    with Region(session, fullgraph):
+    with Region(session, function, options):
         return function(*args, **kwargs)
 
 
@@ -163,9 +207,14 @@ def run_disabled(function: Callable[..., Any], args: Any, kwargs: Any, reason: s
             region.resume()
 
 
-def _line_of_program() -> FrameSummary | None:
-    """Return the line of the innermost caller that is not telegrad's."""
-    frame = sys._getframe(1)
+def _stack_of_program() -> list[FrameSummary]:
+    """Return the lines that lead here, outermost first, up to the innermost one that is not telegrad's."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_own(frame.f_code.co_filename):
-        frame = frame.f_back  # type: ignore[assignment]
-    return None if frame is None else FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+    stack: list[FrameSummary] = []
+    while frame is not None:
+        if not is_own(frame.f_code.co_filename):
+            stack.append(FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return stack[::-1]

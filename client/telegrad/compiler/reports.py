@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from traceback import FrameSummary, format_list
+from typing import Any, Final, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from telegrad_protocol import messages
 from telegrad_protocol.ops import TABLE
@@ -62,45 +64,54 @@ def asked(session: Any, numbers: Sequence[int], with_texts: bool = True) -> list
     ]
 
 
-class _Told(NamedTuple):
-    """What the logs have told of a function: the operations of its parts, and the situations of its programs."""
+class Part(Protocol):
+    """What is known of a part of a call; see ``regions.ObservedPart``."""
 
-    parts: dict[int, list[str]]
-    situations: dict[int, list[list[str]]]
+    @property
+    def calls(self) -> list[messages.Call]:
+        """The calls of operations."""
+
+    @property
+    def programs(self) -> list[int]:
+        """The numbers of the programs that it was sent as."""
 
 
 class Teller:
-    """Tells the logs of what calls of one function have made the server do, in comparison with its earlier calls."""
+    """Tells the logs what calls of one function have made the server do, in comparison with its earlier calls."""
 
     def __init__(self, function: Any) -> None:
         code = getattr(function, "__code__", None) or getattr(getattr(function, "forward", None), "__code__", None)
         name = getattr(function, "__qualname__", type(function).__name__)
         self._name = name if code is None else f"{name} in {code.co_filename}:{code.co_firstlineno}"
-        self._told = _Told({}, {})
+        self._parts: dict[tuple[int, int], list[str]] = {}
+        """The operations of parts, by their place in the call and the program's place in the part."""
+        self._situations: dict[int, list[list[str]]] = {}
+        """What was told of programs, by their numbers."""
 
-    def tell(self, session: Any, parts: Sequence[list[messages.Call]], numbers: Sequence[int | None]) -> None:
-        """Tell of a call: the calls in its parts, and the programs that these are, None for those that are none."""
-        for place, (part, number) in enumerate(zip(parts, numbers, strict=True)):
-            if number is not None:
-                self._tell_program(place, number, [NAMES.get(call.op, "?") for call in part])
-        for report in asked(session, list(dict.fromkeys([number for number in numbers if number is not None]))):
+    def tell(self, session: Any, parts: Sequence[Part]) -> None:
+        """Tell of a call that has ended. Asks the server, if the call has run programs."""
+        for number, part in enumerate(parts):
+            for position, program in enumerate(part.programs):
+                self._tell_program((number, position), program, [NAMES.get(call.op, "?") for call in part.calls])
+        programs = dict.fromkeys([program for part in parts for program in part.programs])
+        for report in asked(session, list(programs)):
             self._tell_specialisations(report)
 
-    def _tell_program(self, place: int, number: int, names: list[str]) -> None:
-        if number in self._told.situations:
+    def _tell_program(self, place: tuple[int, int], number: int, names: list[str]) -> None:
+        if number in self._situations:
             return
-        self._told.situations[number] = []
-        before = self._told.parts.get(place)
+        self._situations[number] = []
+        before = self._parts.get(place)
         if before is not None and "recompiles" in logs.enabled:
             reason = _difference(before, names)
             logs.tell("recompiles", f"New program {number} of function {self._name}\n    since {reason}")
-        self._told.parts[place] = names
+        self._parts[place] = names
         if "graph_code" in logs.enabled:
             lines = "\n".join([f"    {name}" for name in names])
             logs.tell("graph_code", f"Program {number} of function {self._name}\n{lines}")
 
     def _tell_specialisations(self, report: ProgramReport) -> None:
-        known = self._told.situations[report.number]
+        known = self._situations[report.number]
         for one in report.specialisations[len(known) :]:
             self._tell_specialisation(f"program {report.number} of function {self._name}", one, known)
             known.append(one.situation)
@@ -127,3 +138,33 @@ def _difference(before: list[str], names: list[str]) -> str:
     if len(before) != len(names):
         return f"it has {len(names)} operations, and had {len(before)}"
     return "the same operations take or free other tensors, or run under other modes"
+
+
+def tell_break(reason: str, stack: list[FrameSummary]) -> None:
+    """Tell of a graph break, once for each line, with the lines of the program that lead to it, outermost first."""
+    if stack and (stack[-1].filename, stack[-1].lineno) in _told_breaks:
+        return
+    _told_breaks.update([(line.filename, line.lineno) for line in stack[-1:]])
+    where = f" at {stack[-1].filename}:{stack[-1].lineno}" if stack else ""
+    lines = "".join(format_list(stack))
+    text = f"Graph break in user code{where}\nGraph Break Reason: {reason}\nUser code traceback:\n{lines}"
+    logs.tell("graph_breaks", text)
+
+
+def forget() -> None:
+    """Tell everything anew."""
+    _told_breaks.clear()
+    _tellers.clear()
+
+
+_told_breaks: Final[set[tuple[str, int | None]]] = set()
+_tellers: Final[WeakKeyDictionary[Any, Teller]] = WeakKeyDictionary()
+
+
+def teller_of(function: Any) -> Teller:
+    """Return what tells of a function's calls; of a method it is one for all objects."""
+    function = getattr(function, "__func__", function)
+    try:
+        return _tellers.setdefault(function, Teller(function))
+    except TypeError:  # an object without weak references, or that cannot be a key
+        return Teller(function)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -16,6 +16,9 @@ Row: TypeAlias = (
     | messages.SetRequiresGrad | messages.RetainGrad | messages.SetGrad | messages.DropGrads
 )  # fmt: skip
 """An instruction that a program may have, with slots in the place of ids."""
+
+VERIFIES: Final = "verify_programs"
+"""The mode in which a run is executed as one and as instructions, and what comes of both is compared."""
 
 
 class DefineProgram(Struct, frozen=True, array_like=True, tag=49, gc=False):

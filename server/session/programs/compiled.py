@@ -171,12 +171,17 @@ class Variant(NamedTuple):
     """Values whose gradients nothing reads before they are replaced: their memory serves the run."""
 
     @property
+    def plain(self) -> Executable:
+        """What executes it step by step."""
+        return self.executable.executable if isinstance(self.executable, Captures) else self.executable
+
+    @property
     def description(self) -> Description:
         """What was done to the recorded operations."""
-        return (self.executable.executable if isinstance(self.executable, Captures) else self.executable).describe()
+        return self.plain.describe()
 
-    def begin(self, values: Sequence[Value], template: Template) -> Execution | CapturedExecution | None:
-        """Return an execution on these values, and on the constants that a program has now.
+    def taken(self, values: Sequence[Value], template: Template) -> list[Any] | None:
+        """Return what the executable takes of these values, and of the constants that a program has now.
 
         None where an index is out of range, or may be: the instructions say which one.
         """
@@ -184,7 +189,12 @@ class Variant(NamedTuple):
             None if given is None else given.of(values) if isinstance(given, Given) else given.of(template)
             for given in self.takes
         ]
-        if not all([are_good(check, taken[check.input]) for check in self.checks]):
+        return taken if all([are_good(check, taken[check.input]) for check in self.checks]) else None
+
+    def begin(self, values: Sequence[Value], template: Template) -> Execution | CapturedExecution | None:
+        """Return an execution on these values, and on the constants that a program has now; None as ``taken``."""
+        taken = self.taken(values, template)
+        if taken is None:
             return None
         for place in self.replaced:
             _set_gradient(values[place], None)

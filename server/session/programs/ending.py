@@ -1,4 +1,4 @@
-"""What stands in a session's stream for runs of programs: the end of one that is recorded, the rest of another."""
+"""What stands in a session's stream for runs of programs: the end of one that is recorded or verified, or its rest."""
 
 from __future__ import annotations
 
@@ -23,3 +23,18 @@ class RestOfRun(NamedTuple):
     values: list[Any]
     ids: list[int]
     execution: Any
+
+
+class EndOfVerification(NamedTuple):
+    """The end of instructions that were executed as one before, on copies, with these ``outputs``.
+
+    ``changed`` has the inputs that were taken, with their copies; ``failures`` is how often the session had failed.
+    """
+
+    variant: Any
+    values: list[Any]
+    ids: list[int]
+    instructions: list[Any]
+    outputs: tuple[Any, ...]
+    changed: list[tuple[Any, Any]]
+    failures: int

@@ -22,9 +22,10 @@ from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 from telegrad_protocol.programs.rows import Template
 
 from .compiled import Variant, rate_of, situation
-from .ending import EndOfRun, RestOfRun
+from .ending import EndOfRun, EndOfVerification, RestOfRun
 from .recording import Recording
 from .uploaded import DATA
+from .verification import begin_verification, end_verification
 
 _log = logging.getLogger(__name__)
 MOST_PROGRAMS: Final = 1 << 10
@@ -198,6 +199,8 @@ def run_program(state: SessionState, run: RunProgram) -> int:
             variant = program.variants.get(met)
             if variant is not None:
                 try:
+                    if state.verifies_programs and begin_verification(state, program, variant, values, ids):
+                        return 0
                     execution = variant.begin(values, program.template)
                 except Exception as error:
                     _fail(state, program.template.instructions(ids), error)
@@ -309,5 +312,6 @@ def _name_of(instruction: Any) -> str:
 
 HANDLERS: Final[dict[type, Any]] = {
     DefineProgram: define_program, RunProgram: run_program, EndOfRun: end_run, RestOfRun: continue_run,
+    EndOfVerification: end_verification,
 }  # fmt: skip
 """What handles the instructions about programs."""

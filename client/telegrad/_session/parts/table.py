@@ -13,7 +13,7 @@ from typing import Any, Final
 from telegrad._session.thread_modes import DEFAULT, Modes
 from telegrad_protocol import messages, wire
 from telegrad_protocol.errors import ProtocolError
-from telegrad_protocol.programs.messages import DefineProgram, RunProgram
+from telegrad_protocol.programs.messages import VERIFIES, DefineProgram, RunProgram
 from telegrad_protocol.programs.rows import Flat, Template, is_writable
 
 from .modal import MODAL, with_modes
@@ -96,8 +96,11 @@ class ProgramTable:
         self._seen.clear()
         self._number = 0
 
-    def replace(self, queued: list[Any], first: int) -> list[Any] | None:
-        """Return what is sent in the place of these entries of the queue; None if that is the entries themselves."""
+    def replace(self, queued: list[Any], first: int, verifies: bool = False) -> list[Any] | None:
+        """Return what is sent in the place of these entries of the queue; None if that is the entries themselves.
+
+        Where it ``verifies``, the server is to compare what it executes as one with the instructions.
+        """
         sites = [entry for entry in queued if entry.__class__ is messages.Site]
         entries = [entry for entry in queued if entry.__class__ is not messages.Site] if sites else queued
         instructions, modes = _under_one(entries)
@@ -111,6 +114,8 @@ class ProgramTable:
             sent += stretch if replaced is None else replaced
         if not is_shorter:
             return None
+        if verifies:
+            sent = [messages.Mode(VERIFIES, True), *sent, messages.Mode(VERIFIES, False)]
         return sites + (sent if modes is DEFAULT else [(modes, one) for one in sent])
 
     def _run(self, instructions: list[Any], first: int) -> list[Any] | None:
