@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any
 
 from server.engine import context
+from server.engine.autograd.anomaly import new_task
 from server.engine.autograd.gradients import accumulate
 from server.engine.autograd.graph import Edge
 from server.engine.autograd.graph_task import ONES, GraphTask, initial_gradient
 from server.engine.autograd.inplace import edge_of
 from server.engine.autograd.node import OpNode
-from server.engine.autograd.stream_graph_task import StreamGraphTask
 from server.engine.dispatcher import dispatch
 from server.engine.keys import AUTOGRAD, PROFILER
 from server.engine.profiling.passes import noted
@@ -46,7 +46,7 @@ def backward(
     if inputs is None:
         edge = None if create_graph else _repeatable_edge(roots)
         if edge is None:
-            _new_task(retain_graph, create_graph, ()).execute(roots, gradients)
+            new_task(retain_graph, create_graph, ()).execute(roots, gradients)
         else:
             _backward_from(edge, roots[0], gradients[0], retain_graph)
         return
@@ -68,7 +68,7 @@ def grad(
 ) -> list[Value | None]:
     """Return the gradients of ``roots`` with respect to ``inputs``; nothing is accumulated."""
     edges = [_edge_to(value) for value in inputs]
-    task = _new_task(retain_graph, create_graph, edges)
+    task = new_task(retain_graph, create_graph, edges)
     task.execute(roots, gradients)
     results = [task.captured.get(edge) for edge in edges]
     if not allow_unused and any(result is None for result in results):
@@ -83,11 +83,6 @@ def _edge_to(value: Value) -> Edge:
     if edge is None:
         raise AutogradError(f"grad: {value.meta} does not require grad")
     return edge
-
-
-def _new_task(retain_graph: bool, create_graph: bool, capture: Sequence[Edge]) -> GraphTask:
-    task = StreamGraphTask if context.current.own_streams.left_default else GraphTask
-    return task(retain_graph, create_graph, capture)
 
 
 def _repeatable_edge(roots: Sequence[Value]) -> Edge | None:

@@ -6,7 +6,6 @@ The engine has one thread; ``current`` is set by the session before it runs inst
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
@@ -64,6 +63,13 @@ class Held:
 
     def __del__(self) -> None:
         self._account.noted -= self._nbytes
+
+
+class Trace(Protocol):
+    """What is told of each step of the dispatcher."""
+
+    def append(self, text: str, /) -> None:
+        """Take the text about a step."""
 
 
 class Recorder(Protocol):
@@ -129,7 +135,7 @@ class Context:
         self.tuner = Tuner()
         self.programs: dict[Any, Any] = {}
         """Backward passes that were recorded, by how they begin; see ``server.engine.backward``."""
-        self.trace: deque[str] | None = None
+        self.trace: Trace | None = None
         self.profiler: Any = None
         """The ``profiling.recorder.Recorder`` that notes what is executed; None where nobody asked for it."""
         self.recorder: Recorder | None = None

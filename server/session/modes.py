@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from server.engine import autocast, switches
+from server.engine.autograd.anomaly import AnomalyTrace
 from server.engine.context import CudnnModes
 from server.engine.device import threads
 from telegrad_protocol import dtypes, messages
@@ -16,6 +17,7 @@ from telegrad_protocol.errors import ProtocolError
 from telegrad_protocol.programs.messages import VERIFIES
 
 from . import switches as switching
+from .call_stack import describe_site
 from .profiling import drop_profile
 from .state import MOST_LINES, SessionState
 from .streams import set_stream
@@ -69,6 +71,16 @@ def _set_trace(state: SessionState, enabled: Any) -> None:
     state.context.trace = deque(maxlen=MOST_LINES) if enabled else None
 
 
+def _set_anomaly(state: SessionState, level: Any) -> None:
+    """Note lines of nodes from level 1 on, and look for NaN in passes from level 2 on."""
+    if type(level) is not int or not 0 <= level <= 2:
+        raise ValueError("no level of anomaly mode")
+    if level:
+        state.context.trace = AnomalyTrace(lambda: describe_site(state, state.instruction), level > 1)
+    elif isinstance(state.context.trace, AnomalyTrace):
+        state.context.trace = None
+
+
 def _set_default_dtype(state: SessionState, code: Any) -> None:
     if type(code) is not int or code < 0:
         raise ValueError("no code of a type")
@@ -112,6 +124,6 @@ def _set_verification(state: SessionState, enabled: Any) -> None:
 _SETTERS: dict[str, Callable[[SessionState, Any], None]] = {
     "grad": _set_grad, "inference": _set_inference, "trace": _set_trace, "default_dtype": _set_default_dtype,
     "thread": _set_thread, "autocast": _set_autocast, "autocast_cache": _clear_casts, "stream": set_stream,
-    "range": _note_range, "num_threads": _set_threads, VERIFIES: _set_verification,
+    "range": _note_range, "anomaly": _set_anomaly, "num_threads": _set_threads, VERIFIES: _set_verification,
     **switching.SETTERS,
 }  # fmt: skip

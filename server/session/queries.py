@@ -5,6 +5,7 @@ Answers about memory are in ``memory``, about the order of work in ``streams``, 
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -118,9 +119,10 @@ def _data_ptr(state: SessionState, query: queries.DataPtr) -> int:
 
 @answers(queries.Trace)
 def _trace(state: SessionState, query: queries.Trace) -> list[str]:
-    lines = list(state.context.trace or ())
-    if state.context.trace is not None:
-        state.context.trace.clear()
+    trace = state.context.trace
+    lines = list(trace) if isinstance(trace, deque) else []
+    if isinstance(trace, deque):
+        trace.clear()
     return lines
 
 

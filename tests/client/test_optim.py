@@ -299,7 +299,7 @@ def test_backward_after_a_step_finds_its_saved_values_changed(tg: Any) -> None:
     loss = (weight * weight).sum()
     loss.backward(retain_graph=True)
     optimizer.step()
-    with pytest.raises(RuntimeError, match="modified by an in-place operation"):
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
         loss.item()
 

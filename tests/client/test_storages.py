@@ -59,7 +59,7 @@ def test_what_is_written_through_data_is_no_modification_for_autograd(tg: Any, r
     w = tg.ones(2, requires_grad=True)
     y = w.exp()
     y.detach().add_(1)
-    with pytest.raises(AutogradError, match="modified by an in-place operation"):
+    with pytest.raises(AutogradError, match="modified by an inplace operation"):
         y.sum().backward()
         w.grad.tolist()
 

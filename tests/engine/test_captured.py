@@ -179,7 +179,7 @@ def test_a_saved_value_that_was_modified_is_found(tg: Any, launched: list[int], 
         if step == 19:
             hidden.detach().add_(1)
 
-    with pytest.raises(RuntimeError, match="modified by an in-place operation"):
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         _repeat(tg, rng, 20, modify)
     assert launched
 

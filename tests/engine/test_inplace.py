@@ -156,7 +156,7 @@ def test_values_saved_for_backward_are_guarded_by_their_version(adapter: EngineA
     product = F.mul(leaf, other)
     other.add_(1.0)
     with pytest.raises(
-        AutogradError, match=r"modified by an in-place operation: float32\[3\].*version 1; expected version 0"
+        AutogradError, match=r"modified by an inplace operation: float32\[3\].*version 1; expected version 0"
     ):
         backward([F.sum(product)], [None])
     exponential = F.exp(leaf)

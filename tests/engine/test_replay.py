@@ -261,7 +261,7 @@ def test_a_saved_value_that_was_modified_is_an_error_each_time(adapter: EngineAd
 
     _repeat(lambda: step(False), 4)
     for _ in range(2):
-        with pytest.raises(AutogradError, match="modified by an in-place operation"):
+        with pytest.raises(AutogradError, match="modified by an inplace operation"):
             step(True)
     step(False)
 

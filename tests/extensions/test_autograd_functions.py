@@ -125,7 +125,7 @@ def test_what_was_saved_is_guarded_and_freed(tg: Any, functions: Any) -> None:
     operand = tg.ones(3, 4)
     result = functions.linear(operand, w)
     operand.add_(1)
-    with pytest.raises(errors.AutogradError, match="modified by an in-place operation"):
+    with pytest.raises(errors.AutogradError, match="modified by an inplace operation"):
         result.sum().backward()
         w.grad.tolist()
     big = tg.ones(1 << 16, requires_grad=True)

@@ -119,7 +119,7 @@ def test_a_failing_pass_is_told_at_the_read(tg: Any, early: Early, rng: np.rando
         if number == STEPS - 1:
             result.detach().add_(1)
             loss.backward()
-            with pytest.raises(RuntimeError, match="modified by an in-place operation"):
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
                 loss.item()
         else:
             loss.backward()

@@ -32,6 +32,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "cudnn_enabled": True,
     "tunable": TUNABLE_DEFAULT,
     "num_threads": 0,
+    "anomaly": 0,
 }
 _chosen: dict[str, Any] = _DEFAULTS | initial_settings()
 _fixed: Final = fixed_settings()

@@ -32,6 +32,7 @@ from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError
 from telegrad_protocol.meta import Meta
 
+from ._anomalies import refuse_nan
 from ._gradients import (
     are_computed,
     dense_meta,
@@ -305,6 +306,7 @@ class ClientPass(NodeHooks):
             return self._differentiate_held(node, arrived)
         gradients = self._take(node.number, arrived)
         results = node.context.differentiate(gradients)
+        refuse_nan(node.name, results)
         if not self._retain_graph:
             node.release()
         wanted = [None if edge is None else result for result, edge in zip(results, node.edges, strict=True)]

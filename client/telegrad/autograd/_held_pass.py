@@ -12,6 +12,8 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Meta
 
+from ._anomalies import refuse_nan
+
 
 class HeldPass:
     """Gradients of tensors of classes that keep their own elements, within a ``ClientPass``.
@@ -87,6 +89,7 @@ class HeldPass:
             return []
         operands = node.held.operands if node.held is not None else [None] * len(node.edges)
         results = node.context.differentiate(gradients)
+        refuse_nan(node.name, results)
         if not self._retain_graph:
             node.release()
         flows: list[GradientEdge] = []

@@ -11,12 +11,10 @@ from typing import Any
 
 from telegrad._ops.batching import batching
 from telegrad._ops.duals import duals
-from telegrad._ops.functions import function
 from telegrad._ops.operand_classes import HANDLERS
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import (
     GradientEdge,
-    LeafNode,
     Receivers,
     SourceNode,
     StandInNode,
@@ -30,20 +28,12 @@ from telegrad._tensor.tensor import Tensor, require_one_session
 from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 from telegrad_protocol.messages import Backward, Gradient
 
+from ._anomalies import anomalies, explained, wait_explained
 from ._batched_passes import are_batched, grad_in_levels, in_level
 from ._client_pass import ClientPass
 from ._gradients import are_computed, drop_unreached, gradient_meta, gradient_of, new_gradient, settle, update_handles
 from ._sparse_operands import has_sparse, values_of, with_indices_of
 
-
-class _Anomalies:
-    """Whether anomaly mode is on, and whether it searches leaves for NaN after each pass."""
-
-    is_enabled = False
-    check_nan = False
-
-
-anomalies = _Anomalies()
 Tensors = Tensor | Sequence[Tensor]
 
 
@@ -69,12 +59,10 @@ def backward(
     receivers = _receivers(roots, inputs)
     if receivers is None:
         listed = None if inputs is None else _listed(inputs)
-        with ClientPass(roots, gradients, listed, retain, create_graph) as stopping:
+        with explained(session), ClientPass(roots, gradients, listed, retain, create_graph) as stopping:
             stopping.accumulate()
         if stopping.handed:
             _continue(stopping.handed, retain, create_graph, listed)
-        if anomalies.check_nan:
-            _refuse_nan(reachable([root._gradient_edge() for root in roots]))
         return
     wanted = receivers.tensors
     leaves = [(leaf._id, gradient_of(leaf, create_graph)._id) for leaf in wanted]
@@ -83,10 +71,10 @@ def backward(
         Backward(site, _ids(roots), _optional_ids(gradients), leaves, retain, create_graph, inputs is not None),
         thread.modes,
     )
+    if anomalies.is_enabled:
+        wait_explained(session)
     if not receivers.are_certain:
         drop_unreached(wanted)
-    if anomalies.check_nan:
-        _refuse_nan([leaf._gradient_edge() for leaf in wanted])
     if create_graph:
         computed = [leaf._grad for leaf in wanted if leaf._grad is not None]
         update_handles(computed, roots, gradients)
@@ -173,7 +161,7 @@ def grad(
     )
     retain = retain or records
     if has_client_parts(reached):
-        with ClientPass(roots, gradients, sources, retain, records) as stopping:
+        with explained(session), ClientPass(roots, gradients, sources, retain, records) as stopping:
             results = stopping.gradients(allow_unused or materialize_grads)
         if stopping.handed:
             allowed = allow_unused or materialize_grads
@@ -192,6 +180,8 @@ def grad(
         Gradient(site, _ids(roots), _optional_ids(gradients), targets, _ids(computed), retain, records, True),
         thread.modes,
     )
+    if anomalies.is_enabled:
+        wait_explained(session)
     if has_gradients(reached) or (create_graph and allow_unused):  # with a graph it is asked what they are anyway
         known = are_computed(results)
         if not all(known) and not (allow_unused or materialize_grads):
@@ -279,14 +269,6 @@ def _materialized(results: Sequence[Tensor | None], sources: Sequence[Tensor]) -
         gradient if gradient is not None else source.new_zeros(source.shape)
         for gradient, source in zip(results, sources, strict=True)
     )
-
-
-def _refuse_nan(nodes: Iterable[GradientEdge]) -> None:
-    """Wait for the gradients of leaves, and raise AutogradError if there is NaN in one."""
-    for node in nodes:
-        leaf = node.tensor() if isinstance(node, LeafNode) else None
-        if leaf is not None and leaf._grad is not None and function("isnan")(leaf._grad).any().item():
-            raise AutogradError(f"Function returned nan values: the gradient of {leaf._meta} has NaN in it")
 
 
 def _adopt(gradients: Iterable[Tensor | None], shows_grad: bool) -> None:

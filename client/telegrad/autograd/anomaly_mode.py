@@ -6,13 +6,17 @@ import warnings
 
 from telegrad._session.grad_mode import ModeBlock
 
-from ._passes import anomalies
+from ._anomalies import anomalies, switch
 
 __all__ = ["detect_anomaly", "set_detect_anomaly"]
 
 
 class detect_anomaly(ModeBlock):
-    """Raise AutogradError, in this block, where a pass gives a leaf a gradient with NaN in it; every pass waits."""
+    """Name the node at which a pass fails, and refuse NaN, in this block.
+
+    Where a node computes a gradient with NaN in it, unless ``check_nan`` is false, the pass raises AutogradError. A
+    warning shows the line that has called the operation, if that was in the block too. Every pass waits.
+    """
 
     def __init__(self, check_nan: bool = True) -> None:
         self.check_nan = check_nan
@@ -29,10 +33,10 @@ class detect_anomaly(ModeBlock):
 
     def __enter__(self) -> None:
         self.before = anomalies.is_enabled, anomalies.check_nan
-        anomalies.is_enabled, anomalies.check_nan = True, self.check_nan
+        switch(True, self.check_nan)
 
     def __exit__(self, *_: object) -> None:
-        anomalies.is_enabled, anomalies.check_nan = self.before
+        switch(*self.before)
 
 
 class set_detect_anomaly:
@@ -40,13 +44,13 @@ class set_detect_anomaly:
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         self.before = anomalies.is_enabled, anomalies.check_nan
-        anomalies.is_enabled, anomalies.check_nan = bool(mode), mode and check_nan
+        switch(bool(mode), bool(mode and check_nan))
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, *_: object) -> None:
-        anomalies.is_enabled, anomalies.check_nan = self.before
+        switch(*self.before)
 
 
 def is_anomaly_enabled() -> bool:

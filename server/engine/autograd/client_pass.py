@@ -15,12 +15,12 @@ from server.engine.value import Storage, Value
 from telegrad_protocol.errors import AutogradError, ProtocolError
 from telegrad_protocol.meta import Meta
 
+from .anomaly import new_task
 from .gradients import in_layout_of
 from .graph import Edge, Node
-from .graph_task import GraphTask, count_dependencies, initial_gradient
+from .graph_task import count_dependencies, initial_gradient
 from .inplace import edge_of
 from .node import fit_gradient, zeros
-from .stream_graph_task import StreamGraphTask
 
 
 class ClientNode(Node):
@@ -90,8 +90,7 @@ class ClientPass:
         self._retain_graph = retain_graph
         self._targets = [_edge_to(value) for value in inputs or ()]
         self.inputs = inputs
-        task = StreamGraphTask if context.current.own_streams.left_default else GraphTask
-        self._task = task(retain_graph, create_graph, self._targets)
+        self._task = new_task(retain_graph, create_graph, self._targets)
         self._ready: list[tuple[int, Node]] = []
         self._counts: dict[Node, int] = {}
         self._wanted: set[Node] | None = None

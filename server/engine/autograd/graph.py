@@ -166,7 +166,7 @@ class SavedTensor:
         node = None if self.value is not None else self._creator()
         origin = f"output {self.output} of {node.name}" if node is not None else f"an input of {consumer.name}"
         return AutogradError(
-            "one of the values needed for gradient computation has been modified by an in-place operation: "
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
             f"{self.meta}, {origin}, is at version {self.storage.version}; "
             f"expected version {self.version} instead; clone it before you modify it"
         )
