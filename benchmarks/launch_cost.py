@@ -61,8 +61,8 @@ def _built_in() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "built-in add with out=", lambda: tg.add(x, y, out=out)
 
 
-_SOURCES = {"": _built_in, "triton": _triton, "numba": _numba, "numpy": _raw}
-"""What makes launches, by the package that it needs."""
+_SOURCES = {"": _built_in, "triton": _triton, "numba numba_cuda": _numba, "numpy": _raw}
+"""What makes launches, by the packages that it needs: Numba's kernels for GPUs are in one of their own."""
 
 
 def _microseconds(launch: Callable[[], Any]) -> list[float]:
@@ -106,8 +106,9 @@ def _triton_alone() -> list[float]:
 def measured() -> Iterator[Figure]:
     """All figures."""
     for package, launches in _SOURCES.items():
-        if package and importlib.util.find_spec(package) is None:
-            print(f"{package} is not installed: left out")
+        missing = next((name for name in package.split() if importlib.util.find_spec(name) is None), "")
+        if missing:
+            print(f"{missing} is not installed: {package.split()[0]} is left out")
             continue
         for name, launch in launches():
             yield figure(name, "us", _microseconds(launch))

@@ -100,6 +100,8 @@ def test_the_mode_ends_with_its_block(tg: Any) -> None:
 def test_on_a_gpu_and_its_streams(cuda_tg: Any) -> None:
     x = cuda_tg.tensor([-1.0], device="cuda", requires_grad=True)
     for stream in (None, cuda_tg.cuda.Stream()):
-        with cuda_tg.cuda.stream(stream), cuda_tg.autograd.set_detect_anomaly(True), pytest.warns(UserWarning):
-            with pytest.raises(AutogradError, match="Function 'SqrtBackward0' returned nan values in its 0th output"):
-                (x.sqrt() * 0).sum().backward()
+        with (
+            cuda_tg.cuda.stream(stream), cuda_tg.autograd.set_detect_anomaly(True), pytest.warns(UserWarning),
+            pytest.raises(AutogradError, match="Function 'SqrtBackward0' returned nan values in its 0th output"),
+        ):  # fmt: skip
+            (x.sqrt() * 0).sum().backward()

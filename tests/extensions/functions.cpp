@@ -117,7 +117,40 @@ at::Tensor typed(at::Tensor x, torch::ScalarType type, torch::Device device, std
   return fill ? torch::full_like(y, *fill) : y;
 }
 
+// A recurrent cell of three gates, and its gradients: the kind of code that tutorials begin with.
+torch::Tensor slope_of_elu(torch::Tensor z, torch::Scalar alpha = 1.0) {
+  auto grown = z.exp();
+  auto is_inside = (alpha * (grown - 1)) < 0;
+  return (z > 0).type_as(z) + is_inside.type_as(z) * (alpha * grown);
+}
+std::vector<torch::Tensor> cell(torch::Tensor x, torch::Tensor w, torch::Tensor b, torch::Tensor h, torch::Tensor c) {
+  auto joined = torch::cat({h, x}, /*dim=*/1);
+  auto sums = torch::addmm(b, joined, w.transpose(0, 1));
+  auto parts = sums.chunk(3, /*dim=*/1);
+  auto in = torch::sigmoid(parts[0]), out = torch::sigmoid(parts[1]), proposed = torch::elu(parts[2], /*alpha=*/1.0);
+  auto next = c + proposed * in;
+  return {torch::tanh(next) * out, next, in, out, proposed, joined, sums};
+}
+std::vector<torch::Tensor> cell_gradients(
+    torch::Tensor dh, torch::Tensor dc, torch::Tensor next, torch::Tensor in, torch::Tensor out,
+    torch::Tensor proposed, torch::Tensor joined, torch::Tensor sums, torch::Tensor w) {
+  auto tanh = next.tanh();
+  auto dnext = (1 - tanh.pow(2)) * out * dh + dc;
+  auto parts = sums.chunk(3, /*dim=*/1);
+  auto din = proposed * dnext, dout = tanh * dh, dproposed = in * dnext;
+  din *= (1 - in) * in;
+  dout *= torch::sigmoid(parts[1]) * (1 - torch::sigmoid(parts[1]));
+  dproposed *= slope_of_elu(parts[2]);
+  auto dsums = torch::cat({din, dout, dproposed}, /*dim=*/1);
+  auto djoined = dsums.mm(w);
+  const auto state = dh.size(1);
+  return {djoined.slice(/*dim=*/1, state), dsums.t().mm(joined), dsums.sum(/*dim=*/0, /*keepdim=*/true),
+          djoined.slice(/*dim=*/1, 0, state), dnext, torch::unsqueeze(dsums, 0).squeeze(0)};
+}
+
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("cell", &cell, "forward");
+  m.def("cell_gradients", &cell_gradients, "backward");
   m.doc() = "what the tests call";
   m.attr("answer") = 42;
   m.def("scale", &scale, "multiplies", py::arg("x"), py::arg("by") = 2.0);

@@ -174,3 +174,34 @@ def test_operators_of_a_library_are_there_by_name(tg: Any, extension: Any) -> No
     x = tg.ones(3)
     assert tg.ops.telegrad_tests.scale(x, 3.0).tolist() == [3.0] * 3
     assert tg.ops.telegrad_tests.both_added(x, x).tolist() == [2.0] * 3
+
+
+def _written_out(t: Any, x: Any, w: Any, b: Any, h: Any, c: Any) -> Any:
+    parts = t.nn.functional.linear(t.cat([h, x], dim=1), w, b).chunk(3, dim=1)
+    after = c + t.nn.functional.elu(parts[2]) * t.sigmoid(parts[0])
+    return t.tanh(after) * t.sigmoid(parts[1]), after
+
+
+def test_a_recurrent_cell_with_its_gradients(tg: Any, extension: Any, rng: np.random.Generator) -> None:
+    class Cell(tg.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(ctx: Any, *operands: Any) -> Any:
+            results = extension.cell(*operands)
+            ctx.save_for_backward(*(results[1:] + [operands[1]]))
+            return results[0], results[1]
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            found = extension.cell_gradients(*[one.contiguous() for one in gradients], *ctx.saved_tensors)
+            return tuple(found[:5])
+
+    arrays = [rng.standard_normal(shape) for shape in ((4, 3), (6, 5), (1, 6), (4, 2), (4, 2))]
+    ours, theirs = [[t.tensor(array, requires_grad=True) for array in arrays] for t in (tg, torch)]
+    (new_h, new_c), expected = Cell.apply(*ours), _written_out(torch, *theirs)
+    for mine, other in zip((new_h, new_c, *_written_out(tg, *ours)), expected * 2, strict=True):
+        np.testing.assert_allclose(mine.detach().numpy(), other.detach().numpy(), rtol=1e-10)
+    (new_h.sum() + new_c.pow(2).sum()).backward()
+    (expected[0].sum() + expected[1].pow(2).sum()).backward()
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(mine.grad.numpy(), other.grad.numpy(), rtol=1e-9)
+    assert tg.autograd.gradcheck(Cell.apply, ours)

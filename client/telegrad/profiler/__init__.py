@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from ._events import DeviceType as DeviceType
 from ._events import RecordScope as RecordScope
+from ._execution_trace import ExecutionTraceObserver as ExecutionTraceObserver
 from ._page import page as page
-from ._profile import ExecutionTraceObserver as ExecutionTraceObserver
 from ._profile import kineto_available as kineto_available
 from ._profile import profile as profile
 from ._profile import supported_activities as supported_activities

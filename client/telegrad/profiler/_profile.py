@@ -16,6 +16,7 @@ from telegrad_protocol.tracing.recording import DeviceWork
 
 from ._build import Wanted
 from ._event_list import EventList
+from ._execution_trace import ExecutionTraceObserver
 from ._range_log import OpenRange, begin_range, end_range
 from ._results import Results, Stretch, has_gpu
 from ._round_trips import RoundTrips
@@ -36,6 +37,7 @@ class profile:
     ends, what to do; without one everything between ``start()`` and ``stop()`` is recorded. ``on_trace_ready`` is
     called with this object when a recording is complete. ``record_shapes`` shows operands, ``profile_memory`` memory,
     ``with_stack`` the lines of the program, ``with_flops`` estimates of floating-point operations.
+    ``execution_trace_observer`` writes each recording to its file.
     """
 
     def __init__(
@@ -43,8 +45,8 @@ class profile:
         schedule: Callable[[int], ProfilerAction] | None = None,
         on_trace_ready: Callable[[profile], Any] | None = None, record_shapes: bool = False,
         profile_memory: bool = False, with_stack: bool = False, with_flops: bool = False, with_modules: bool = False,
-        experimental_config: Any = None, execution_trace_observer: Any = None, acc_events: bool = False,
-        use_cuda: bool | None = None, custom_trace_id_callback: Callable[[], str] | None = None,
+        experimental_config: Any = None, execution_trace_observer: ExecutionTraceObserver | None = None,
+        acc_events: bool = False, use_cuda: bool | None = None, custom_trace_id_callback: Callable[[], str] | None = None,
         post_processing_timeout_s: float | None = None,
     ) -> None:  # fmt: skip
         chosen = set(activities) if activities is not None else set(ProfilerActivity)
@@ -121,6 +123,9 @@ class profile:
         stretch, self._stretch = self._stretch, None
         if stretch is not None:
             self.profiler = stretch.stop()
+            observer = self.execution_trace_observer
+            if observer is not None and observer.is_registered:
+                observer.write(self.profiler)
 
     def _wanted(self) -> Wanted:
         use_device = "cuda" if ProfilerActivity.CUDA in self.activities and has_gpu() else None
@@ -201,16 +206,6 @@ def tensorboard_trace_handler(
         profiler.export_chrome_trace(os.path.join(dir_name, f"{name}.{time.time_ns()}{ending}"))
 
     return write
-
-
-class ExecutionTraceObserver:
-    """Refuses to be made."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotSupportedError(
-            "ExecutionTraceObserver: execution traces are not written; profile(record_shapes=True) writes operations "
-            "with their operands"
-        )
 
 
 def kineto_available() -> bool:

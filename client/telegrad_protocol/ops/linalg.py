@@ -171,13 +171,16 @@ def matmul(input: Meta, other: Meta) -> Meta:
 
 @op(module="nn.functional", method=False)
 def linear(input: Meta, weight: Meta, bias: Meta | None = None) -> Meta:
-    """Compute input @ weight.T + bias: (..., k), (n, k), (n) -> (..., n); a weight of (k) gives (...)."""
+    """Compute input @ weight.T + bias: (..., k), (n, k), (n) -> (..., n); a weight of (k) gives (...).
+
+    The bias may have any shape that broadcasts to the result's.
+    """
     if not input.ndim or weight.ndim not in (1, 2) or input.shape[-1] != weight.shape[-1]:
         raise ShapeError(f"linear: cannot multiply {input} by the transpose of the weight {weight}")
     size = input.shape[:-1] + weight.shape[:-1]
     if bias is None:
         return input.like(size, _same_dtype("linear", input, weight))
-    if bias.ndim > 1 or broadcast_shapes("linear", bias.shape, size) != size:
+    if broadcast_shapes("linear", bias.shape, size) != size:
         raise ShapeError(f"linear: the bias {bias} does not fit the weight {weight}")
     return input.like(size, _same_dtype("linear", input, weight, bias))
 

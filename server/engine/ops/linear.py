@@ -30,8 +30,8 @@ def _linear_weight(grad, input, weight_meta):
     return F.mm(F.t(_rows(grad)), rows)  # (m,n).T @ (m,k) -> (n,k)
 
 
-def _linear_gradients(grad, input, weight, weight_meta, wanted):
-    if weight_meta.ndim == 1:
+def _linear_gradients(grad, input, weight, weight_meta, bias_meta, wanted):
+    if weight_meta.ndim == 1 or (wanted[2] and bias_meta.ndim > 1):
         return (
             _linear_input(grad, weight) if wanted[0] else None,
             _linear_weight(grad, input, weight_meta) if wanted[1] else None,

@@ -20,6 +20,7 @@ Array = Any
 @kernel(ops.linear, keys.CPU)
 def linear(xp, input, weight, bias, *, out):
     are_rows = out.size and input.size and weight.ndim == 2 and input.flags.c_contiguous and out.flags.c_contiguous
+    are_rows = are_rows and (bias is None or bias.ndim < 2)
     rows = out.reshape(-1, weight.shape[0]) if are_rows else None
     if rows is None or not multiply(input.reshape(-1, weight.shape[1]), weight.T, rows, bias):
         generic.linear(xp, input, weight, bias, out=out)

@@ -77,7 +77,7 @@ def linear(request: Request) -> Launch | None:
     out = request.outs[0]
     by_weight = matrices(weight).T if weight.ndim == 2 else column(weight)
     result = flattened(out) if weight.ndim == 2 else _as_column(out)
-    if result is None or (weight.ndim == 1 and bias is not None and bias.numel > 1):
+    if result is None or (bias is not None and (bias.ndim > 1 or (weight.ndim == 1 and bias.numel > 1))):
         return None
     added = None if bias is None else spread(bias, (result.rows, result.columns))
     return multiplication(
