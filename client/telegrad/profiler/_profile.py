@@ -46,7 +46,8 @@ class profile:
         on_trace_ready: Callable[[profile], Any] | None = None, record_shapes: bool = False,
         profile_memory: bool = False, with_stack: bool = False, with_flops: bool = False, with_modules: bool = False,
         experimental_config: Any = None, execution_trace_observer: ExecutionTraceObserver | None = None,
-        acc_events: bool = False, use_cuda: bool | None = None, custom_trace_id_callback: Callable[[], str] | None = None,
+        acc_events: bool = False, use_cuda: bool | None = None,
+        custom_trace_id_callback: Callable[[], str] | None = None,
         post_processing_timeout_s: float | None = None,
     ) -> None:  # fmt: skip
         chosen = set(activities) if activities is not None else set(ProfilerActivity)
