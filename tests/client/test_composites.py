@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from .twins import assert_same, evaluate
 
@@ -76,3 +77,28 @@ PROGRAMS = [
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_composites_give_what_they_give_in_pytorch(tg: Any, program: str) -> None:
     assert_same(*evaluate(program, tg))
+
+
+@pytest.mark.parametrize(
+    "equation",
+    ["ij,jk->iz", "ij,jk", "i..j,jk", "ij", "ij,jk,k", "i1,jk", "ijk,jk", "i,jk", "ij,jk->ii", "ii,jk", "a...bcd,ij",
+     "......,ij", "ij,jk->i.k", "ij,jk->......"],
+)  # fmt: skip
+def test_equations_that_make_no_sense_are_refused_in_pytorchs_words(tg: Any, equation: str) -> None:
+    told = []
+    for t in (torch, tg):
+        with pytest.raises(RuntimeError) as refused:
+            t.einsum(equation, t.ones(2, 3), t.ones(2, 4))
+        told.append(str(refused.value).partition("\n")[0])
+    assert told[1] == told[0]
+
+
+def test_zeros_of_remainders_have_the_sign_of_the_dividend(tg: Any) -> None:
+    for dtype in ("float32", "float64", "float16", "bfloat16"):
+        a, b = ([-2.0, 2.0, -0.0, 0.0, 4.0, -3.0, 7.5] * 40, [2.0, -2.0, 2.0, -2.0, -2.0, 2.0, -2.5] * 40)
+        seen = []
+        for t in (torch, tg):
+            x, y = (t.tensor(values, dtype=getattr(t, dtype)) for values in (a, b))
+            results = [x % y, x % 2, 4 % y, x.clone().remainder_(y), t.remainder(x, y, out=y.clone())]
+            seen.append([[one.tolist(), t.signbit(one).tolist()] for one in results])
+        assert seen[1] == seen[0]

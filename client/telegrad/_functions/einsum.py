@@ -38,11 +38,12 @@ def einsum(*args: Any) -> Tensor:
     """
     if not args or not isinstance(args[0], (str, Tensor)):
         raise ArgumentTypeError("einsum: expected an equation and operands, or operands each with a list of numbers")
-    equation, *operands = args if isinstance(args[0], str) else _from_sublists(args)
-    tensors = list(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else list(operands)
+    equation, *given = args if isinstance(args[0], str) else _from_sublists(args)
+    tensors = list(given[0]) if len(given) == 1 and isinstance(given[0], (list, tuple)) else list(given)
     inputs, output = _parse(equation.replace(" ", ""), tensors)
-    terms = [_diagonal(_Term(t, letters)) for t, letters in zip(tensors, inputs, strict=True)]
-    _check_sizes(equation, terms)
+    operands = enumerate(zip(tensors, inputs, strict=True))
+    terms = [_diagonal(number, _Term(tensor, letters)) for number, (tensor, letters) in operands]
+    _check_sizes(terms)
     sizes = tuple(sorted({letter: size for term in terms for letter, size in sorted(term.sizes().items())}.items()))
     for first, second in contraction_order(tuple([term.letters for term in terms]), output, sizes):
         b, a = terms.pop(second), terms.pop(first)
@@ -61,7 +62,7 @@ def _letters(sublist: Any) -> str:
     if not isinstance(sublist, (list, tuple)):
         raise ArgumentTypeError(f"einsum: expected a list of numbers after each operand, not {type(sublist).__name__}")
     if not all(item is Ellipsis or (isinstance(item, int) and 0 <= item < len(ascii_letters)) for item in sublist):
-        raise ArgumentError(f"einsum: {list(sublist)} has other items than numbers from 0 to 51 and '...'")
+        raise ArgumentError("einsum(): subscript in subscript list is not within the valid range [0, 52)")
     return "".join("..." if item is Ellipsis else ascii_letters[item] for item in sublist)
 
 
@@ -69,49 +70,89 @@ def _parse(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
     left, arrow, right = equation.partition("->")
     inputs = left.split(",")
     if len(inputs) != len(tensors):
-        raise ArgumentError(f"einsum: {equation!r} names {len(inputs)} operands, but there are {len(tensors)}")
-    named = [_expand(equation, letters, tensor) for letters, tensor in zip(inputs, tensors, strict=True)]
+        amount = "fewer" if len(inputs) > len(tensors) else "more"
+        raise ShapeError(f"einsum(): {amount} operands were provided than specified in the equation")
+    _check_letters(equation, inputs, right)
+    operands = enumerate(zip(inputs, tensors, strict=True))
+    named = [_expand(number, letters, tensor) for number, (letters, tensor) in operands]
     unnamed = max((set(n) & set(_UNNAMED) for n in named), key=len)
     ellipsis = "".join(sorted(unnamed, reverse=True))
     if not arrow:
         joined = "".join(named)
         return named, ellipsis + "".join(sorted(c for c in set(joined) - unnamed if joined.count(c) == 1))
     output = right.replace("...", ellipsis)
-    if len(set(output)) < len(output) or not set(output) <= set("".join(named)):
-        raise ArgumentError(f"einsum: the output of {equation!r} must name letters of the operands, each once")
+    for letter in output:
+        if output.count(letter) > 1:
+            raise ShapeError(f"einsum(): output subscript {letter} appears more than once in the output")
+        if not any(letter in letters for letters in named):
+            raise ShapeError(
+                f"einsum(): output subscript {letter} does not appear in the equation for any input operand"
+            )
     return named, output
 
 
-def _expand(equation: str, letters: str, tensor: Tensor) -> str:
+def _check_letters(equation: str, inputs: Sequence[str], output: str) -> None:
+    """Refuse signs other than letters and one ``...`` for each operand."""
+    for place, sign in enumerate(equation):
+        if sign not in ascii_letters and sign not in ",.->":
+            raise ShapeError(
+                f"einsum(): invalid subscript given at index {place} in the equation string, subscripts must be in "
+                "[a-zA-Z]"
+            )
+    for number, letters in enumerate(inputs):
+        if letters.count("...") > 1:
+            raise ShapeError(f"einsum(): found '.' for operand {number} for which an ellipsis was already found")
+        if "." in letters.replace("...", ""):
+            raise ShapeError(f"einsum(): found '.' for operand {number} that is not part of any ellipsis")
+    if output.count("...") > 1:
+        raise ShapeError("einsum(): found '.' for output but an ellipsis (...) was already found")
+    if "." in output.replace("...", ""):
+        raise ShapeError("einsum(): found '.' for output that is not part of any ellipsis (...)")
+
+
+def _expand(number: int, letters: str, tensor: Tensor) -> str:
     """Return one letter per dimension of an operand; dimensions that ``...`` stands for get digits, the last one 0."""
-    surplus = tensor.ndim - len(letters.replace("...", ""))
-    if surplus < 0 or (surplus and "..." not in letters):
-        raise ShapeError(f"einsum: {letters!r} in {equation!r} does not have the dimensions of {tensor._meta}")
-    expanded = letters.replace("...", _UNNAMED[:surplus][::-1])
-    if not all(c.isalpha() or c in _UNNAMED for c in expanded):
-        raise ArgumentError(f"einsum: {equation!r} has other signs than letters, commas, '...' and '->'")
-    return expanded
+    count = len(letters.replace("...", ""))
+    surplus = tensor.ndim - count
+    if "..." in letters and surplus < 0:
+        raise ShapeError(
+            f"einsum(): the number of subscripts in the equation ({count}) is more than the number of dimensions "
+            f"({tensor.ndim}) for operand {number}"
+        )
+    if "..." not in letters and surplus:
+        raise ShapeError(
+            f"einsum(): the number of subscripts in the equation ({count}) does not match the number of dimensions "
+            f"({tensor.ndim}) for operand {number} and no ellipsis was given"
+        )
+    return letters.replace("...", _UNNAMED[:surplus][::-1])
 
 
-def _diagonal(term: _Term) -> _Term:
+def _diagonal(number: int, term: _Term) -> _Term:
     """Return the term without repeated letters: dimensions of the same letter become their diagonal."""
     tensor, letters = term
     for letter in sorted(set(letters)):
         while letters.count(letter) > 1:
             first, second = letters.index(letter), letters.rindex(letter)
-            if tensor.shape[first] != tensor.shape[second]:
-                raise ShapeError(f"einsum: {letter!r} names dimensions of different sizes of {tensor._meta}")
+            sizes = tensor.shape[second], tensor.shape[first]
+            if sizes[0] != sizes[1]:
+                raise ShapeError(
+                    f"einsum(): subscript {letter} is repeated for operand {number} but the sizes don't match, "
+                    f"{sizes[0]} != {sizes[1]}"
+                )
             tensor = tensor.diagonal(0, first, second)
             letters = "".join(c for at, c in enumerate(letters) if at not in (first, second)) + letter
     return _Term(tensor, letters)
 
 
-def _check_sizes(equation: str, terms: Sequence[_Term]) -> None:
+def _check_sizes(terms: Sequence[_Term]) -> None:
     known: dict[str, int] = {}
-    for term in terms:
+    for number, term in enumerate(terms):
         for letter, size in term.sizes().items():
             if known.setdefault(letter, size) not in (size, 1) and size != 1:
-                raise ShapeError(f"einsum: {letter!r} in {equation!r} has size {known[letter]} here and {size} there")
+                raise ShapeError(
+                    f"einsum(): subscript {letter} has size {size} for operand {number} which does not broadcast with "
+                    f"previously seen size {known[letter]}"
+                )
             known[letter] = max(known[letter], size)
 
 

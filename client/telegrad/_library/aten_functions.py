@@ -51,7 +51,8 @@ def _derivatives() -> dict[str, Callable[..., Any]]:
     composed = {name: value for name, value in vars(found).items() if name.endswith("_backward")}
     own: dict[str, Callable[..., Any]] = import_module(f"{__package__}.aten_derivatives").FUNCTIONS
     internals: dict[str, Callable[..., Any]] = import_module(f"{__package__}.aten_internals").INTERNALS
-    return {**composed, **internals, **own}
+    variants: dict[str, Callable[..., Any]] = import_module(f"{__package__}.aten_variants").VARIANTS
+    return {**composed, **internals, **own, **variants}
 
 
 def _slice(input: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:

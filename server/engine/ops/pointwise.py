@@ -128,8 +128,13 @@ def _floor_divide_by_fmod(xp, input, other, out):
 )
 def remainder(xp, input, other, *, out):
     _refuse_zero(xp, "remainder", other)
-    if xp is np or out.dtype.kind != "f":
+    if out.dtype.kind != "f":
         xp.remainder(input, other, out=out)
+    elif xp is np:
+        is_negative = np.signbit(input)  # the result may be written over the operands
+        np.remainder(input, other, out=out)
+        has_other_sign = np.equal(out, 0) & (np.signbit(out) != is_negative)  # a zero of NumPy's has the divisor's
+        np.negative(out, out=out, where=has_other_sign)
     else:
         _remainder_by_fmod(xp, input, other, out)
 
