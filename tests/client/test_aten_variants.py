@@ -60,7 +60,6 @@ a._sparse_log_softmax.default(t.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], 
 a._sparse_sparse_matmul(t.eye(3).to_sparse(), t.ones(3, 2).to_sparse()).to_dense()
 a._sparse_csc_tensor_unsafe(t.tensor([0, 1, 2]), t.tensor([0, 1]), t.ones(2), [2, 2]).to_dense()
 (a.linalg__powsum(x, 3.0, [1], True), a.linalg__powsum(x))
-a._resize_output_(x.clone(), [6], "cpu").shape
 """
 
 

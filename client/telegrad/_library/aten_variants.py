@@ -213,7 +213,6 @@ VARIANTS: Final[dict[str, Callable[..., Any]]] = {
     "_index_put_impl": lambda self, indices, values, accumulate=False, unsafe=False: self.clone().index_put_(
         list(indices), values, accumulate),
     "_reshape_alias_copy": lambda self, size, stride: self.as_strided(size, stride).clone(),
-    "_resize_output_": lambda self, size, device: self.resize_(size),
     "is_non_overlapping_and_dense": _is_dense,
     "mkldnn_convolution": lambda self, weight, bias, padding, stride, dilation, groups: tg.convolution(
         self, weight, bias, tuple(stride), tuple(padding), tuple(dilation), False, (0,) * len(padding), groups),
