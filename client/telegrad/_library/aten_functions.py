@@ -12,7 +12,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ShapeError
 from telegrad_protocol.ops import PUBLIC
 
-from .aten_composites import COMPOSITES
+from .aten_tables.composites import COMPOSITES
 
 _PACKAGE: Final = "telegrad"
 _PLACES: Final = ("linalg", "fft", "special")
@@ -49,9 +49,9 @@ def _derivatives() -> dict[str, Callable[..., Any]]:
     """Return the operators of derivatives, which name parts of the package that import this one."""
     found = import_module(f"{__package__}.compiled.composed")
     composed = {name: value for name, value in vars(found).items() if name.endswith("_backward")}
-    own: dict[str, Callable[..., Any]] = import_module(f"{__package__}.aten_derivatives").FUNCTIONS
-    internals: dict[str, Callable[..., Any]] = import_module(f"{__package__}.aten_internals").INTERNALS
-    variants: dict[str, Callable[..., Any]] = import_module(f"{__package__}.aten_variants").VARIANTS
+    own: dict[str, Callable[..., Any]] = import_module(f"{__package__}.aten_tables.derivatives").FUNCTIONS
+    internals: dict[str, Callable[..., Any]] = import_module(f"{__package__}.aten_tables.internals").INTERNALS
+    variants: dict[str, Callable[..., Any]] = import_module(f"{__package__}.aten_tables.variants").VARIANTS
     return {**composed, **internals, **own, **variants}
 
 

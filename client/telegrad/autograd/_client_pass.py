@@ -32,7 +32,6 @@ from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError
 from telegrad_protocol.meta import Meta
 
-from ._anomalies import refuse_nan
 from ._gradients import (
     are_computed,
     dense_meta,
@@ -46,6 +45,7 @@ from ._gradients import (
 )
 from ._held_pass import watched_at
 from ._node_hooks import NodeHooks
+from .anomaly_mode import refuse_nan
 
 
 class _Running(threading.local):

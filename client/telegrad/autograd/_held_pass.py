@@ -12,7 +12,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Meta
 
-from ._anomalies import refuse_nan
+from .anomaly_mode import refuse_nan
 
 
 class HeldPass:

@@ -28,11 +28,11 @@ from telegrad._tensor.tensor import Tensor, require_one_session
 from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 from telegrad_protocol.messages import Backward, Gradient
 
-from ._anomalies import anomalies, explained, wait_explained
 from ._batched_passes import are_batched, grad_in_levels, in_level
 from ._client_pass import ClientPass
 from ._gradients import are_computed, drop_unreached, gradient_meta, gradient_of, new_gradient, settle, update_handles
 from ._sparse_operands import has_sparse, values_of, with_indices_of
+from .anomaly_mode import anomalies, explained, wait_explained
 
 Tensors = Tensor | Sequence[Tensor]
 

@@ -10,8 +10,8 @@ from telegrad._tensor.tensor import Tensor
 from telegrad.autograd import backward, forward_ad
 from telegrad_protocol.errors import ArgumentError
 
-from .aten_derivatives import F, gradients_of, tg
-from .aten_layers import LAYERS
+from .derivatives import F, gradients_of, tg
+from .layers import LAYERS
 
 
 def _masked_indices(mask: Tensor, indices: Sequence[Any]) -> tuple[Any, ...]:

@@ -10,8 +10,8 @@ from typing import Any, Final
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 
-from .aten_composites import COMPOSITES
-from .aten_derivatives import REDUCTIONS, F, gradients_of, tg
+from .composites import COMPOSITES
+from .derivatives import REDUCTIONS, F, gradients_of, tg
 
 Tensors = tuple[Any, ...]
 

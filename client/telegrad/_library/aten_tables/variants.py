@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from telegrad._tensor.tensor import Tensor
 
-from .aten_derivatives import REDUCTIONS, F, gradients_of, tg
-from .aten_layers import LAYERS
+from .derivatives import REDUCTIONS, F, gradients_of, tg
+from .layers import LAYERS
 
 _PADDINGS: Final = ("reflect", "replicate", "circular", "constant")
 """Modes in the order of PyTorch's numbers for them."""
