@@ -137,9 +137,11 @@ class Graph(CUDAGraph):
         self._mode = "global" if capture_error_mode == "default" else capture_error_mode
         self._blocks: list[graph] = []
 
-    def capture_begin(self, pool: tuple[int, int] | None = None, capture_error_mode: str = "") -> None:
+    def capture_begin(
+        self, pool: tuple[int, int] | None = None, capture_error_mode: str = "", check_input_liveness: bool = False
+    ) -> None:
         """Capture from here on, into the pool and in the mode that the graph was made with, where none are given."""
-        super().capture_begin(pool or self._chosen_pool, capture_error_mode or self._mode)
+        super().capture_begin(pool or self._chosen_pool, capture_error_mode or self._mode, check_input_liveness)
 
     def __enter__(self) -> Graph:
         self._blocks.append(graph(self, capture_error_mode=self._mode))

@@ -51,11 +51,14 @@ class CUDAGraph:
         self._keeps, self._debugs = bool(keep_graph), False
         self._is_captured = self._is_valid = False
 
-    def capture_begin(self, pool: PoolId | None = None, capture_error_mode: str = "global") -> None:
+    def capture_begin(
+        self, pool: PoolId | None = None, capture_error_mode: str = "global", check_input_liveness: bool = False
+    ) -> None:
         """Capture what this thread has the current GPU do from here on.
 
         ``pool`` is the id of the memory that results come from: what ``graph_pool_handle``, another graph's ``pool`` or
-        ``MemPool.id`` gave; by default the graph has its own. Waits for nothing; CaptureError within a capture.
+        ``MemPool.id`` gave; by default the graph has its own. Inputs live as long as the graph, so that
+        ``check_input_liveness`` has nothing to find. Waits for nothing; CaptureError within a capture.
         """
         if capture_error_mode not in _ERROR_MODES:
             raise ArgumentError(f"capture_begin: capture_error_mode is one of {', '.join(_ERROR_MODES)}")
@@ -140,10 +143,28 @@ class CUDAGraph:
         if not self._debugs:
             warnings.warn("DOT file is not dumped: call enable_debug_mode() before the capture", stacklevel=2)
             return
-        names = self._session.query("graph_operations", self._id)
+        names = self._operations()
         nodes = [f'  n{number} [label="{name}"];' for number, name in enumerate(names)]
         edges = [f"  n{number} -> n{number + 1};" for number in range(len(names) - 1)]
         Path(debug_path).write_text("\n".join(["digraph captured {", *nodes, *edges, "}", ""]), encoding="utf-8")
+
+    def get_graph_data(self) -> dict[str, Any]:
+        """Describe the captured operations, each of which depends on the one before. One round trip."""
+        self._require("get_graph_data")
+        names = self._operations()
+        nodes = [
+            {
+                "index": number, "node_type": "OPERATION", "tools_id": number, "graph_id": self._id, "node_id": number,
+                "kernel_name": name, "dependencies": [number - 1] if number else [],
+                "dependents": [number + 1] if number + 1 < len(names) else [],
+            }
+            for number, name in enumerate(names)
+        ]  # fmt: skip
+        return {"exec_graph_id": self._id, "nodes": nodes}
+
+    def _operations(self) -> list[str]:
+        names: list[str] = self._session.query("graph_operations", self._id)
+        return names
 
     def raw_cuda_graph(self) -> int:
         """Refuse: the graph is the server's, and its address is of no use here."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Sequence
 from itertools import groupby
@@ -49,6 +50,8 @@ class CapturedGraph:
         self._owner = owner
         self._again = Again()
         self._parts: dict[tuple[Any, ...], list[Part]] = {}
+        self._warm: tuple[Any, ...] | None = None
+        """Where the last replay was that executed the operations one by one."""
 
     @property
     def nbytes(self) -> int:
@@ -64,10 +67,12 @@ class CapturedGraph:
 
     def replay(self, instruction: Any) -> None:
         """Do what was captured again, on the current stream and with the generators as they are now."""
-        if not self.backend.can_capture:
+        parts = self._parts_here() if self.backend.can_capture else None
+        if parts is None:
             self._execute(self.operations)
+            self._warm = self.backend.place() if self.backend.can_capture else None
             return
-        for part in self._parts_here():
+        for part in parts:
             if isinstance(part, DeviceGraph):
                 self._launch(part, instruction)
             else:
@@ -77,15 +82,17 @@ class CapturedGraph:
         with routed(self.backend.allocator, self._owner, self._again):
             execute(operations, self._again)
 
-    def _parts_here(self) -> list[Part]:
-        """The parts for the current stream: graphs have its number, and that of its scratch memory, in them."""
+    def _parts_here(self) -> list[Part] | None:
+        """The parts for the current stream: graphs have its number, and that of its scratch memory, in them.
+
+        None where the last replay was on another one: what kernels need once for a stream is made without a capture.
+        """
         place = self.backend.place()
         parts = self._parts.get(place)
-        if parts is None:
+        if parts is None and place == self._warm:
             if len(self._parts) >= _MOST_PLACES:
                 self._parts.clear()
-            parts = self._make_parts()
-            self._parts[self.backend.place()] = parts
+            parts = self._parts[place] = self._make_parts()
         return parts
 
     def _make_parts(self) -> list[Part]:
@@ -119,11 +126,15 @@ class CapturedGraph:
                 return False
             return True
 
+        collects = gc.isenabled()
+        gc.disable()  # what it frees may call the device
         self._again.is_strict = True
         try:
             graph = self.backend.capture(work)
         finally:
             self._again.is_strict = False
+            if collects:
+                gc.enable()
             current.generators = generators
             expected = dict(current.checks.outstanding)
             current.checks.outstanding.clear()
