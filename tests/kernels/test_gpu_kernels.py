@@ -39,6 +39,21 @@ def _drawn(tg: Any, rng: np.random.Generator, *shape: int) -> tuple[np.ndarray[A
     return data, tg.tensor(data, device="cuda")
 
 
+def test_a_kernel_in_a_captured_graph_computes_anew(tg: Any, rng: np.random.Generator) -> None:
+    (_, a), (_, b) = _drawn(tg, rng, 1000), _drawn(tg, rng, 1000)
+    kernel, graph = tg.cuda.RawKernel(ADD, "add"), tg.cuda.CUDAGraph()
+    with tg.cuda.graph(graph):
+        doubled, out = b * 2, tg.empty(1000, device="cuda")
+        kernel((4,), (256,), (a, doubled, out, 1000, 1.0))
+        total = out + 1
+    for _ in range(4):
+        x, y = rng.standard_normal((2, 1000), np.float32)
+        a.copy_(tg.tensor(x, device="cuda"))
+        b.copy_(tg.tensor(y, device="cuda"))
+        graph.replay()
+        np.testing.assert_array_equal(total.numpy(), x + y * np.float32(2) + np.float32(1))
+
+
 def test_cuda_text_computes(tg: Any, rng: np.random.Generator) -> None:
     (x, a), (y, b) = _drawn(tg, rng, 1000), _drawn(tg, rng, 1000)
     out = tg.empty(1000, device="cuda")

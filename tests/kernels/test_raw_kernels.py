@@ -310,3 +310,20 @@ def test_options_about_files_are_refused(option: str) -> None:
         check_options([option])
     usual = ["-DX=1", "--use_fast_math", "-std=c++14", "--maxrregcount=32", "-lineinfo", "--fmad=false", "-UX", "-DY"]
     assert check_options(usual) == tuple(usual)
+
+
+def test_a_launch_that_is_captured_is_made_again_with_the_same_addresses(tg: Any, driver: NotedDriver) -> None:
+    a, c = tg.ones(12, device="cuda"), tg.zeros(12, device="cuda")
+    kernel = tg.cuda.RawKernel(ADD, "add")
+    graph = tg.cuda.CUDAGraph()
+    with tg.cuda.graph(graph):
+        b = a * 2
+        kernel(*GRID, (a, b, c, 12, 2.5, 7))
+    first = driver.launched[-1].arguments
+    assert first[:3] == _addresses(a, b, c)
+    del b, kernel
+    driver.launched.clear()
+    for _ in range(3):
+        graph.replay()
+    tg.cuda.synchronize()
+    assert [launch.arguments for launch in driver.launched] == [first] * 3

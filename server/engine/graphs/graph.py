@@ -145,6 +145,7 @@ class CapturedGraph:
 
     def _launch(self, part: DeviceGraph, instruction: Any) -> None:
         current = context.current
+        self.backend.flush()
         generator = current.generators[self.backend.device]
         seed, offset = generator.initial_seed(), generator.offset
         if part.words:
