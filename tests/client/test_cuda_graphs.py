@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from server.engine.device.current_device import device_count
+from server.engine.graphs import capture
 from server.worker.host import Host
 from telegrad_protocol import messages, wire
 from telegrad_protocol.errors import (
@@ -26,6 +27,7 @@ from telegrad_protocol.errors import (
     CaptureError,
     DeviceError,
     IndexOutOfRangeError,
+    LimitExceededError,
     NotSupportedError,
     ShapeError,
 )
@@ -386,10 +388,13 @@ def test_what_is_no_work_of_the_device_and_thread_is_not_captured(tg: Any) -> No
 
     def beside() -> None:
         other.add_(7)
+        made.append(tg.full((16,), 3.0, device="cuda"))
         ran.append((other.tolist(), tg.cuda.is_current_stream_capturing()))
 
-    g = tg.cuda.CUDAGraph()
+    g, made = tg.cuda.CUDAGraph(), []
     with tg.cuda.graph(g):
+        temporary = (tg.full((16,), 1.0, device="cuda") + 1).sum()
+        del temporary
         host.add_(1)
         assert host.tolist() == [1, 1], "the host computes at once"
         y = x * host[0] + tg.tensor([1.0, 2.0, 3.0], device="cuda")
@@ -402,7 +407,7 @@ def test_what_is_no_work_of_the_device_and_thread_is_not_captured(tg: Any) -> No
         host.add_(1)
         g.replay()
         assert y.tolist() == [2, 3, 4] and z.item() == 8, "numbers of the host are as they were"
-    assert other.tolist() == [7] * 3
+    assert other.tolist() == [7] * 3 and made[0].tolist() == [3] * 16, "a replay writes to no memory of theirs"
 
 
 def test_inputs_that_the_program_drops_stay_as_long_as_the_graph(tg: Any) -> None:
@@ -547,6 +552,15 @@ def test_a_session_that_ends_in_a_capture_leaves_nothing(tg: Any) -> None:
     del y
     x._session.flush()
     g.abandon()
+
+
+def test_a_graph_has_so_many_operations_at_most(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capture, "MOST_OPERATIONS", 100)
+    x = tg.ones(3, device="cuda")
+    with pytest.raises(LimitExceededError, match="at most 100 operations"), tg.cuda.graph(tg.cuda.CUDAGraph()):
+        for _ in range(101):
+            x.add_(1)
+    assert x.tolist() == [1] * 3
 
 
 def test_a_server_without_a_gpu_says_so() -> None:

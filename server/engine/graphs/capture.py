@@ -20,14 +20,17 @@ from server.engine.plan import run_backend
 from server.engine.replay import record_key
 from server.engine.value import Backend, Storage, Value, memory_of
 from telegrad_protocol.dtypes import uint8
-from telegrad_protocol.errors import CaptureError
+from telegrad_protocol.errors import CaptureError, LimitExceededError
 from telegrad_protocol.meta import CPU, Meta
 
-from .graph import CapturedGraph
+from .graph import OPERATION_BYTES, CapturedGraph
 from .memory import Allocation, Noting, route, routed
 from .noted import Noted, StandIns, values_in
 
 NOT_PERMITTED: Final = "operation not permitted when stream is capturing"
+MOST_OPERATIONS: Final = 1 << 16
+_PORTION: Final = 64
+"""After so many operations it is seen whether the session may hold as many more."""
 
 
 class Capture:
@@ -42,7 +45,7 @@ class Capture:
         self.operations: list[Noted] = []
         self._context = context
         self._concerns = concerns
-        self._noting = Noting()
+        self._noting = Noting(self._without_pool)
         self._stand_ins = StandIns(backend, self._noting)
         self._is_noted = False
         """Whether the operation that is being executed is one of the capture."""
@@ -112,17 +115,24 @@ class Capture:
 
     def outside(self, work: Callable[[], Any]) -> Any:
         """Do work that is no part of the capture, with memory that is not from its pool."""
-        context, backend = self._context, self.backend
+        context = self._context
         record_key.stop(context, self._recorder)
-        with backend.exclusive_allocator() as allocator:
-            allocator.end_allocate_to_pool(context.owner)
         try:
-            with routed(backend.allocator, context.owner, self._source):
-                return work()
+            with routed(self.backend.allocator, context.owner, self._source):
+                return self._without_pool(work)
+        finally:
+            record_key.start(context, self)
+
+    def _without_pool(self, work: Callable[[], Any]) -> Any:
+        """Do work with memory that is not from the capture's pool."""
+        backend, owner = self.backend, self._context.owner
+        with backend.exclusive_allocator() as allocator:
+            allocator.end_allocate_to_pool(owner)
+        try:
+            return work()
         finally:
             with backend.exclusive_allocator() as allocator:
-                allocator.begin_allocate_to_pool(self.pool, context.owner)
-            record_key.start(context, self)
+                allocator.begin_allocate_to_pool(self.pool, owner)
 
     def execute(self, name: str, run: Callable[[tuple[Any, ...]], Any], args: tuple[Any, ...]) -> None:
         """Execute and note what is no operation: it may change the memory of all its arguments, and returns nothing."""
@@ -133,7 +143,15 @@ class Capture:
             run(args)
         finally:
             self._noting.made = None
-        self.operations.append(Noted(name, run, self._stand_ins.of(args), (), tuple(made)))
+        self._add(Noted(name, run, self._stand_ins.of(args), (), tuple(made)))
+
+    def _add(self, operation: Noted) -> None:
+        count = len(self.operations)
+        if count >= MOST_OPERATIONS:
+            raise LimitExceededError(f"capture: a graph has at most {MOST_OPERATIONS} operations; capture several")
+        if not count % _PORTION:
+            self._context.host_memory.check_room((count + _PORTION) * OPERATION_BYTES)
+        self.operations.append(operation)
 
     def note_operation(self, operator: Operator, args: tuple[Any, ...], signature: Any, result: Any) -> None:
         """Note an operation that the backend has executed."""
@@ -148,7 +166,7 @@ class Capture:
             raise CaptureError(f"{operator.op.public}: {NOT_PERMITTED}: it copies to the host")
         run = plan.run if plan is not None else partial(_run, operator, signature)
         stand = self._stand_ins.of
-        self.operations.append(Noted(operator.op.public, run, stand(args), stand(results), tuple(made)))
+        self._add(Noted(operator.op.public, run, stand(args), stand(results), tuple(made)))
 
     def note_other(self, name: str) -> None:
         """Refuse an operation that is more than what backends execute."""

@@ -21,7 +21,7 @@ from .noted import Noted, execute
 _log = logging.getLogger(__name__)
 FEW: Final = 3
 """Fewer operations between others that cannot be captured are executed one by one."""
-_OPERATION_BYTES: Final = 3000
+OPERATION_BYTES: Final = 3000
 """What the host holds for an operation."""
 _MOST_PLACES: Final = 4
 """For so many streams graphs are kept; further ones take the place of all."""
@@ -56,7 +56,7 @@ class CapturedGraph:
     @property
     def nbytes(self) -> int:
         """What the host holds for it."""
-        return _OPERATION_BYTES * (len(self.operations) + 1)
+        return OPERATION_BYTES * (len(self.operations) + 1)
 
     def close(self) -> None:
         """Give the memory up; what is left of it in use goes back as it is freed."""

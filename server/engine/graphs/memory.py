@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
-from weakref import WeakKeyDictionary
 
 from server.allocator import Block, CachingAllocator
 from server.allocator.cache.call_sequences import ShadowBlock
@@ -31,22 +30,23 @@ class Noting:
     """Lets the allocator serve requests, and notes those made by operations that are noted.
 
     ``made`` has the requests since an operation began, None between operations. ``memory`` has by address the memory
-    that operations took, and None for what was taken between them.
+    that operations took. ``outside`` serves what is asked for between them: a replay must not write to it, as it may to
+    memory that a graph has used.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, outside: Callable[[Callable[[], Block]], Block]) -> None:
         self.made: list[Allocation] | None = None
-        self.memory: dict[int, ShadowBlock | None] = {}
+        self.memory: dict[int, ShadowBlock] = {}
+        self._outside = outside
 
     def allocate(self, nbytes: int, stream: int, owner: int, allocate: Allocate) -> Block:
         """Return memory, and note it."""
+        if self.made is None:
+            return self._outside(lambda: allocate(nbytes, stream, owner))
         block = allocate(nbytes, stream, owner)
         if nbytes > 0:
-            shadow = None
-            if self.made is not None:
-                shadow = ShadowBlock(block)
-                self.made.append((nbytes, shadow))
-            self.memory[block.pointer] = shadow
+            self.memory[block.pointer] = shadow = ShadowBlock(block)
+            self.made.append((nbytes, shadow))
         return block
 
 
@@ -100,7 +100,8 @@ class _Router:
         return source.allocate(nbytes, stream, owner, self._allocate)
 
 
-_routers: WeakKeyDictionary[CachingAllocator, _Router] = WeakKeyDictionary()
+_routers: dict[CachingAllocator, _Router] = {}
+"""Those that stand before their allocators now."""
 
 
 def route(allocator: CachingAllocator, owner: int, source: Source | None) -> Source | None:
@@ -108,7 +109,10 @@ def route(allocator: CachingAllocator, owner: int, source: Source | None) -> Sou
     router = _routers.get(allocator)
     if router is None:
         router = _routers[allocator] = _Router(allocator)
-    return router.set(owner, source)
+    before = router.set(owner, source)
+    if not router.sources:
+        del _routers[allocator]
+    return before
 
 
 @contextmanager

@@ -63,8 +63,7 @@ class _ThreadCapture:
     def keep_uploaded(self, value: Value) -> Value:
         if not self._concerns(value.backend):
             return value
-        kept = self.capture.outside(value.clone)
-        return kept.clone()  # type: ignore[no-any-return]
+        return value.clone()  # type: ignore[no-any-return]
 
     def abandon(self) -> None:
         self._state.close_graph(self.capture.end())
