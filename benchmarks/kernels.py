@@ -37,6 +37,8 @@ from .on_gpu import TYPES
 
 _ = ops  # files every kernel
 _ENOUGH_SECONDS = 0.25
+ASLEEP_SECONDS = 0.05
+"""After so long threads of PyTorch, and of BLAS, do not look for work any more, and sleep."""
 
 
 def to_value(tensor: torch.Tensor) -> Any:
@@ -84,15 +86,23 @@ def _compare(case: Case, threads: int, at_most: float | None) -> Figure:
 
 
 def turns(ours: Callable[[], Any], theirs: Callable[[], Any], threads: int) -> tuple[list[float], list[float]]:
-    """Seconds per call of both, in turns; of one core's own time where one core does it."""
+    """Seconds per call of both, in turns; of one core's own time where one core does it.
+
+    With several threads, those of the other side's turn, which look for work for a while, go to sleep first; then this
+    side's are woken by calls that are not measured.
+    """
     clock = time.process_time if threads == 1 else time.perf_counter
-    loops = _loops(theirs, clock)
+    loops = _loops(theirs, clock) * (1 if threads == 1 else 4)
     for function in (ours, theirs):
         function()
     samples: tuple[list[float], list[float]] = ([], [])
     begin = time.perf_counter()
     while len(samples[0]) < 5 or (time.perf_counter() - begin < _ENOUGH_SECONDS and len(samples[0]) < 40):
         for function, into in zip((ours, theirs), samples, strict=True):
+            if threads > 1:
+                time.sleep(ASLEEP_SECONDS)
+                for _ in range(loops):
+                    function()
             start = clock()
             for _ in range(loops):
                 function()

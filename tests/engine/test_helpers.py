@@ -56,6 +56,19 @@ def test_compiled_loops_get_their_arguments(rng: np.random.Generator) -> None:
         np.testing.assert_allclose(sums, wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_each_piece_is_computed_once_whatever_job_came_before() -> None:
+    loops = compiled.kernels()
+    parts = threads.parts_of(4000, 9)
+    for turn in range(2000):
+        x = np.ones(4000, np.float32)
+        calls = [0] * 7
+        for _ in range(turn % 3):
+            helpers.run(lambda piece, calls=calls: calls.__setitem__(piece, calls[piece] + 1), len(calls), HELPERS)  # type: ignore[misc]
+        helpers.run_loop(loops.scaled, [(x[part], 2.0, x[part]) for part in parts], HELPERS)
+        assert (x == 2).all()
+        assert calls == [turn % 3] * len(calls)
+
+
 def test_helpers_take_pieces_of_compiled_loops() -> None:
     """One thread's share of the processor's time is less than all of it."""
     x = np.ones(1 << 20, np.float32)

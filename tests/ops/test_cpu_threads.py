@@ -25,9 +25,12 @@ def adapter() -> EngineAdapter:
 
 @pytest.fixture(autouse=True)
 def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
-    """Three threads, whatever the machine has; the names of those that were at work."""
+    """Three threads, whatever the machine has; the names of those that were at work on Python's pieces.
+
+    "True" is among them if any operation was in pieces.
+    """
     names: set[str] = set()
-    run = threads.run
+    run, run_loop = threads.run, threads.run_loop
 
     def noted(task: Callable[[int], None], pieces: int) -> None:
         def work(piece: int) -> None:
@@ -37,8 +40,13 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
         names.add(f"{pieces > 1}")
         run(work, pieces)
 
+    def noted_loop(loop: Any, calls: Any, calls_blas: bool = False) -> None:
+        names.add(f"{len(calls) > 1}")
+        run_loop(loop, calls, calls_blas)
+
     monkeypatch.setattr(threads, "count", lambda: 3)
     monkeypatch.setattr(threads, "run", noted)
+    monkeypatch.setattr(threads, "run_loop", noted_loop)
     yield names
     threads.stop()
 

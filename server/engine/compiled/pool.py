@@ -171,8 +171,14 @@ def serve(state: int, helper: int, waits: int) -> int:
 
 @_compiled("int64(int64, int64, int64, int64, int64, int64)")
 def publish(state: int, records: int, stride: int, pieces: int, helpers: int, is_python: int) -> int:
-    """Open a job; return bits that say which of its helpers are asleep, and are to be woken."""
+    """Open a job; return bits that say which of its helpers are asleep, and are to be woken.
+
+    A job of Python's is still open: no helper may read this one in its place before all of it is written.
+    """
     number = get(state + JOB) + 1
+    put(state + OPEN, 0)
+    while get(state + ACTIVE):
+        wait()
     put(state + RECORDS, records)
     put(state + STRIDE, stride)
     put(state + PIECES, pieces)

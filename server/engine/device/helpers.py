@@ -23,7 +23,7 @@ import numpy as np
 from server.engine import compiled
 from server.engine.device import cancellation
 
-_AWAKE = 3e-4
+_AWAKE = 1.5e-4
 """Seconds that a helper stays awake after its last job."""
 _AT_A_TIME = 32
 """Pieces that the first thread takes before it looks whether it is to end."""

@@ -6,7 +6,9 @@ tables of offsets, from the source or, where that needs padding, from copies of 
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +30,7 @@ from .parts import (
     tap_offsets,
     weight_offsets,
 )
-from .pieces import Piece, is_channels_last, pieces_of, reached
+from .pieces import Piece, is_channels_last, pieces_of, reached, whole_of
 from .products import are_products, multiply, multiply_gradients
 
 Array = Any
@@ -176,18 +178,29 @@ def _convolve(work: _Work, weight: Array, bias: Array | None, transposed: bool, 
     if bias is not None:
         biases.reshape(work.groups, -1)[:, : work.lanes] = bias.reshape(work.groups, work.lanes)
 
-    def run(number: int) -> None:
-        piece = pieces[number]
-        window, target = reached(work.source, work.parts, piece), out[piece.samples, :, piece.lines]
-        tables = work.starts(window, target, work.tile[0]), work.steps(window)
-        sums, places = scratch("sums", (_ROWS, work.width), "f"), _places(target)
+    loop = work.loops.multiply[work.tile]
+
+    def calls(piece: Piece, window: Array, memory: Iterator[Array]) -> Iterator[tuple[Any, ...]]:
+        target = out[piece.samples, :, piece.lines]
+        tables, places = (work.starts(window, target, work.tile[0]), work.steps(window)), _places(target)
+        source, result = _channel(window, 0), _channel(target, 0)
         for group in range(work.groups):
-            work.loops.multiply[work.tile](
-                _channel(window, group * work.channels), *tables, panels[group], biases[group],
-                _channel(target, group * work.lanes), places, target.strides[1], work.lanes, sums,
+            yield (
+                source + group * work.channels * window.strides[1], *tables, panels[group], biases[group],
+                result + group * work.lanes * target.strides[1], places, target.strides[1], work.lanes, next(memory),
             )  # fmt: skip
 
-    threads.run(run, len(pieces))
+    def run(number: int) -> None:
+        window = reached(work.source, work.parts, pieces[number])
+        for arguments in calls(pieces[number], window, itertools.repeat(scratch("sums", (_ROWS, work.width), "f"))):
+            loop(*arguments)
+
+    whole = whole_of(work.source, work.parts, pieces)
+    if whole is None:
+        threads.run(run, len(pieces))
+    else:
+        memory = iter(np.empty((len(pieces) * work.groups, _ROWS, work.width), "f"))
+        threads.run_loop(loop, [some for piece in pieces for some in calls(piece, whole.reached(piece), memory)])
 
 
 def _packed_weights(work: _Work, weight: Array, transposed: bool) -> Array:
@@ -245,18 +258,30 @@ def _weight_sums(work: _Work, grad: Array) -> Array:
     totals = np.zeros((len(chunks), work.groups, work.blocks, length, work.width), "f")
     numbers = list(np.ndindex(totals.shape[:3]))
 
-    def add(number: int) -> None:
+    loop = work.loops.accumulate[work.tile]
+
+    def call(number: int, piece: Piece, window: Array, memory: Callable[..., Array]) -> tuple[Any, ...]:
         chunk, group, block = numbers[number]
         first, count = work.lanes_of(group, block)
-        for piece in pieces[chunks[chunk]]:
-            window, part = reached(work.source, work.parts, piece), grad[piece.samples, :, piece.lines]
-            positions = work.starts(window, part)
-            panel = scratch("panel", (1, len(positions), work.width), "f")
-            work.loops.pack(_channel(part, first), part.strides[1], count, _places(part), panel)
-            work.loops.accumulate[work.tile](
-                _channel(window, group * work.channels), work.steps(window, rows), positions, panel,
-                totals[chunk, group, block : block + 1],
-            )  # fmt: skip
+        part = grad[piece.samples, :, piece.lines]
+        positions = work.starts(window, part)
+        return (
+            _channel(part, first), part.strides[1], count, _places(part), _channel(window, group * work.channels),
+            work.steps(window, rows), positions, memory("panel", (1, len(positions), work.width), "f"),
+            totals[chunk, group, block : block + 1],
+        )  # fmt: skip
 
-    threads.run(add, len(numbers))
+    def add(number: int) -> None:
+        for piece in pieces[chunks[numbers[number][0]]]:
+            loop(*call(number, piece, reached(work.source, work.parts, piece), scratch))
+
+    whole = whole_of(work.source, work.parts, pieces)
+    if whole is None:
+        threads.run(add, len(numbers))
+    else:
+        fresh = lambda name, shape, char: np.empty(shape, char)
+        for turn in range(max([chunk.stop - chunk.start for chunk in chunks])):  # the pieces of a chunk in their order
+            turns = [(number, pieces[chunks[chunk]][turn : turn + 1]) for number, (chunk, *_) in enumerate(numbers)]
+            calls = [call(number, piece, whole.reached(piece), fresh) for number, some in turns for piece in some]
+            threads.run_loop(loop, calls)
     return totals[0] if len(totals) == 1 else totals.sum(axis=0)

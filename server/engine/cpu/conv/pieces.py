@@ -6,6 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from server.engine.cpu.memory import BLOCK_BYTES, scratch
+from server.engine.device import threads
 
 from .parts import Part
 
@@ -64,6 +65,30 @@ def reached(source: Array, parts: tuple[Part, ...], piece: Piece) -> Array:
     rows = zip(inside, reach, view.shape[2:], strict=True)
     copy[(..., *[slice(begin - low, begin - low + n) for (begin, _), (low, _), n in rows])] = view
     return copy
+
+
+_MOST_WHOLE = 1 << 23
+"""Bytes of a source, with the zeros around it, up to which there is one copy for all pieces."""
+
+
+class Whole:
+    """All that pieces read, made beforehand, so that threads need nothing but compiled loops."""
+
+    def __init__(self, source: Array, parts: tuple[Part, ...]) -> None:
+        self._part = parts[0]
+        self._first = parts[0].reach(0, parts[0].size)[0]
+        self._all = reached(source, parts, Piece(slice(0, len(source)), slice(0, parts[0].size)))
+
+    def reached(self, piece: Piece) -> Array:
+        """What a piece reads."""
+        begin, end = self._part.reach(piece.lines.start, piece.lines.stop)
+        return self._all[piece.samples, :, begin - self._first : end - self._first]
+
+
+def whole_of(source: Array, parts: tuple[Part, ...], pieces: list[Piece]) -> Whole | None:
+    """All that pieces read if threads share them, and it is small; else None."""
+    size = source.shape[1] * len(source) * source.itemsize * math.prod([_width(part) for part in parts])
+    return Whole(source, parts) if len(pieces) > 1 and threads.count() > 1 and size <= _MOST_WHOLE else None
 
 
 def is_channels_last(array: Array) -> bool:
