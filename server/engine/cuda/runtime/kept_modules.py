@@ -32,8 +32,8 @@ class _KeptKernel(Kernel):
         self._held = module, self._function
         self._device = device
 
-    def __del__(self) -> None:
-        _retired.setdefault(self._device, []).append(self._held)
+    def __del__(self, retired: dict[int, list[Any]] = _retired) -> None:
+        retired.setdefault(self._device, []).append(self._held)
 
 
 def load_kept(source: str, name: str) -> Kernel:
