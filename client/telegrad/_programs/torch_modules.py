@@ -85,6 +85,7 @@ _ELSEWHERE: Final = {
     "_dynamo": "compiler.dynamo",
     "_dynamo._trace_wrapped_higher_order_op": "compiler.dynamo",
     "_dynamo.config": "compiler.dynamo.config",
+    "_dynamo.exc": "compiler.exc",
     **{f"_dynamo.{part}": "compiler.dynamo" for part in ("eval_frame", "utils")},
     "_inductor": "compiler.inductor",
     "_logging": "compiler.logs",

@@ -34,7 +34,11 @@ class GraphBreak(NamedTuple):
         return [] if self.line is None else [self.line]
 
 
-class Unsupported(NotSupportedError):
+class TorchDynamoException(RuntimeError):
+    """The base of what ``torch._dynamo`` raises."""
+
+
+class Unsupported(NotSupportedError, TorchDynamoException):
     """A function that is compiled with ``fullgraph=True`` has a graph break."""
 
     def __init__(self, reason: str, line: FrameSummary | None) -> None:

@@ -8,6 +8,7 @@ from . import allow_in_graph as allow_in_graph
 from . import assume_constant_result as assume_constant_result
 from . import compile as compile
 from . import disable as disable
+from . import exc as exc
 from . import is_compiling as is_compiling
 from . import list_backends as list_backends
 from . import regions

@@ -214,7 +214,8 @@ def _stack_of_program() -> list[FrameSummary]:
         frame = frame.f_back
     stack: list[FrameSummary] = []
     while frame is not None:
-        if not is_own(frame.f_code.co_filename):
-            stack.append(FrameSummary(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        file = frame.f_code.co_filename
+        if not is_own(file) and not file.startswith("<frozen "):
+            stack.append(FrameSummary(file, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
     return stack[::-1]
