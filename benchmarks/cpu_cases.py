@@ -127,6 +127,8 @@ def _passes() -> Iterator[tuple[Case, float]]:
     yield Case("exp", normal(LARGE), lambda F, x: F.exp(x), torch.exp), _ANY
     yield Case("sum of rows", normal(LARGE), lambda F, x: F.sum(x, 1), lambda x: x.sum(1)), _ANY
     yield Case("sum", normal(LARGE), lambda F, x: F.sum(x), torch.sum), _ANY
+    yield Case("dropout", normal(LARGE), lambda F, x: F.dropout(x, 0.1), lambda x: functional.dropout(x, 0.1)), _ANY
+    yield Case("cat of 2", normal(LARGE, LARGE), lambda F, x, y: F.cat((x, y), 0), lambda x, y: torch.cat((x, y))), _ANY
     yield Case("softmax", normal(LARGE), lambda F, x: F.softmax(x, -1), lambda x: x.softmax(-1)), _SAME
     yield Case("gelu", normal(LARGE), lambda F, x: F.gelu(x), functional.gelu), _ANY
     yield (

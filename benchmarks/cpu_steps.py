@@ -43,6 +43,22 @@ def _varying(lib: Any) -> Step:
     return gpt_step(lib, np.random.default_rng(1).permutation(np.arange(17, LONGEST + 1)).tolist())
 
 
+def _inference(lib: Any) -> Step:
+    """The same GPT's logits of 12 samples of 128, without gradients."""
+    rng = np.random.default_rng(0)
+    setting = Setting("", GPT_SMALL.layers, GPT_SMALL.width, GPT_SMALL.heads, LONGEST, GPT_SMALL.batch)
+    model = gpt_class(lib)(setting)
+    set_weights(lib, model, rng, 0)
+    batch = lib.tensor(rng.integers(0, setting.vocabulary, (setting.batch, 128)), device="cpu")
+    places = lib.arange(128, device="cpu")
+
+    def step() -> Any:
+        with lib.no_grad():
+            return model(batch, places).mean()
+
+    return step
+
+
 def _residual(lib: Any) -> type:
     """The class of ResNet-18's blocks."""
     nn = lib.nn
@@ -90,6 +106,7 @@ def _resnet(lib: Any) -> Step:
 STEPS: dict[str, tuple[Callable[[Any], Step], float]] = {
     "GPT d128, 4 layers, B12, T64": (lambda lib: gpt_step(lib, [64]), 1.5),
     "GPT d128, 4 layers, B12, T17 to T250": (_varying, 1.5),
+    "GPT d128, 4 layers, B12, T128, inference": (_inference, 1.5),
     "MLP 784-256-256-10, batch 128, AdamW": (lambda lib: mlp(lib, "cpu"), 1.5),
     "ResNet-18, a quarter of the channels, 16 images of 32x32": (_resnet, 1.5),
 }

@@ -183,6 +183,19 @@ def layer_norm_gradients(
             out[r, c] = (grad[r, c] * weight[c] - total - z * along) * rstd
 
 
+@compiled(_MATRIX, _VECTOR)
+def row_sums(x: Array, out: Array) -> None:
+    """The sums of rows: of pieces in single precision, which are added in double."""
+    for r in range(x.shape[0]):
+        row, total = x[r], 0.0
+        for start in range(0, row.size, 2048):
+            part = f32(0.0)
+            for c in range(start, min(start + 2048, row.size)):
+                part += row[c]
+            total += part
+        out[r] = total
+
+
 @compiled(_MATRIX, _MATRIX, "boolean")
 def softmax(x: Array, out: Array, takes_logarithm: bool) -> None:
     """The softmax of every row, or its logarithm."""

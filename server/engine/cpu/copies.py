@@ -14,6 +14,7 @@ import numpy as np
 
 from server.engine import keys
 from server.engine.device import threads
+from server.engine.ops import rearrange as generic
 from server.engine.ops.pointwise import cast_into
 from server.engine.registry import kernel
 from telegrad_protocol.ops import creation, pointwise, rearrange
@@ -35,12 +36,12 @@ _LEAST_ELEMENTS = 1 << 12
 
 def copy(source: Array, target: Array) -> None:
     """Copy between arrays of one shape and type, whatever their strides."""
-    if source.nbytes < threads.LEAST_BYTES or source.ndim < 2:
+    if source.nbytes < threads.LEAST_BYTES or not source.ndim:
         _copy_part(source, target)
         return
     dim = max(range(target.ndim), key=lambda d: abs(target.strides[d]) if target.shape[d] > 1 else -1)
     source, target = np.moveaxis(source, dim, 0), np.moveaxis(target, dim, 0)
-    parts = threads.pieces_of(len(target), 2 * target.nbytes, threads.LEAST_BYTES)
+    parts = threads.shares_of(len(target), 2 * target.nbytes)
     threads.run(lambda part: _copy_part(source[parts[part]], target[parts[part]]), len(parts))
 
 
@@ -80,6 +81,19 @@ def _copy_panels(source: Array, target: Array) -> None:
 @kernel(rearrange._in_layout, keys.CPU, movement=True)
 def in_layout(xp, input, strides, *, out):
     copy(input, out)
+
+
+@kernel(rearrange.cat, keys.CPU, movement=True)
+def cat(xp, tensors, dim, *, out):
+    if out.nbytes < 2 * threads.LEAST_BYTES or any([array.dtype is not out.dtype for array in tensors]):
+        generic.cat(xp, tensors, dim, out=out)
+        return
+    before, start = (slice(None),) * (dim % out.ndim), 0
+    for array in tensors:
+        if array.ndim == out.ndim:  # an empty vector goes with tensors of any shape
+            end = start + array.shape[dim]
+            copy(array, out[(*before, slice(start, end))])
+            start = end
 
 
 @kernel(creation.clone, keys.CPU, movement=True)

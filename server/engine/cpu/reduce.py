@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from server.engine import keys
+from server.engine import compiled, keys
 from server.engine.device import threads
 from server.engine.ops import reduce as generic
 from server.engine.ops import spread as generic_spread
@@ -20,7 +20,7 @@ from telegrad_protocol.ops import spread
 from .fallback import call_generic
 from .halves import is_half
 from .memory import BLOCK_BYTES, scratch
-from .row_loops import on_row_blocks
+from .row_loops import on_row_blocks, run_rows
 from .rows import add_column, column_sums, in_row_blocks, is_fast, row_dots, row_sums
 
 Array = Any
@@ -64,6 +64,9 @@ def _threaded_row_sums(x: Array) -> Array:
     """``row_sums``, for which threads take some rows each, or parts of a single long row."""
     if x.nbytes < _LARGE:
         return row_sums(x)
+    loops = compiled.kernels() if x.dtype.char == "f" else None
+    if loops is not None:
+        return _sums_by_loops(loops, x)
     if len(x) == 1:
         length = x.shape[1]
         parts = [x[:, part] for part in threads.pieces_of(length, x.nbytes, threads.LEAST_BYTES)]
@@ -78,8 +81,23 @@ def _threaded_row_sums(x: Array) -> Array:
     return np.add.reduce(sums) if len(x) == 1 else np.concatenate(sums)
 
 
-_LARGE = 1 << 22
-"""Bytes from which on threads pay for a sum."""
+def _sums_by_loops(loops: Any, x: Array) -> Array:
+    """The same by compiled loops; a single row's pieces are the same for any number of threads."""
+    length = x.shape[1]
+    if len(x) == 1 and length > _STRETCH:
+        whole = length - length % _STRETCH
+        sums = _sums_by_loops(loops, x[:, :whole].reshape(-1, _STRETCH))
+        rest = x[0, whole:].sum(dtype=np.float64)
+        return np.array([sums.sum(dtype=np.float64) + rest], "f")
+    out = np.empty(len(x), "f")
+    run_rows(loops.row_sums, (x,), lambda rows, part: (part, out[rows]))
+    return out
+
+
+_STRETCH = 1 << 15
+"""Elements of a single long row that are summed for themselves."""
+_LARGE = 1 << 20
+"""Bytes from which on threads, or compiled loops, pay for a sum."""
 
 
 def _sum_halves(x: Array, dim: Dims, out: Array) -> bool:

@@ -25,8 +25,8 @@ _SHARES_PER_THREAD = 3
 """So that a thread that is held up, since other processes use the processors too, holds up less."""
 VECTOR = 64
 """A multiple of the elements that compiled loops compute at a time."""
-LEAST_PRODUCTS = 1 << 21
-"""Multiply-adds that a thread takes at a time, at least; they pay from twice as many on."""
+LEAST_PRODUCTS = 1 << 22
+"""Multiply-adds that a thread takes at a time, at least; they pay from four times as many on."""
 
 
 most = math.inf

@@ -29,7 +29,7 @@ def gemm(char: str) -> int:
 
 def loops_for(products: int, *arrays: Array) -> Any:
     """The compiled loops if threads pay for so many multiply-adds of matrices of one type; else None."""
-    if products < 2 * threads.LEAST_PRODUCTS or threads.count() == 1:
+    if products < 4 * threads.LEAST_PRODUCTS or threads.count() == 1:
         return None
     kind = arrays[0].dtype
     if kind.char not in "fd" or any([array.dtype is not kind for array in arrays]):
@@ -112,7 +112,7 @@ def addmm(xp, input, mat1, mat2, *, beta, alpha, out):
 def bmm(xp, input, mat2, *, out):
     """Products of many matrices, of which threads take some each."""
     products = out.size * input.shape[2]
-    if len(out) == 1 or out.dtype.char not in "fd" or products < 2 * threads.LEAST_PRODUCTS:
+    if len(out) == 1 or out.dtype.char not in "fd" or products < 4 * threads.LEAST_PRODUCTS:
         generic.bmm(xp, input, mat2, out=out)
         return
     number = min(_BLOCKS_PER_THREAD * threads.count(), products // threads.LEAST_PRODUCTS, len(out))
