@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from telegrad._session.current import current_session
 from telegrad._session.devices import gpu_of
-from telegrad._session.parts.capturing import active
+from telegrad._session.parts.capturing import active, current
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.number_checks import is_number
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, CaptureError, NotSupportedError
@@ -30,7 +30,7 @@ _next_pool = count(1).__next__
 
 def is_current_stream_capturing() -> bool:
     """Whether this thread captures a graph."""
-    return active.graph is not None
+    return current() is not None
 
 
 def graph_pool_handle() -> PoolId:
@@ -67,7 +67,7 @@ class CUDAGraph:
                 "capture_begin: this CUDAGraph instance already owns a captured graph; to capture a new graph, create "
                 "a new instance, or reset() this one"
             )
-        if active.graph is not None:
+        if current() is not None:
             raise CaptureError(
                 "capture_begin: operation not permitted when stream is capturing; end that capture first"
             )
@@ -80,7 +80,7 @@ class CUDAGraph:
 
     def capture_end(self) -> None:
         """End the capture, and raise what failed in it. One round trip."""
-        if active.graph is not self:
+        if current() is not self:
             raise CaptureError("capture_end: this graph is not being captured by this thread")
         is_valid = self._is_valid
         self._end(is_valid)
@@ -94,6 +94,11 @@ class CUDAGraph:
         session = self._session
         if session.is_open:
             session.submit(EndCapture(self._id, session.sites.current(), is_whole), thread.modes)
+
+    @property
+    def has_session(self) -> bool:
+        """Whether the session is there that captures it."""
+        return bool(self._session.is_open)
 
     def invalidate(self) -> None:
         """Note that something was tried that is not permitted in a capture: there will be no graph."""
