@@ -27,9 +27,9 @@ SAMPLES = 2
 
 
 def _infos() -> list[Any]:
-    """Operations that draw no numbers and that the database gives whole calls of."""
+    """Operations with results that are known, and that the database gives whole calls of."""
     known = [i for i in op_db if ours_of(i.name) and not is_random(i.name) and composed(i, len) is len]
-    return [i for i in known if i.supports_dtype(torch.float32, "cpu")]
+    return [i for i in known if i.supports_dtype(torch.float32, "cpu") and "empty" not in i.name]
 
 
 def _given(adapter: EngineAdapter, item: Any, tensors: list[Any]) -> Any:
@@ -76,7 +76,10 @@ class _Call:
 
 def _same(mine: list[Any], wanted: list[Any]) -> None:
     for one, other in zip(mine, wanted, strict=True):
-        np.testing.assert_array_equal(one, other)
+        if one.dtype.kind in "fc":
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)  # GPUs may add in another order
+        else:
+            np.testing.assert_array_equal(one, other)
 
 
 def _check(call: _Call) -> None:
