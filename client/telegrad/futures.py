@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from telegrad_protocol.errors import OperatorError
 
 __all__ = ["Future", "collect_all", "wait_all"]
 
+T = TypeVar("T")
 
-class Future:
+
+class Future(Generic[T]):
     """A value, or an error, that another thread sets."""
 
     def __init__(self, *, devices: Any = None) -> None:
@@ -19,7 +21,7 @@ class Future:
         self._lock = threading.Lock()
         self._value: Any = None
         self._error: BaseException | None = None
-        self._callbacks: list[Callable[[Future], Any]] = []
+        self._callbacks: list[Callable[[Future[T]], Any]] = []
 
     def done(self) -> bool:
         """Whether the value is there."""
@@ -56,7 +58,7 @@ class Future:
         for callback in callbacks:
             callback(self)
 
-    def add_done_callback(self, callback: Callable[[Future], Any]) -> None:
+    def add_done_callback(self, callback: Callable[[Future[T]], Any]) -> None:
         """Call ``callback(future)`` once the value is there."""
         with self._lock:
             if not self.done():
@@ -64,11 +66,11 @@ class Future:
                 return
         callback(self)
 
-    def then(self, callback: Callable[[Future], Any]) -> Future:
+    def then(self, callback: Callable[[Future[T]], Any]) -> Future[Any]:
         """Return the future of what ``callback(future)`` returns once the value is there."""
-        following = Future()
+        following: Future[Any] = Future()
 
-        def run(done: Future) -> None:
+        def run(done: Future[T]) -> None:
             try:
                 following.set_result(callback(done))
             except Exception as error:
@@ -78,11 +80,12 @@ class Future:
         return following
 
 
-def collect_all(futures: list[Future]) -> Future:
+def collect_all(futures: list[Future[T]]) -> Future[list[Future[T]]]:
     """Return the future of the list of futures, once all of them are done."""
-    collected, remaining, lock = Future(), [len(futures)], threading.Lock()
+    collected: Future[list[Future[T]]] = Future()
+    remaining, lock = [len(futures)], threading.Lock()
 
-    def count(_: Future) -> None:
+    def count(_: Future[T]) -> None:
         with lock:
             remaining[0] -= 1
             is_last = not remaining[0]
@@ -96,6 +99,6 @@ def collect_all(futures: list[Future]) -> Future:
     return collected
 
 
-def wait_all(futures: Iterable[Future]) -> list[Any]:
+def wait_all(futures: Iterable[Future[T]]) -> list[Any]:
     """Wait for all values, and return them."""
     return [future.wait() for future in futures]

@@ -15,6 +15,7 @@ from ._session.current import current_session
 from ._session.devices import DeviceLike, as_device, default_device, require_device
 from ._session.parts.capturing import refuse as refuse_in_capture
 from ._session.thread_modes import thread
+from ._tensor.generator import Generator
 from ._tensor.tensor import Tensor
 
 
@@ -96,3 +97,32 @@ def fork_rng(
         finally:
             for name, state in states:
                 session.query("set_rng_state", name, state)
+
+
+class DefaultGenerator(Generator):
+    """The generator of a device that functions draw from where they are given none."""
+
+    __slots__ = ()
+    is_default = True
+
+    def manual_seed(self, seed: int) -> Generator:
+        seed_device(self.device.name, seed)
+        return self
+
+    def seed(self) -> int:
+        drawn = drawn_seed()
+        seed_device(self.device.name, drawn)
+        return drawn
+
+    def initial_seed(self) -> int:
+        return initial_seed(self.device)
+
+    def get_state(self) -> Tensor:
+        return get_rng_state(self.device)
+
+    def set_state(self, new_state: Tensor) -> Generator:
+        set_rng_state(new_state, self.device)
+        return self
+
+
+default_generator = DefaultGenerator("cpu")

@@ -37,6 +37,8 @@ FILE_LIKE: TypeAlias = FileLike
 MAP_LOCATION: TypeAlias = MapLocation
 """The two under the names that packages import from PyTorch."""
 
+DEFAULT_PROTOCOL = 2
+"""The protocol of the pickles in files."""
 _ZIP = b"PK\x03\x04"
 
 

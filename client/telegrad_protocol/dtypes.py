@@ -85,6 +85,16 @@ def named(name: str) -> DType:
     return dtype
 
 
+_OF_PYTHON: Final = {bool: bool_, int: int64, float: float64, complex: complex128}
+
+
+def as_dtype(value: object) -> DType | None:
+    """Return the element type that a program names: one of these, or a type of Python's numbers; None for all else."""
+    if isinstance(value, DType):
+        return value
+    return _OF_PYTHON.get(value) if isinstance(value, type) else None
+
+
 def of_code(code: int) -> DType:
     """Return the element type of a code in a message; ``ProtocolError`` where there is none."""
     if type(code) is not int or not 0 <= code < len(ALL):

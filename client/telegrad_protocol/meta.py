@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 from . import layout
@@ -22,8 +22,14 @@ MAX_BYTES = 1 << 62
 """Bytes that a tensor may span; larger ones would overflow arithmetic in 64 bits."""
 
 
+_TYPES: Final = frozenset(("cpu", "cuda", "meta", "hpu", "mps", "mtia", "privateuseone", "xla", "xpu"))
+"""Types of devices that programs may name; no server has those after the third."""
+
+
 class Device:
     """Where a tensor lives: ``cpu``, ``cuda`` with an index, or ``meta``, where it has no elements.
+
+    Programs compare with devices of other types, such as ``mps``, where no tensor can live.
 
     Interned: equal devices are the same object. ``cuda`` without an index stands for the current GPU of whoever uses
     it; no tensor lives there. The client makes devices context managers: a ``with`` block has its tensors made on the
@@ -55,9 +61,9 @@ class Device:
     @classmethod
     def _parse(cls, text: str) -> Device:
         kind, _, number = text.partition(":")
-        if kind not in ("cpu", "cuda", "meta") or (number and not number.isdecimal()):
+        if kind not in _TYPES or (number and not number.isdecimal()):
             raise ArgumentError(f"device: expected 'cpu', 'cuda' or 'cuda:N', got {text!r}")
-        index = int(number) if kind == "cuda" and number else None
+        index = int(number) if kind not in ("cpu", "meta") and number else None
         canonical = kind if index is None else f"{kind}:{index}"
         device = cls._known.get(canonical) or object.__new__(cls)
         device.type, device.name, device.index = kind, canonical, index

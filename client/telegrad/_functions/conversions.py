@@ -9,7 +9,7 @@ from telegrad._ops.shape_operands import to_shape
 from telegrad._session.devices import as_device, require_device
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
-from telegrad_protocol.dtypes import DType
+from telegrad_protocol.dtypes import DType, as_dtype
 from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.memory_format import MemoryFormat, preserve_format
 from telegrad_protocol.meta import CURRENT_GPU, META, Device
@@ -50,7 +50,7 @@ def _target(self: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
     for arg in (*args, *([kwargs.pop("other")] if "other" in kwargs else [])):
         if isinstance(arg, Tensor):
             device, dtype = arg.device, arg.dtype
-        elif isinstance(arg, DType) and dtype is None:
+        elif isinstance(arg, (DType, type)) and dtype is None:
             dtype = arg
         elif isinstance(arg, bool):
             flags.append(arg)
@@ -60,11 +60,12 @@ def _target(self: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
             raise ArgumentTypeError(f"to: expected a dtype, a device or a tensor, not {type(arg).__name__}")
     if kwargs:
         raise ArgumentTypeError(f"to: unknown argument {next(iter(kwargs))!r}")
-    if dtype is not None and not isinstance(dtype, DType):
+    known = as_dtype(dtype)
+    if dtype is not None and known is None:
         raise ArgumentTypeError(f"to: dtype must be a dtype such as telegrad.float32, not {dtype!r}")
     return (
         self.device if device is None else as_device(device),
-        dtype or self.dtype,
+        known or self.dtype,
         copy or (len(flags) > 1 and flags[1]),
     )
 

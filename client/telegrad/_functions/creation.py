@@ -65,7 +65,7 @@ def asarray(
 
 def _upload(data: Any, dtype: DType | None, device: Any, session: ClientSession) -> Tensor:
     place = default_device(session) if device is None else require_device(as_device(device), session, "tensor")
-    if dtype is not None and not isinstance(dtype, DType):
+    if dtype is not None and (dtype := dtypes.as_dtype(dtype)) is None:
         raise ArgumentTypeError(f"tensor: dtype must be a dtype such as telegrad.float32, not {dtype!r}")
     array, natural = _host_arrays.from_python(_read_tensors(data), dtype)
     own = _natural_dtype(array, natural)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -23,12 +24,10 @@ from . import signatures as _signatures
 from .call import call
 from .call_pattern import CallPattern
 from .duals import DualTensor, duals, run_in_level
-from .integers import read_integers
 from .operand_classes import (
     DISPATCHING,
     OVERRIDING,
     PATTERNS,
-    OperandHasHandler,
     handler_of,
     modes_entered,
     overrides,
@@ -37,6 +36,7 @@ from .operand_classes import (
 from .outputs import check_separate, into, targets_of
 from .randomness import checked
 from .replaced import REPLACED, replacement_of
+from .tensor_numbers import read_numbers
 
 _CACHE: dict[str, Callable[..., Any]] = {}
 _METHODS: dict[str, Callable[..., Any]] = {}
@@ -80,13 +80,13 @@ def _make(public: str, ops: list[Op]) -> Callable[..., Any]:
     plain = [op for op in ops if op.form != "out"]
     outs = [op for op in ops if op.form == "out"]
     miss = _single(plain[0]) if len(plain) == 1 else _overloaded(public, plain)
-    miss = _with_integers(_with_out(miss, outs, public) if outs else miss, plain)
+    miss = _with_numbers(_with_out(miss, outs, public) if outs else miss, plain, public in _OF_TWO_NUMBERS)
     if plain[0].is_random:
         miss = _with_generator(miss, public)
     copied = next((op for op in plain if "copied" in op.out_rules), None)
     if copied is not None:
         miss = _with_copied_out(miss, copied)
-    run = _with_cache(public, miss, len(plain) > 1)
+    run = _with_cache(public, miss)
     if plain[0].is_random:
         run = checked(run, plain[0])
     if any(map(_signatures.makes_tensors, plain)):
@@ -126,7 +126,7 @@ Miss = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, CallPattern | None
 """Runs a call whose pattern is not cached; returns its result, and its pattern if calls of it can be cached."""
 
 
-def _with_cache(public: str, miss: Miss, is_overloaded: bool) -> Callable[..., Any]:
+def _with_cache(public: str, miss: Miss) -> Callable[..., Any]:
     patterns: dict[tuple[Any, ...], CallPattern] = {}
     PATTERNS.append(patterns)
 
@@ -137,10 +137,8 @@ def _with_cache(public: str, miss: Miss, is_overloaded: bool) -> Callable[..., A
         if pattern is not None:
             try:
                 return call(pattern, values)
-            except ArgumentTypeError as error:
-                is_final = not is_overloaded and not isinstance(error, OperandHasHandler)
-                if is_final and handler_of(values) is None and unknown_handler_of(values) is None:
-                    raise
+            except ArgumentTypeError:
+                pattern = None  # another form may take these values, or one whose numbers are read from tensors
         handler = handler_of(values)
         if handler is not None:
             return handler(public, args, kwargs)
@@ -193,17 +191,25 @@ def _overloaded(public: str, ops: list[Op]) -> Miss:
     return miss
 
 
-def _with_integers(miss: Miss, ops: list[Op]) -> Miss:
-    """Let integers be given as tensors; such a call waits for their elements."""
+_OF_TWO_NUMBERS = frozenset(("add", "div", "divide", "floor_divide", "mul", "multiply", "sub", "subtract", "true_divide"))
+"""Functions whose operands may both be numbers; the result is a tensor."""
+
+
+def _with_numbers(miss: Miss, ops: list[Op], of_two_numbers: bool) -> Miss:
+    """Let numbers be given as tensors, whose elements such a call waits for; and tensors as numbers, of two numbers."""
 
     def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, CallPattern | None]:
         try:
             return miss(args, dict(kwargs))
         except ArgumentTypeError:
-            numbers = read_integers(ops, args, kwargs)
-            if numbers is None:
-                raise
-        return miss(*numbers)[0], None
+            if of_two_numbers and args and isinstance(args[0], (int, float, complex)):
+                return miss((function("full")((), args[0]), *args[1:]), kwargs)[0], None
+            for op in ops:
+                numbers = read_numbers(op, args, kwargs)
+                if numbers is not None:
+                    with suppress(ArgumentTypeError):
+                        return miss(*numbers)[0], None
+            raise
 
     return read
 
@@ -216,7 +222,7 @@ def _with_generator(miss: Miss, public: str) -> Miss:
             return miss(args, kwargs)
         named = dict(kwargs)
         generator = named.pop("generator")
-        if generator is None:
+        if generator is None or (isinstance(generator, Generator) and generator.is_default):
             return miss(args, named)[0], None
         if not isinstance(generator, Generator):
             raise ArgumentTypeError(f"{public}: generator must be a telegrad.Generator, not {describe(generator)}")

@@ -61,8 +61,25 @@ _PARTS: Final = {
 """Modules of PyTorch's by the package that they are in, whose names a program may import from either."""
 _LIBRARIES: Final = "cusparselt kleidiai miopen mkl mkldnn nnpack openmp opt_einsum quantized xnnpack"
 _LIBRARY_PARTS: Final = ("custom_ops", "fake_impl", "infer_schema", "utils")
+_OF_PROCESSES: Final = (
+    "_composable _composable.fsdp _functional_collectives _shard _shard.sharded_tensor _tensor _tensor.experimental "
+    "algorithms algorithms._checkpoint algorithms._checkpoint.checkpoint_wrapper algorithms.ddp_comm_hooks "
+    "algorithms.ddp_comm_hooks.default_hooks algorithms.ddp_comm_hooks.post_localSGD_hook "
+    "algorithms.ddp_comm_hooks.powerSGD_hook algorithms.join algorithms.model_averaging "
+    "algorithms.model_averaging.averagers checkpoint checkpoint._consolidate_hf_safetensors "
+    "checkpoint.default_planner checkpoint.format_utils checkpoint.hf_storage checkpoint.optimizer "
+    "checkpoint.state_dict checkpoint.state_dict_loader checkpoint.state_dict_saver constants device_mesh "
+    "distributed_c10d fsdp fsdp.api fsdp.fully_sharded_data_parallel fsdp.sharded_grad_scaler fsdp.wrap launcher "
+    "launcher.api nn.functional optim pipelining run tensor tensor._utils tensor.experimental "
+    "tensor.experimental._attention tensor.parallel tensor.placement_types utils"
+)
+"""Modules below ``torch.distributed`` for what groups of processes share, which one module of telegrad's serves."""
 _ELSEWHERE: Final = {
+    **{f"distributed.{module}": "_programs.private.process_groups" for module in _OF_PROCESSES.split()},
     "_C": "_programs.compiled_core",
+    "_tensor": "_programs.private.tensor_module",
+    "nn.utils._per_sample_grad": "_programs.private.per_sample",
+    "utils.tensorboard.summary": "_programs.private.tensorboard_summary",
     "_C._nn": "_programs.private.nn_core",
     "nn.utils._named_member_accessor": "_programs.private.member_access",
     "_C._functorch": "_programs.private.functorch",
@@ -77,6 +94,8 @@ _ELSEWHERE: Final = {
     **{
         f"_library.{p}": "_library.compiled.torch_library" for p in ["custom_ops", "fake_impl", "infer_schema", "utils"]
     },
+    "_higher_order_ops": "_programs.private.higher_order",
+    **{f"_higher_order_ops.{op}": "_programs.private.higher_order" for op in ("associative_scan", "scan")},
     "_ops": "_library.compiled.torch_ops",
     "_subclasses": "_dispatch.fake_tensors",
     "_subclasses.fake_tensor": "_dispatch.fake_tensors",

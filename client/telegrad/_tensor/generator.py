@@ -27,6 +27,8 @@ class Generator:
     generator serves tensors on every device, and gives the same numbers on all; ``device`` is kept for PyTorch's sake.
     """
 
+    is_default = False
+    """Whether this stands for the generator that is drawn from where none is given."""
     __slots__ = ("__weakref__", "_initial_seed", "_state", "device")
 
     def __init__(self, device: DeviceLike = None) -> None:

@@ -30,6 +30,26 @@ class ReduceOp(Enum):
     PREMUL_SUM = 8
 
 
+setattr(ReduceOp, "RedOpType", ReduceOp)  # noqa: B010 - the enumeration's name where it is a class inside of another
+
+
+class Backend(str):
+    """The name of a way to talk, of which there is none."""
+
+    UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL = "undefined", "gloo", "nccl", "ucc", "mpi", "xccl"
+    default_device_backend_map: dict[str, str] = {"cpu": GLOO, "cuda": NCCL}
+
+
+class Store:
+    """What processes share to find each other, of which there is none."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _refuse(type(self).__name__)
+
+
+FileStore = HashStore = PrefixStore = TCPStore = Store
+
+
 class ProcessGroup:
     """A group of processes, of which there is none."""
 
@@ -108,11 +128,11 @@ def init_device_mesh(*args: Any, **options: Any) -> NoReturn:
 
 
 _COMMUNICATION = (
-    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "all_to_all_single",
+    "all_gather", "all_gather_into_tensor", "batch_isend_irecv", "all_gather_object", "all_reduce", "all_to_all", "all_to_all_single",
     "barrier", "broadcast", "broadcast_object_list", "destroy_process_group", "gather", "gather_object", "get_backend",
     "get_global_rank", "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size", "irecv", "isend",
-    "monitored_barrier", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
-    "scatter_object_list", "send",
+    "monitored_barrier", "recv", "recv_object_list", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
+    "scatter_object_list", "send", "send_object_list",
 )  # fmt: skip
 """Functions that need a group."""
 globals().update({name: no_group(name) for name in _COMMUNICATION})

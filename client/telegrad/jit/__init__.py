@@ -26,6 +26,14 @@ class Error(RuntimeError):
     """TorchScript's error, which is never raised here."""
 
 
+class TracerWarning(Warning):
+    """The warning of a tracer, which is never given here."""
+
+    @staticmethod
+    def ignore_lib_warnings() -> None:
+        """Do nothing."""
+
+
 class ScriptModule(Module):
     """A module as any other; programs derive from it."""
 
@@ -143,6 +151,11 @@ def trace(func: Any, example_inputs: Any = None, *args: Any, **kwargs: Any) -> N
 def trace_module(mod: Any, inputs: Any, *args: Any, **kwargs: Any) -> NoReturn:
     """Refuse: call the module itself."""
     _refuse("trace_module", "call the module itself, or trace it where PyTorch is installed")
+
+
+def _get_trace_graph(*args: Any, **kwargs: Any) -> NoReturn:
+    """Refuse: torch.utils.flop_counter.FlopCounterMode counts operations as they run."""
+    _refuse("_get_trace_graph", "torch.utils.flop_counter.FlopCounterMode counts the operations of a module as it runs")
 
 
 def save(m: Any, f: Any, _extra_files: Any = None) -> NoReturn:

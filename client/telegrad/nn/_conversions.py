@@ -9,7 +9,7 @@ from telegrad._ops.functions import function
 from telegrad._session.devices import DeviceLike, as_device
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.dtypes import BY_NAME, DType
+from telegrad_protocol.dtypes import BY_NAME, DType, as_dtype
 from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.memory_format import MemoryFormat
 from telegrad_protocol.meta import Device
@@ -131,10 +131,10 @@ def destination(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Device |
     for arg in (*args, kwargs.get("tensor")):
         if isinstance(arg, Tensor):
             device, dtype = arg.device, arg.dtype
-        elif isinstance(arg, DType):
+        elif as_dtype(arg) is not None:
             dtype = arg
         elif isinstance(arg, (str, Device)) or (isinstance(arg, int) and not isinstance(arg, bool)):
             device = arg
         elif arg is not None and not isinstance(arg, bool):
             raise ArgumentTypeError(f"to: expected a dtype, a device or a tensor, not {type(arg).__name__}")
-    return None if device is None else as_device(device), dtype
+    return None if device is None else as_device(device), as_dtype(dtype)

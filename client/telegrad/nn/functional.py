@@ -208,7 +208,7 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
 
 def check_probability(p: Any) -> None:
     """Refuse what is no share of elements to drop."""
-    if not is_number(p):
+    if not (is_number(p) or isinstance(p, Tensor)):
         raise ArgumentTypeError(f"dropout probability has to be a number, not {p!r}")
     if not 0.0 <= p <= 1.0:
         raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")

@@ -61,6 +61,8 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(step)
     def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if "_optimizer_step_pre_hooks" not in self.__dict__:  # a class around another optimizer, which has the hooks
+            return step(self, *args, **kwargs)
         before = [*_EVERYONES_BEFORE.values(), *self._optimizer_step_pre_hooks.values()]
         for pre_hook in before:
             replaced = pre_hook(self, args, kwargs)
@@ -76,6 +78,17 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
     run._runs_hooks = True  # type: ignore[attr-defined]
     return run
+
+
+def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
+    return ["cuda"]
+
+
+def _default_to_fused_or_foreach(
+    params: list[Tensor], differentiable: bool, use_fused: bool = False
+) -> tuple[bool, bool]:
+    """Return whether an optimizer in Python is to call fused kernels, and ``_foreach_`` functions: neither is faster."""
+    return False, False
 
 
 class Optimizer:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, cast
 
-from telegrad_protocol.dtypes import DType, of_code
+from telegrad_protocol.dtypes import as_dtype, of_code
 from telegrad_protocol.errors import ArgumentError, ProtocolError
 from telegrad_protocol.meta import Device, Meta
 
@@ -173,10 +173,23 @@ def _instance(kind: type) -> Callable[[Any, IsTensor], Accepted]:
     return lambda value, _: (True, value) if isinstance(value, kind) else _REFUSED
 
 
+def _accept_dtype(value: Any, _: IsTensor) -> Accepted:
+    dtype = as_dtype(value)
+    return _REFUSED if dtype is None else (True, dtype)
+
+
 def _accept_device(value: Any, _: IsTensor) -> Accepted:
     if isinstance(value, int) and not isinstance(value, bool):
         return True, Device("cuda", value)
     return (True, Device(value)) if isinstance(value, (str, Device)) else _REFUSED
+
+
+def _decode_device(value: Any) -> Device:
+    """Decode the name of a device that a server may have."""
+    device = Device(_typed(str)(value))
+    if device.type in ("cpu", "cuda", "meta"):
+        return device.on_server
+    raise ProtocolError(f"expected a device of a server, not {value!r}")
 
 
 def encode_scalar(value: Any) -> Any:
@@ -257,8 +270,8 @@ _BASIC = (
          encode=lambda v: v if isinstance(v, int) else list(v), decode=_decode_int_or_size),
     Kind("scalars", "a list of numbers", _accept_scalars,
          encode=lambda vs: [encode_scalar(v) for v in vs], decode=_decode_scalars),
-    Kind("dtype", "a dtype", _instance(DType), encode=lambda d: d.code, decode=of_code),
-    Kind("device", "a device", _accept_device, encode=str, decode=lambda name: Device(_typed(str)(name)).on_server),
+    Kind("dtype", "a dtype", _accept_dtype, encode=lambda d: d.code, decode=of_code),
+    Kind("device", "a device", _accept_device, encode=str, decode=_decode_device),
 )  # fmt: skip
 KINDS: dict[str, Kind] = {kind.name: kind for kind in _BASIC}
 _OPTIONAL_OF = {name: _optional(kind) for name, kind in KINDS.items()}

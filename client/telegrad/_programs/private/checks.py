@@ -47,6 +47,16 @@ def _check_is_size(i: Any, message: Any = None, *, max: int | None = None) -> No
     _check(i >= 0 and (max is None or i <= max), message)
 
 
+def _check_tensor_all_with(error_type: type[Exception], cond: Any, message: Any = None) -> None:
+    """Raise an error of this type unless all elements of a tensor hold. One round trip."""
+    _check_with(error_type, bool(cond.all()), message)
+
+
+def _check_tensor_all(cond: Any, message: Any = None) -> None:
+    """Raise OperatorError, a RuntimeError, unless all elements of a tensor hold. One round trip."""
+    _check_tensor_all_with(OperatorError, cond, message)
+
+
 def _assert(condition: Any, message: Any) -> None:
     """Raise AssertionError where the condition does not hold."""
     if not condition:

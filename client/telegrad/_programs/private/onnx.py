@@ -61,3 +61,30 @@ def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Callable[..., A
 
 def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> None:
     """Accept that a symbol is no more."""
+
+
+class OperatorExportTypes(IntEnum):
+    """How an export would write operators."""
+
+    ONNX = 0
+    ONNX_ATEN = 1
+    ONNX_ATEN_FALLBACK = 2
+    ONNX_FALLTHROUGH = 3
+
+
+class TrainingMode(IntEnum):
+    """In which mode an export would run a model."""
+
+    EVAL = 0
+    PRESERVE = 1
+    TRAINING = 2
+
+
+def shape_as_tensor(x: Any) -> Any:
+    """Return a tensor's shape as a tensor of integers."""
+    return function("_shape_as_tensor")(x)
+
+
+def reshape_from_tensor_shape(x: Any, shape: Any) -> Any:
+    """Return a tensor in a shape that another tensor has the sizes of. One round trip."""
+    return x.reshape(shape.tolist())

@@ -1,11 +1,11 @@
 """``torch.ao`` and ``torch.ao.quantization``: models have stubs where numbers would be quantised, which change nothing.
 
-Quantising itself is refused.
+Packages name classes and settings, to ask with ``isinstance`` and as defaults. Quantising itself is refused.
 """
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from telegrad.nn import Module
 from telegrad_protocol.errors import NotSupportedError
@@ -25,6 +25,24 @@ class DeQuantStub(QuantStub):
     """Where such a model has its output as it was; here it returns that."""
 
 
+class ObserverBase(Module):
+    """What would record the range of numbers, for ``isinstance``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        _refuse()
+
+
+class FakeQuantizeBase(ObserverBase):
+    """What would round numbers as if they were quantised, for ``isinstance``."""
+
+
+class QConfig(NamedTuple):
+    """Which observers a module would have."""
+
+    activation: Any
+    weight: Any
+
+
 def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
     raise NotSupportedError(
         "ao.quantization: telegrad does not quantise; use half precision (torch.autocast, Module.half)"
@@ -33,3 +51,4 @@ def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
 
 convert = fuse_modules = fuse_modules_qat = prepare = prepare_qat = quantize = quantize_dynamic = _refuse
 get_default_qconfig = get_default_qat_qconfig = _refuse
+default_observer = default_weight_observer = default_per_channel_weight_observer = _refuse

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from telegrad import ops as _ops
+from telegrad._ops.functions import function as _function
+from telegrad.amp.autocast_mode import get_autocast_dtype as _get_autocast_dtype
+from telegrad.amp.autocast_mode import is_autocast_enabled as _is_autocast_enabled
+from telegrad.futures import Future as Future
 from telegrad.jit import ScriptModule as ScriptModule
+from telegrad.random import default_generator as default_generator
+from telegrad_protocol.dtypes import DType as _DType
+from telegrad_protocol.memory_format import contiguous_format as legacy_contiguous_format
 
 from . import checks as _checks
-from . import foreach
+from . import foreach, symbols
 from .archives import PyTorchFileReader as PyTorchFileReader
 
 _assert = _checks._assert
@@ -13,7 +23,33 @@ _check = _checks._check
 _check_index = _checks._check_index
 _check_is_size = _checks._check_is_size
 _check_not_implemented = _checks._check_not_implemented
+_check_tensor_all = _checks._check_tensor_all
+_check_tensor_all_with = _checks._check_tensor_all_with
 _check_type = _checks._check_type
 _check_value = _checks._check_value
 _check_with = _checks._check_with
+dsmm = _function("mm")
+globals().update({name: value for name, value in vars(symbols).items() if name.startswith("sym_")})
 globals().update(foreach.functions())
+
+
+def get_autocast_cpu_dtype() -> _DType:
+    """Return the type that a block of autocast computes in on the CPU."""
+    return _get_autocast_dtype("cpu")
+
+
+def get_autocast_gpu_dtype() -> _DType:
+    """Return the type that a block of autocast computes in on GPUs."""
+    return _get_autocast_dtype("cuda")
+
+
+def is_autocast_cpu_enabled() -> bool:
+    """Whether a block of autocast for the CPU is running."""
+    return _is_autocast_enabled("cpu")
+
+
+def __getattr__(name: str) -> Any:
+    """Return an operator of ATen by its private name, such as ``_softmax_backward_data``."""
+    if name.startswith("__") or not name.startswith("_"):
+        raise AttributeError(name)
+    return getattr(_ops.aten, name)

@@ -8,7 +8,10 @@ from typing import Any
 from telegrad import cuda
 from telegrad._ops.functions import function
 from telegrad._other_devices import get_device_module
+from telegrad._session.devices import as_device
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import ArgumentError
 
 
 def _get_available_device_type() -> str | None:
@@ -19,6 +22,27 @@ def _get_available_device_type() -> str | None:
 def _get_device_module(device_type: str) -> Any:
     """Return the module of a type of device."""
     return get_device_module(device_type)
+
+
+def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
+    """Return the index of a device; of None, with ``optional``, that of the current GPU; of the CPU -1."""
+    if isinstance(device, int):
+        return device
+    if device is None:
+        if not optional:
+            raise ArgumentError("_get_device_index: expected a device, got None; pass one, or optional=True")
+        return cuda.current_device()
+    place = as_device(device)
+    if place.type == "cpu":
+        if not allow_cpu:
+            raise ArgumentError(f"_get_device_index: expected a GPU, got {device!r}")
+        return -1
+    return cuda.current_device() if place.index is None else place.index
+
+
+def _element_size(dtype: DType) -> int:
+    """Return the bytes of an element."""
+    return dtype.itemsize
 
 
 def _flatten_dense_tensors(tensors: Sequence[Tensor]) -> Tensor:

@@ -6,6 +6,7 @@ Numbers and NumPy arrays are put together on this machine, so that each field of
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -61,6 +62,16 @@ def default_convert(data: Any) -> Any:
 
 def _uploaded(array: np.ndarray[Any, Any]) -> Tensor:
     return as_tensor(array)
+
+
+np_str_obj_array_pattern = re.compile(r"[SaUO]")
+"""The kinds of NumPy's arrays that have no numbers."""
+
+
+def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:
+    """Return the tensors of a batch as one."""
+    stacked: Tensor = function("stack")(list(batch))
+    return stacked
 
 
 default_collate_fn_map: dict[Any, Any] = {}

@@ -6,7 +6,7 @@ import multiprocessing
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from itertools import islice, repeat
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
@@ -163,6 +163,16 @@ class DataLoader(Generic[T_co]):
         if self.batch_sampler is None:
             return _SampleFetcher(collate)
         return _collated if collate is default_collate and can_collate(self.dataset) else _BatchFetcher(collate)
+
+
+_collate_fn_t: TypeAlias = Callable[[list[Any]], Any]
+
+
+class _DatasetKind:
+    """How samples are fetched, as numbers that packages compare."""
+
+    Map = 0
+    Iterable = 1
 
 
 class _BaseDataLoaderIter:

@@ -1,32 +1,33 @@
-"""Integers that a program gives as tensors, such as ``x.narrow(0, start, 2)`` where ``start`` has one element."""
+"""Numbers that a program gives as tensors: ``x.narrow(0, start, 2)``, ``x.uniform_(low, high)``, of one element each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.ops import Op
 from telegrad_protocol.ops.params import Param
 
 _INTEGERS = frozenset(("int", "int?", "size", "size?", "int|size", "int|size?", "sizes?", "sizes??"))
+_REALS = frozenset(("float", "float?", "scalar", "scalar?"))
 _LISTS = frozenset(("indices_or_sections",))
 """Parameters for which a tensor of one dimension stands for a list of integers."""
 
 
-def read_integers(
-    ops: Sequence[Op], args: tuple[Any, ...], kwargs: dict[str, Any]
+def read_numbers(
+    op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return the arguments with integers in place of integer tensors, where a form takes integers; None without any.
+    """Return the arguments with numbers in place of tensors where the form takes numbers; None where there are none.
 
     Waits for the elements: one round trip for each such tensor.
     """
-    for op in ops:
-        by_name = {param.name: param for param in op.params}
-        listed = [_read(_param_at(op, position), argument) for position, argument in enumerate(args)]
-        named = {name: _read(by_name.get(name), argument) for name, argument in kwargs.items()}
-        if any(new is not old for new, old in zip((*listed, *named.values()), (*args, *kwargs.values()), strict=True)):
-            return tuple(listed), named
+    by_name = {param.name: param for param in op.params}
+    listed = [_read(_param_at(op, position), argument) for position, argument in enumerate(args)]
+    named = {name: _read(by_name.get(name), argument) for name, argument in kwargs.items()}
+    if any(new is not old for new, old in zip((*listed, *named.values()), (*args, *kwargs.values()), strict=True)):
+        return tuple(listed), named
     return None
 
 
@@ -37,11 +38,17 @@ def _param_at(op: Op, position: int) -> Param | None:
 
 
 def _read(param: Param | None, argument: Any) -> Any:
-    if param is None or param.kind.name not in _INTEGERS:
+    if param is None:
+        return argument
+    if param.kind.name in _REALS and isinstance(argument, Tensor):
+        return argument if argument.ndim or argument.requires_grad else argument.item()
+    if param.kind.name not in _INTEGERS:
         return argument
     if isinstance(argument, (list, tuple)):
         items = [_read(param, item) for item in argument]
         return items if any(new is not old for new, old in zip(items, argument, strict=True)) else argument
+    if isinstance(argument, np.integer):
+        return int(argument)
     if not isinstance(argument, Tensor) or argument.dtype.category != 1:
         return argument
     if argument.ndim == 1 and param.name in _LISTS:
