@@ -261,6 +261,7 @@ if TYPE_CHECKING:
         optim as optim,
         overrides as overrides,
         profiler as profiler,
+        quasirandom as quasirandom,
         serialization as serialization,
         signal as signal,
         sparse as sparse,
@@ -353,7 +354,7 @@ _LAZY = {
         (
             "accelerator", "compiler", "distributed", "distributions", "export", "fft", "func", "futures",
             "fx", "hub", "jit", "library", "linalg", "masked", "multiprocessing", "nn", "ops", "optim", "overrides",
-            "profiler", "serialization", "signal", "sparse", "special", "storage", "testing", "utils",
+            "profiler", "quasirandom", "serialization", "signal", "sparse", "special", "storage", "testing", "utils",
         ),
         "",
     ),

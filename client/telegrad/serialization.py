@@ -22,6 +22,7 @@ from telegrad._tensor.layouts import sparse_coo, strided
 from telegrad._tensor.safetensors_files import RawTensor
 from telegrad._tensor.tensor import Tensor
 from telegrad._tensor.torch_files.archive import Archive, write_archive
+from telegrad._tensor.torch_files.objects import Objects
 from telegrad._tensor.torch_files.opcodes import interpret
 from telegrad._tensor.torch_files.reading import Layout, Storage, TorchNames
 from telegrad._tensor.torch_files.writing import Described, DescribedSparse, Description, pickled
@@ -46,7 +47,7 @@ def save(
     obj: object, f: FileLike, pickle_module: Any = None, pickle_protocol: int = 2,
     _use_new_zipfile_serialization: bool = True, _disable_byteorder_record: bool = False,
 ) -> None:  # fmt: skip
-    """Write a tensor, or nested dicts, lists, tuples and sets of tensors, numbers, strings and None.
+    """Write tensors, arrays, numbers, strings, containers of them, modules, and objects by class and attributes.
 
     The file is one that PyTorch's ``torch.load`` reads, unless the name ends in ``.safetensors``. At a path it appears
     complete or not at all. One tensor object that occurs twice is written once; views are written as what they show.
@@ -77,7 +78,10 @@ def load(
     device, unless ``map_location`` names another: a device, a dict from names of devices to others, or a function of
     the storage and the name of its device that returns ``storage.cpu()`` or ``storage.cuda(index)``.
 
-    The other parameters are PyTorch's, and change nothing: no code of a file is run, also with ``weights_only=False``.
+    With ``weights_only``, the default, tensors, arrays and plain values are read, and what `add_safe_globals` names.
+    Without it also objects of classes that the program has imported: they get their attributes, by ``__setstate__``
+    where the class has it. No module is imported, and no function called, because a file names it. The other
+    parameters are PyTorch's, and change nothing.
 
     Raises NotSupportedError for a file that has other objects, and names the first of them; ArgumentError for one that
     is damaged.
@@ -86,12 +90,12 @@ def load(
     if hasattr(f, "read"):
         given: Any = f
         seekable = given if given.seekable() else io.BytesIO(given.read())
-        return _read_torch(seekable, "the file", map_location, session)
+        return _read_torch(seekable, "the file", map_location, session, weights_only)
     path = _as_path(f, "load")
     with open(path, "rb") as file:
         if file.read(4) == _ZIP:
             file.seek(0)
-            return _read_torch(file, repr(path), map_location, session)
+            return _read_torch(file, repr(path), map_location, session, weights_only)
     device = _mapped(default_device(session).name, map_location, session)
     return _safetensors_files.load(path, from_raw=lambda raw: _from_raw(raw, device, session))
 
@@ -115,7 +119,9 @@ def _describe(obj: Any) -> Description | None:
     return Described(obj.dtype, tuple(obj.shape), obj.device.name, obj.requires_grad, isinstance(obj, Parameter))
 
 
-def _read_torch(file: IO[bytes], where: str, map_location: MapLocation, session: ClientSession) -> Any:
+def _read_torch(
+    file: IO[bytes], where: str, map_location: MapLocation, session: ClientSession, weights_only: bool | None
+) -> Any:
     file_begins = file.tell()
     if file.read(4) != _ZIP:
         raise NotSupportedError(
@@ -124,7 +130,8 @@ def _read_torch(file: IO[bytes], where: str, map_location: MapLocation, session:
     file.seek(file_begins)
     archive = Archive(file, where)
     tensors = _Tensors(archive, map_location, session)
-    return interpret(archive.pickle(), TorchNames(where, tensors.tensor, _parameter, _sparse), where)
+    objects = Objects(_is_noted if weights_only in (None, True) else lambda name, value: True)
+    return interpret(archive.pickle(), TorchNames(where, tensors.tensor, _parameter, _sparse, objects), where)
 
 
 def _parameter(data: Any, requires_grad: bool) -> Parameter:
@@ -227,8 +234,13 @@ def _as_path(path: Any, operation: str) -> str:
 _safe_globals: list[Any] = []
 
 
+def _is_noted(name: str, value: Any) -> bool:
+    """Whether `add_safe_globals` was given a class or function, alone or with the name that files have for it."""
+    return any(noted is value or noted == (value, name) for noted in _safe_globals)
+
+
 def add_safe_globals(safe_globals: list[Any]) -> None:
-    """Note classes that PyTorch would read from a file; `load` reads what it knows itself, whatever is noted."""
+    """Note classes and functions that `load` may take from a file, also with ``weights_only=True``."""
     _safe_globals.extend(kind for kind in safe_globals if kind not in _safe_globals)
 
 

@@ -115,6 +115,85 @@ def test_what_packages_use_beside_tensors_is_pytorchs(tmp_path: Path) -> None:
     assert _run("-m", "telegrad", program, folder=tmp_path / "a") == _run(program, folder=tmp_path / "b")
 
 
+PRIVATE = """
+import argparse
+import torch
+from torch._higher_order_ops.associative_scan import associative_scan
+from torch._tensor import _rebuild_from_type_v2
+from torch._utils import _get_device_index
+from torch.ao.quantization import FakeQuantizeBase, ObserverBase
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor, Shard
+from torch.futures import Future
+from torch.quasirandom import SobolEngine
+from torch.serialization import DEFAULT_PROTOCOL
+from torch.utils.data._utils.collate import collate_tensor_fn
+
+net, x = torch.nn.Linear(2, 2), torch.arange(1.0, 8.0)
+print([isinstance(net, kind) for kind in (FullyShardedDataParallel, ObserverBase, FakeQuantizeBase)],
+      isinstance(net.weight, DTensor), issubclass(ZeroRedundancyOptimizer, torch.optim.Optimizer))
+print(MixedPrecision(param_dtype=torch.bfloat16).param_dtype, ShardingStrategy.NO_SHARD.name, CheckpointImpl.REENTRANT)
+print(associative_scan(lambda a, b: a * b, x, 0, combine_mode="generic").tolist(), Future[int] is not None)
+print(associative_scan(torch.add, x.view(7, 1), 0, reverse=True, combine_mode="generic").flatten().tolist())
+print(torch._softmax_backward_data(x, x.softmax(0), 0, torch.float32).sum().abs() < 1e-5, DEFAULT_PROTOCOL)
+print(torch.sym_max(2, 3.0), torch.sym_int(2.5), torch.sym_ite(True, 1, 2), torch.sym_not(1), torch.sym_sum([1, 2]))
+print(torch._shape_as_tensor(x), _get_device_index("cuda:1"), collate_tensor_fn([x, x]).shape)
+print(torch.randperm(5, generator=torch.default_generator).shape, torch.get_autocast_cpu_dtype())
+state = torch.default_generator.get_state()
+drawn = torch.rand(3)
+torch.default_generator.set_state(state)
+print(torch.equal(drawn, torch.rand(3)), torch.default_generator.manual_seed(5).initial_seed(), torch.initial_seed())
+points = SobolEngine(2)
+print(points.draw(3).tolist(), points.fast_forward(1).draw(1).tolist(), points.reset().draw_base2(1).tolist())
+
+class Named(torch.Tensor):
+    pass
+
+print(type(_rebuild_from_type_v2(lambda: x, Named, (), {})).__name__, torch.distributed.is_initialized())
+
+class Around(torch.optim.Optimizer):
+    def __init__(self, inner):
+        self.inner = inner
+
+    @property
+    def param_groups(self):
+        return self.inner.param_groups
+
+    def step(self, closure=None):
+        return self.inner.step(closure)
+
+net(torch.ones(1, 2)).sum().backward()
+before = net.weight.detach().clone()
+Around(torch.optim.SGD(net.parameters(), lr=0.5)).step()
+print(torch.allclose(before - net.weight, torch.full((2, 2), 0.5)))
+torch.save({"args": argparse.Namespace(rate=0.1), "net": net}, "f.pt")
+read = torch.load("f.pt", weights_only=False)
+print(read["args"], torch.equal(read["net"].weight, net.weight), read["net"])
+"""
+
+
+def test_private_names_that_packages_use_mean_what_they_mean_in_pytorch(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PRIVATE)
+    assert _run("-m", "telegrad", program, folder=tmp_path / "a") == _run(program, folder=tmp_path / "b")
+
+
+def test_what_would_need_processes_says_what_to_use(tmp_path: Path) -> None:
+    uses = (
+        "FullyShardedDataParallel(torch.nn.Linear(1, 1))", "fully_shard(torch.nn.Linear(1, 1))", "DeviceMesh('cpu', [0])",
+        "DTensor.from_local(torch.ones(1))", "torch.distributed.FileStore('f', 1)", "DTensor(torch.ones(1))",
+    )  # fmt: skip
+    lines = [f"try: {use}\nexcept (AttributeError, NotImplementedError) as e: print(e)" for use in uses]
+    names = "from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard"
+    more = "from torch.distributed.tensor import DeviceMesh, DTensor"
+    (tmp_path / "program.py").write_text("\n".join(["import torch", names, more, *lines]))
+    printed, errors = _run("-m", "telegrad", tmp_path / "program.py", folder=tmp_path / "run")
+    assert errors == "" and len(printed) == len(uses)
+    assert all("nn.DataParallel" in line or "from_local" in line for line in printed)
+
+
 def test_types_without_tensors_are_refused_in_words(tmp_path: Path) -> None:
     uses = (
         "torch.zeros(3, dtype=torch.float8_e4m3fn)", "torch.ones(3).to(torch.float8_e5m2)",

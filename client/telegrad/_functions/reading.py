@@ -8,6 +8,7 @@ import numpy as np
 
 from telegrad._ops.operand_classes import overrides
 from telegrad._ops.sharing import lend, sharing
+from telegrad._session.grad_mode import is_grad_enabled
 from telegrad._tensor.host_arrays import UNKNOWN_TO_NUMPY, array_of, scalar_of
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
@@ -22,9 +23,9 @@ def read_array(tensor: Tensor) -> np.ndarray[Any, Any]:
 def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
     """Return a copy of the elements as a NumPy array; ``force`` allows what NumPy cannot show: see below.
 
-    Tensors that require grad are refused without it, and the types bfloat16 and complex32, which NumPy lacks.
+    Refused without it: tensors that require grad, where gradients are recorded, and bfloat16 and complex32.
     """
-    if self.requires_grad and not force:
+    if self.requires_grad and not force and is_grad_enabled():
         raise AutogradError("numpy: the tensor requires grad; use tensor.detach().numpy()")
     if self._meta.dtype in UNKNOWN_TO_NUMPY and not force:
         wider = "float" if self._meta.dtype is dtypes.bfloat16 else "cfloat"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -191,7 +191,9 @@ def _overloaded(public: str, ops: list[Op]) -> Miss:
     return miss
 
 
-_OF_TWO_NUMBERS = frozenset(("add", "div", "divide", "floor_divide", "mul", "multiply", "sub", "subtract", "true_divide"))
+_OF_TWO_NUMBERS = frozenset(
+    ("add", "div", "divide", "floor_divide", "mul", "multiply", "sub", "subtract", "true_divide")
+)
 """Functions whose operands may both be numbers; the result is a tensor."""
 
 

@@ -1,4 +1,4 @@
-"""Numbers that a program gives as tensors: ``x.narrow(0, start, 2)``, ``x.uniform_(low, high)``, of one element each."""
+"""Numbers that a program gives as tensors of one element: ``x.narrow(0, start, 2)``, ``x.uniform_(low, high)``."""
 
 from __future__ import annotations
 

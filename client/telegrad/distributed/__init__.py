@@ -128,8 +128,9 @@ def init_device_mesh(*args: Any, **options: Any) -> NoReturn:
 
 
 _COMMUNICATION = (
-    "all_gather", "all_gather_into_tensor", "batch_isend_irecv", "all_gather_object", "all_reduce", "all_to_all", "all_to_all_single",
-    "barrier", "broadcast", "broadcast_object_list", "destroy_process_group", "gather", "gather_object", "get_backend",
+    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "all_to_all_single",
+    "barrier", "batch_isend_irecv", "broadcast", "broadcast_object_list", "destroy_process_group", "gather",
+    "gather_object", "get_backend",
     "get_global_rank", "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size", "irecv", "isend",
     "monitored_barrier", "recv", "recv_object_list", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
     "scatter_object_list", "send", "send_object_list",

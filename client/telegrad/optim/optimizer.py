@@ -87,7 +87,7 @@ def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
 def _default_to_fused_or_foreach(
     params: list[Tensor], differentiable: bool, use_fused: bool = False
 ) -> tuple[bool, bool]:
-    """Return whether an optimizer in Python is to call fused kernels, and ``_foreach_`` functions: neither is faster."""
+    """Return whether an optimizer in Python is to call fused kernels, and ``_foreach_`` functions: neither."""
     return False, False
 
 

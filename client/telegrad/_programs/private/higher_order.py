@@ -1,4 +1,4 @@
-"""``torch._higher_order_ops``: operators that take functions. The functions run in Python, on the tensors themselves."""
+"""``torch._higher_order_ops``: operators that take functions, which run in Python on the tensors themselves."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ def associative_scan(
     leaves = [leaf.movedim(dim, 0).flip(0) if reverse else leaf.movedim(dim, 0) for leaf in leaves]
 
     def combine(left: list[Any], right: list[Any]) -> list[Any]:
-        combined = combine_fn(
-            *[tree_unflatten([x.movedim(0, dim) for x in part], spec) for part in (left, right)]
-        )
+        combined = combine_fn(*[tree_unflatten([x.movedim(0, dim) for x in part], spec) for part in (left, right)])
         return [x.movedim(dim, 0) for x in tree_flatten(combined)[0]]
 
     def scan_pairs(parts: list[Any]) -> list[Any]:
@@ -53,7 +51,7 @@ def _interleaved(even: Any, odd: Any) -> Any:
 def scan(
     combine_fn: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, *, dim: int = 0, reverse: bool = False
 ) -> tuple[Any, Any]:
-    """Return the last carry, and the outputs stacked, of ``carry, output = combine_fn(carry, slice)``, slice by slice."""
+    """Return the last carry and the stacked outputs of ``carry, output = combine_fn(carry, slice)``."""
     leaves, spec = tree_flatten(xs)
     count = leaves[0].shape[dim]
     carry, outputs = init, []

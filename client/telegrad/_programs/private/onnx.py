@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NoReturn, TypeVar
 
+from telegrad.ops import aten
 from telegrad_protocol.errors import NotSupportedError
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -82,7 +83,7 @@ class TrainingMode(IntEnum):
 
 def shape_as_tensor(x: Any) -> Any:
     """Return a tensor's shape as a tensor of integers."""
-    return function("_shape_as_tensor")(x)
+    return aten._shape_as_tensor(x)
 
 
 def reshape_from_tensor_shape(x: Any, shape: Any) -> Any:

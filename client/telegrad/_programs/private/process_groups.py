@@ -19,8 +19,8 @@ _MODULE_CLASSES: Final = "CheckpointWrapper FSDPModule FullyShardedDataParallel 
 _OPTIMIZERS: Final = "DistributedOptimizer PostLocalSGDOptimizer ZeroRedundancyOptimizer"
 _CLASSES: Final = (
     "AsyncCollectiveTensor ColwiseParallel DefaultLoadPlanner DefaultSavePlanner DeviceMesh FileSystemReader "
-    "FileSystemWriter HuggingFaceStorageReader HuggingFaceStorageWriter Join LaunchConfig ModelAverager ModuleWrapPolicy "
-    "Partial PeriodicModelAverager Placement PostLocalSGDState PowerSGDState PrepareModuleInput PrepareModuleOutput "
+    "FileSystemWriter HuggingFaceStorageReader HuggingFaceStorageWriter Join LaunchConfig ModelAverager "
+    "ModuleWrapPolicy Partial PeriodicModelAverager Placement PostLocalSGDState PowerSGDState PrepareModuleInput PrepareModuleOutput "
     "Replicate RowwiseParallel ScheduleGPipe SequenceParallel Shard ShardedGradScaler ShardedTensor "
     "_EmptyStateDictLoadPlanner _StridedShard"
 )

@@ -12,7 +12,6 @@ from telegrad.futures import Future as Future
 from telegrad.jit import ScriptModule as ScriptModule
 from telegrad.random import default_generator as default_generator
 from telegrad_protocol.dtypes import DType as _DType
-from telegrad_protocol.memory_format import contiguous_format as legacy_contiguous_format
 
 from . import checks as _checks
 from . import foreach, symbols

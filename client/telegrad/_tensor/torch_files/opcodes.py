@@ -1,7 +1,7 @@
 """The instructions of Python's pickles, as far as data need them, interpreted over plain values.
 
-Names of modules and classes are never looked up in Python: ``Names`` says what a name in a pickle stands for, and
-refuses all others. Knows nothing of tensors.
+Names of modules and classes are not looked up here: ``Names`` says what a name in a pickle stands for, and refuses all
+others. Knows nothing of tensors.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ _DEEPEST_KEY: Final = 8
 
 class Names(Protocol):
     """What names in a pickle stand for."""
+
+    objects: Any
+    """Makes objects of classes: ``new``, ``call`` and ``restore``."""
 
     def named(self, module: str, name: str) -> Any:
         """Return a plain value, or a ``Builder``; raise NotSupportedError for a name that is not known."""
@@ -120,16 +123,25 @@ class _Machine:
 
     def reduce(self) -> None:
         arguments, function = self.stack.pop(), self.stack.pop()
-        if not isinstance(function, Builder) or not isinstance(arguments, tuple):
-            raise TypeError("it calls what is no function")
-        self.push(function.make(*arguments))
+        if not isinstance(arguments, tuple):
+            raise TypeError("arguments that are no tuple")
+        if isinstance(function, Builder):
+            self.push(function.make(*arguments))
+        else:
+            self.push(self.names.objects.call(function, arguments))
+
+    def new_object(self) -> None:
+        arguments, kind = self.stack.pop(), self.stack.pop()
+        self.push(self.names.objects.new(kind, arguments))
 
     def build(self) -> None:
-        """Give an object attributes: only the ``_metadata`` of a state dict is kept."""
+        """Give an object attributes: of a state dict only the ``_metadata`` is kept."""
         state = self.stack.pop()
-        if not isinstance(self.stack[-1], OrderedDict) or not isinstance(state, dict):
-            raise TypeError(f"attributes for a {type(self.stack[-1]).__name__}")
-        if "_metadata" in state:
+        if type(self.stack[-1]) is not OrderedDict:
+            self.names.objects.restore(self.stack[-1], state)
+        elif not isinstance(state, dict):
+            raise TypeError("attributes that are no dict")
+        elif "_metadata" in state:
             self.stack[-1]._metadata = state["_metadata"]  # type: ignore[attr-defined]
 
 
@@ -204,5 +216,6 @@ _INSTRUCTIONS: Final[dict[int, Callable[[_Machine], Any]]] = {
     ord("Q"): lambda m: m.push(m.names.persistent(m.stack.pop())),
     ord("R"): lambda m: m.reduce(),
     ord("b"): lambda m: m.build(),
+    0x81: lambda m: m.new_object(),
 }
-"""By code. What makes objects of classes is not among them."""
+"""By code."""

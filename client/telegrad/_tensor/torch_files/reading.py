@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+
 from telegrad._tensor import layouts
 from telegrad._tensor.layouts import sparse_coo
 from telegrad._tensor.size import Size
@@ -16,6 +18,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 from telegrad_protocol.meta import Device
 
+from .objects import Objects
 from .opcodes import Builder, require_key
 
 STORAGE_TYPES: Final = {
@@ -81,8 +84,9 @@ class TorchNames:
 
     def __init__(
         self, where: str, tensor: Callable[[Layout, bool], Any], parameter: Callable[[Any, bool], Any],
-        sparse: Callable[..., Any],
+        sparse: Callable[..., Any], objects: Objects,
     ) -> None:  # fmt: skip
+        self.objects = objects
         self._where = where
         self._tensor = tensor
         self._parameter = parameter
@@ -92,6 +96,9 @@ class TorchNames:
             "builtins.set": _set, "builtins.frozenset": lambda items: frozenset(_set(items)),
             "builtins.complex": _complex, "builtins.bytearray": bytearray_of, "builtins.bytes": lambda: b"",
             "_codecs.encode": _encode,
+            "numpy.dtype": objects.dtype, "numpy.core.multiarray._reconstruct": objects.array,
+            "numpy._core.multiarray._reconstruct": objects.array, "numpy.core.multiarray.scalar": objects.scalar,
+            "numpy._core.multiarray.scalar": objects.scalar,
             "torch.Size": _size, "torch.device": _device, "torch._utils._rebuild_tensor_v2": self._rebuild,
             "torch._utils._rebuild_tensor": self._rebuild_plain, "torch._utils._rebuild_tensor_v3": self._rebuild_typed,
             "torch.serialization._get_layout": _layout, "torch._utils._rebuild_sparse_tensor": self._rebuild_sparse,
@@ -113,10 +120,16 @@ class TorchNames:
                 return None
             if name.removesuffix("_") in dtypes.BY_NAME:
                 return dtypes.BY_NAME[name]
+        if full == "numpy.ndarray":
+            return np.ndarray
+        known = self.objects.named("builtins" if module == "__builtin__" else module, name)
+        if known is not None:
+            return known
         raise NotSupportedError(
-            f"load: {self._where} has a {full}; only tensors, parameters and plain containers of them, numbers and "
-            "strings are loaded, and no code is ever run, whatever weights_only says. Save a state_dict() instead, or "
-            "convert the file where PyTorch is installed"
+            f"load: {self._where} has a {full}; with weights_only=True only tensors, parameters and plain containers "
+            "of them, arrays, numbers and strings are loaded, and what serialization.add_safe_globals names; with "
+            "weights_only=False also objects of classes that the program has imported, whose functions are not called. "
+            "Save a state_dict() instead, or convert the file where PyTorch is installed"
         )
 
     def persistent(self, key: Any) -> Storage:

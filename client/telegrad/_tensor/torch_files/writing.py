@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copyreg
 import struct
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -15,8 +17,11 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 from telegrad_protocol.meta import Device
 
+from .objects import address_of, reduced
 from .reading import STORAGE_TYPES
 
+_DICTS: Final = (dict, OrderedDict, defaultdict)
+"""Dictionaries that are written as plain or ordered ones, so that ``weights_only=True`` reads them."""
 _STORAGE_NAMES: Final = {dtype: name for name, dtype in STORAGE_TYPES.items()}
 
 
@@ -189,7 +194,7 @@ class _Writer:
         if id(obj) in self.open:
             raise ArgumentError(f"save: {_where(path)} contains itself")
         self.open.add(id(obj))
-        if isinstance(obj, dict):
+        if type(obj) in _DICTS:
             self.write_dict(obj, path)
         elif isinstance(obj, Size):
             self.name("torch", "Size")
@@ -200,9 +205,53 @@ class _Writer:
         elif type(obj) in (set, bytearray):
             self.write_called(obj, path)
         else:
-            _refuse(obj, path)
+            self.write_object(obj, path)
+            self.open.remove(id(obj))
+            return
         self.open.remove(id(obj))
         self.remember(obj)
+
+    def write_object(self, obj: Any, path: tuple[str, ...]) -> None:
+        """Write a class or function by its name, any other object by its class and attributes."""
+        if isinstance(obj, (type, FunctionType, BuiltinFunctionType)):
+            self.write_name(obj, path)
+            return
+        described = reduced(obj)
+        if not isinstance(described, tuple):
+            _refuse(obj, path)
+        make, arguments, state, elements, items = (*described, None, None, None)[:5]
+        if make is copyreg.__newobj__:  # type: ignore[attr-defined]
+            self.write_name(arguments[0], path)
+            self.write(tuple(arguments[1:]), path)
+            self.emit(b"\x81")
+        else:
+            self.write_name(make, path)
+            self.write(tuple(arguments), path)
+            self.emit(b"R")
+        self.remember(obj)
+        self.write_content(path, elements, items)
+        if state is not None:
+            self.write(state, path)
+            self.emit(b"b")
+
+    def write_name(self, thing: Any, path: tuple[str, ...]) -> None:
+        address = address_of(thing)
+        if address is None:
+            _refuse(thing, path)
+        self.name(*address)
+
+    def write_content(self, path: tuple[str, ...], elements: Any, items: Any) -> None:
+        if elements is not None:
+            self.emit(b"(")
+            for element in elements:
+                self.write(element, path)
+            self.emit(b"e")
+        if items is not None:
+            self.emit(b"(")
+            for key, value in items:
+                self.write(key, path)
+                self.write(value, (*path, str(key)))
+            self.emit(b"u")
 
     def write_elements(self, obj: Any, path: tuple[str, ...]) -> None:
         self.emit(b"](" if isinstance(obj, list) else b"(")
@@ -240,10 +289,10 @@ def _where(path: tuple[str, ...]) -> str:
     return repr(".".join(path)) if path else "the object"
 
 
-def _refuse(obj: Any, path: tuple[str, ...]) -> None:
-    remedy = "; save its state_dict()" if hasattr(obj, "state_dict") else ""
-    remedy = "; save telegrad.from_numpy(array)" if isinstance(obj, np.ndarray) else remedy
+def _refuse(obj: Any, path: tuple[str, ...]) -> NoReturn:
+    kind = type(obj).__name__
+    named = f"the {kind} {obj.__qualname__}" if hasattr(obj, "__qualname__") else f"a {kind}"
     raise ArgumentTypeError(
-        f"save: {_where(path)} is a {type(obj).__name__}; only dicts, lists, tuples and sets of tensors, numbers, "
-        f"strings, dtypes, devices and None can be saved{remedy}"
+        f"save: {_where(path)} is {named}, which no module has by its name, or which no such function makes "
+        "again; save a state_dict(), or plain values"
     )
