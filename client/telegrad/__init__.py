@@ -1,7 +1,4 @@
-"""telegrad: tensors that live on a server, in code that reads like eager PyTorch.
-
-``connect`` opens a session; tensors, functions, ``nn``, ``optim``, ``autograd`` and ``cuda`` carry PyTorch's names.
-"""
+"""telegrad: tensors that live on a server, with PyTorch's names; ``connect`` opens a session."""
 
 # ruff: noqa: F403, I001 - what is imported here, under its own name, is what users find
 from __future__ import annotations

@@ -20,9 +20,9 @@ _OPTIMIZERS: Final = "DistributedOptimizer PostLocalSGDOptimizer ZeroRedundancyO
 _CLASSES: Final = (
     "AsyncCollectiveTensor ColwiseParallel DefaultLoadPlanner DefaultSavePlanner DeviceMesh FileSystemReader "
     "FileSystemWriter HuggingFaceStorageReader HuggingFaceStorageWriter Join LaunchConfig ModelAverager "
-    "ModuleWrapPolicy Partial PeriodicModelAverager Placement PostLocalSGDState PowerSGDState PrepareModuleInput PrepareModuleOutput "
-    "Replicate RowwiseParallel ScheduleGPipe SequenceParallel Shard ShardedGradScaler ShardedTensor "
-    "_EmptyStateDictLoadPlanner _StridedShard"
+    "ModuleWrapPolicy Partial PeriodicModelAverager Placement PostLocalSGDState PowerSGDState PrepareModuleInput "
+    "PrepareModuleOutput Replicate RowwiseParallel ScheduleGPipe SequenceParallel Shard ShardedGradScaler "
+    "ShardedTensor _EmptyStateDictLoadPlanner _StridedShard"
 )
 _SETTINGS: Final = (
     "CPUOffload CPUOffloadPolicy FullOptimStateDictConfig FullStateDictConfig LocalStateDictConfig MixedPrecision "
