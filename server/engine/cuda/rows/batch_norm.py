@@ -26,6 +26,8 @@ from .rowwise import ROWS, address, dense, fits_grid, offset_of, vector_width
 _THREADS = 256
 _BLOCKS = 1056
 """The most blocks that share the elements: eight per multiprocessor of a device with 132."""
+_BLOCKS_OF_ELEMENTS = 4224
+"""The most blocks that have pixels: each of its threads has several, whose channels it looks up once."""
 
 _TEXT = r"""
 // Accumulate an element into the two sums of its channel: forward, its difference from ``centre`` and the square of
@@ -60,13 +62,14 @@ __device__ __forceinline__ void sum_planes(
     partial[((i64)gridDim.y + blockIdx.y) * channels + channel] = b;
 }
 
-// Pixels (channels-last tensors): a block has 32 * VEC channels, and 8 rows of threads over slice blockIdx.y of pixels.
-template <bool BACK, class T, class G, class S, int VEC>
+// Pixels (channels-last tensors): a block has TX * VEC channels, and rows of TX threads over slice blockIdx.y of them.
+template <bool BACK, class T, class G, class S, int VEC, int TX>
 __device__ __forceinline__ void sum_pixels(
     S* partial, const T* in, const G* grad, const S* mean, const S* rstd, i64 pixels, i64 channels
 ) {
-    __shared__ S sums[2][8][32 * VEC];
-    i64 first = ((i64)blockIdx.x * 32 + threadIdx.x) * VEC;
+    constexpr int ROWS = 256 / TX, COLUMNS = TX * VEC;
+    __shared__ S sums[2][ROWS][COLUMNS];
+    i64 first = ((i64)blockIdx.x * TX + threadIdx.x) * VEC;
     S a[VEC] = {}, b[VEC] = {}, centre[VEC], scale[VEC];
     if (first < channels) {
         #pragma unroll
@@ -75,7 +78,7 @@ __device__ __forceinline__ void sum_pixels(
             scale[j] = BACK ? rstd[first + j] : (S)0;
         }
         #pragma unroll 4
-        for (i64 row = (i64)blockIdx.y * 8 + threadIdx.y; row < pixels; row += (i64)gridDim.y * 8) {
+        for (i64 row = (i64)blockIdx.y * ROWS + threadIdx.y; row < pixels; row += (i64)gridDim.y * ROWS) {
             vec<T, VEC> x = read<VEC>(in + row * channels + first);
             vec<G, VEC> g;
             if (BACK) g = read<VEC>(grad + row * channels + first);
@@ -91,33 +94,44 @@ __device__ __forceinline__ void sum_pixels(
         sums[1][threadIdx.y][threadIdx.x * VEC + j] = b[j];
     }
     __syncthreads();
-    for (int k = threadIdx.y * 32 + threadIdx.x; k < 2 * 32 * VEC; k += 256) {
-        int half = k / (32 * VEC), column = k % (32 * VEC);
-        i64 channel = (i64)blockIdx.x * 32 * VEC + column;
+    for (int k = threadIdx.y * TX + threadIdx.x; k < 2 * COLUMNS; k += 256) {
+        int half = k / COLUMNS, column = k % COLUMNS;
+        i64 channel = (i64)blockIdx.x * COLUMNS + column;
         if (channel >= channels) continue;
         S sum = 0;
-        for (int y = 0; y < 8; ++y) sum += sums[half][y][column];
+        for (int y = 0; y < ROWS; ++y) sum += sums[half][y][column];
         partial[((i64)half * gridDim.y + blockIdx.y) * channels + channel] = sum;
     }
 }
 
-// One thread per channel adds up the partial sums of all slices.
+// A block of 32 by 32 threads adds up the partial sums of all slices for 32 channels; the first row has the result.
 template <class S>
-__device__ __forceinline__ void sum_partials(S& a, S& b, const S* partial, int slices, i64 channels, i64 channel) {
+__device__ __forceinline__ bool sum_partials(S& a, S& b, const S* partial, int slices, i64 channels, i64 channel) {
+    __shared__ S sums[2][32][33];
     a = b = 0;
-    #pragma unroll 4
-    for (int slice = 0; slice < slices; ++slice) {
-        a += partial[slice * channels + channel];
-        b += partial[((i64)slices + slice) * channels + channel];
+    if (channel < channels) {
+        #pragma unroll 4
+        for (int slice = threadIdx.y; slice < slices; slice += 32) {
+            a += partial[slice * channels + channel];
+            b += partial[((i64)slices + slice) * channels + channel];
+        }
     }
+    sums[0][threadIdx.y][threadIdx.x] = a;
+    sums[1][threadIdx.y][threadIdx.x] = b;
+    __syncthreads();
+    if (threadIdx.y || channel >= channels) return false;
+    for (int y = 1; y < 32; ++y) {
+        a += sums[0][y][threadIdx.x];
+        b += sums[1][y][threadIdx.x];
+    }
+    return true;
 }
 template <class T, class S> __device__ __forceinline__ void statistics(
     S* mean, S* var, S* rstd, const S* partial, const T* in, int slices, i64 channels, i64 inner, S count, S eps
 ) {
-    i64 channel = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (channel >= channels) return;
+    i64 channel = (i64)blockIdx.x * 32 + threadIdx.x;
     S a, b;
-    sum_partials(a, b, partial, slices, channels, channel);
+    if (!sum_partials(a, b, partial, slices, channels, channel)) return;
     S delta = a / count, variance = b / count - delta * delta;
     variance = variance < 0 ? (S)0 : variance;
     mean[channel] = (S)widen(in[channel * inner]) + delta;
@@ -127,55 +141,110 @@ template <class T, class S> __device__ __forceinline__ void statistics(
 template <class W, class S> __device__ __forceinline__ void parameters(
     W* dw, W* db, S* sums, const S* partial, int slices, i64 channels
 ) {
-    i64 channel = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (channel >= channels) return;
+    i64 channel = (i64)blockIdx.x * 32 + threadIdx.x;
     S a, b;
-    sum_partials(a, b, partial, slices, channels, channel);
+    if (!sum_partials(a, b, partial, slices, channels, channel)) return;
     sums[channel] = a;
     sums[channels + channel] = b;
     db[channel] = cast<W>(a);
     dw[channel] = cast<W>(b);
 }
 
-// The elements: a thread has VEC elements of one channel (PLANES), or of VEC neighbouring channels.
-template <bool PLANES, class T, class W, class B, class S, int VEC>
-__device__ __forceinline__ void normalize(
+// The elements. Planes: a thread has VEC elements of one channel.
+template <class S, class W, class B> struct channel_of {
+    S mean, rstd, weight, bias;
+    __device__ __forceinline__ void load(const S* means, const S* rstds, const W* weights, const B* biases, i64 c) {
+        mean = means[c];
+        rstd = rstds[c];
+        weight = weights ? (S)widen(weights[c]) : (S)1;
+        bias = biases ? (S)widen(biases[c]) : (S)0;
+    }
+    __device__ __forceinline__ S operator()(S x) const { return (x - mean) * rstd * weight + bias; }
+};
+template <class T, class W, class B, class S, int VEC>
+__device__ __forceinline__ void normalize_planes(
     T* out, const T* in, const S* mean, const S* rstd, const W* weight, const B* bias, i64 vectors, i64 channels,
     i64 inner
 ) {
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= vectors) return;
     vec<T, VEC> x = read<VEC>(in + i * VEC), result;
-    i64 channel = PLANES ? i / (inner / VEC) % channels : i * VEC % channels;
+    channel_of<S, W, B> normal;
+    normal.load(mean, rstd, weight, bias, i / (inner / VEC) % channels);
     #pragma unroll
-    for (int j = 0; j < VEC; ++j) {
-        i64 c = PLANES ? channel : channel + j;
-        S y = ((S)widen(x.at[j]) - mean[c]) * rstd[c];
-        if (weight) y *= (S)widen(weight[c]);
-        if (bias) y += (S)widen(bias[c]);
-        result.at[j] = cast<T>(y);
-    }
+    for (int j = 0; j < VEC; ++j) result.at[j] = cast<T>(normal((S)widen(x.at[j])));
     write<VEC>(out + i * VEC, result);
 }
-template <bool PLANES, class T, class G, class W, class S, int VEC>
-__device__ __forceinline__ void backward_elements(
-    T* dx, const G* grad, const T* in, const S* mean, const S* rstd, const W* weight, const S* sums, i64 vectors,
-    i64 channels, i64 inner, S count
+
+// Pixels: a thread has VEC neighbouring channels of every so many pixels.
+template <class T, class W, class B, class S, int VEC, int TX>
+__device__ __forceinline__ void normalize_pixels(
+    T* out, const T* in, const S* mean, const S* rstd, const W* weight, const B* bias, i64 pixels, i64 channels
+) {
+    constexpr int ROWS = 256 / TX;
+    i64 first = ((i64)blockIdx.x * TX + threadIdx.x) * VEC;
+    if (first >= channels) return;
+    channel_of<S, W, B> normal[VEC];
+    #pragma unroll
+    for (int j = 0; j < VEC; ++j) normal[j].load(mean, rstd, weight, bias, first + j);
+    #pragma unroll 4
+    for (i64 row = (i64)blockIdx.y * ROWS + threadIdx.y; row < pixels; row += (i64)gridDim.y * ROWS) {
+        vec<T, VEC> x = read<VEC>(in + row * channels + first), result;
+        #pragma unroll
+        for (int j = 0; j < VEC; ++j) result.at[j] = cast<T>(normal[j]((S)widen(x.at[j])));
+        write<VEC>(out + row * channels + first, result);
+    }
+}
+
+template <class S, class W> struct gradient_of {
+    S mean, rstd, scale, shift, slope;
+    __device__ __forceinline__ void load(
+        const S* means, const S* rstds, const W* weights, const S* sums, i64 channels, S count, i64 c
+    ) {
+        mean = means[c];
+        rstd = rstds[c];
+        scale = weights ? rstd * (S)widen(weights[c]) : rstd;
+        shift = sums[c] / count;
+        slope = sums[channels + c] / count;
+    }
+    __device__ __forceinline__ S operator()(S x, S g) const {
+        return (g - shift - (x - mean) * rstd * slope) * scale;
+    }
+};
+template <class T, class G, class W, class S, int VEC>
+__device__ __forceinline__ void backward_planes(
+    T* dx, const G* grad, const T* in, const S* mean, const S* rstd, const W* weight, const S* sums, S count,
+    i64 vectors, i64 channels, i64 inner
 ) {
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= vectors) return;
     vec<T, VEC> x = read<VEC>(in + i * VEC), result;
     vec<G, VEC> g = read<VEC>(grad + i * VEC);
-    i64 channel = PLANES ? i / (inner / VEC) % channels : i * VEC % channels;
+    gradient_of<S, W> gradient;
+    gradient.load(mean, rstd, weight, sums, channels, count, i / (inner / VEC) % channels);
     #pragma unroll
-    for (int j = 0; j < VEC; ++j) {
-        i64 c = PLANES ? channel : channel + j;
-        S scale = rstd[c], y = ((S)widen(x.at[j]) - mean[c]) * scale;
-        S d = (S)widen(g.at[j]) - sums[c] / count - y * (sums[channels + c] / count);
-        if (weight) scale *= (S)widen(weight[c]);
-        result.at[j] = cast<T>(d * scale);
-    }
+    for (int j = 0; j < VEC; ++j) result.at[j] = cast<T>(gradient((S)widen(x.at[j]), (S)widen(g.at[j])));
     write<VEC>(dx + i * VEC, result);
+}
+template <class T, class G, class W, class S, int VEC, int TX>
+__device__ __forceinline__ void backward_pixels(
+    T* dx, const G* grad, const T* in, const S* mean, const S* rstd, const W* weight, const S* sums, S count,
+    i64 pixels, i64 channels
+) {
+    constexpr int ROWS = 256 / TX;
+    i64 first = ((i64)blockIdx.x * TX + threadIdx.x) * VEC;
+    if (first >= channels) return;
+    gradient_of<S, W> gradient[VEC];
+    #pragma unroll
+    for (int j = 0; j < VEC; ++j) gradient[j].load(mean, rstd, weight, sums, channels, count, first + j);
+    #pragma unroll 2
+    for (i64 row = (i64)blockIdx.y * ROWS + threadIdx.y; row < pixels; row += (i64)gridDim.y * ROWS) {
+        vec<T, VEC> x = read<VEC>(in + row * channels + first), result;
+        vec<G, VEC> g = read<VEC>(grad + row * channels + first);
+        #pragma unroll
+        for (int j = 0; j < VEC; ++j) result.at[j] = cast<T>(gradient[j]((S)widen(x.at[j]), (S)widen(g.at[j])));
+        write<VEC>(dx + row * channels + first, result);
+    }
 }
 """
 
@@ -195,10 +264,15 @@ class _Channels:
         self.planes = self.inner > 1
         self.width = vector_width(self.inner if self.planes else self.channels, (input, out, *others))
         self.type, self.wide = CTYPES[input.dtype], "double" if input.dtype is dtypes.float64 else "float"
-        self.flag = str(self.planes).lower()
         self.vectors = input.numel // self.width
-        across = self.channels if self.planes else -(-self.channels // (32 * self.width))
-        most = -(-self.images * (self.inner // self.width) // _THREADS) if self.planes else -(-self.images // 8)
+        self.across = min(1 << (self.channels // self.width - 1).bit_length(), 32)
+        """Threads of a block that have neighbouring channels of a pixel."""
+        self.rows = _THREADS // self.across
+        if self.planes:
+            across, most = self.channels, -(-self.images * (self.inner // self.width) // _THREADS)
+        else:
+            across, most = -(-self.channels // (self.across * self.width)), -(-self.images // self.rows)
+        self.most = max(min(most, _BLOCKS_OF_ELEMENTS // across, 65535), 1)
         self.slices = max(min(_BLOCKS // across, most, 65535), 1)
         self.grid = (across, self.slices)
 
@@ -225,21 +299,28 @@ class _Channels:
             kernel = _kernel(_THREADS, f"{declared}, i64 images, i64 channels, i64 inner", call)
             numbers, block = [self.images, self.channels, self.inner], (_THREADS, 1)
         else:
-            call = f"sum_pixels<{kinds}>({passed}, pixels, channels)"
+            call = f"sum_pixels<{kinds}, {self.across}>({passed}, pixels, channels)"
             kernel = _kernel(_THREADS, f"{declared}, i64 pixels, i64 channels", call)
-            numbers, block = [self.images, self.channels], (32, 8)
+            numbers, block = [self.images, self.channels], (self.across, self.rows)
         return kernel.prepare(self.grid, block, "PPPPP", [("i64", n) for n in numbers])
 
     def by_channel(self, parameters: str, call: str, varying: str, numbers: list[Any]) -> Any:
-        """A launch with one thread per channel."""
-        grid = -(-self.channels // 128)
+        """A launch with a block for 32 channels."""
         constants = [("int", self.slices), ("i64", self.channels), *numbers]
-        return _kernel(128, f"{parameters}, int slices, i64 channels", call).prepare(grid, 128, varying, constants)
+        kernel = _kernel(1024, f"{parameters}, int slices, i64 channels", call)
+        return kernel.prepare(-(-self.channels // 32), (32, 32), varying, constants)
 
-    def elements(self, parameters: str, call: str, varying: str, numbers: list[Any]) -> Any:
-        """A launch with one thread per vector of elements."""
-        constants = [("i64", self.vectors), ("i64", self.channels), ("i64", self.inner), *numbers]
-        return _kernel(_THREADS, parameters, call).prepare(-(-self.vectors // _THREADS), _THREADS, varying, constants)
+    def elements(self, name: str, kinds: str, parameters: str, passed: str, varying: str, numbers: list[Any]) -> Any:
+        """A launch over all elements of the kernel of this name, for planes or for pixels."""
+        if self.planes:
+            call = f"{name}_planes<{kinds}, {self.width}>({passed}, vectors, channels, inner)"
+            kernel = _kernel(_THREADS, f"{parameters}, i64 vectors, i64 channels, i64 inner", call)
+            constants = [*numbers, ("i64", self.vectors), ("i64", self.channels), ("i64", self.inner)]
+            return kernel.prepare(-(-self.vectors // _THREADS), _THREADS, varying, constants)
+        call = f"{name}_pixels<{kinds}, {self.width}, {self.across}>({passed}, pixels, channels)"
+        kernel = _kernel(_THREADS, f"{parameters}, i64 pixels, i64 channels", call)
+        grid, block = (self.grid[0], self.most), (self.across, self.rows)
+        return kernel.prepare(grid, block, varying, [*numbers, ("i64", self.images), ("i64", self.channels)])
 
 
 def _like_result(value: Value, out: Meta) -> Value:
@@ -270,11 +351,10 @@ def batch_norm(request: Request) -> Launch | None:
     w_type, b_type = (name if meta is None else CTYPES[meta.dtype] for meta in (weight, bias))
     sums = plan.sums(name, False)
     statistics = _statistics(plan, eps)
-    call = f"normalize<{plan.flag}, {name}, {w_type}, {b_type}, {wide}, {plan.width}>"
     elements = plan.elements(
+        "normalize", f"{name}, {w_type}, {b_type}, {wide}",
         f"{name}* out, const {name}* in, const {wide}* mean, const {wide}* rstd, const {w_type}* weight, "
-        f"const {b_type}* bias, i64 vectors, i64 channels, i64 inner",
-        f"{call}(out, in, mean, rstd, weight, bias, vectors, channels, inner)", "PPPPPP", [],
+        f"const {b_type}* bias", "out, in, mean, rstd, weight, bias", "PPPPPP", [],
     )  # fmt: skip
     backend = request.backend
     scratch = Meta.of((2 * plan.slices * plan.channels,), plan.scratch, backend.device)
@@ -299,7 +379,7 @@ def _statistics(plan: _Channels, eps: float) -> Any:
         f"i64 inner, {wide} count, {wide} eps"
     )
     numbers = [("int", plan.slices), ("i64", plan.channels), ("i64", plan.inner), (wide, plan.count), (wide, eps)]
-    return _kernel(128, parameters, call).prepare(-(-plan.channels // 128), 128, "PPPPP", numbers)
+    return _kernel(1024, parameters, call).prepare(-(-plan.channels // 32), (32, 32), "PPPPP", numbers)
 
 
 @prepares(ops._batch_norm_gradients, keys.CUDA, deferrable=True)
@@ -324,12 +404,11 @@ def batch_norm_gradients(request: Request) -> Launch | None:
         f"{p_type}* dw, {p_type}* db, {wide}* sums, const {wide}* partial",
         f"parameters<{p_type}, {wide}>(dw, db, sums, partial, slices, channels)", "PPPP", [],
     )  # fmt: skip
-    call = f"backward_elements<{plan.flag}, {name}, {g_type}, {w_type}, {wide}, {plan.width}>"
     elements = plan.elements(
+        "backward", f"{name}, {g_type}, {w_type}, {wide}",
         f"{name}* dx, const {g_type}* grad, const {name}* in, const {wide}* mean, const {wide}* rstd, "
-        f"const {w_type}* weight, const {wide}* sums, i64 vectors, i64 channels, i64 inner, {wide} count",
-        f"{call}(dx, grad, in, mean, rstd, weight, sums, vectors, channels, inner, count)", "PPPPPPP",
-        [(wide, plan.count)],
+        f"const {w_type}* weight, const {wide}* sums, {wide} count", "dx, grad, in, mean, rstd, weight, sums, count",
+        "PPPPPPP", [(wide, plan.count)],
     )  # fmt: skip
     backend = request.backend
     scratch = Meta.of((2 * (plan.slices + 1) * plan.channels,), plan.scratch, backend.device)
