@@ -24,6 +24,15 @@ class Again:
         return True
 
 
+class NoState:
+    """Where a host's kernels read no random state: what draws cannot be captured there."""
+
+    pointer = 0
+
+    def write(self, stream: int, seed: int, offset: int) -> None:
+        raise AssertionError("nothing that draws was captured")
+
+
 def _capture(self: CpuBackend, work: Callable[[], bool]) -> Again | None:
     buffers = [np.frombuffer(segment.buffer, np.uint8) for segment in self.allocator.heap.segments.values()]
     before = [buffer.copy() for buffer in buffers]
@@ -38,3 +47,4 @@ def simulate_captures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CpuBackend, "can_capture", True)
     monkeypatch.setattr(CpuBackend, "capture", _capture)
     monkeypatch.setattr(CpuBackend, "place", lambda self: ())
+    monkeypatch.setattr(CpuBackend, "random_state", lambda self: NoState())

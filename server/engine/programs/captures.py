@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 
 from server.allocator import Block
 from server.allocator.cache.call_sequences import CallSequence, DryRun, SequenceStart
+from server.engine import context
 from server.engine.device.interface import Capture
-from server.engine.replay.shadows import REPLAYED, random_states
+from server.engine.random import PlacedGenerator
+from server.engine.replay.shadows import REPLAYED
 from server.engine.value import Backend, Storage, Value, memory_of
 from server.replay_policy import PROGRAM_CAPTURES, ReplayPolicy, Sightings
 from telegrad_protocol.meta import Meta
@@ -48,10 +50,14 @@ class _Output(NamedTuple):
 
 
 class _Captured(NamedTuple):
-    """An execution that can be launched; ``modified`` says how often each input's memory is modified."""
+    """An execution that can be launched; ``modified`` says how often each input's memory is modified.
+
+    ``words`` are those that it draws of the device's generator.
+    """
 
     calls: CallSequence
     graph: Capture
+    words: int
     made: tuple[_Memory, ...]
     outputs: tuple[_Output, ...]
     modified: tuple[tuple[int, int], ...]
@@ -68,12 +74,14 @@ class _State(NamedTuple):
 class Captures:
     """What was captured of one executable. ``policy`` counts launches as hits and captures as misses."""
 
-    __slots__ = ("_captured", "_hits", "_seen", "backend", "executable", "policy")
+    __slots__ = ("_captured", "_hits", "_random", "_seen", "backend", "executable", "policy")
 
     def __init__(self, executable: Executable, backend: Backend) -> None:
         self.executable = executable
         self.backend = backend
         self.policy = ReplayPolicy(PROGRAM_CAPTURES)
+        self._random = backend.random_state()
+        """Where launches read the generator's state; made now, for captures must leave memory as it is."""
         self._captured: dict[_State, _Captured] = {}
         self._seen = Sightings(PROGRAM_CAPTURES.sightings)
         self._hits = 0
@@ -94,7 +102,13 @@ class Captures:
         if captured is None or not allocator.can_replay(captured.calls):
             return None
         backend.flush()
+        generator = context.current.generators.get(backend.device)
+        seed, offset = (0, 0) if generator is None else (generator.initial_seed(), generator.offset)
+        if captured.words and generator is not None:
+            self._random.write(backend.stream, seed, generator.reserve(captured.words))
         if not captured.graph.launch():
+            if captured.words and generator is not None:
+                generator.restore(seed, offset)
             del self._captured[state]
             return None
         allocator.replay(captured.calls)
@@ -116,46 +130,57 @@ class Captures:
             return None
         return start
 
-    def learn(self, start: SequenceStart, state: _State, values: Sequence[Any], begun: _Begun, outputs: Any) -> None:
+    def learn(
+        self, start: SequenceStart, state: _State, values: Sequence[Any], versions: list[int], outputs: Any
+    ) -> None:
         """Capture the execution that was just made, if a graph can repeat what it did."""
         self.policy.hit(self._hits)
         self._hits = 0
         self.policy.miss()
         calls = self.backend.allocator.sequence_since(start)
-        if calls is None or calls.freed_blocks() or random_states() != begun.random_states:
+        if calls is None or calls.freed_blocks():
             return
         described = _Description(values, outputs)
         blocks = [memory.block for memory in described.made if memory.nbytes]
         if calls.kept_blocks() != set(blocks) or len(set(blocks)) != len(blocks):
             return
-        graph = self.backend.capture(partial(self._perform, calls, _Inputs(values)))
+        generator = PlacedGenerator(self._random.pointer)
+        graph = self.backend.capture(partial(self._perform, calls, _Inputs(values), generator))
         if graph is None:
             return
         if len(self._captured) >= PROGRAM_CAPTURES.records:
             self._captured.clear()
         modified = [
             (number, storage.version - before)
-            for number, (storage, before) in enumerate(zip(_storages_of(values), begun.versions))
+            for number, (storage, before) in enumerate(zip(_storages_of(values), versions))
             if storage.version != before
         ]
         self._captured[state] = _Captured(
-            calls, graph, tuple(described.made), tuple(described.outputs), tuple(modified)
+            calls, graph, generator.words, tuple(described.made), tuple(described.outputs), tuple(modified)
         )
 
-    def _perform(self, calls: CallSequence, inputs: _Inputs) -> bool:
+    def _perform(self, calls: CallSequence, inputs: _Inputs, generator: PlacedGenerator) -> bool:
         """Make the dry run; returns whether it asked for the same memory in the same order."""
-        with self.backend.allocator.dry_run(calls) as dry_run:
-            try:
-                execution = self.executable.begin(inputs.shadows(dry_run, self.backend))
-                execution.advance()
-                for output in execution.outputs():
-                    if output.__class__ is Value:
-                        output.storage.keeper = REPLAYED
-                del execution
-            except Exception as error:
-                error.__traceback__ = error.__context__ = error.__cause__ = None  # they refer to shadow blocks
-                return False
-        return dry_run.is_complete
+        current = context.current
+        generators = current.generators
+        current.generators = {**generators, self.backend.device: generator}
+        try:
+            with self.backend.allocator.dry_run(calls) as dry_run:
+                return self._run_on_shadows(inputs.shadows(dry_run, self.backend)) and dry_run.is_complete
+        finally:
+            current.generators = generators
+
+    def _run_on_shadows(self, inputs: list[Any]) -> bool:
+        try:
+            execution = self.executable.begin(inputs)
+            execution.advance()
+            for output in execution.outputs():
+                if output.__class__ is Value:
+                    output.storage.keeper = REPLAYED
+        except Exception as error:
+            error.__traceback__ = error.__context__ = error.__cause__ = None  # they refer to shadow blocks
+            return False
+        return True
 
 
 class _Inputs:
@@ -173,17 +198,10 @@ class _Inputs:
         return [given if number < 0 else Value(storages[number], given, backend) for number, given in self._given]
 
 
-class _Begun(NamedTuple):
-    """What an execution may change besides memory, as it was before."""
-
-    versions: list[int]
-    random_states: list[Any]
-
-
 class CapturedExecution:
     """One execution: launched as one where that can be, made step by step otherwise."""
 
-    __slots__ = ("_begun", "_captures", "_execution", "_results", "_start", "_state", "_values")
+    __slots__ = ("_captures", "_execution", "_results", "_start", "_state", "_values")
 
     def __init__(self, captures: Captures, values: Sequence[Any]) -> None:
         self._captures = captures
@@ -200,14 +218,14 @@ class CapturedExecution:
         self._results = captures.launch(state, values)
         if self._results is not None:
             return True
-        begun = _Begun([storage.version for storage in _storages_of(values)], random_states())
+        versions = [storage.version for storage in _storages_of(values)]
         start = captures.start(state)
         self._execution = execution = captures.executable.begin(values)
         if not execution.advance(stop):
             return False
         self._finish(execution)
         if start is not None:
-            captures.learn(start, state, values, begun, self._results)
+            captures.learn(start, state, values, versions, self._results)
         return True
 
     def _finish(self, execution: Execution) -> bool:
