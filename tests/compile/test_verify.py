@@ -105,3 +105,22 @@ def test_inputs_that_are_modified_are_compared(tg: Any, monkeypatch: pytest.Monk
         function(tg.ones(2, 3))
         tg.ones(1).item()
     assert "test_verify.py" in error.value.site
+
+
+@pytest.mark.gpu
+def test_a_training_step_is_verified_on_a_gpu(cuda_tg: Any, seed: int) -> None:
+    tg = cuda_tg
+    tg.manual_seed(seed)
+    model = tg.nn.Sequential(tg.nn.Linear(6, 8), tg.nn.GELU(), tg.nn.Dropout(0.2), tg.nn.Linear(8, 3)).to("cuda")
+    optimizer = tg.optim.AdamW(model.parameters(), lr=1e-2)
+
+    @tg.compile(verify=True)
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = tg.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    for _ in range(8):
+        assert step(tg.randn(4, 6, device="cuda"), tg.tensor([0, 1, 2, 0], device="cuda")).item() > 0

@@ -85,22 +85,24 @@ class Teller:
         self._name = name if code is None else f"{name} in {code.co_filename}:{code.co_firstlineno}"
         self._parts: dict[tuple[int, int], list[str]] = {}
         """The operations of parts, by their place in the call and the program's place in the part."""
-        self._situations: dict[int, list[list[str]]] = {}
-        """What was told of programs, by their numbers."""
+        self._situations: dict[tuple[int, int], list[list[str]]] = {}
+        """What was told of programs, by the session's identity and their numbers."""
 
     def tell(self, session: Any, parts: Sequence[Part]) -> None:
         """Tell of a call that has ended. Asks the server, if the call has run programs."""
         for number, part in enumerate(parts):
             for position, program in enumerate(part.programs):
-                self._tell_program((number, position), program, [NAMES.get(call.op, "?") for call in part.calls])
+                self._tell_program(
+                    session, (number, position), program, [NAMES.get(call.op, "?") for call in part.calls]
+                )
         programs = dict.fromkeys([program for part in parts for program in part.programs])
         for report in asked(session, list(programs)):
-            self._tell_specialisations(report)
+            self._tell_specialisations(session, report)
 
-    def _tell_program(self, place: tuple[int, int], number: int, names: list[str]) -> None:
-        if number in self._situations:
+    def _tell_program(self, session: Any, place: tuple[int, int], number: int, names: list[str]) -> None:
+        if (id(session), number) in self._situations:
             return
-        self._situations[number] = []
+        self._situations[id(session), number] = []
         before = self._parts.get(place)
         if before is not None and "recompiles" in logs.enabled:
             reason = _difference(before, names)
@@ -110,8 +112,8 @@ class Teller:
             lines = "\n".join([f"    {name}" for name in names])
             logs.tell("graph_code", f"Program {number} of function {self._name}\n{lines}")
 
-    def _tell_specialisations(self, report: ProgramReport) -> None:
-        known = self._situations[report.number]
+    def _tell_specialisations(self, session: Any, report: ProgramReport) -> None:
+        known = self._situations[id(session), report.number]
         for one in report.specialisations[len(known) :]:
             self._tell_specialisation(f"program {report.number} of function {self._name}", one, known)
             known.append(one.situation)

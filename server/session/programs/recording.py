@@ -206,10 +206,11 @@ class _Outcomes:
     ) -> list[NodePattern]:  # fmt: skip
         """Return the graph of the values whose history goes on, and of what these are views of."""
         live: dict[int, Edge] = {}
+        ends = frozenset(edge for edge in outside if edge is not None)
         for value in values:
             for one in (value, value.base) if value.__class__ is Value else ():
                 edge = None if one is None or id(one) in self._given else _history_of(one)
-                if edge is not None and not _is_used_up(edge, outside):
+                if edge is not None and not _is_used_up(edge, ends):
                     live[id(one)] = edge
         patterns, numbers = writer.written([node for node, _ in live.values()])
         self._live = {number: (numbers[node], output) for number, (node, output) in live.items()}

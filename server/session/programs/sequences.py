@@ -66,8 +66,9 @@ class Program:
         self.variants: dict[Any, Variant | None] = {}
         self.reasons: dict[Any, str] = {}
         """Why programs go on as instructions in situations where they do."""
-        self._free = {(number, _free_position(row)) for number, row in enumerate(rows)}
-        """Where constants stand that may differ between runs that are executed alike: rows and positions."""
+        free = {(number, _free_position(row)) for number, row in enumerate(rows)}
+        self._free = [self.template.place(constant) in free for constant in range(len(definition.constants))]
+        """Whether a constant may differ between runs that are executed alike."""
         self._fixed: bytes | None = None
         self.variant_bytes = 0
         """What these take of ``nbytes``."""
@@ -106,18 +107,15 @@ class Program:
     def fixed(self) -> bytes:
         """A digest of the constants as they are now, but for those that are given to what is executed as one."""
         if self._fixed is None:
-            template = self.template
-            fixed = [
-                _kind_of(value) if template.place(constant) in self._free else value
-                for constant, value in enumerate(template.constants)
-            ]
+            constants = zip(self.template.constants, self._free, strict=True)
+            fixed = [_kind_of(value) if is_free else value for value, is_free in constants]
             self._fixed = blake2b(wire.encoder.encode(fixed), digest_size=16).digest()
         return self._fixed
 
     def _is_free(self, constant: int, value: Any) -> bool:
         """Return whether a constant that changes is given to what is executed as one."""
         place = self.template.place(constant)
-        return place in self._free and _kind_of(value) == _kind_of(self.template.argument(*place)) is not value
+        return self._free[constant] and _kind_of(value) == _kind_of(self.template.argument(*place))
 
     def is_worth_recording(self, met: Any) -> bool:
         """Return whether a situation is met the second time, and may be recorded."""
