@@ -103,11 +103,11 @@ class ClientLog:
         return noted
 
     def _noting_queue(self, queue: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-        noted_so_far = self._noted
+        noted_so_far, most = self._noted, MOST * _FIELDS
         append = noted_so_far.append
 
         def noted(instruction: Any, modes: Any) -> None:
-            if instruction.__class__ is Call and len(noted_so_far) < MOST * _FIELDS:
+            if instruction.__class__ is Call and len(noted_so_far) < most:
                 append(instruction)
             queue(instruction, modes)
 

@@ -1,7 +1,7 @@
 """Anomaly mode: notes which line of the program has made each node, and looks for NaN in what nodes compute.
 
 What notes is in the place of the trace that the dispatcher writes, so that nothing of it is on the path of an operation
-otherwise. Knows lines by the numbers that sessions give them.
+otherwise. Knows nothing of sessions, which name their lines.
 """
 
 from __future__ import annotations
