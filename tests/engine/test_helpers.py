@@ -162,6 +162,13 @@ def test_processes_fork_and_end_while_helpers_are_awake() -> None:
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
 
 
+def test_loops_run_without_the_pools_machine_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops, kernels, x = compiled.kernels(), compiled.kernels, np.ones(4000, np.float32)
+    monkeypatch.setattr(compiled, "kernels", lambda name="loops": None if name == "pool" else kernels(name))
+    helpers.run_loop(loops.scaled, [(x[part], 2.0, x[part]) for part in threads.parts_of(4000, 9)], HELPERS)
+    assert (x == 2).all()
+
+
 def test_without_compiled_loops_helpers_help_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(compiled, "kernels", lambda name="loops": None)

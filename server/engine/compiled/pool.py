@@ -109,7 +109,6 @@ def _pause(typing: Any) -> Any:
 
 
 _yield = types.ExternalFunction("sched_yield", types.int32())
-_processor = types.ExternalFunction("sched_getcpu", types.int32())
 
 
 def _compiled(signature: str) -> Callable[[Any], Any]:
@@ -211,9 +210,3 @@ def work(state: int, most: int) -> int:
         return 1
     close(state)
     return 0
-
-
-@_compiled("int64()")
-def processor() -> Any:
-    """The number of the processor that the calling thread runs on."""
-    return _processor()

@@ -29,6 +29,17 @@ _AT_A_TIME = 32
 """Pieces that the first thread takes before it looks whether it is to end."""
 
 
+def _find_processor() -> Callable[[], int]:
+    """The function that tells the processor on which the calling thread runs; always -1 where the system has none."""
+    if hasattr(os, "sched_setaffinity"):
+        with suppress(AttributeError):
+            return ctypes.PyDLL(None).sched_getcpu
+    return lambda: -1
+
+
+_processor = _find_processor()
+
+
 class Job:
     """The pieces of one operation that Python computes; a thread that comes late finds nothing to do."""
 
@@ -136,7 +147,7 @@ class _Pool:
 
     def _keep_off(self) -> None:
         """Keep helpers off the processor that this thread runs on."""
-        here = self.native.processor()
+        here = _processor()
         if here == self._processor:
             return
         self._processor = here
@@ -208,11 +219,13 @@ def run_loop(loop: Any, calls: Sequence[tuple[Any, ...]], helpers: int) -> None:
     """Call a compiled loop with each of several tuples of arguments, in this thread and so many helpers."""
     pool = _pool
     if helpers < 1 or not pool.busy.acquire(blocking=False):
-        for arguments in calls:
-            _look(lambda _, given=arguments: loop(*given), 0)  # type: ignore[misc]
+        _call_all(loop, calls)
         return
     try:
         pool.start(helpers)
+        if pool.native is None:
+            _call_all(loop, calls)
+            return
         form = pool.calls.form_of(loop)
         records = pool.calls.records(form, calls)
         pool.publish(helpers, ctypes.addressof(records), form.size, len(calls), False)
@@ -225,6 +238,13 @@ def run_loop(loop: Any, calls: Sequence[tuple[Any, ...]], helpers: int) -> None:
             raise
     finally:
         pool.busy.release()
+
+
+def _call_all(loop: Any, calls: Sequence[tuple[Any, ...]]) -> None:
+    for arguments in calls:
+        if cancellation.requested:
+            cancellation.stop()
+        loop(*arguments)
 
 
 def stop() -> None:
