@@ -15,7 +15,7 @@ from server.engine.value import Backend, Value
 from server.session.requests import answers
 from server.session.state import SessionState
 from telegrad_protocol import messages
-from telegrad_protocol.errors import ArgumentError, CaptureError, NotSupportedError
+from telegrad_protocol.errors import ArgumentError, CaptureError, NotSupportedError, ProtocolError
 from telegrad_protocol.programs.graphs import GraphOperations
 
 MOST_GRAPHS: Final = 1 << 12
@@ -75,6 +75,8 @@ def begin_capture(state: SessionState, message: messages.BeginCapture) -> None:
         raise CaptureError("capture_begin: a graph is being captured already; end that capture first")
     if len(state.graphs) >= MOST_GRAPHS:
         raise ArgumentError(f"capture_begin: a session has at most {MOST_GRAPHS} graphs; reset() some")
+    if message.graph in state.graphs:
+        raise ProtocolError(f"capture_begin: there is a graph number {message.graph} already")
     backend = state.backend(message.device)
     if backend.device.type == "cpu":
         raise NotSupportedError("capture_begin: graphs are captured on GPUs; on the CPU call the function itself")
