@@ -77,7 +77,7 @@ def test_whatever_calls_the_allocator_frees_what_was_dropped_meanwhile(drops: in
 
 
 def test_a_backend_has_all_that_is_declared() -> None:
-    optional = {"capture", "place"}  # of devices that can capture
+    optional = {"capture", "place", "random_state"}  # of devices that can capture
     missing = {
         name for name, declared in vars(Backend).items()
         if callable(declared) and "NotImplementedError" in inspect.getsource(declared)
