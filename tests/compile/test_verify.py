@@ -14,6 +14,8 @@ from . import functions as functions
 from .harness import CASES, Case
 from .test_functions import outcomes_of
 
+WARM = 8
+"""Calls after which a function is executed as one, whatever was freed meanwhile."""
 VERIFIED = [case for case in CASES if case.name in {
     "adamw_with_a_scheduler_and_clipping", "a_module_in_training", "dropout_in_training", "an_input_in_place",
     "inputs_that_overlap", "autocast_inside", "uploads_inside", "a_grad_scaler", "views_of_views",
@@ -54,7 +56,7 @@ def test_the_operation_that_differs_is_named(tg: Any, wrong: list[Any]) -> None:
         z = y.sum(0)  # the line
         return y, z
 
-    for _ in range(4):
+    for _ in range(WARM):
         _, z = function(tg.ones(2, 3))
     assert z.tolist()
     wrong.append((0, lambda array: array.__setitem__(0, 7.0)))
@@ -75,7 +77,7 @@ def test_gradients_are_compared(tg: Any, wrong: list[Any]) -> None:
         (weight * x).exp().sum().backward()
         x.mul_(2).add_(1)
 
-    for _ in range(4):
+    for _ in range(WARM):
         function(tg.ones(3))
         tg.ones(1).item()
     wrong.append((0, lambda array: array.__iadd__(1)))
@@ -90,7 +92,7 @@ def test_inputs_that_are_modified_are_compared(tg: Any, monkeypatch: pytest.Monk
         x.mul_(2).add_(1).sin_()
         x.cos_()  # the line
 
-    for _ in range(4):
+    for _ in range(WARM):
         function(tg.ones(2, 3))
     tg.ones(1).item()
     copies_of = verification.copies_of
