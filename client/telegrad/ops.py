@@ -5,7 +5,9 @@ An overload, such as ``Tensor`` or ``default``, is called with arguments of its 
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+import os
+from importlib import import_module as _import_module
+from typing import Any, Final
 
 from telegrad._library import aten as _aten
 from telegrad._library import registry as _registry
@@ -43,15 +45,30 @@ class OpNamespace:
 
 _SPACES: Final[dict[str, OpNamespace]] = {}
 loaded_libraries: Final[set[str]] = set()
-"""Libraries that were loaded: none ever is."""
+"""Libraries whose operators telegrad has itself, and that were asked for."""
 
 
-def load_library(path: Any) -> NoReturn:
-    """Refuse with OSError, as PyTorch does for a library that cannot be loaded; packages then go on without it."""
+def load_library(path: Any) -> None:
+    """Define the operators of a compiled library that telegrad has itself, which are those for boxes in pictures.
+
+    Raises OSError for all other libraries, as PyTorch does for one that cannot be loaded; packages then go on without.
+    """
+    name = os.fspath(path)
+    if os.path.isfile(name):
+        with open(name, "rb") as file:
+            namespace = _detection().namespace_in(file.read())
+        if namespace is not None:
+            _detection().define_in(namespace)
+            loaded_libraries.add(name)
+            return
     raise OSError(
         f"Could not load this library: {path}: it has kernels for PyTorch's process, which telegrad cannot run; "
         "torch.library.custom_op defines an operator in Python, torch.utils.cpp_extension compiles one for the server"
     )
+
+
+def _detection() -> Any:
+    return _import_module("telegrad._library.detection")
 
 
 def import_module(module: str) -> None:
