@@ -236,13 +236,6 @@ def test_every_tile_multiplies_as_double_precision_does(rng: Any) -> None:
         np.testing.assert_allclose(out[:, :-1], exact + 1, rtol=1e-5, atol=1e-5 * math.sqrt(length))
         assert (out[:, -1] == -1).all()
         sums = np.ones((blocks, 3 * rows, width), "f")
-        places = np.arange(length) * right.strides[0]
-        panels.fill(np.nan)
-        for block in range(blocks):
-            first = block * width
-            products.accumulate[tile](
-                right.ctypes.data + first * right.strides[1], right.strides[1], min(width, lanes - first), places,
-                left.ctypes.data, starts, steps, panels[block : block + 1], sums[block : block + 1],
-            )  # fmt: skip
+        products.accumulate[tile](left.ctypes.data, starts, steps, panels, sums)
         added = np.concatenate(sums, axis=1)[:count, :lanes]
         np.testing.assert_allclose(added, exact + 1, rtol=1e-5, atol=1e-5 * math.sqrt(length))

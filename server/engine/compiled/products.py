@@ -84,16 +84,9 @@ def _multiplication(rows: int, vectors: int) -> Any:
 def _accumulation(rows: int, vectors: int) -> Any:
     width = vectors * LANES
 
-    @compiled("int64", "int64", "int64", _OFFSETS, "int64", _OFFSETS, _OFFSETS, _PANELS, _PANELS)
-    def accumulate(
-        right: int, lane_step: int, lanes: int, places: Array, source: int, starts: Array, steps: Array, panels: Array,
-        sums: Array,
-    ) -> None:  # fmt: skip
-        """Pack a right side into panels, and add products to sums of shape (blocks, rows, width).
-
-        ``starts`` are a whole number of tiles' rows.
-        """
-        pack(right, lane_step, lanes, places, panels)
+    @compiled("int64", _OFFSETS, _OFFSETS, _PANELS, _PANELS)
+    def accumulate(source: int, starts: Array, steps: Array, panels: Array, sums: Array) -> None:
+        """Add products to sums of shape (blocks, rows, width); ``starts`` are a whole number of tiles' rows."""
         for block in range(panels.shape[0]):
             for k in range(0, steps.size, _LENGTH):
                 length = min(_LENGTH, steps.size - k)

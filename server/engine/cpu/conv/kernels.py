@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -258,30 +258,18 @@ def _weight_sums(work: _Work, grad: Array) -> Array:
     totals = np.zeros((len(chunks), work.groups, work.blocks, length, work.width), "f")
     numbers = list(np.ndindex(totals.shape[:3]))
 
-    loop = work.loops.accumulate[work.tile]
-
-    def call(number: int, piece: Piece, window: Array, memory: Callable[..., Array]) -> tuple[Any, ...]:
+    def add(number: int) -> None:
         chunk, group, block = numbers[number]
         first, count = work.lanes_of(group, block)
-        part = grad[piece.samples, :, piece.lines]
-        positions = work.starts(window, part)
-        return (
-            _channel(part, first), part.strides[1], count, _places(part), _channel(window, group * work.channels),
-            work.steps(window, rows), positions, memory("panel", (1, len(positions), work.width), "f"),
-            totals[chunk, group, block : block + 1],
-        )  # fmt: skip
+        for piece in pieces[chunks[chunk]]:
+            window, part = reached(work.source, work.parts, piece), grad[piece.samples, :, piece.lines]
+            positions = work.starts(window, part)
+            panel = scratch("panel", (1, len(positions), work.width), "f")
+            work.loops.pack(_channel(part, first), part.strides[1], count, _places(part), panel)
+            work.loops.accumulate[work.tile](
+                _channel(window, group * work.channels), work.steps(window, rows), positions, panel,
+                totals[chunk, group, block : block + 1],
+            )  # fmt: skip
 
-    def add(number: int) -> None:
-        for piece in pieces[chunks[numbers[number][0]]]:
-            loop(*call(number, piece, reached(work.source, work.parts, piece), scratch))
-
-    whole = whole_of(work.source, work.parts, pieces)
-    if whole is None:
-        threads.run(add, len(numbers))
-    else:
-        fresh = lambda name, shape, char: np.empty(shape, char)
-        for turn in range(max([chunk.stop - chunk.start for chunk in chunks])):  # the pieces of a chunk in their order
-            turns = [(number, pieces[chunks[chunk]][turn : turn + 1]) for number, (chunk, *_) in enumerate(numbers)]
-            calls = [call(number, piece, whole.reached(piece), fresh) for number, some in turns for piece in some]
-            threads.run_loop(loop, calls)
+    threads.run(add, len(numbers))
     return totals[0] if len(totals) == 1 else totals.sum(axis=0)
