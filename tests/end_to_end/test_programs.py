@@ -322,7 +322,7 @@ ABSENT = {
     "import torch.onnx; torch.onnx.export()": "NotSupportedError: onnx.export: telegrad exports no graphs",
     "torch.mps.empty_cache()": "AttributeError: torch.mps.empty_cache is not there: .* see torch.cuda",
     "torch.distributed.init_process_group()": "NotSupportedError: distributed.init_process_group: .*DataParallel",
-    "import torch.distributed.fsdp": "ModuleNotFoundError: torch.distributed.fsdp is not there: .*DataParallel",
+    "import torch.distributed.elastic": "ModuleNotFoundError: torch.distributed.elastic is not there: .*DataParallel",
     "torch.jit.trace(len, ())": "NotSupportedError: jit.trace: .* call the function or the module itself",
     "torch.jit.unfold": "AttributeError: torch.jit.unfold is not there: .*TorchScript is not served",
     "torch.UntypedStorage(3)": r"NotSupportedError: UntypedStorage: .* use tensor\.untyped_storage\(\)",
