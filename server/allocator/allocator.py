@@ -53,6 +53,7 @@ class CachingAllocator:
         self.empty_cache, self.allocated_bytes = recall.empty_cache, recall.allocated_bytes
         self.flush_deferred = recall.flush_deferred
         self.start_sequence, self.sequence_since = sequences.start_sequence, sequences.sequence_since
+        self.state_number = sequences.state_number
         self.can_replay, self.replay, self.dry_run = sequences.can_replay, sequences.replay, sequences.dry_run
         self.free_memory_callbacks = core.free_memory_callbacks
         self.check_room, self.set_memory_fraction = core.check_room, core.set_memory_fraction

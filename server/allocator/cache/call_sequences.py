@@ -122,6 +122,10 @@ class CallSequences:
         recall = self._recall
         return None if recall.state is UNKNOWN else SequenceStart(recall.state, recall.log, len(recall.log))
 
+    def state_number(self) -> int:
+        """Return a number that is the same in the same state of memory; another state may get it once one is gone."""
+        return id(self._recall.state)
+
     def sequence_since(self, start: SequenceStart) -> CallSequence | None:
         """Return the calls since ``start``; None if some were not remembered, or they are too many to be kept."""
         steps = start.log[start.length :]

@@ -64,11 +64,15 @@ class _Captured(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What an execution begins with: the blocks of its inputs, its numbers, and the device's stream and scratch."""
+    """What an execution begins with: the blocks of its inputs, its numbers, and the device's stream and scratch.
+
+    ``memory`` is the number of the allocator's state: loops may alternate between some, with the same blocks in each.
+    """
 
     blocks: tuple[Block, ...]
     numbers: tuple[Any, ...]
     place: tuple[Any, ...]
+    memory: int
 
 
 class Captures:
@@ -93,7 +97,8 @@ class Captures:
     def state_of(self, values: Sequence[Any]) -> _State:
         """Return what captures are kept by."""
         blocks = tuple([memory_of(v.storage).block for v in values if v.__class__ is Value])
-        return _State(blocks, tuple([v for v in values if v.__class__ is not Value]), self.backend.place())
+        numbers = tuple([v for v in values if v.__class__ is not Value])
+        return _State(blocks, numbers, self.backend.place(), self.backend.allocator.state_number())
 
     def launch(self, state: _State, values: Sequence[Any]) -> tuple[Any, ...] | None:
         """Launch an execution that was captured in this state, and return its results; None if nothing was done."""

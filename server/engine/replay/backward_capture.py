@@ -30,11 +30,15 @@ from .shadows import REPLAYED, random_states
 
 
 class PassState(NamedTuple):
-    """What a pass begins with: the blocks that it reads, how many hold these, and the device's stream and scratch."""
+    """What a pass begins with: the blocks that it reads, how many hold these, and the device's stream and scratch.
+
+    ``memory`` is the number of the allocator's state: loops may alternate between some, with the same blocks in each.
+    """
 
     blocks: tuple[Block, ...]
     holders: tuple[int, ...]
     place: tuple[Any, ...]
+    memory: int
 
 
 class LeafGradient(NamedTuple):
@@ -91,7 +95,8 @@ class BackwardCaptures:
             program.run(nodes, {0: gradients.pop()})
             return
         blocks = tuple([storage.block for storage in storages])
-        state = PassState(blocks, tuple(map(getrefcount, storages)), backend.place())
+        memory = backend.allocator.state_number()
+        state = PassState(blocks, tuple(map(getrefcount, storages)), backend.place(), memory)
         if self.replay(state, backend, nodes, gradients, storages):
             return
         del storages

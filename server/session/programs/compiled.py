@@ -169,6 +169,8 @@ class Variant(NamedTuple):
     checks: tuple[IndexCheck, ...]
     replaced: tuple[int, ...]
     """Values whose gradients nothing reads before they are replaced: their memory serves the run."""
+    released: tuple[int, ...] = ()
+    """Slots of inputs that the program does nothing with but to free them, which is done before the run."""
 
     @property
     def plain(self) -> Executable:

@@ -199,6 +199,7 @@ def run_program(state: SessionState, run: RunProgram) -> int:
                 try:
                     if state.verifies_programs and begin_verification(state, program, variant, values, ids):
                         return 0
+                    forget(state, [ids[slot] for slot in variant.released])
                     execution = variant.begin(values, program.template)
                 except Exception as error:
                     _fail(state, program.template.instructions(ids), error)
@@ -231,9 +232,14 @@ def end_run(state: SessionState, end: EndOfRun) -> None:
         return
     program.nbytes += nbytes
     program.variant_bytes += nbytes
-    program.variants[end.situation] = variant = _variant(recording, names)
+    variant = _variant(recording, names)
     if variant is None:
         program.reasons[end.situation] = recording.recorder.reason
+    else:
+        used = set(program.used)
+        released = [slot for slot, value in names if value is None and slot >= 0 and slot not in used]
+        variant = variant._replace(released=tuple(released))
+    program.variants[end.situation] = variant
     _limit_variants(state, program)
 
 
