@@ -262,7 +262,7 @@ def test_graphs_share_a_pool_and_its_memory_comes_back(tg: Any) -> None:
         wanted = (x * 2).sin() + 1
         assert a.tolist() == wanted.tolist() and c.tolist() == (x + 1).tolist()
         assert b.tolist() == ((wanted * 3).cos() - 1).tolist()
-    del wanted, a, b
+    del wanted, a, b, g
     first.reset()
     second.replay()
     del second, apart, c

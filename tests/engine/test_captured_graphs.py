@@ -52,10 +52,10 @@ class _Call:
         self.function = adapter.function(ours_of(info.name))
 
     def results(self) -> list[Any]:
-        """Call it; the tensors among what it returns."""
-        result = self.function(*self.args, **self.kwargs)
-        found = result if isinstance(result, tuple | list) else [result]
-        return [value for value in found if self.adapter.is_tensor(value)]
+        """Call it; the tensors of the device among what it returns: what the host makes is in no graph of a GPU."""
+        result, backend = self.function(*self.args, **self.kwargs), self.adapter.backends[self.adapter.device]
+        returned = result if isinstance(result, tuple | list) else [result]
+        return [value for value in returned if self.adapter.is_tensor(value) and value.backend is backend]
 
     def arrays(self, values: list[Any]) -> list[np.ndarray[Any, Any]]:
         """Copies of the elements."""
