@@ -69,6 +69,8 @@ def memory_of(storage: Storage) -> Storage:
 
 new_storage = partial(object.__new__, Storage)
 """A storage without attributes: operations set them all themselves, which is faster than ``__init__``."""
+CHANGING = "changing"
+"""The ``elements`` of memory that is written to without a count: by captured graphs, extensions, and ``x.data``."""
 TRACKED, UNTRACKED, MULTIPLE = range(3)
 """A view's ``origin``: made with gradients on, made with gradients off, or made as one of several results."""
 

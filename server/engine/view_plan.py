@@ -11,7 +11,7 @@ from telegrad_protocol.ops import Op
 from . import context
 from .keys import AUTOGRAD
 from .operators import Run
-from .value import MULTIPLE, TRACKED, UNTRACKED, Storage, Value, memory_of, new_value
+from .value import CHANGING, MULTIPLE, TRACKED, UNTRACKED, Storage, Value, memory_of, new_value
 
 Arguments = tuple[Any, ...]
 
@@ -44,6 +44,7 @@ def _unversioned_view(place: int) -> Run:
     def run(args: Arguments) -> Value:
         source = args[place]
         kept = memory_of(source.storage)
+        kept.elements = CHANGING
         return Value(Storage(kept.backend, kept.block, kept.nbytes, kept), source.meta, source.backend)
 
     return run

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from server.engine import functional
 from server.engine.operators import OPERATORS
 from server.engine.programs.indices import IndexRange, are_good
 from server.engine.programs.origins import Origins
@@ -84,6 +85,14 @@ def test_an_input_is_looked_at_again_once_somebody_has_written_to_it(adapter: En
     (check,), given = _checks(adapter, lambda x: x, [1, 2, 9])
     assert are_good(check, given)
     given.add_(1)
+    assert not are_good(check, given)
+
+
+def test_what_is_written_to_without_a_count_is_looked_at_each_time(adapter: EngineAdapter) -> None:
+    (check,), given = _checks(adapter, lambda x: x, [1, 2, 9])
+    data = functional._unversioned(given)
+    assert are_good(check, given)
+    data.add_(1)
     assert not are_good(check, given)
 
 

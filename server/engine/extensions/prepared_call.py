@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from server.engine import context
 from server.engine.autograd.inplace import requires_grad
-from server.engine.value import Value
+from server.engine.value import CHANGING, Value
 from telegrad_protocol.meta import CPU, Device, Meta
 
 from . import words
@@ -63,6 +63,7 @@ class PreparedCall:
             value = values.get(args[position][0])
             if value.__class__ is not Value or value.meta is not meta:
                 return None
+            value.storage.elements = CHANGING
             if meta.numel:
                 at_words[at + _ADDRESS] = value.storage.block.pointer + skipped
             at_words[at + _REQUIRES_GRAD] = value.autograd is not None and requires_grad(value)

@@ -15,7 +15,7 @@ import numpy as np
 
 from server.engine import context
 from server.engine.autograd.inplace import requires_grad
-from server.engine.value import Value
+from server.engine.value import CHANGING, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import InternalError, OutOfMemoryError, ShapeError
 from telegrad_protocol.layout import Size
@@ -88,6 +88,7 @@ class Runtime:
 
     def _describe(self, handle: int, value: Value) -> bytes:
         meta = value.meta
+        value.storage.elements = CHANGING
         address = value.storage.block.pointer + meta.offset * meta.dtype.itemsize if meta.numel else 0
         device = -1 if meta.device is CPU else meta.device.index or 0
         if device < 0:

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from weakref import ReferenceType, ref
 
 from server.engine.device import cancellation
-from server.engine.programs.indices import CHANGING
 from server.engine.replay.shadows import REPLAYED
-from server.engine.value import Backend, Storage, Value, memory_of
+from server.engine.value import CHANGING, Backend, Storage, Value, memory_of
 
 from .memory import Again, Allocation, Noting
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from server.engine.operators import Operator
-from server.engine.value import Value, memory_of
+from server.engine.value import CHANGING, Value, memory_of
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 
@@ -35,10 +35,6 @@ class Elements(NamedTuple):
     low: int
     high: int
     negative: int
-
-
-CHANGING: Final = "changing"
-"""Stands for what memory holds that is written to without a count of modifications, as captured graphs write."""
 
 
 class IndexRange(NamedTuple):
