@@ -60,9 +60,9 @@ def test_the_operation_that_differs_is_named(tg: Any, wrong: list[Any]) -> None:
         _, z = function(tg.ones(2, 3))
     assert z.tolist()
     wrong.append((0, lambda array: array.__setitem__(0, 7.0)))
-    _, z = function(tg.ones(2, 3))
     with pytest.raises(ProgramMismatchError, match=r"sum: 1 of 3 elements of float32\[3\] differ, by 7.78 at") as error:
-        z.tolist()
+        for _ in range(WARM):  # what is freed in between may make one of them another program
+            function(tg.ones(2, 3))[1].tolist()
     assert "test_verify.py" in error.value.site and error.value.operation == "sum"
     wrong.clear()
     assert function(tg.zeros(2, 3))[1].tolist() == [4.0] * 3, "the session goes on"
@@ -82,8 +82,9 @@ def test_gradients_are_compared(tg: Any, wrong: list[Any]) -> None:
         tg.ones(1).item()
     wrong.append((0, lambda array: array.__iadd__(1)))
     with pytest.raises(ProgramMismatchError, match="backward: 3 of 3 elements of float32"):
-        function(tg.ones(3))
-        tg.ones(1).item()
+        for _ in range(WARM):
+            function(tg.ones(3))
+            tg.ones(1).item()
 
 
 def test_inputs_that_are_modified_are_compared(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,8 +105,9 @@ def test_inputs_that_are_modified_are_compared(tg: Any, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(verification, "copies_of", spoiled)
     with pytest.raises(ProgramMismatchError, match="cos_: an input that is modified: 6 of 6 elements") as error:
-        function(tg.ones(2, 3))
-        tg.ones(1).item()
+        for _ in range(WARM):
+            function(tg.ones(2, 3))
+            tg.ones(1).item()
     assert "test_verify.py" in error.value.site
 
 

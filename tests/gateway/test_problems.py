@@ -25,7 +25,7 @@ STATUSES = {
     "AuthenticationError": 401, "ProtocolError": 400, "RequestError": 400, "UnknownIdError": 404,
     "SessionLostError": 410, "SessionDetachedError": 410, "SessionInUseError": 409,
     "CommunicationError": 503, "ConnectError": 503, "WorkerCrashedError": 503, "AcceleratorError": 500,
-    "CaptureError": 409,
+    "CaptureError": 409, "ProgramMismatchError": 422,
     "SynchronizationError": 409,
 }  # fmt: skip
 

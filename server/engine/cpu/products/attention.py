@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from telegrad_protocol.ops import attention as ops
 from .blocks import gemm
 
 Array = Any
+_LONGEST = 1 << 30
+"""Multiply-adds of a thread, some 30 ms, after which it is seen whether the work is to end."""
 _ROWS = 128
 """Rows of scores in a block of causal attention: of what is right of the diagonal, little is computed in vain."""
 _SCORES = 1 << 17
@@ -98,11 +101,21 @@ def _attend(
     shares = threads.shares_of(count, 4 * count * rows * columns)
     sums = logsumexp.reshape(-1, length) if trains else np.empty((0, 0), "f")
     given = gemm("f"), _places(query, key, value, output), sizes, scale, is_causal, trains
-    calls = [
-        (*given, share.start, share.stop, sums, np.empty(rows * columns + 2 * rows, "f")) for share in shares
-    ]  # fmt: skip
-    threads.run_loop(loops.attention, calls, calls_blas=True)
+    scratch = [np.empty(rows * columns + 2 * rows, "f") for _ in shares]
+    products = count * rows * columns * (query.shape[3] + value.shape[3])
+    for turn in _turns(shares, products):
+        calls = [(*given, first, last, sums, memory) for (first, last), memory in zip(turn, scratch)]
+        threads.run_loop(loops.attention, calls, calls_blas=True)
     return True
+
+
+def _turns(shares: list[slice], products: int) -> Iterator[list[tuple[int, int]]]:
+    """Yield parts of the shares, one of each at a time: between calls of a loop it is seen whether work is to end."""
+    most = max([share.stop - share.start for share in shares])
+    number = max(1, min(most, products // (len(shares) * _LONGEST)))
+    parts = [threads.parts_of(share.stop - share.start, number) for share in shares]
+    for turn in range(number):
+        yield [(s.start + part[turn].start, s.start + part[turn].stop) for s, part in zip(shares, parts)]
 
 
 def _gradients(
@@ -120,11 +133,11 @@ def _gradients(
     count = key.shape[0] * key.shape[1]
     shares = threads.shares_of(count, 8 * query.shape[0] * query.shape[1] * length * columns)
     given = gemm("f"), _places(query, key, value, grad_output, *out), sizes, scale, is_causal
-    calls = [
-        (*given, share.start, share.stop, logsumexp.reshape(-1, length), np.empty(2 * rows * columns, "f"))
-        for share in shares
-    ]
-    threads.run_loop(loops.attention_gradients, calls, calls_blas=True)
+    scratch, sums = [np.empty(2 * rows * columns, "f") for _ in shares], logsumexp.reshape(-1, length)
+    products = query.shape[0] * query.shape[1] * length * columns * (3 * query.shape[3] + 2 * value.shape[3])
+    for turn in _turns(shares, products):
+        calls = [(*given, first, last, sums, memory) for (first, last), memory in zip(turn, scratch)]
+        threads.run_loop(loops.attention_gradients, calls, calls_blas=True)
     return True
 
 
