@@ -177,3 +177,25 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _interruptible(function: Any, argument: Any) -> None:
     function(argument)
+
+
+def test_an_interrupt_at_the_end_of_a_call_leaves_the_next_ones_compiled(
+    tg: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt may come before the first line of what ends a call, which then does nothing."""
+    from telegrad.compiler.regions import Region
+
+    function = tg.compile(lambda x: (x * 2).exp() + 1 - x)
+    programs = tg.ones(1)._session.programs
+    with monkeypatch.context() as patch:
+        patch.setattr(Region, "__exit__", _raise_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            function(tg.ones(2))
+    before = programs.runs
+    for _ in range(CALLS):
+        assert function(tg.zeros(2)).tolist() == [2.0, 2.0]
+    assert programs.runs > before
+
+
+def _raise_interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

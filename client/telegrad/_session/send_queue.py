@@ -183,8 +183,9 @@ class SendQueue:
         if self._dead:
             self._pending.append(self._frees())  # what died before is no part of what the program does again
         part = Part(self.new_id())
-        self._has_parts = True
-        self._pending.append(part)
+        with self._sending:  # who sends in between would find the mark, and not know that there are any
+            self._has_parts = True
+            self._pending.append(part)
         return part
 
     def end_part(self, part: Part, replace: Callable[[list[Any], int], list[Any] | None]) -> None:
@@ -284,19 +285,24 @@ class SendQueue:
             ahead.forget(submitted)
         if ahead.wants_report(submitted):
             self._ask_for_report(submitted)
-        end = pending[-1]
-        batch = list(pending)
-        while batch[-1] is not end:  # other threads queue meanwhile
-            batch.pop()
-        told, count = self._told, len(batch)
-        if self._has_parts:
-            self._has_parts = self.holder is not None
-            batch = without_parts(batch)
-        if self._is_mixed or told is not DEFAULT:
-            self._is_mixed = False
-            batch, told = with_modes(batch, told)
-        body = wire.encode_batch(batch)
-        self._draft = _Draft(end, self.transport.accepted, told, ahead.pace.submitted + max(count, len(batch)))
+        has_parts, is_mixed = self._has_parts, self._is_mixed
+        try:
+            # Other threads set these before they queue: what comes from here on is told of in this batch and the next.
+            self._has_parts, self._is_mixed = self.holder is not None, False
+            end = pending[-1]
+            batch = list(pending)
+            while batch[-1] is not end:  # other threads queue meanwhile
+                batch.pop()
+            told, count = self._told, len(batch)
+            if has_parts or self._has_parts:
+                batch = without_parts(batch)
+            if is_mixed or self._is_mixed or told is not DEFAULT:
+                batch, told = with_modes(batch, told)
+            body = wire.encode_batch(batch)
+            self._draft = _Draft(end, self.transport.accepted, told, ahead.pace.submitted + max(count, len(batch)))
+        except BaseException:  # an interrupt: what is queued stays so
+            self._has_parts, self._is_mixed = True, True
+            raise
         try:
             self.transport.send_batch(body)
         except CommunicationError as error:
@@ -317,7 +323,7 @@ class SendQueue:
     def _recover(self, draft: _Draft) -> None:
         """Recover from an interrupt during a send: remove the batch from the queue if the transport had accepted it."""
         if self.transport.accepted == draft.accepted:
-            self._is_mixed = True
+            self._is_mixed = self._has_parts = True
         elif any(item is draft.end for item in list(self._pending)):
             self._forget_sent(draft)
         self._draft = None

@@ -85,6 +85,7 @@ class Region:
         self._observer = active.observer or (None if self._teller is None else Observer())
 
     def __enter__(self) -> Region:
+        self._frame = id(sys._getframe(1))
         active.region = self
         self.resume()
         return self
@@ -97,6 +98,21 @@ class Region:
             self._session.release(sends=error is None)
             if self._teller is not None and self._observer is not None and error is None:
                 self._teller.tell(self._session, self._observer.parts)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the call is over, and an interrupt has kept it from saying so: its frame is not of this thread."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and id(frame) != self._frame:
+            frame = frame.f_back
+        return frame is None and threading.get_ident() == self._thread
+
+    def abandon(self) -> None:
+        """Hold nothing back any more."""
+        if active.region is self:
+            active.region = None
+        if self._session.holder is self:
+            self._session.holder = None
 
     def holds(self) -> bool:
         """Hold instructions back until there are very many of them."""
@@ -174,9 +190,13 @@ def _all_of(kind: type[Instruction], entries: Iterable[Any]) -> list[Instruction
 
 def run(function: Callable[..., Any], args: Any, kwargs: Any, options: Options = DEFAULT_OPTIONS) -> Any:
     """Call a function, in a region of its own unless this is a part of one, or nothing is to be compiled."""
+    if active.region is not None and active.region.is_abandoned:
+        active.region.abandon()
     if active.region is not None or active.disabled or not has_session():
         return function(*args, **kwargs)
     session = current_session()
+    if session.holder.__class__ is Region and session.holder.is_abandoned:
+        session.holder.abandon()
     if session.holder is not None or session.blocking or not session.is_open:
         return function(*args, **kwargs)
     with Region(session, function, options):
