@@ -81,6 +81,8 @@ class Region:
         self._session = session
         self._options = options
         self._thread = threading.get_ident()
+        self._frame = 0
+        """The number of the frame that the call is made in."""
         self._teller = reports.teller_of(function) if logs.enabled else None
         self._observer = active.observer or (None if self._teller is None else Observer())
 
@@ -108,7 +110,7 @@ class Region:
         return frame is None and threading.get_ident() == self._thread
 
     def abandon(self) -> None:
-        """Hold nothing back any more."""
+        """Let the thread compile again, and the session send what the call has held back."""
         if active.region is self:
             active.region = None
         if self._session.holder is self:

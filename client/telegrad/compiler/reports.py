@@ -69,7 +69,7 @@ class Part(Protocol):
 
     @property
     def calls(self) -> list[messages.Call]:
-        """The calls of operations."""
+        """The calls of operations that the part has queued."""
 
     @property
     def programs(self) -> list[int]:
@@ -154,7 +154,7 @@ def tell_break(reason: str, stack: list[FrameSummary]) -> None:
 
 
 def forget() -> None:
-    """Tell everything anew."""
+    """Forget what was told, so that programs that come again are told of again."""
     _told_breaks.clear()
     _tellers.clear()
 

@@ -52,7 +52,7 @@ class ExecutionTraceObserver:
 
     @property
     def output_file_path_observer(self) -> str | None:
-        """The file's path."""
+        """The path of the file that the trace is written to; None where none was registered."""
         return self._path
 
     def get_output_file_path(self) -> str | None:

@@ -234,4 +234,4 @@ VARIANTS: Final[dict[str, Callable[..., Any]]] = {
     **{f"_to_sparse_{layout}": (lambda self, *args, _name=f"to_sparse_{layout}", **named: getattr(self, _name)(
         *args, **named)) for layout in ("csr", "csc", "bsr", "bsc")},
 }  # fmt: skip
-"""By the names of operators."""
+"""Functions that serve ATen's operators, by the operators' names."""

@@ -135,7 +135,7 @@ class Objects:
         return self._keep(np.dtype(text, False, True))
 
     def scalar(self, dtype: Any, data: Any) -> Any:
-        """Return a number of NumPy's."""
+        """Return the NumPy scalar of a type that a file gives as bytes."""
         if not isinstance(dtype, np.dtype) or dtype.hasobject:
             raise TypeError("a number of no type")
         return np.frombuffer(data, dtype, 1)[0]

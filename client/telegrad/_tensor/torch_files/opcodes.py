@@ -218,4 +218,4 @@ _INSTRUCTIONS: Final[dict[int, Callable[[_Machine], Any]]] = {
     ord("b"): lambda m: m.build(),
     0x81: lambda m: m.new_object(),
 }
-"""By code."""
+"""What the machine does for each of pickle's opcodes that files may have, by the opcode's number."""
