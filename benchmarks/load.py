@@ -40,7 +40,8 @@ WORKER_BYTES = 120 << 20
 @contextmanager
 def server(device: str, mode: str, sessions: int) -> Iterator[tuple[str, int]]:
     """The address and process of a server of its own."""
-    limits = {"TELEGRAD_MAX_SESSIONS": str(sessions + 1), "TELEGRAD_MAX_WORKERS": str(sessions + 2)}
+    workers = sessions + 2 if mode == "session" else 2
+    limits = {"TELEGRAD_MAX_SESSIONS": str(sessions + 1), "TELEGRAD_MAX_WORKERS": str(workers)}
     limits |= dict.fromkeys(
         ("TELEGRAD_MAX_CONNECTIONS", "TELEGRAD_MAX_CONNECTIONS_PER_ADDRESS"), str(4 * sessions + 64)
     )

@@ -10,7 +10,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -30,7 +30,7 @@ from telegrad_protocol.pytorch_variables import VARIABLES as PYTORCH_VARIABLES
 DOCS = Path(__file__).resolve().parent
 
 
-def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(map(markdown, line)) + " |" for line in lines)
 
@@ -161,7 +161,10 @@ def load_table() -> str:
     """One row a mode of isolation and number of trainings: what they do, and what somebody beside them notices."""
     run = json.loads((DOCS.parent / "benchmarks/results/load-cpu.json").read_text())
     head = ["mode", "trainings", "steps/s of all", "round trip", "99th percentile", "alone", "gateway", "workers"]
-    return f"{about(run)}\n\n" + table(head, (load_row(each["value"], each["extra"]) for each in run["figures"]))
+    lone = [each for each in run["figures"] if "mode" not in each["extra"]]
+    beside = [load_row(each["value"], each["extra"]) for each in run["figures"] if "mode" in each["extra"]]
+    singles = "; ".join(f"{each['name']}: {each['value']:.3f} (goal {each['goal']})" for each in lone)
+    return f"{about(run)}. Time of a step: {singles}.\n\n" + table(head, beside)
 
 
 def load_row(rate: float, row: dict[str, Any]) -> Sequence[str]:

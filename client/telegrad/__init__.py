@@ -360,11 +360,11 @@ _LAZY = {
     "_functions.numeric.segments": "segment_reduce",
     "_library.compiled.core": "Argument DispatchKey DispatchKeySet FunctionSchema Tag",
     "_other_devices": "cpu get_device_module mps mtia xpu",
+    "_programs.private.symbols": "SymBool SymFloat SymInt",
     "_programs.run": "as_torch",
     "autograd.anomaly_mode": "is_anomaly_check_nan_enabled is_anomaly_enabled",
     "compiler": "compile cond while_loop",
     "func": "vmap",
-    "fx": "SymBool SymFloat SymInt",
     "nn.functional": (
         "bilinear celu_ channel_shuffle conv_tbc cosine_similarity native_channel_shuffle "
         "pairwise_distance pixel_shuffle pixel_unshuffle rrelu_ selu_ threshold_"

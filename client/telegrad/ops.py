@@ -49,16 +49,21 @@ loaded_libraries: Final[set[str]] = set()
 
 
 def load_library(path: Any) -> None:
-    """Define the operators of a compiled library that telegrad has itself, which are those for boxes in pictures.
+    """Define the operators of a compiled library that telegrad has itself: those for boxes in pictures and for sound.
 
     Raises OSError for all other libraries, as PyTorch does for one that cannot be loaded; packages then go on without.
     """
     name = os.fspath(path)
     if os.path.isfile(name):
         with open(name, "rb") as file:
-            namespace = _detection().namespace_in(file.read())
+            content = file.read()
+        namespace = _detection().namespace_in(content)
+        is_of_sound = b"_lfilter_core_loop" in content or os.path.basename(name).startswith("_torchaudio")
         if namespace is not None:
             _detection().define_in(namespace)
+        elif is_of_sound:
+            _import_module("telegrad._library.audio").define()
+        if namespace is not None or is_of_sound:
             loaded_libraries.add(name)
             return
     raise OSError(

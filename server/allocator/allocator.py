@@ -55,7 +55,9 @@ class CachingAllocator:
         self.start_sequence, self.sequence_since = sequences.start_sequence, sequences.sequence_since
         self.state_number = sequences.state_number
         self.can_replay, self.replay, self.dry_run = sequences.can_replay, sequences.replay, sequences.dry_run
+        self.run_in = sequences.run_in
         self.free_memory_callbacks = core.free_memory_callbacks
+        self.pressure_callbacks = core.pressure_callbacks
         self.check_room, self.set_memory_fraction = core.check_room, core.set_memory_fraction
         self.mem_get_info = self.upstream.free_and_total
 

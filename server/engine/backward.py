@@ -20,17 +20,19 @@ from server.engine.autograd.graph_task import ONES, GraphTask, initial_gradient
 from server.engine.autograd.inplace import edge_of
 from server.engine.autograd.node import OpNode
 from server.engine.dispatcher import dispatch
-from server.engine.keys import AUTOGRAD, PROFILER
+from server.engine.keys import ALL, AUTOGRAD, PROFILER
 from server.engine.profiling.passes import noted
+from server.engine.programs.fused_pass import fused_pass
 from server.engine.replay.backward_capture import BackwardCaptures
-from server.engine.replay.backward_program import ProgramTree
+from server.engine.replay.backward_program import Program, ProgramTree
 from server.engine.replay.backward_recording import RecordingTask
 from server.engine.value import Value
 from server.replay_policy import BACKWARD_PROGRAMS
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import AutogradError
+from telegrad_protocol.meta import Meta
 
-_UNREPEATABLE = ~PROFILER
+_UNREPEATABLE = ALL & ~PROFILER
 """Modes under which passes are the engine's; to note a pass changes nothing of it."""
 
 
@@ -142,6 +144,8 @@ def _follow(edge: Edge, gradients: list[Value], retain_graph: bool) -> None:
         if recorded is not None and programs.add(recorded):
             recorded.captures = BackwardCaptures(recorded)
         return
+    if program.looks and current.remade_nodes[1]:
+        _fuse(program, nodes, gradients[0].meta)
     if current.before_replay is not None:
         current.before_replay(partial(program.saved_are_unmodified, nodes))
     if current.profiler is not None:
@@ -151,6 +155,18 @@ def _follow(edge: Edge, gradients: list[Value], retain_graph: bool) -> None:
         program.captures.run(program, nodes, gradients)
     else:
         program.run(nodes, {0: gradients.pop()})
+
+
+def _fuse(program: Program, nodes: list[Any], gradient: Meta) -> None:
+    """Have a pass over nodes that a compiled function has left be fused, once its kernels are there."""
+    if program.fused is None:
+        program.looks -= 1
+        first, last = context.current.remade_nodes
+        if any([node.__class__ is OpNode and first <= node.sequence <= last for node in nodes]):
+            program.fused = fused_pass(program, gradient)
+            program.looks = int(program.fused is not None)
+    elif program.fused.becomes_ready():
+        program.captures, program.looks = BackwardCaptures(program), 0
 
 
 def _note_sighting(programs: dict[Any, ProgramTree], beginning: Any) -> None:

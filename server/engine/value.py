@@ -7,7 +7,7 @@ sessions nor operations, and not how a device does its work: ``Backend`` only de
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from telegrad_protocol.errors import DeviceError, NotSupportedError
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Device, Meta
 
+from .device.graph_memory import GraphMemory
 from .device.interface import Capture, Download, Event, Mark, RandomState, Upload
 from .device.streams import StreamUser
 from .keys import AUTOGRAD
@@ -194,6 +195,9 @@ class Backend:
         """Whether a call into the allocator is under way: Python's garbage collector must not enter it again."""
         self.queued_frees: list[Block] = []
         """Blocks that were released while the allocator was in use."""
+        self.graph_memory = GraphMemory()
+        """What captured work of this device holds."""
+        allocator.pressure_callbacks.append(self.graph_memory.drop_all)
         self.last_completion = 0.0
         """When the device was last seen to have come to a mark, of whichever session, by the monotonic clock."""
 
@@ -315,6 +319,16 @@ class Backend:
     def deferring(self, launch: Launch) -> Launch:
         """``launch``, which uses the device by kernel launches alone, so that these may wait in the queue."""
         return launch
+
+    def submit(self, perform: Callable[..., None], *arguments: Any) -> None:
+        """Call ``perform(stream, *arguments)``, which starts a kernel and does no more, now or in the launch queue.
+
+        Two launches by one function are the same where their arguments are equal.
+        """
+        perform(self.stream, *arguments)
+
+    def forget_launches(self, performs: Collection[Callable[..., None]]) -> None:
+        """Keep nothing of launches that were made by these functions."""
 
     def at_once(self, work: Callable[..., Any]) -> Callable[..., Any]:
         """``work``, which uses the device in other ways too, with the launch queue flushed before it."""

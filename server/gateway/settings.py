@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from server.kernel_cache import DEFAULT_KERNEL_BYTES
 from telegrad_protocol.errors import ArgumentError, ConfigurationError
 
 from .device_groups import DeviceGroup, Groups, checked_groups, split_groups
@@ -237,6 +238,12 @@ class Settings(BaseSettings):
         gt=0,
         description="Longest time of one instruction, on the host or a device, which ends its session; `inf`: any.",
     )
+    kernel_seconds: float = Field(
+        10.0,
+        gt=0,
+        description="For how long a GPU may get no further with the work of a session that has launched kernels of its "
+        "own; then its worker is ended. `inf`: as long as an instruction.",
+    )
     operation_work: float | None = Field(
         None, gt=0, description="Multiply-adds of one operation on the CPU, as its shapes tell them before it runs; by "
         "default 2e11 for each core, some ten seconds. `inf`: any."
@@ -264,6 +271,11 @@ class Settings(BaseSettings):
     )
     kernel_cache: str = Field(
         "", description="Directory that compiled kernels are kept in; `~/.cache/telegrad/kernels` by default."
+    )
+    kernel_cache_bytes: ByteSize = Field(
+        ByteSize(DEFAULT_KERNEL_BYTES),
+        ge=1 << 20,
+        description="Most bytes of compiled kernels for GPUs that are kept there; those not used for longest go first.",
     )
     compiled_kernels: Literal["beside", "wait", "never"] = Field(
         "beside",
@@ -317,8 +329,8 @@ class Settings(BaseSettings):
         """Return what the sessions of each worker may take, where there are workers for these devices."""
         work = self.operation_work or WORK_OF_A_CORE * (os.cpu_count() or 1)
         return Limits(
-            self.instruction_seconds, work, self.graph_nodes, self.slow_seconds, self._cpu_memory(groups), self.cpu,
-            self.compiled_variants,
+            self.instruction_seconds, self.kernel_seconds, work, self.graph_nodes, self.slow_seconds,
+            self._cpu_memory(groups), self.cpu, self.compiled_variants,
         )  # fmt: skip
 
     def _cpu_memory(self, groups: Sequence[DeviceGroup]) -> int:

@@ -22,7 +22,9 @@ _CANCELLED: Final = 2
 _LIMIT: Final = 3
 """Place of the seconds that a turn may take."""
 _WAITS: Final = 8
-"""From here on pairs: the number of a session that waits for a device, and since when."""
+"""From here on pairs: the number of a session that waits for a device, and since when.
+
+The number is negative where the session has launched kernels of its own."""
 _MAX_WAITS: Final = 256
 _BYTES: Final = 8 * (_WAITS + 2 * _MAX_WAITS)
 
@@ -32,10 +34,11 @@ class Cancelled(BaseException):
 
 
 class Turn(NamedTuple):
-    """Whose turn goes on, or who waits for a device, and since when."""
+    """Whose turn goes on, or who waits for a device, and since when; whether that has launched kernels of its own."""
 
     session: int
     begin: float
+    has_kernels: bool = False
 
 
 class Heartbeat:
@@ -82,7 +85,7 @@ class Heartbeat:
         if numbers[SESSION] and numbers[_CANCELLED] == numbers[BEGIN]:
             raise Cancelled
 
-    def note_wait(self, session: int, progressed: bool) -> None:
+    def note_wait(self, session: int, progressed: bool, has_kernels: bool = False) -> None:
         """Note that a session waits for a device, from now on if it waits anew or if it has made progress."""
         place = self._places.get(session)
         if place is None:
@@ -93,7 +96,7 @@ class Heartbeat:
         elif not progressed:
             return
         self.numbers[place + 1] = time.perf_counter()
-        self.numbers[place] = session
+        self.numbers[place] = -session if has_kernels else session
 
     def end_wait(self, session: int) -> None:
         """Note that a session does not wait for a device any more."""
@@ -103,9 +106,16 @@ class Heartbeat:
 
     def longest_wait(self) -> Turn | None:
         """The session that waits for a device longest without progress."""
+        return min(self.waits(), key=lambda turn: turn.begin, default=None)
+
+    def waits(self) -> list[Turn]:
+        """The sessions that wait for a device."""
         numbers = self.numbers
-        waits = [Turn(int(numbers[p]), numbers[p + 1]) for p in range(_WAITS, len(numbers), 2) if numbers[p]]
-        return min(waits, key=lambda turn: turn.begin, default=None)
+        return [
+            Turn(int(abs(numbers[p])), numbers[p + 1], numbers[p] < 0)
+            for p in range(_WAITS, len(numbers), 2)
+            if numbers[p]
+        ]
 
 
 def _new_file() -> int:

@@ -74,6 +74,17 @@ class TenantLoad(Struct, frozen=True, array_like=True):
         return TenantLoad(*map(add, structs.astuple(self), structs.astuple(other)))
 
 
+class CompilationCounts(Struct, frozen=True, array_like=True):
+    """Texts of CUDA kernels that a worker has had compiled: in the middle of sessions' work, and beside it.
+
+    ``failed`` are those of the latter that could not be.
+    """
+
+    on_path: int = 0
+    beside: int = 0
+    failed: int = 0
+
+
 class WorkerState(Struct, frozen=True, array_like=True):
     """The answer to ``Measurements``: histograms and the loads of tenants by name, and what the process uses."""
 
@@ -84,3 +95,4 @@ class WorkerState(Struct, frozen=True, array_like=True):
     loads: dict[str, TenantLoad]
     resident_bytes: int
     cpu_seconds: float
+    compilations: CompilationCounts = CompilationCounts()

@@ -20,10 +20,16 @@ from telegrad_protocol import messages
 from telegrad_protocol.pace import Pace
 
 Handler = Callable[[Any], "int | None"]
-_HOST_ONLY: frozenset[type] = frozenset(
-    (messages.Free, messages.Site, messages.Mode, messages.Describe, messages.Resume, messages.Interrupt)
-)
-"""Instructions that ask nothing of a device; the mode that changes the stream ends waiting by itself."""
+_IN_TURN: frozenset[type] = frozenset(
+    (
+        messages.Free, messages.Site, messages.Mode, messages.Describe, messages.Resume, messages.Interrupt,
+        messages.LaunchKernel,
+    )
+)  # fmt: skip
+"""Instructions that ask nothing of a device, or that launch in their turn.
+
+The mode that changes the stream ends waiting by itself.
+"""
 AHEAD_SECONDS: Final = 0.05
 """So much measured work may be launched ahead: many times what passes until the worker's loop looks again."""
 UNMEASURED: Final = 64
@@ -66,7 +72,7 @@ class LaunchScope:
         if not self.backends:
             return handlers
         return {
-            kind: handler if kind in _HOST_ONLY else self._after_launches(handler) for kind, handler in handlers.items()
+            kind: handler if kind in _IN_TURN else self._after_launches(handler) for kind, handler in handlers.items()
         }
 
     def _after_launches(self, handler: Handler) -> Handler:

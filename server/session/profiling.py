@@ -15,6 +15,7 @@ import numpy as np
 from server.engine import context, keys
 from server.engine.profiling import kernel
 from server.engine.profiling.recorder import MOST_BYTES, Recorder, now
+from server.engine.user_kernels.kernel import UserKernel
 from server.engine.value import Backend
 from telegrad_protocol import dtypes, messages, queries
 from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
@@ -96,7 +97,9 @@ def _note_handlers(state: SessionState) -> None:
     """Put handlers that note what they do in the place of the ordinary ones."""
     state.plain_handlers.update(state.handlers)
     for kind, handler in state.plain_handlers.items():
-        if kind not in _UNNOTED:
+        if kind is messages.LaunchKernel:
+            state.handlers[kind] = _noting_launch(state, handler)
+        elif kind not in _UNNOTED:
             state.handlers[kind] = _noting(state, handler, _name_of(kind))
 
 
@@ -117,6 +120,30 @@ def _noting(state: SessionState, handler: Callable[[Any], Any], name: str) -> Ca
             if recorder is not None and recorder is ctx.profiler:
                 shown = f"{name}: {instruction.what}"[:100] if instruction.__class__ is messages.Query else name
                 recorder.note(recorder.named(recording.INSTRUCTION, shown), begin)
+                if recorder.with_memory:
+                    recorder.note_memory()
+
+    return handle
+
+
+def _noting_launch(state: SessionState, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return the handler of launches of the client's own kernels, which may wait: noted by their numbers and names."""
+    ctx, values = state.context, state.values
+
+    def handle(instruction: Any) -> Any:
+        recorder = ctx.profiler
+        kernel: Any = values.get(instruction.kernel)
+        device = kernel.backend.device if isinstance(kernel, UserKernel) else None
+        tracer = None if recorder is None or device is None else recorder.tracers.get(device)
+        if recorder is None or device is None or tracer is None:
+            return handler(instruction)
+        first, begin = tracer.begin(), now()
+        try:
+            return handler(instruction)
+        finally:
+            if recorder is ctx.profiler:
+                description = recorder.named(recording.INSTRUCTION, f"telegrad::launch_kernel: {kernel.name}"[:100])
+                recorder.note(description, begin, first, tracer.end(first), device.index or 0)
                 if recorder.with_memory:
                     recorder.note_memory()
 

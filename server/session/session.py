@@ -216,8 +216,7 @@ class Session:
 
     def describe_instruction(self) -> tuple[str, str]:
         """Return the operation that is being executed, and the client's line that it comes from."""
-        instruction = self.state.instruction
-        return name_of(self.state, instruction), describe_site(self.state, instruction)
+        return name_of(self.state, self.state.instruction), describe_site(self.state, self.state.instruction)
 
     def describe_last_run(self) -> tuple[str, str]:
         """Return the operation that the last run began with, and the client's line that it comes from."""
@@ -242,6 +241,11 @@ class Session:
     def ahead(self) -> int:
         """How many executed instructions the devices are not known to have completed."""
         return self._launched.unfinished
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether the client has launched kernels of its own, of which any may never end."""
+        return bool(self.state.modules.last)
 
     def activate(self) -> None:
         """Make this session's modes the engine's."""

@@ -67,6 +67,8 @@ class Session(Protocol):
     def queued(self) -> int: ...
     @property
     def ahead(self) -> int: ...
+    @property
+    def has_kernels(self) -> bool: ...
 
     expects_more: bool
     send: Callable[[], None]
@@ -313,7 +315,7 @@ class SessionConnection:
         """Note whether the session waits for a device, and since when nothing has come of it."""
         self._notes_wait = self.session.waits
         if self._notes_wait:
-            self._heartbeat.note_wait(self.number, executed or self._has_replied)
+            self._heartbeat.note_wait(self.number, executed or self._has_replied, self.session.has_kernels)
         else:
             self._heartbeat.end_wait(self.number)
         self._has_replied = False

@@ -25,10 +25,11 @@ from typing import Any, Final
 
 import msgspec
 
+from server.compilations import compilations
 from server.ipc import channel
 from server.ipc.channel import FrameReader, FrameWriter
 from server.ipc.heartbeat import BEGIN, SESSION, Cancelled, Heartbeat
-from server.ipc.measures import TenantLoad, WorkerState
+from server.ipc.measures import CompilationCounts, TenantLoad, WorkerState
 from telegrad_protocol import wire
 from telegrad_protocol.errors import CommunicationError, UnknownIdError, WorkerCrashedError
 
@@ -372,8 +373,8 @@ class Worker:
         measures = self._measures
         return WorkerState(
             measures.turn.state, measures.queue.state, measures.round_trip.state, measures.device.state, dict(loads),
-            resident_bytes(),
-            time.process_time(),
+            resident_bytes(), time.process_time(),
+            CompilationCounts(compilations.on_path, compilations.beside, compilations.failed),
         )  # fmt: skip
 
     def _send(self, kind: int, number: int, value: Any) -> None:

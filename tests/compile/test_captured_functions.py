@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from server.engine.programs import captures
 from server.engine.programs.captures import Captures
+from telegrad_protocol.meta import CPU
 from tests.support.captures import simulate_captures
 
 from . import functions as functions
@@ -49,6 +52,21 @@ def test_captured_equals_eager(
         assert one == other, f"call {number // 2}, {len(launches)} launches"
 
 
+@pytest.mark.parametrize("case", [c for c in CASES if c.name != "failures_on_the_server"], indirect=True)
+def test_captured_on_memory_of_their_own_equals_eager(
+    tg: Any, case: Case, seed: int, launches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every execution that is not launched is captured so: whatever moves, is modified or is returned as it came.
+
+    What fails by its elements' values is left out: captured work of a device cannot fail, and that of this host can.
+    """
+    expected = outcomes_of(tg, case, seed, compiled=False)
+    simulate_captures(monkeypatch)
+    monkeypatch.setattr(captures, "FEWEST_MISSES", 1)
+    for number, (one, other) in enumerate(zip(outcomes_of(tg, case, seed, compiled=True), expected, strict=True)):
+        assert one == other, f"call {number // 2}, {len(launches)} launches"
+
+
 def _trained(tg: Any, seed: int, compiled: bool, device: str) -> list[Any]:
     """Losses, gradients and parameters of a small classifier whose rate changes, on new batches from the host."""
     rng = np.random.default_rng(seed)
@@ -84,6 +102,69 @@ def test_training_is_equal_to_the_bit(tg: Any, seed: int, launches: list[int], m
     assert len(launches) >= CALLS, "steps are launched as one"
 
 
+def _kept(tg: Any, seed: int, compiled: bool, device: str, between: Callable[[int], None]) -> list[Any]:
+    """Train, keep some results of each step for some time, modify some of them, and return all that they were."""
+    rng, chance = np.random.default_rng(seed), random.Random(seed)
+    tg.manual_seed(seed)
+    weight = tg.tensor(rng.standard_normal((6, 6)).astype("f"), device=device).requires_grad_()
+    mean = tg.zeros(6, device=device)
+    optimizer = tg.optim.AdamW([weight], lr=0.01)
+
+    def step(x: Any, y: Any) -> tuple[Any, ...]:
+        optimizer.zero_grad()
+        hidden = (x @ weight).tanh()
+        loss = (hidden - y).square().mean()
+        loss.backward()
+        optimizer.step()
+        with tg.no_grad():
+            mean.mul_(0.9).add_(hidden.mean(0), alpha=0.1)
+        kept = hidden.detach()
+        return (
+            loss.detach(),
+            kept,
+            kept[1:].t(),
+            (x > y).sum(),
+            x,
+            tg.ones(5, dtype=tg.bool, device=device) & (y[:, 0] > 0),
+        )
+
+    run = tg.compile(step) if compiled else step
+    held: list[Any] = []
+    told: list[Any] = []
+    for number in range(5 * CALLS):
+        optimizer.param_groups[0]["lr"] = 0.01 / (1 + number % 5)
+        x, y = (tg.tensor(rng.standard_normal((5, 6)).astype("f"), device=device) for _ in range(2))
+        held += run(x, y)
+        if chance.random() < 0.3:
+            held[-chance.randrange(2, 6)].mul_(2)
+        if chance.random() < 0.1:
+            held.append(weight.grad)
+        while held and chance.random() < 0.4:
+            told.append(held.pop(chance.randrange(len(held))).tolist())
+        between(number)
+    return [*told, *[one.tolist() for one in held], weight.tolist(), mean.tolist(), weight.grad.tolist()]
+
+
+def test_loops_that_keep_results_are_launched(
+    tg: Any, host: Any, seed: int, launches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where captures are dropped in between, since memory is short."""
+    expected = _kept(tg, seed, False, "cpu", lambda number: None)
+    simulate_captures(monkeypatch)
+    assert _kept(tg, seed, True, "cpu", lambda number: None) == expected
+    assert len(launches) >= CALLS, "steps are launched as one"
+    launches.clear()
+    memory = host.backends[CPU].graph_memory
+
+    def drop(number: int) -> None:
+        if number == 3 * CALLS:
+            assert launches and memory.nbytes and memory.drop_all() and not memory.nbytes
+            launches.clear()
+
+    assert _kept(tg, seed, True, "cpu", drop) == expected
+    assert launches, "what was dropped is captured anew"
+
+
 # -- on a GPU, which really captures them
 
 
@@ -111,6 +192,14 @@ def test_training_on_a_gpu_is_the_same(cuda_tg: Any, seed: int, launches: list[i
     for mine, other in zip(_trained(cuda_tg, seed, True, "cuda"), expected, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
     assert len(launches) >= CALLS // 2, "steps are launched as one"
+
+
+@pytest.mark.gpu
+def test_loops_that_keep_results_are_launched_on_a_gpu(cuda_tg: Any, seed: int, launches: list[int]) -> None:
+    expected = _kept(cuda_tg, seed, False, "cuda", lambda number: None)
+    for mine, other in zip(_kept(cuda_tg, seed, True, "cuda", lambda number: None), expected, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-5)
+    assert len(launches) >= CALLS, "steps are launched as one"
 
 
 @pytest.mark.gpu

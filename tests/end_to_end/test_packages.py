@@ -118,6 +118,8 @@ def test_what_packages_use_beside_tensors_is_pytorchs(tmp_path: Path) -> None:
 PRIVATE = """
 import argparse
 import torch
+from torch import TensorType
+from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 from torch._higher_order_ops.associative_scan import associative_scan
 from torch._tensor import _rebuild_from_type_v2
 from torch._utils import _get_device_index
@@ -132,6 +134,9 @@ from torch.serialization import DEFAULT_PROTOCOL
 from torch.utils.data._utils.collate import collate_tensor_fn
 
 net, x = torch.nn.Linear(2, 2), torch.arange(1.0, 8.0)
+grouped = _group_tensors_by_device_and_dtype([[x, x.int(), x], [x, x, x + 1]], with_indices=True)
+print(isinstance(x, TensorType), sorted((str(key[1]), len(lists[1]), at) for key, (lists, at) in grouped.items()))
+print([norm.item() for norm in torch._foreach_norm([x, x[:2]], ord=1)])
 print([isinstance(net, kind) for kind in (FullyShardedDataParallel, ObserverBase, FakeQuantizeBase)],
       isinstance(net.weight, DTensor), issubclass(ZeroRedundancyOptimizer, torch.optim.Optimizer))
 print(MixedPrecision(param_dtype=torch.bfloat16).param_dtype, ShardingStrategy.NO_SHARD.name, CheckpointImpl.REENTRANT)

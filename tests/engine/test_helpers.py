@@ -32,19 +32,20 @@ def test_pieces_are_computed_at_the_same_time() -> None:
 
 
 def test_compiled_loops_get_their_arguments(rng: np.random.Generator) -> None:
-    loops = compiled.kernels()
+    rows, loops = compiled.kernels("rows"), compiled.kernels()
+    softmax, layer_norm = rows.softmax["f"], rows.layer_norm["f"]
     x, weight, bias = (rng.standard_normal(shape, np.float32) for shape in ((300, 70), 70, 70))
     parts = threads.parts_of(len(x), 7)
     for _ in range(50):
         for logarithm in (False, True):
             expected, result = np.empty_like(x), np.zeros_like(x)
-            loops.softmax(x, expected, logarithm)
-            helpers.run_loop(loops.softmax, [(x[part], result[part], logarithm) for part in parts], HELPERS)
+            softmax(x, expected, logarithm)
+            helpers.run_loop(softmax, [(x[part], result[part], logarithm) for part in parts], HELPERS)
             np.testing.assert_array_equal(result, expected)
         outs = [[np.zeros_like(x), np.zeros(300, "f"), np.zeros(300, "f")] for _ in range(2)]
-        loops.layer_norm(x, weight, bias, 1e-5, *outs[0])
+        layer_norm(x, weight, bias, 1e-5, *outs[0])
         calls = [(x[part], weight, bias, 1e-5, *[out[part] for out in outs[1]]) for part in parts]
-        helpers.run_loop(loops.layer_norm, calls, HELPERS)
+        helpers.run_loop(layer_norm, calls, HELPERS)
         for mine, other in zip(*outs, strict=True):
             np.testing.assert_array_equal(mine, other)
         places = rng.integers(0, 40, 300)
@@ -72,12 +73,12 @@ def test_each_piece_is_computed_once_whatever_job_came_before() -> None:
 def test_helpers_take_pieces_of_compiled_loops() -> None:
     """One thread's share of the processor's time is less than all of it."""
     x = np.ones(1 << 20, np.float32)
-    loops, seen = compiled.kernels(), set()
+    gelu, seen = compiled.kernels("elementwise").gelu["f"], set()
     parts = threads.parts_of(x.size, 64)
     out = np.empty_like(x)
     while not seen - {0.0}:
         before = _seconds_of_helpers()
-        helpers.run_loop(loops.gelu, [(x[part], out[part]) for part in parts], HELPERS)
+        helpers.run_loop(gelu, [(x[part], out[part]) for part in parts], HELPERS)
         seen.add(_seconds_of_helpers() - before if before else 0.0)
 
 
@@ -96,8 +97,8 @@ def _helpers() -> list[threading.Thread]:
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
 def test_helpers_keep_off_the_processor_of_the_first_thread() -> None:
-    loops, x = compiled.kernels(), np.ones((4, 100), np.float32)
-    helpers.run_loop(loops.softmax, [(x, np.empty_like(x), False)] * 3, HELPERS)
+    softmax, x = compiled.kernels("rows").softmax["f"], np.ones((4, 100), np.float32)
+    helpers.run_loop(softmax, [(x, np.empty_like(x), False)] * 3, HELPERS)
     allowed = os.sched_getaffinity(0)
     masks = [os.sched_getaffinity(thread.native_id or 0) for thread in _helpers()]
     assert len(masks) == HELPERS
@@ -120,15 +121,15 @@ def test_pieces_within_pieces_stay_on_their_thread() -> None:
 
 def test_a_request_to_end_ends_compiled_pieces_too() -> None:
     x = np.ones((4, 100), np.float32)
-    loops, out = compiled.kernels(), np.empty_like(x)
+    softmax, out = compiled.kernels("rows").softmax["f"], np.empty_like(x)
 
     def end() -> None:
         raise KeyboardInterrupt
 
     cancellation.request(end)
     with pytest.raises(KeyboardInterrupt):
-        helpers.run_loop(loops.softmax, [(x, out, False)] * 1000, HELPERS)
-    helpers.run_loop(loops.softmax, [(x, out, False)] * 3, HELPERS)
+        helpers.run_loop(softmax, [(x, out, False)] * 1000, HELPERS)
+    helpers.run_loop(softmax, [(x, out, False)] * 3, HELPERS)
     np.testing.assert_allclose(out, 0.01, rtol=1e-6)
 
 
@@ -138,11 +139,11 @@ import numpy as np
 from server.engine import compiled
 from server.engine.device import helpers
 
-loops = compiled.kernels()
+softmax, loops = compiled.kernels("rows").softmax["f"], compiled.kernels()
 x = np.ones((4, 100), np.float32)
 def work():
     out = np.empty((50, 4, 100), np.float32)
-    helpers.run_loop(loops.softmax, [(x, piece, False) for piece in out], 2)
+    helpers.run_loop(softmax, [(x, piece, False) for piece in out], 2)
     helpers.run(lambda piece: None, 50, 2)
     return float(out.sum())
 assert abs(work() - 200) < 1e-2

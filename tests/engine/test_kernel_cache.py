@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from pydantic import ByteSize, TypeAdapter
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
+from server import kernel_cache
 from server.engine.cuda import warm
-from server.engine.cuda.runtime import compiler
+from server.engine.cuda.runtime import compiler, cubin_files
 from server.engine.cuda.texts import texts_of
-from telegrad_protocol import dtypes
+from server.engine.cuda.usual_calls import usual_calls
 
 from .cuda_registrations import registrations, withdraw
 
@@ -51,8 +56,47 @@ def test_what_does_not_compile_is_refused_with_the_log() -> None:
 
 
 def test_usual_kernels_compile_beforehand() -> None:
-    calls = itertools.islice(warm.usual_calls(dtypes.bfloat16), 0, None, 12)
-    texts = texts_of([*calls, *warm.hopper_calls(dtypes.bfloat16)], TARGET).texts
+    texts = dict(itertools.islice(texts_of(usual_calls(is_hopper=True), TARGET).texts.items(), 0, None, 80))
     assert texts
     assert warm.compile_all(texts, TARGET) == len(texts)
     assert warm.compile_all(texts, TARGET) == 0
+
+
+def test_the_bytes_on_the_disk_are_bounded_and_what_is_used_stays(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    monkeypatch.setenv("TELEGRAD_KERNEL_CACHE_BYTES", "0.25MiB")
+    bound, compiled = 1 << 18, list[str]()
+
+    def compile_it(source: str, options: Any) -> bytes:
+        compiled.append(source)
+        return rng.bytes(4096 + int(rng.integers(4096)))
+
+    monkeypatch.setattr(compiler, "_compile", compile_it)
+    cache.mkdir()
+    unfinished = cache / "tmpdied"
+    unfinished.write_bytes(b"a part")
+    os.utime(unfinished, (1e9, 1e9))
+    for number in range(200):
+        compiler.compile_cubin(f"text {number}", TARGET)
+        compiler.compile_cubin("used again and again", TARGET)
+        assert sum(file.stat().st_size for file in cache.iterdir()) < bound * (1 + 2 / cubin_files.LOOKS) + 8192
+    assert compiled.count("used again and again") == 1 and len(set(compiled)) == len(compiled) == 201
+    assert not unfinished.exists()
+    assert compiler.is_kept("text 199", TARGET) and not compiler.is_kept("text 0", TARGET)
+
+
+def test_an_empty_file_is_compiled_anew(cache: Path) -> None:
+    text = 'extern "C" __global__ void nothing() {}'
+    compiler.compile_cubin(text, TARGET)
+    (file,) = cache.iterdir()
+    file.write_bytes(b"")
+    assert compiler.compile_cubin(text, TARGET) == file.read_bytes() != b""
+
+
+@pytest.mark.parametrize(
+    "text", ["1048576", "1.5 MiB", "2GB", "512 mb", "1TiB", "4096 b", "0.25MiB"]
+)  # fmt: skip
+def test_sizes_are_read_as_the_gateway_reads_them(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TELEGRAD_KERNEL_CACHE_BYTES", text)
+    assert int(kernel_cache.most_kernel_bytes()) == TypeAdapter(ByteSize).validate_python(text)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +14,11 @@ import torch
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
+from server.compilations import compilations
 from server.engine import keys
 from server.engine.cuda import check, families
 from server.engine.cuda.pointwise import fused
+from server.engine.cuda.runtime import compiler
 from server.engine.cuda.runtime.launch import collecting
 from server.engine.operators import OPERATORS
 from server.engine.programs.analysis import Analysis, shared_memory
@@ -40,7 +46,7 @@ def texts_of(program: RandomProgram) -> list[str]:
     groups = grouped(graph.steps, analysis, {GPU: keys.CUDA})
     needed = frozenset(analysis.roots.values())
     return [
-        fused.parts_of(lowered(group, graph.steps, analysis, needed).kernel).text for group in groups if len(group) > 1
+        fused.written(lowered(group, graph.steps, analysis, needed).kernel).text for group in groups if len(group) > 1
     ]
 
 
@@ -78,6 +84,59 @@ def test_fused_chains_on_a_gpu(cuda_device: str, seed: int) -> None:
         for mine, wanted in zip(results, [*run(graph, plain), *plain], strict=True):
             got, expected = adapter.numpy(mine).astype(np.float64), adapter.numpy(wanted).astype(np.float64)
             np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4, err_msg=str(executable.describe()))
+
+
+@pytest.mark.gpu
+def test_kernels_are_compiled_beside_a_session_on_a_gpu(
+    cuda_tg: Any, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step with dropout and a rate that changes: unfused at first, then fused, captured, and close to eager."""
+    monkeypatch.setenv("TELEGRAD_KERNEL_CACHE", f"{tmp_path}/kernels")
+    rng = np.random.default_rng(seed)
+    batches = rng.standard_normal((400, 6, 32)).astype("f")
+
+    def losses(compiled: bool, stop: Callable[[int], bool]) -> list[float]:
+        cuda_tg.manual_seed(seed)
+        weight = (cuda_tg.randn(32, 32, device="cuda") / 6).requires_grad_()
+        gain = cuda_tg.ones(32, device="cuda").requires_grad_()
+        optimizer = cuda_tg.optim.SGD([weight, gain], lr=0.1)
+
+        def step(x: Any) -> Any:
+            optimizer.zero_grad()
+            hidden = x @ weight
+            gated = hidden * (hidden * 1.5 + 0.1).sigmoid() * gain
+            loss = (cuda_tg.nn.functional.dropout(gated, 0.1) - x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        run, made = cuda_tg.compile(step) if compiled else step, []
+        for number, batch in enumerate(batches):
+            optimizer.param_groups[0]["lr"] = 0.1 / (1 + number % 7)
+            made.append(run(cuda_tg.tensor(batch, device="cuda")).item())
+            if stop(number):
+                break
+        return made
+
+    beside, last = compilations.beside, [0, 0]
+    waited: list[str] = []
+    compiled = compiler._compile
+    monkeypatch.setattr(
+        compiler, "_compile", lambda source, options: waited.append(source) or compiled(source, options)
+    )
+
+    def stop(number: int) -> bool:
+        if compilations.beside == last[1] and compilations.beside > beside:
+            return number > last[0] + 40
+        last[:] = number, compilations.beside
+        time.sleep(0.02)  # the compiler's process has time
+        return False
+
+    mine = losses(True, stop)
+    expected = losses(False, lambda number: number + 1 >= len(mine))
+    np.testing.assert_allclose(mine, expected, rtol=1e-3)
+    assert compilations.beside > beside
+    assert not [source for source in waited if " fused(" in source], "no session waits for a fused kernel"
 
 
 @pytest.mark.gpu

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from server.engine import context, keys
 from server.engine import functional as F
-from server.engine import keys
 from server.engine.backward import backward
 from server.engine.operators import OPERATORS
 from server.engine.replay import backward_program
@@ -75,6 +75,15 @@ def test_most_operations_can_be_repeated(adapter: EngineAdapter, counts: dict[st
             leaf = adapter.tensor(weight, True)
             backward([F.sum(function(leaf))], [None])
     assert counts["recorded"] == len(functions) and counts["replayed"] >= len(functions)
+
+
+def test_passes_of_tenants_are_repeated(adapter: EngineAdapter, counts: dict[str, int], seed: int) -> None:
+    context.current.domain = 5  # as of sessions that come over the network
+    weight = torch.randn(4, 4)
+    for _ in range(4):
+        leaf = adapter.tensor(weight, True)
+        backward([F.sum(F.exp(leaf))], [None])
+    assert counts == {"recorded": 1, "replayed": 2}
 
 
 def test_what_a_kernel_calls_is_no_step(

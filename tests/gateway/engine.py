@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from server.ipc import requests as verbs
-from server.ipc.measures import TenantLoad, WorkerState
+from server.ipc.measures import CompilationCounts, TenantLoad, WorkerState
 from server.worker.measures import Histogram
 from telegrad_protocol.errors import (
     ArgumentError,
@@ -249,7 +249,9 @@ class Host:
         turn = Histogram()
         turn.times.append(0.003)
         load = TenantLoad(1, 2, 3, 4, 5)
-        return WorkerState(turn.state, turn.state, turn.state, turn.state, {"local": load}, 1 << 20, 0.5)
+        return WorkerState(
+            turn.state, turn.state, turn.state, turn.state, {"local": load}, 1 << 20, 0.5, CompilationCounts(1, 2, 3)
+        )
 
     def _describe(self, device: str) -> verbs.DeviceInfo:
         kind, _, index = device.partition(":")

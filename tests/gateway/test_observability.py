@@ -100,6 +100,8 @@ def test_workers_show_their_histograms_and_queues_while_they_answer(client: Clie
     assert [found[f"telegrad_{name}", "0", "local"] for name in names] == [2, 3, 4, 5]
     assert found["telegrad_tenant_sessions", "0", "local", "waiting"] == 1
     assert found["telegrad_worker_resident_bytes", "0"] == 1 << 20
+    places = ("session", "beside", "failed")
+    assert [found["telegrad_kernel_compilations_total", *sorted(("0", place))] for place in places] == [1, 2, 3]
     client.registry.workers[0].alive = False
     found = metrics_of(client.http)
     assert found["telegrad_turn_seconds_count", "0"] == 1

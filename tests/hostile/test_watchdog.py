@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
 
 import telegrad as tg
+from server.gateway.workers.watchdog import Watchdog
+from server.ipc.heartbeat import Heartbeat
 from telegrad.errors import LimitExceededError, WorkerCrashedError
 from tests.end_to_end.server_process import ServerProcess
 from tests.transport.waiting import wait_until
@@ -158,3 +163,54 @@ def test_a_kernel_that_does_not_end_ends_the_worker() -> None:
         victim.end()
         with tg.connect(server.url):
             assert tg.ones(3, device="cuda").sum().item() == 3
+
+
+class _Ended(NamedTuple):
+    reason: str
+    session: int
+    error: Exception
+
+
+class _Process:
+    """A worker process that says what it is ended for."""
+
+    number, oldest_request = 0, 0.0
+
+    def __init__(self) -> None:
+        self.heartbeat = Heartbeat()
+        self.events: Any = SimpleNamespace(watchdog_acted=lambda *told: None)
+        self.ended: list[_Ended] = []
+
+    @property
+    def alive(self) -> bool:
+        return not self.ended
+
+    def kill(self, reason: str, session: int, error: Exception) -> None:
+        self.ended.append(_Ended(reason, session, error))
+
+    async def request(self, *_: object) -> None:
+        """Answer a ping."""
+
+
+@pytest.mark.parametrize(
+    ("waits", "ended", "limit"),
+    [
+        ([(5, False), (6, True)], 6, "KERNEL_SECONDS"), ([(7, True), (5, False)], 7, "KERNEL_SECONDS"),
+        ([(5, False)], 5, "INSTRUCTION_SECONDS"),
+    ],
+)  # fmt: skip
+def test_who_has_kernels_of_its_own_has_a_limit_of_its_own(
+    waits: list[tuple[int, bool]], ended: int, limit: str
+) -> None:
+    process: Any = _Process()
+    try:
+        for session, has_kernels in waits:
+            process.heartbeat.note_wait(session, False, has_kernels)
+        began = time.perf_counter()
+        asyncio.run(Watchdog(process, 0.5, 0.1).run())
+        passed = time.perf_counter() - began
+        (told,) = process.ended
+        assert told.session == ended and isinstance(told.error, LimitExceededError) and limit in str(told.error)
+        assert passed >= (0.1 if limit.startswith("KERNEL") else 0.5)
+    finally:
+        process.heartbeat.close()

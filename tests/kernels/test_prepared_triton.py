@@ -55,6 +55,8 @@ def _variants(tg: Any) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     ):  # fmt: skip
         yield (*given, 2.5, 7, None, False), usual
     yield (x, out, 1000, 2, 7, flags, True), usual
+    for alpha in (0.0, -0.0, float("nan"), 1.0, 1, True):
+        yield (x, out, 1000, alpha, 7, None, True), usual
     yield (x, out, 1000, True, False, flags[1:], 1), usual
     for changed in ({"KIND": 2}, {"KIND": True}, {"KIND": 2.0}, {"num_warps": 8}, {"num_stages": 2, "num_warps": 2}):
         yield (x, out, 1000, 2.5, 7, None, True), {**usual, **changed}

@@ -74,16 +74,29 @@ def test_the_operator_may_do_without_them(cold: Path, monkeypatch: pytest.Monkey
 
 
 def test_every_number_of_half_precision_is_converted_as_pytorch_does(rng: Any) -> None:
-    loops = compiled.kernels()
+    loops = compiled.kernels("elementwise")
     bits = np.arange(1 << 16, dtype=np.uint16)
     wide = np.empty(bits.size, np.float32)
     numbers = np.concatenate([rng.standard_normal(100_000), 10 ** rng.uniform(-45, 38.5, 100_000)]).astype(np.float32)
-    back = np.empty(numbers.size, np.uint16)
-    for name, dtype in (("float16", torch.float16), ("bfloat16", torch.bfloat16)):
-        getattr(loops, f"widen_{name}")(bits, wide)
+    for char, dtype, words in (("e", torch.float16, np.uint16), ("E", torch.bfloat16, np.int16)):
+        back = np.empty(numbers.size, words)
+        loops.widen[char](bits.view(words), wide)
         expected = torch.from_numpy(bits.view(np.int16)).view(dtype).float()
         torch.testing.assert_close(torch.from_numpy(wide), expected, rtol=0, atol=0, equal_nan=True)
         for source in (numbers, -numbers, np.resize(wide, numbers.size)):
-            getattr(loops, f"narrow_{name}")(source, back)
+            loops.narrow[char](source, back)
             result = torch.from_numpy(back.view(np.int16)).view(dtype)
             torch.testing.assert_close(result, torch.from_numpy(source).to(dtype), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", compiled.MODULES)
+def test_machine_code_is_kept_by_what_does_not_change_from_process_to_process(name: str) -> None:
+    """Numba keeps a function by the values of its outer names, and writes functions with a number of the process."""
+    functions: list[Any] = []
+    for value in vars(compiled.kernels(name)).values():
+        functions += value.values() if isinstance(value, dict) else [value]
+    kept = [function for function in functions if getattr(function, "signatures", None)]
+    assert kept or name == "calls"
+    for function in kept:
+        for cell in function.py_func.__closure__ or ():
+            assert isinstance(cell.cell_contents, int | float | str | np.generic), function.py_func.__qualname__

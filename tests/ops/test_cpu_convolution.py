@@ -235,7 +235,10 @@ def test_every_tile_multiplies_as_double_precision_does(rng: Any) -> None:
         exact = left.astype(float) @ right
         np.testing.assert_allclose(out[:, :-1], exact + 1, rtol=1e-5, atol=1e-5 * math.sqrt(length))
         assert (out[:, -1] == -1).all()
-        sums = np.ones((blocks, 3 * rows, width), "f")
-        products.accumulate[tile](left.ctypes.data, starts, steps, panels, sums)
-        added = np.concatenate(sums, axis=1)[:count, :lanes]
-        np.testing.assert_allclose(added, exact + 1, rtol=1e-5, atol=1e-5 * math.sqrt(length))
+        first, sums = min(lanes, width), np.ones((3 * rows, width), "f")
+        sides = [np.array([side.ctypes.data] * 2) for side in (right, left)]
+        places = np.arange(length) * right.strides[0]
+        panel = np.empty((1, length, width), "f")
+        products.accumulate[tile](sides[0], right.strides[1], first, places, sides[1], starts, steps, panel, sums)
+        added = sums[:count, :first]
+        np.testing.assert_allclose(added, 2 * exact[:, :first] + 1, rtol=1e-5, atol=2e-5 * math.sqrt(length))

@@ -68,6 +68,24 @@ def test_checked_indices_are_checked_again_after_they_were_written(cuda_tg: Any)
     assert function("_csr_matmul")(crow, col * 0, values, dense, 3, False).tolist() == [[1.0, 0, 0], [1.0, 0, 0]]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "complex64"])
+def test_rows_of_many_and_of_no_elements_are_multiplied(cuda_tg: Any, rng: np.random.Generator, dtype: str) -> None:
+    tg, kind = cuda_tg, getattr(cuda_tg, dtype)
+    dense = rng.standard_normal((70, 2000)) * (rng.random((70, 2000)) < rng.choice([0.0, 0.01, 0.9], (70, 1)))
+    sparse = tg.tensor(dense).to(kind).to_sparse_csr()
+    vector = tg.tensor(rng.standard_normal(2000)).to(kind)
+    left, right = (tg.tensor(rng.standard_normal((count, 60))).to(kind) for count in (70, 2000))
+    wide = tg.complex128 if kind.is_complex else tg.float64
+    stored = sparse.to_dense().to(wide).cpu().numpy()
+    x, a, b = (t.to(wide).cpu().numpy() for t in (vector, left, right))
+    tolerance = products.TOLERANCES.get(dtype, 1e-9) * 20
+    for ours, theirs in (
+        (sparse @ vector, stored @ x),
+        (tg.sparse.sampled_addmm(sparse, left, right.t(), beta=0).to_dense(), (a @ b.T) * (stored != 0)),
+    ):
+        np.testing.assert_allclose(ours.to(wide).cpu().numpy(), theirs, tolerance, tolerance * 100)
+
+
 @pytest.mark.parametrize("width", [1, 3, 33, 200])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "complex64"])
 def test_large_products_are_those_of_the_host(cuda_tg: Any, rng: np.random.Generator, dtype: str, width: int) -> None:

@@ -16,6 +16,8 @@ from server.engine.device.cpu_backend import CpuBackend
 class Again:
     """Work that was captured."""
 
+    nbytes = 1 << 10
+
     def __init__(self, work: Callable[[], bool]) -> None:
         self._work = work
 

@@ -7,7 +7,7 @@ import struct
 from typing import Any, NamedTuple
 
 from server.engine.cuda.runtime.user_text import compile_text
-from server.engine.user_kernels.interface import Compiled, Geometry, Limits, Text
+from server.engine.user_kernels.interface import Compiled, Geometry, Launch, Limits, Sizes, Text
 from telegrad_protocol import ptx
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.kernel_messages import TensorMap
@@ -39,11 +39,21 @@ def parameters_of(cubin: bytes, kernel: str) -> list[tuple[int, int]]:
     return [made[number] for number in range(len(made))]
 
 
+class WholeGeometry(NamedTuple):
+    """How many blocks and threads a launch has, and the rest."""
+
+    grid: Sizes
+    block: Sizes
+    shared: int
+    cluster: Sizes | None
+    flags: int
+
+
 class Launched(NamedTuple):
     """A launch: the kernel, its geometry, the stream, and the bytes of its arguments."""
 
     name: str
-    geometry: Geometry
+    geometry: WholeGeometry
     stream: int
     arguments: list[bytes]
 
@@ -108,7 +118,10 @@ class NotedDriver:
         self.maps.append((address, tensor_map))
         return struct.pack("=Q", address).ljust(128, b"\0")
 
-    def launch(self, function: Function, geometry: Geometry, stream: int, parameters: int) -> None:
-        places = (ctypes.c_uint64 * len(function.sizes)).from_address(parameters)
-        given = [ctypes.string_at(place, size) for place, size in zip(places, function.sizes, strict=True)]
-        self.launched.append(Launched(function.name, geometry, stream, given))
+    def prepare(self, function: Function, geometry: Geometry, parameters: int) -> Launch:
+        def launch(stream: int, grid: Sizes) -> None:
+            places = (ctypes.c_uint64 * len(function.sizes)).from_address(parameters)
+            given = [ctypes.string_at(place, size) for place, size in zip(places, function.sizes, strict=True)]
+            self.launched.append(Launched(function.name, WholeGeometry(grid, *geometry), stream, given))
+
+        return launch

@@ -40,6 +40,7 @@ class StubSession:
 
     shows_memory = blocked = is_ahead = False
     ahead = 0
+    has_kernels = False
 
     @property
     def queued(self) -> int:

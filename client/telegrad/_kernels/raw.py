@@ -178,8 +178,8 @@ class RawKernel:
         forms, values = encode(self.name, session, device, args)
         kernel = self._kernel_on(session, device)
         flags = COOPERATIVE if self.enable_cooperative_groups else 0
-        sizes = three(f"{self.name}: grid", grid), three(f"{self.name}: block", block)
-        kernel.launch(*sizes, forms, values, int(shared_mem), None, flags)
+        blocks, threads = three(self.name, "grid", grid), three(self.name, "block", block)
+        kernel.launch(blocks, threads, forms, values, int(shared_mem), None, flags)
 
     def _kernel_on(self, session: ClientSession, device: Device) -> RemoteKernel:
         kernels = loaded_of(self, session)

@@ -27,8 +27,11 @@ from telegrad_protocol.kernel_messages import (
 )
 from telegrad_protocol.meta import Device
 
-LAUNCHES_IN_A_BATCH = 8
-"""A launch takes the client some tens of microseconds, so a batch of so many is sent: the GPU would wait for more."""
+FIRST_LAUNCHES = 8
+"""A batch of so many is sent where the GPU may have nothing else to do: it would wait for more, and launches are long.
+
+Batches grow with what was sent before them, since each has a cost of its own.
+"""
 
 
 class RemoteModule:
@@ -107,7 +110,7 @@ class RemoteKernel:
         """Launch on the calling thread's current stream; see ``LaunchKernel``."""
         session = self.session
         site = session.sites.current()
-        session.send_within(LAUNCHES_IN_A_BATCH)
+        session.send_within(FIRST_LAUNCHES)
         session.submit(LaunchKernel(self.id, site, grid, block, forms, args, shared, cluster, flags), thread.modes)
 
     def __del__(self) -> None:
@@ -151,19 +154,28 @@ def encode(kernel: str, session: ClientSession, device: Device, args: Iterable[A
     Tensors are addresses, None is a null pointer; NumPy's scalars and ctypes' values go by their bytes, Python's
     numbers take the types of their parameters. Raises DeviceError for a tensor that is not on ``device``.
     """
-    forms, values = [], []
-    for place, arg in enumerate(args):
-        if isinstance(arg, Tensor):
-            check_tensor(kernel, place, arg, session, device)
-            forms.append(ADDRESS)
+    forms = ""
+    values: list[Any] = []
+    for arg in args:
+        kind = arg.__class__
+        if kind is int:
+            forms += INTEGER
+            values.append(arg)
+        elif isinstance(arg, Tensor):
+            if arg._session is not session or arg._meta.device is not device:
+                check_tensor(kernel, len(forms), arg, session, device)
+            forms += ADDRESS
             values.append(arg._id)
+        elif kind is float:
+            forms += FLOAT
+            values.append(arg)
         elif arg is None:
-            forms.append(NULL)
+            forms += NULL
         else:
-            form, value = _encode_value(kernel, place, arg)
-            forms.append(form)
+            form, value = _encode_value(kernel, len(forms), arg)
+            forms += form
             values.append(value)
-    return "".join(forms), values
+    return forms, values
 
 
 def _encode_value(kernel: str, place: int, arg: Any) -> tuple[str, Any]:
@@ -210,11 +222,16 @@ def check_tensor(kernel: str, place: int, tensor: Tensor, session: ClientSession
         )
 
 
-def three(what: str, sizes: Any) -> tuple[int, int, int]:
+_USUAL_SIZES = ([int], [int, int], [int, int, int])
+
+
+def three(kernel: str, what: str, sizes: Any) -> tuple[int, int, int]:
     """Return one, two or three sizes as three."""
+    if sizes.__class__ is tuple and [*map(type, sizes)] in _USUAL_SIZES:
+        return (*sizes, 1, 1)[:3]
     given = (sizes,) if isinstance(sizes, (int, np.integer)) else tuple(sizes)
     if not 1 <= len(given) <= 3 or not all(isinstance(size, (int, np.integer)) for size in given):
-        raise ArgumentTypeError(f"{what}: expected one to three whole numbers, not {sizes!r}")
+        raise ArgumentTypeError(f"{kernel}: {what}: expected one to three whole numbers, not {sizes!r}")
     x, y, z = (*map(int, given), 1, 1)[:3]
     return x, y, z
 

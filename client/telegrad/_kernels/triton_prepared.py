@@ -2,13 +2,15 @@
 
 A launch is known by how its arguments are given, by their types and by what Triton specialises on: alignments, numbers
 that are 1 or divisible by 16, their sizes in bits, and constants by their values. What is known is Triton's compiled
-kernel and how the arguments become those of an instruction. Whatever is less usual is left to Triton: descriptors,
-tuples, hooks, scratch memory. Knows nothing of Triton but the attributes of its functions.
+kernel and how the arguments become those of an instruction. Arguments that equal earlier ones, with tensors of the same
+metas, are found in one step. Whatever is less usual is left to Triton: descriptors, tuples, hooks, scratch memory.
+Knows nothing of Triton but the attributes of its functions.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from telegrad._tensor.tensor import Tensor
@@ -21,6 +23,7 @@ _MOST_KNOWN: Final = 1024
 _INT32: Final = 1 << 31
 _INT64: Final = 1 << 63
 _ABSENT: Final = object()
+_NONE: Final[dict[Any, Any]] = {}
 _CLASSES: Final = {ADDRESS: Tensor, INTEGER: int, FLOAT: float}
 
 
@@ -61,6 +64,18 @@ class _Launch(NamedTuple):
     geometry: Geometry
 
 
+class _Equal(NamedTuple):
+    """A launch as it was made of arguments that compare equal.
+
+    ``values`` are those of the instruction; ``varying`` are the places, in it and among the arguments, of what differs
+    nevertheless: tensors, and floating-point numbers, of which 0 and -0 are equal.
+    """
+
+    launch: _Launch
+    values: list[Any]
+    varying: tuple[tuple[int, int, bool], ...]
+
+
 class _Pattern:
     """One way in which the arguments of a function are given: how many by their places, and the names of the others.
 
@@ -79,11 +94,30 @@ class _Pattern:
             [name not in parameters or parameters[name].is_constexpr for name in self.names],
         )
         self.parameters = tuple(parameters)
+        self._order = [self.names.index(name) for name in self.parameters] if self.is_usual else []
+        self.tensors: dict[tuple[type, ...], tuple[int, ...]] = {}
+        """The places of tensors among the arguments, by the types of these."""
 
     def bound(self, given: tuple[Any, ...]) -> dict[str, Any]:
         """Return the arguments by the names of the parameters, for a grid that is a function of them."""
-        named = dict(zip(self.names, given, strict=True))
-        return {name: named[name] for name in self.parameters}
+        return dict(zip(self.parameters, [given[place] for place in self._order]))
+
+    def equal_key(self, function: Any, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Return what arguments are known by that are equal to these; None where there are no tensors."""
+        types = tuple(map(type, given))
+        tensors = self.tensors.get(types)
+        if tensors is None:
+            if len(self.tensors) >= _MOST_KNOWN:
+                self.tensors.clear()
+            tensors = self.tensors[types] = tuple(
+                [place for place, kind in enumerate(types) if issubclass(kind, Tensor)]
+            )
+        if not tensors:
+            return None
+        key = [*given]
+        for place in tensors:
+            key[place] = given[place]._meta
+        return self, function.debug, types, *key
 
     def picked(self, done: Done, given: tuple[Any, ...]) -> tuple[int, ...] | None:
         """Return which of the arguments that are no constants the kernel takes; None if it takes one in another way.
@@ -131,25 +165,68 @@ def launch(function: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, An
     if pattern is None or not pattern.is_usual:
         return None
     given = (*args, *kwargs.values(), *pattern.defaults)
-    looked = _looked_at(pattern.are_constants, given)
-    if looked is None:
-        return None
-    session, key, values = looked
     try:
-        launches = session.kernels.get(owner)
-        known = None if launches is None else launches.get((pattern, function.debug, *key))
+        known, values = _find(function, owner, pattern, given)
     except TypeError:  # a constant that cannot be hashed
         return None
     if known is None or _has_changed_globals(function):
         return None
-    kernel, remote, forms, picked, (block, ctas, shared, cluster, flags) = known
+    kernel, remote, forms, _, (block, ctas, shared, cluster, flags) = known
     sizes = grid(pattern.bound(given)) if callable(grid) else grid
     x, y, z = (*map(int, sizes), 1, 1)[:3]
     if x > 0 and y > 0 and z > 0:
-        if picked is not None:
-            values = [values[place] for place in picked]
         remote.launch((x * ctas, y, z), block, forms, values, shared, cluster, flags)
     return kernel
+
+
+def _find(
+    function: Any, owner: _Launches, pattern: _Pattern, given: tuple[Any, ...]
+) -> tuple[_Launch | None, list[Any]]:
+    """Return how a launch like this one was made, and the values of its instruction; None where none was."""
+    equal_key = pattern.equal_key(function, given)
+    if equal_key is None:
+        return None, []
+    tensors = pattern.tensors[equal_key[2]]
+    session = given[tensors[0]]._session
+    launches = getattr(session, "kernels", _NONE).get(owner)
+    if launches is None:
+        return None, []
+    equal: _Equal | None = launches.get(equal_key)
+    if equal is not None:
+        values = [*equal.values]
+        for place, argument, is_tensor in equal.varying:
+            arg = given[argument]
+            if is_tensor:
+                if arg._session is not session:
+                    return None, []
+                arg = arg._id
+            values[place] = arg
+        return equal.launch, values
+    looked = _looked_at(pattern.are_constants, given)
+    if looked is None:
+        return None, []
+    _, key, values = looked
+    known: _Launch | None = launches.get((pattern, function.debug, *key))
+    if known is None:
+        return None, []
+    picked = range(len(values)) if known.picked is None else known.picked
+    values = [values[place] for place in picked]
+    if len(launches) < _MOST_KNOWN:
+        launches[equal_key] = _Equal(known, [*values], _varying(pattern, picked, given))
+    return known, values
+
+
+def _varying(pattern: _Pattern, picked: Sequence[int], given: tuple[Any, ...]) -> tuple[tuple[int, int, bool], ...]:
+    """Return the places of tensors and floating-point numbers, as ``_Equal`` has them."""
+    arguments = [place for place, is_constant in enumerate(pattern.are_constants) if not is_constant]
+    chosen = [(place, arguments[number]) for place, number in enumerate(picked)]
+    return tuple(
+        [
+            (place, argument, isinstance(given[argument], Tensor))
+            for place, argument in chosen
+            if isinstance(given[argument], (Tensor, float))
+        ]
+    )
 
 
 def remember(function: Any, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

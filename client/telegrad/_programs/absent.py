@@ -13,7 +13,6 @@ INSTEAD: Final = {
     "ao": "telegrad does not quantise; use half precision (torch.autocast, Module.half)",
     "classes": "it loads compiled extensions into PyTorch",
     "distributed": "a session has all GPUs of its worker: see torch.nn.DataParallel, or Module.to('cuda:1')",
-    "fx": "telegrad does not trace Python; call the module",
     "hub": "import the model's own source file; torch.hub.load_state_dict_from_url fetches its weights",
     "jit": "TorchScript is not served; call the function or the module itself",
     "mps": "the server's GPUs are CUDA devices; see torch.cuda",

@@ -96,3 +96,7 @@ class Graph:
 
 class Value:
     """A value of such a graph."""
+
+
+class TensorType:
+    """The type of a tensor in TorchScript, for ``isinstance``."""

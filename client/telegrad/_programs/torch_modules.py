@@ -32,8 +32,6 @@ _PARTS: Final = {
     "amp": "autocast_mode grad_scaler",
     "autograd": "anomaly_mode forward_ad function functional grad_mode gradcheck graph profiler variable",
     "cuda": "amp comm memory nvtx random streams",
-    "fx": "experimental graph graph_module interpreter node proxy",
-    "fx.experimental": "proxy_tensor",
     "cuda.amp": "autocast_mode common grad_scaler",
     "distributions": (
         "bernoulli beta binomial categorical cauchy chi2 constraint_registry constraints continuous_bernoulli "
@@ -112,12 +110,14 @@ _ELSEWHERE: Final = {
     "_inductor.config": "compiler.inductor.config",
     **dict.fromkeys(("ao", "ao.quantization", "quantization"), "_programs.private.quantization"),
     "autograd.profiler_util": "autograd.profiler",
+    **{f"fx.{module}": f"fx.{module}" for module in ("_pytree", "_symbolic_trace")},
     "profiler.profiler": "profiler",
     "types": "_programs.annotation_types",
     **{f"utils.{name}": f"utils.{name}" for name in ("_contextlib", "_mode_utils", "_python_dispatch", "_pytree")},
     "utils.data._utils": "utils.data.collate",
     "utils.data._utils.worker": "utils.data.workers",
     "utils.data._utils.collate": "utils.data.collate",
+    "utils._foreach_utils": "_programs.private.foreach_groups",
     "utils.hooks": "_tensor.hooks",
     "utils.model_zoo": "hub",
     **{device: f"_other_devices.{device}" for device in ("cpu", "mps", "mtia", "xpu")},

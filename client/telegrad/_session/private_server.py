@@ -113,7 +113,7 @@ def _environment() -> dict[str, str]:
     environment.setdefault("TELEGRAD_MEMORY_SHARE", "1")  # nobody else is there
     environment.setdefault("TELEGRAD_ALLOW_HOST_CODE", "shared")  # it runs as this user, and serves this program
     environment.setdefault("TELEGRAD_DEBUG", "1")
-    for limit in ("INSTRUCTION_SECONDS", "OPERATION_WORK", "GRAPH_NODES"):
+    for limit in ("INSTRUCTION_SECONDS", "KERNEL_SECONDS", "OPERATION_WORK", "GRAPH_NODES"):
         environment.setdefault(f"TELEGRAD_{limit}", "inf")  # nobody else waits for it
     environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
     return environment

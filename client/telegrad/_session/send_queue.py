@@ -167,8 +167,11 @@ class SendQueue:
         return ids
 
     def send_within(self, operations: int) -> None:
-        """Send the batch after so many further instructions at the latest: those that come take long to be made."""
-        self._full_at = min(self._full_at, self.operations + operations)
+        """Send the batch after so many further instructions, or as many as were sent and may be yet to be done."""
+        pace = self.ahead.pace
+        full_at = self.operations + max(operations, pace.submitted - pace.completed)
+        if full_at < self._full_at:
+            self._full_at = full_at
 
     def _announce(self, asked: Any) -> Holder | None:
         """Tell of a request before it is queued; returns what has ended a part for it, and is to resume."""

@@ -217,9 +217,9 @@ def is_view(op: Op, bound: tuple[Any, ...]) -> bool:
 
 def describe(value: Any) -> str:
     """Return the text by which an error message shows a value."""
-    meta = getattr(value, "_meta", None)
-    if meta is not None or isinstance(value, Meta):
-        return f"tensor {meta or value}"
+    meta = value if isinstance(value, Meta) else getattr(value, "_meta", None)
+    if isinstance(meta, Meta):
+        return f"tensor {meta}"
     if isinstance(value, (list, tuple)) and any(hasattr(item, "_meta") for item in value):  # ``repr`` reads tensors
         text = f"[{', '.join(map(describe, value[:3]))}{', ...' if len(value) > 3 else ''}]"
     else:

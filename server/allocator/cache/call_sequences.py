@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from server.allocator.cache.recall import LONGEST_LOG, UNKNOWN, Recall, State, Step
 from server.allocator.core.block import Block
-from telegrad_protocol.errors import InternalError
+
+from .shadow_blocks import Arena, ReplayMismatch, ShadowBlock
 
 
 class SequenceStart(NamedTuple):
@@ -41,21 +42,6 @@ class CallSequence(NamedTuple):
         """The blocks in use after these calls that one of them took."""
         last_steps = {step.block: step for step in self.steps}
         return {block for block, step in last_steps.items() if step.takes}
-
-
-class ReplayMismatch(InternalError):
-    """A dry run asks for other memory than the recorded calls did."""
-
-
-class ShadowBlock(Block):
-    """Stands for a block in a dry run: the same memory as that of ``real``, which it does not own."""
-
-    __slots__ = ("real",)
-
-    def __init__(self, real: Block) -> None:
-        super().__init__(real.segment, real.offset, real.size, real.stream, real.owner)
-        self.requested = real.requested
-        self.real = real
 
 
 class DryRun:
@@ -112,7 +98,7 @@ class CallSequences:
     def __init__(self, recall: Recall) -> None:
         self._recall = recall
         self._null = recall.core.null
-        self._dry_run: DryRun | None = None
+        self._instead: DryRun | Arena | None = None
         # Calls that Recall does not remember come here first: during a dry run it remembers none.
         recall.allocate_unknown = self._allocate
         recall.free_unknown = self._free
@@ -153,27 +139,40 @@ class CallSequences:
     @contextmanager
     def dry_run(self, sequence: CallSequence) -> Iterator[DryRun]:
         """Within the block, calls are those of a dry run; Python's garbage collector is off."""
+        dry_run = DryRun(sequence, self._null)
+        with self._served_by(dry_run):
+            yield dry_run
+
+    @contextmanager
+    def run_in(self, block: Block) -> Iterator[Arena]:
+        """Within the block, calls are served from one block of the caller; Python's garbage collector is off."""
+        arena = Arena(block, self._null)
+        with self._served_by(arena):
+            yield arena
+
+    @contextmanager
+    def _served_by(self, instead: DryRun | Arena) -> Iterator[None]:
         recall, collects = self._recall, gc.isenabled()
         gc.disable()
         state, recall.state = recall.state, UNKNOWN
-        dry_run = self._dry_run = DryRun(sequence, self._null)
+        self._instead = instead
         try:
-            yield dry_run
+            yield
         finally:
-            self._dry_run, recall.state = None, state
+            self._instead, recall.state = None, state
             if collects:
                 gc.enable()
-            for block in dry_run.queued_frees:
+            for block in instead.queued_frees:
                 recall.free(block)
 
     def _allocate(self, nbytes: int, stream: int, owner: int) -> Block:
-        if self._dry_run is not None:
-            return self._dry_run.allocate(nbytes, stream, owner)
+        if self._instead is not None:
+            return self._instead.allocate(nbytes, stream, owner)
         return self._recall.allocate_anew(nbytes, stream, owner)
 
     def _free(self, block: Block) -> None:
-        if self._dry_run is not None:
-            self._dry_run.free(block)
+        if self._instead is not None:
+            self._instead.free(block)
         elif block.__class__ is not ShadowBlock:  # one that outlived its dry run stands for nothing
             self._recall.free_anew(block)
 

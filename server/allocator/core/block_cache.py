@@ -42,6 +42,8 @@ class BlockCache:
         self.null = _null_block()
         # Asked to free something where no free block fits; each says whether it did.
         self.free_memory_callbacks: list[Callable[[], bool]] = []
+        # Asked to give up what costs time to make anew, of one session or of all, where there is no room otherwise.
+        self.pressure_callbacks: list[Callable[[int | None], bool]] = []
         # Asked for a higher quota by the account and the size that is beyond it; says whether it was raised.
         self.raise_quota: Callable[[Account, int], bool] = _never
         self.observer: CoreObserver = NoObserver()
@@ -98,6 +100,8 @@ class BlockCache:
         block = block or self.segments.obtain(size, free_list)
         if block is None and self.segments.release_available(size, free_list):
             block = self.segments.obtain(size, free_list)
+        if block is None and self._give_up(None):
+            block = self.heap.cached(size, free_list)
         if block is None:
             self.release_cached()
             block = self.segments.obtain(size, free_list, is_retry=True)
@@ -106,6 +110,9 @@ class BlockCache:
     def _reclaim(self) -> bool:
         """Ask whoever holds memory that it can spare; return whether anybody freed some."""
         return any([callback() for callback in self.free_memory_callbacks])  # a list: each must be asked
+
+    def _give_up(self, owner: int | None) -> bool:
+        return any([callback(owner) for callback in self.pressure_callbacks])
 
     def _hand_out(self, block: Block, request: Request, account: Account) -> Block:
         """Take a free block, or the front of it, out of its pool and account for it."""
@@ -275,7 +282,11 @@ class BlockCache:
             return
         if account.pending:
             self.await_events()
-        if account.active_bytes + size > quota and not self.raise_quota(account, size):
+        if account.active_bytes + size > quota and self.raise_quota(account, size):
+            return
+        if account.active_bytes + size > quota and self._give_up(account.owner) and account.pending:
+            self.await_events()
+        if account.active_bytes + size > quota:
             raise self._refused(account, size)
 
     def end_session(self, owner: int) -> None:

@@ -280,7 +280,8 @@ def svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array
 
 def _on_host(name: str, *arguments: Any) -> Any:
     """A function of ``host_lapack`` on copies of the operands."""
-    copies = [cp.asnumpy(argument) if isinstance(argument, cp.ndarray) else argument for argument in arguments]
+    # Where CuPy itself makes an array contiguous while it copies, it forgets which stream is current.
+    copies = [cp.asnumpy(cp.ascontiguousarray(one)) if isinstance(one, cp.ndarray) else one for one in arguments]
     results = getattr(host_lapack, name)(*copies)
     return tuple(map(cp.asarray, results)) if isinstance(results, tuple) else cp.asarray(results)
 

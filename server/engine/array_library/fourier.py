@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms of arrays: pocketfft through SciPy or Intel MKL on the host, cuFFT through CuPy on a GPU.
+"""Discrete Fourier transforms of arrays: by compiled loops, pocketfft or Intel MKL on the host, by cuFFT on a GPU.
 
 Transforms are along several axes, scaled by a mode: 0 for no factor, 1 for one over the root of the number of points, 2
 for one over that number. pocketfft writes into a given array if this release of SciPy lets it, and else into a new one.
@@ -14,7 +14,7 @@ import numpy as np
 from server.engine.blas_threads import LARGE
 from server.engine.device import threads
 
-from . import mkl_fourier
+from . import host_fourier, mkl_fourier
 from .host_libraries import mkl
 
 _FORWARD = ("backward", "ortho", "forward")
@@ -26,6 +26,8 @@ def complex_to_complex(xp: Any, input: Any, axes: tuple[int, ...], mode: int, fo
     """Write the transform of complex numbers."""
     if xp is np and mkl() is not None:
         mkl_fourier.transform(input, axes, mode, forward, out, input.nbytes >= LARGE)
+        return
+    if xp is np and host_fourier.transform(input, axes, mode, forward, out):
         return
     if xp is np and _pocketfft() is not None:
         _pocketfft().c2c(input, axes, forward, mode, out, _threads(input))
@@ -41,6 +43,8 @@ def real_to_complex(xp: Any, input: Any, axes: tuple[int, ...], mode: int, onesi
         complex_to_complex(xp, input.astype(out.dtype), axes, mode, True, out)
     elif xp is np and mkl() is not None:
         mkl_fourier.transform(input, axes, mode, True, out, input.nbytes >= LARGE)
+    elif xp is np and host_fourier.transform(input, axes, mode, True, out):
+        pass
     elif xp is np and _pocketfft() is not None:
         _pocketfft().r2c(input, axes, True, mode, out, _threads(input))
     else:
@@ -51,6 +55,8 @@ def complex_to_real(xp: Any, input: Any, axes: tuple[int, ...], mode: int, out: 
     """Write the backward transform of the first half, along the last axis, of a Hermitian signal."""
     if xp is np and mkl() is not None:
         mkl_fourier.transform(input, axes, mode, False, out, input.nbytes >= LARGE)
+        return
+    if xp is np and host_fourier.transform(input, axes, mode, False, out):
         return
     if xp is np and _pocketfft() is not None:
         _pocketfft().c2r(input, axes, out.shape[axes[-1]], False, mode, out, _threads(input))

@@ -24,7 +24,9 @@ from typing import Any, Final
 
 from server.kernel_cache import kernels_directory
 
-MODULES: Final = ("loops", "products", "planes", "matrices", "blas", "pool", "calls")
+MODULES: Final = (
+    "loops", "elementwise", "rows", "products", "planes", "matrices", "blas", "pool", "calls", "fourier",
+)  # fmt: skip
 LEAST: Final = 1 << 14
 """Elements of the result from which on compiled loops are used."""
 SETTING: Final = "TELEGRAD_COMPILED_KERNELS"
@@ -82,12 +84,26 @@ def load(name: str) -> Any:
     """Load a module of loops from the cache, or compile it, which takes seconds."""
     import numba
 
-    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(_folder())
+    before = numba.config.CACHE_DIR, numba.config.CPU_FEATURES
+    numba.config.CACHE_DIR = str(_folder())
+    numba.config.CPU_FEATURES = numba.config.CPU_FEATURES or _features()
     try:
         _loaded[name] = importlib.import_module(f".{name}", __name__)
-    finally:
-        numba.config.CACHE_DIR = before  # programs of clients that run here may use Numba for themselves
+    finally:  # programs of clients that run here may use Numba for themselves
+        numba.config.CACHE_DIR, numba.config.CPU_FEATURES = before
     return _loaded[name]
+
+
+def _features() -> str | None:
+    """The processor's features for LLVM, without its preference for short vectors; None for what LLVM says.
+
+    It has that for all processors with AVX-512, of which only the first ones lower their clock for long vectors.
+    """
+    from llvmlite import binding
+
+    binding.initialize_native_target()
+    features = binding.get_host_cpu_features()
+    return f"{features.flatten()},-prefer-256-bit" if features.get("avx512vbmi2") else None
 
 
 def compile_all() -> None:

@@ -23,9 +23,31 @@ _LOWEST, _HIGHEST = f32(-86.6), f32(88.72283)
 """Between these, and no further, ``exp`` is a normal number; the lower one is rounded up."""
 
 
-def compiled(*types: str) -> Callable[[Any], Any]:
+IN_ORDER = {"contract"}
+"""The same where the order of operations matters; a product and a sum may still be rounded once."""
+EXACT: set[str] = set()
+"""The same where each operation is rounded, as NumPy's functions do."""
+
+
+def compiled(*types: str, flags: set[str] = FAST) -> Callable[[Any], Any]:
     """Compile a function of these argument types, and keep the machine code on the disk."""
-    decorate: Callable[[Any], Any] = njit(f"void({','.join(types)})", cache=True, **OPTIONS)
+    options = {**OPTIONS, "fastmath": flags or False}
+    decorate: Callable[[Any], Any] = njit(f"void({','.join(types)})", cache=True, **options)
+    return decorate
+
+
+HALF_WORDS = {"e": "uint16", "E": "int16"}
+"""The integers as which loops take half precision, by the character of NumPy's type: float16 and bfloat16."""
+
+
+def typed(*types: str, chars: str = "feE", flags: set[str] = FAST) -> Callable[[Any], dict[str, Any]]:
+    """Compile a function for several types of elements, by the characters of NumPy's; T stands for an element."""
+
+    def decorate(function: Any) -> dict[str, Any]:
+        words = {char: HALF_WORDS.get(char, "float32") for char in chars}
+        signatures = {char: [kind.replace("T", word) for kind in types] for char, word in words.items()}
+        return {char: compiled(*kinds, flags=flags)(function) for char, kinds in signatures.items()}
+
     return decorate
 
 
@@ -49,26 +71,49 @@ def _bits(given: Any, wanted: Any, convert: Any) -> Any:
 as_float = _bits(types.int32, types.float32, lambda builder, bits: builder.bitcast(bits, ir.FloatType()))
 as_bits = _bits(types.float32, types.uint32, lambda builder, number: builder.bitcast(number, ir.IntType(32)))
 signed_bits = _bits(types.float32, types.int32, lambda builder, number: builder.bitcast(number, ir.IntType(32)))
-from_half = _bits(
-    types.uint16, types.float32,
-    lambda builder, bits: builder.fpext(builder.bitcast(bits, ir.HalfType()), ir.FloatType()),
-)  # fmt: skip
-to_half = _bits(
-    types.float32, types.uint16,
-    lambda builder, number: builder.bitcast(builder.fptrunc(number, ir.HalfType()), ir.IntType(16)),
-)  # fmt: skip
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def wide(typing: Any, element: Any) -> Any:
+    """An element of ``typed`` loops in single precision."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        (held,) = args
+        if element is types.uint16:
+            return builder.fpext(builder.bitcast(held, ir.HalfType()), ir.FloatType())
+        if element is types.int16:
+            bits = builder.zext(held, ir.IntType(32))
+            return builder.bitcast(builder.shl(bits, bits.type(16)), ir.FloatType())
+        return held
+
+    return types.float32(element), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def rounded(typing: Any, number: Any, like: Any) -> Any:
+    """A number of single precision as an element of the array ``like``: the nearest, ties to even; NaN stays NaN."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        value = args[0]
+        if like.dtype is types.uint16:
+            return builder.bitcast(builder.fptrunc(value, ir.HalfType()), ir.IntType(16))
+        if like.dtype is not types.int16:
+            return value
+        bits = builder.bitcast(value, ir.IntType(32))
+        number_of, upper = bits.type, builder.lshr(bits, bits.type(16))
+        odd = builder.and_(upper, number_of(1))
+        near = builder.lshr(builder.add(builder.add(bits, number_of(0x7FFF)), odd), number_of(16))
+        quiet = builder.or_(upper, number_of(0x40))
+        return builder.trunc(builder.select(builder.fcmp_unordered("uno", value, value), quiet, near), ir.IntType(16))
+
+    return like.dtype(types.float32, like), generate
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def exp(x: Any) -> Any:
-    """The exponential: 2 ** n times a polynomial on [-ln(2) / 2, ln(2) / 2] (Cephes, S. Moshier).
-
-    Results near and below the smallest normal number are 0.
-    """
-    bounded = _LOWEST if x < _LOWEST else x
-    bounded = _HIGHEST if bounded > _HIGHEST else bounded
-    n = np.rint(bounded * f32(1.4426950408889634))
-    r = bounded - n * f32(0.693359375)
+def _power_parts(x: Any) -> Any:
+    """n and p with exp(x) = 2 ** n * p: p is a polynomial on [-ln(2) / 2, ln(2) / 2] (Cephes, S. Moshier)."""
+    n = np.rint(x * f32(1.4426950408889634))
+    r = x - n * f32(0.693359375)
     r = r + n * f32(2.12194440e-4)
     p = f32(1.9875691500e-4)
     p = p * r + f32(1.3981999507e-3)
@@ -77,9 +122,30 @@ def exp(x: Any) -> Any:
     p = p * r + f32(1.6666665459e-1)
     p = p * r + f32(5.0000001201e-1)
     p = p * r * r + r + f32(1.0)
+    return n, p
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def exp(x: Any) -> Any:
+    """The exponential; results near and below the smallest normal number are 0."""
+    bounded = _LOWEST if x < _LOWEST else x
+    bounded = _HIGHEST if bounded > _HIGHEST else bounded
+    n, p = _power_parts(bounded)
     result = (p + p) * as_float((i32(n) + i32(126)) << i32(23))
     result = f32(np.inf) if x > _HIGHEST else result
     return f32(0.0) if x < _LOWEST else result
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def full_exp(x: Any) -> Any:
+    """The exponential, whose results may be subnormal: two powers of two multiply the polynomial in turn."""
+    x = f32(-104.0) if x < f32(-104.0) else x
+    x = f32(89.0) if x > f32(89.0) else x
+    n, p = _power_parts(x)
+    power = i32(n)
+    half = power >> i32(1)
+    scaled = p * as_float(i32((half + i32(127)) << i32(23)))
+    return scaled * as_float(i32((power - half + i32(127)) << i32(23)))
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]

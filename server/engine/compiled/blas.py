@@ -21,44 +21,42 @@ Array = Any
 _int, _byte = ir.IntType(32), ir.IntType(8)
 
 
-def _gemm(number: Any) -> Any:
-    """BLAS's product of column-major matrices of this type: alpha is 1."""
+@intrinsic  # type: ignore[untyped-decorator]
+def _gemm(
+    typing: Any, function: Any, trans_a: Any, trans_b: Any, m: Any, n: Any, k: Any, a: Any, lda: Any, b: Any, ldb: Any,
+    beta: Any, c: Any, ldc: Any,
+) -> Any:  # fmt: skip
+    """Call BLAS's product of column-major matrices of beta's type at an address: c = op(a) op(b) + beta * c.
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        function, *given = args
-        kinds = [_byte, _byte, _int, _int, _int, number, None, _int, None, _int, number, None, _int]
-        given.insert(5, ir.Constant(number, 1.0))
-        pointers = []
-        for value, kind in zip(given, kinds, strict=True):
-            if kind is None:
-                pointers.append(builder.inttoptr(value, _byte.as_pointer()))
-                continue
-            slot = cgutils.alloca_once(builder, kind)
-            builder.store(builder.trunc(value, kind) if isinstance(value.type, ir.IntType) else value, slot)
-            pointers.append(builder.bitcast(slot, _byte.as_pointer()))
-        kind = ir.FunctionType(ir.VoidType(), [pointer.type for pointer in pointers])
-        builder.call(builder.inttoptr(function, kind.as_pointer()), pointers)
-        return context.get_dummy_value()
-
-    wanted = types.float32 if isinstance(number, ir.FloatType) else types.float64
-
-    @intrinsic  # type: ignore[untyped-decorator]
-    def gemm(
-        typing: Any, function: Any, trans_a: Any, trans_b: Any, m: Any, n: Any, k: Any, a: Any, lda: Any, b: Any,
-        ldb: Any, beta: Any, c: Any, ldc: Any,
-    ) -> Any:  # fmt: skip
-        """Call it at an address: c = op(a) op(b) + beta * c, with the letters of op as codes."""
-        integers = types.int64
-        return types.void(*[integers] * 10, wanted, *[integers] * 2), generate
-
-    return gemm
+    The letters of op are codes.
+    """
+    integers = types.int64
+    return types.void(*[integers] * 10, beta, *[integers] * 2), _generate_gemm
 
 
-_single, _double = _gemm(ir.FloatType()), _gemm(ir.DoubleType())
+def _generate_gemm(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    function, *given = args
+    number = context.get_value_type(signature.args[10])
+    kinds = [_byte, _byte, _int, _int, _int, number, None, _int, None, _int, number, None, _int]
+    given.insert(5, ir.Constant(number, 1.0))
+    pointers = []
+    for value, kind in zip(given, kinds, strict=True):
+        if kind is None:
+            pointers.append(builder.inttoptr(value, _byte.as_pointer()))
+            continue
+        slot = cgutils.alloca_once(builder, kind)
+        builder.store(builder.trunc(value, kind) if isinstance(value.type, ir.IntType) else value, slot)
+        pointers.append(builder.bitcast(slot, _byte.as_pointer()))
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type for pointer in pointers])
+    builder.call(builder.inttoptr(function, kind.as_pointer()), pointers)
+    return context.get_dummy_value()
+
+
 _N, _T = ord("N"), ord("T")
 
 
-def _product(gemm: Any, number: str) -> Any:
+def _product(number: str) -> Any:
+    """Only what a file can hold may be an outer name here: machine code is kept by it."""
     one, zero = (f32(1), f32(0)) if number == "float32" else (1.0, 0.0)
 
     @compiled(*["int64"] * 12, f"{number}[::1]")
@@ -71,7 +69,7 @@ def _product(gemm: Any, number: str) -> Any:
             row = out + r * ldo * bias.itemsize
             for c in range(n):
                 write(row + c * bias.itemsize, bias[c])
-        gemm(
+        _gemm(
             function, _T if b_turned else _N, _T if a_turned else _N, n, m, k, b, ldb, a, lda,
             one if bias.size else zero, out, ldo,
         )  # fmt: skip
@@ -79,7 +77,7 @@ def _product(gemm: Any, number: str) -> Any:
     return multiply
 
 
-multiply = {"f": _product(_single, "float32"), "d": _product(_double, "float64")}
+multiply = {"f": _product("float32"), "d": _product("float64")}
 """By the character of the type."""
 
 
@@ -109,7 +107,7 @@ def attention(
         tops = memory[rows * columns : rows * columns + count].reshape(1, count)
         totals = memory[rows * columns + rows : rows * columns + rows + count].reshape(1, count)
         s = memory.ctypes.data
-        _single(gemm, _T, _N, seen, count, width, k, places[1, 3], q, places[0, 3], f32(0), s, seen)
+        _gemm(gemm, _T, _N, seen, count, width, k, places[1, 3], q, places[0, 3], f32(0), s, seen)
         attention_weights(scores, scale, start if is_causal else -1, tops, totals)
         for r in range(count):
             factor = f32(1) / totals[0, r] if totals[0, r] > f32(0) else totals[0, r] + f32(1)
@@ -117,7 +115,7 @@ def attention(
                 scores[0, r, c] *= factor
             if trains:
                 logsumexp[at, start + r] = tops[0, r] + np.log(totals[0, r])
-        _single(gemm, _N, _N, depth, count, seen, v, places[2, 3], s, seen, f32(0), o, places[3, 3])
+        _gemm(gemm, _N, _N, depth, count, seen, v, places[2, 3], s, seen, f32(0), o, places[3, 3])
 
 
 @compiled("int64", "int64[:,::1]", "int64[::1]", "float32", "boolean", "int64", "int64", "float32[:,::1]",
@@ -148,10 +146,10 @@ def attention_gradients(
                 weights = memory[: count * seen].reshape(1, count, seen)
                 changes = memory[rows * columns : rows * columns + count * seen].reshape(1, count, seen)
                 w, c = memory.ctypes.data, memory.ctypes.data + 4 * rows * columns
-                _single(gemm, _T, _N, seen, count, width, k, places[1, 3], q, places[0, 3], f32(0), w, seen)
-                _single(gemm, _T, _N, seen, count, depth, v, places[2, 3], g, places[3, 3], f32(0), c, seen)
+                _gemm(gemm, _T, _N, seen, count, width, k, places[1, 3], q, places[0, 3], f32(0), w, seen)
+                _gemm(gemm, _T, _N, seen, count, depth, v, places[2, 3], g, places[3, 3], f32(0), c, seen)
                 shifts = logsumexp[n * heads + h, start : start + count].reshape(1, count)
                 attention_changes(weights, changes, scale, start if is_causal else -1, shifts)
-                _single(gemm, _N, _T, depth, seen, count, g, places[3, 3], w, seen, f32(1), dv, places[6, 3])
-                _single(gemm, _N, _T, width, seen, count, q, places[0, 3], c, seen, f32(1), dk, places[5, 3])
-                _single(gemm, _N, _N, width, count, seen, k, places[1, 3], c, seen, f32(0), dq, places[4, 3])
+                _gemm(gemm, _N, _T, depth, seen, count, g, places[3, 3], w, seen, f32(1), dv, places[6, 3])
+                _gemm(gemm, _N, _T, width, seen, count, q, places[0, 3], c, seen, f32(1), dk, places[5, 3])
+                _gemm(gemm, _N, _N, width, count, seen, k, places[1, 3], c, seen, f32(0), dq, places[4, 3])

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .arithmetic import compiled, f32, inlined
 
 Array = Any
@@ -67,3 +69,70 @@ def add_gradients(grad: Array, source: Array, offsets: Array, out: Array) -> Non
                     for i in range(factors.size):
                         total += factors[i] * plane[i]
                     out[o, c, t] += total
+
+
+_IMAGES, _GEOMETRY = "float32[:,:,:,::1]", "int64[::1]"
+
+
+@inlined
+def _lay(image: Array, geometry: Array, planes: Array) -> None:
+    """Write an image as planes with zeros around it, one for each pair of remainders by the strides."""
+    top, left, down, across, rows, columns = geometry[:6]
+    for y in range(down):
+        for x in range(across):
+            for r in range(rows):
+                begin = ((y * across + x) * rows + r) * columns
+                line, place = planes[begin : begin + columns], top + y + down * r
+                line[:] = f32(0.0)
+                if 0 <= place < image.shape[0]:
+                    source, first = image[place], left + x
+                    start = max(0, -(first // across))
+                    end = min(columns, -((first - source.size) // across))
+                    for c in range(start, end):
+                        line[c] = source[first + across * c]
+    planes[down * across * rows * columns :] = f32(0.0)
+
+
+@compiled(_IMAGES, _WEIGHTS, "float32[::1]", _OFFSETS, _GEOMETRY, "int64", "int64", "int64", _IMAGES)
+def convolve_images(
+    source: Array, weights: Array, bias: Array, offsets: Array, geometry: Array, sample: int, first: int, last: int,
+    out: Array,
+) -> None:  # fmt: skip
+    """Write the channels of the groups ``first`` to ``last`` of a sample's result.
+
+    ``geometry`` is: the first line and the first element in reach, the strides, the lines and elements of a plane, and
+    the elements that all planes of an image take.
+    """
+    channels, height, width = weights.shape[1], out.shape[2], out.shape[3]
+    lanes = weights.shape[0] * channels // source.shape[1]
+    planes, sums = np.empty((channels, geometry[6]), f32), np.empty((lanes, height * geometry[5]), f32)
+    for group in range(first, last):
+        for c in range(channels):
+            _lay(source[sample, group * channels + c], geometry, planes[c])
+        these = slice(group * lanes, group * lanes + lanes)
+        convolve(planes, weights[these], bias[these], offsets, sums)
+        for o in range(lanes):
+            for r in range(height):
+                line, result = sums[o, r * geometry[5] : r * geometry[5] + width], out[sample, group * lanes + o, r]
+                for i in range(width):
+                    result[i] = line[i]
+
+
+@compiled(_IMAGES, _IMAGES, _OFFSETS, _GEOMETRY, "int64", "int64", _WEIGHTS)
+def add_gradients_of_images(
+    grad: Array, source: Array, offsets: Array, geometry: Array, first: int, last: int, out: Array
+) -> None:
+    """Add the gradients of the weights of the groups ``first`` to ``last``, over all samples."""
+    channels, height, width = out.shape[1], grad.shape[2], grad.shape[3]
+    lanes = out.shape[0] * channels // source.shape[1]
+    planes, factors = np.empty((channels, geometry[6]), f32), np.empty((lanes, height * geometry[5]), f32)
+    for group in range(first, last):
+        for sample in range(grad.shape[0]):
+            for c in range(channels):
+                _lay(source[sample, group * channels + c], geometry, planes[c])
+            for o in range(lanes):
+                for r in range(height):
+                    line = factors[o, r * geometry[5] : r * geometry[5] + geometry[5]]
+                    line[:width] = grad[sample, group * lanes + o, r]
+                    line[width:] = f32(0.0)
+            add_gradients(factors, planes, offsets, out[group * lanes : group * lanes + lanes])

@@ -8,6 +8,7 @@ those that different threads write are in cache lines of their own.
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -111,6 +112,13 @@ def _pause(typing: Any) -> Any:
 _yield = types.ExternalFunction("sched_yield", types.int32())
 
 
+_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine(), 0) if sys.platform == "linux" else 0
+"""The number of the system call by which Linux lets a thread sleep on a word; 0 where Python's locks do."""
+_SLEEP, _WAKE = 128, 129
+"""What that call is asked for: to sleep as long as the word is as it is said to be, and to wake; within one process."""
+_call_system = types.ExternalFunction("syscall", _int64(*[_int64] * 7))
+
+
 def _compiled(signature: str) -> Callable[[Any], Any]:
     decorate: Callable[[Any], Any] = njit(signature, cache=True, nogil=True)
     return decorate
@@ -122,6 +130,17 @@ def wait() -> Any:
     for _ in range(_PAUSES):
         _pause()
     return _yield()
+
+
+@_compiled("void(int64)")
+def _sleep(word: int) -> None:
+    """Sleep, at most as long as the word is 1; a signal may end it, too."""
+    _call_system(_FUTEX, word, _SLEEP, 1, 0, 0, 0)
+
+
+@_compiled("void(int64)")
+def _wake(word: int) -> None:
+    _call_system(_FUTEX, word, _WAKE, 1, 0, 0, 0)
 
 
 @_compiled("int64(int64, int64)")
@@ -161,6 +180,12 @@ def serve(state: int, helper: int, waits: int) -> int:
                 waited = 0
         if waited >= waits:
             put(own, 1)
+            if _FUTEX:
+                while get(own) and get(state + JOB) == seen and get(state + STOP) == 0:
+                    _sleep(own)
+                put(own, 0)
+                waited = 0
+                continue
             if get(state + JOB) == seen or swap(own, 0) == 0:
                 return SLEEPS
         waited += 1
@@ -170,7 +195,7 @@ def serve(state: int, helper: int, waits: int) -> int:
 
 @_compiled("int64(int64, int64, int64, int64, int64, int64)")
 def publish(state: int, records: int, stride: int, pieces: int, helpers: int, is_python: int) -> int:
-    """Open a job; return bits that say which of its helpers are asleep, and are to be woken.
+    """Open a job; return bits that say which of its helpers are asleep, and are to be woken by Python.
 
     A job of Python's is still open: no helper may read this one in its place before all of it is written.
     """
@@ -190,8 +215,21 @@ def publish(state: int, records: int, stride: int, pieces: int, helpers: int, is
     for helper in range(helpers):
         own = state + ASLEEP + _LINE * helper
         if get(own) and swap(own, 0):
-            asleep |= 1 << helper
+            if _FUTEX:
+                _wake(own)
+            else:
+                asleep |= 1 << helper
     return asleep
+
+
+@_compiled("void(int64, int64)")
+def end(state: int, helpers: int) -> None:
+    """Let so many helpers return, those that sleep too."""
+    put(state + STOP, 1)
+    for helper in range(helpers):
+        own = state + ASLEEP + _LINE * helper
+        if swap(own, 0) and _FUTEX:
+            _wake(own)
 
 
 @_compiled("void(int64)")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arithmetic import compiled
+from .arithmetic import compiled, f32
 from .tiles import LANES, SHAPES, read, tile, write
 
 Array = Any
@@ -84,20 +84,42 @@ def _multiplication(rows: int, vectors: int) -> Any:
 def _accumulation(rows: int, vectors: int) -> Any:
     width = vectors * LANES
 
-    @compiled("int64", _OFFSETS, _OFFSETS, _PANELS, _PANELS)
-    def accumulate(source: int, starts: Array, steps: Array, panels: Array, sums: Array) -> None:
-        """Add products to sums of shape (blocks, rows, width); ``starts`` are a whole number of tiles' rows."""
-        for block in range(panels.shape[0]):
+    @compiled(_OFFSETS, "int64", "int64", _OFFSETS, _OFFSETS, _OFFSETS, _OFFSETS, _PANELS, _SUMS)
+    def accumulate(
+        rights: Array, lane_step: int, lanes: int, places: Array, lefts: Array, starts: Array, steps: Array,
+        panel: Array, sums: Array,
+    ) -> None:  # fmt: skip
+        """Add products to sums of shape (rows, width), one for each of several addresses of left and right sides.
+
+        A right side has ``lanes`` columns that are ``lane_step`` apart, whose elements are at ``places``; ``starts``
+        are a whole number of tiles' rows. ``panel``, (1, length, width), is scratch memory.
+        """
+        for i in range(rights.size):
+            pack(rights[i], lane_step, lanes, places, panel)
             for k in range(0, steps.size, _LENGTH):
                 length = min(_LENGTH, steps.size - k)
                 for r in range(0, starts.size, rows):
                     tile(
-                        rows, vectors, source, starts.ctypes.data + 8 * r, steps.ctypes.data + 8 * k,
-                        panels.ctypes.data + 4 * width * (block * steps.size + k), length,
-                        sums.ctypes.data + 4 * width * (block * starts.size + r),
+                        rows, vectors, lefts[i], starts.ctypes.data + 8 * r, steps.ctypes.data + 8 * k,
+                        panel.ctypes.data + 4 * width * k, length, sums.ctypes.data + 4 * width * r,
                     )  # fmt: skip
 
     return accumulate
+
+
+@compiled("float32[:,:,::1]", "int64", "int64", "float32[:,:,::1]")
+def pad(source: Array, top: int, left: int, out: Array) -> None:
+    """Write planes with zeros around them: ``top`` lines before, and ``left`` elements before each line."""
+    height, length = source.shape[1], source.shape[2]
+    for n in range(source.shape[0]):
+        for y in range(out.shape[1]):
+            line = out[n, y]
+            if y < top or y >= top + height:
+                line[:] = f32(0.0)
+            else:
+                line[:left] = f32(0.0)
+                line[left : left + length] = source[n, y - top]
+                line[left + length :] = f32(0.0)
 
 
 multiply = {shape: _multiplication(*shape) for shape in SHAPES}

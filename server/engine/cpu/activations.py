@@ -43,7 +43,7 @@ def _loops(*arrays: Array) -> Any:
     for array in arrays:
         if array.dtype.char != "f" or not array.flags.c_contiguous or array.shape != first.shape:
             return None
-    return compiled.kernels()
+    return compiled.kernels("elementwise")
 
 
 @kernel(ops.relu, keys.CPU)
@@ -168,7 +168,7 @@ def gelu(xp, input, *, approximate, out):
     """x * cdf(x), where cdf is the standard normal distribution function"""
     loops = _loops(out, input)
     if loops is not None:
-        threads.run_vectors(loops.gelu if approximate == "none" else loops.gelu_tanh, input, out)
+        threads.run_vectors((loops.gelu if approximate == "none" else loops.gelu_tanh)["f"], input, out)
         return
     if out.dtype.char != "f" or approximate != "none":
         generic.gelu(xp, input, approximate=approximate, out=out)
@@ -184,7 +184,7 @@ def gelu_backward(xp, gradient, input, *, approximate, out):
     loops = _loops(out, gradient, input)
     if loops is not None:
         loop = loops.gelu_backward if approximate == "none" else loops.gelu_tanh_backward
-        threads.run_vectors(loop, gradient, input, out)
+        threads.run_vectors(loop["f"], gradient, input, out)
         return
     if out.dtype.char != "f" or approximate != "none":
         generic._gelu_backward(xp, gradient, input, approximate=approximate, out=out)
@@ -208,10 +208,23 @@ def _one_plus_exp(x: Array) -> Array:
     return result
 
 
+@kernel(elementary.exp, keys.CPU)
+def exp(xp, input, *, out):
+    loops = _loops(out, input)
+    if loops is not None:
+        threads.run_vectors(loops.exp["f"], input, out)
+    else:
+        generic_elementary.exp(xp, input, out=out)
+
+
 @kernel(elementary.sigmoid, keys.CPU)
 def sigmoid(xp, input, *, out):
     if not _is_real(out):
         generic_elementary.sigmoid(xp, input, out=out)
+        return
+    loops = _loops(out, input)
+    if loops is not None:
+        threads.run_vectors(loops.sigmoid["f"], input, out)
         return
     for x, y in in_pieces(input, out):
         np.divide(1, _one_plus_exp(x), out=y)
@@ -224,7 +237,7 @@ def silu(xp, input, *, out):
         return
     loops = _loops(out, input)
     if loops is not None:
-        threads.run_vectors(loops.silu, input, out)
+        threads.run_vectors(loops.silu["f"], input, out)
         return
     for x, y in in_pieces(input, out):
         np.divide(x, _one_plus_exp(x), out=y)
@@ -238,7 +251,7 @@ def silu_backward(xp, gradient, input, *, out):
         return
     loops = _loops(out, gradient, input)
     if loops is not None:
-        threads.run_vectors(loops.silu_backward, gradient, input, out)
+        threads.run_vectors(loops.silu_backward["f"], gradient, input, out)
         return
     for grad, x, y in in_pieces(gradient, input, out):
         sigmoid = _one_plus_exp(x)

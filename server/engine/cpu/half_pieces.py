@@ -1,6 +1,7 @@
 """Element-wise operations on large half-precision tensors: every piece passes through float32 while it is in the cache.
 
-The operation's own kernel computes the pieces. Small tensors, and operands of different layouts, are left to the plan,
+A compiled loop converts elements in registers where there is one (``vector_loops``). Otherwise the operation's own
+kernel computes pieces. Small tensors, and operands of different layouts, are left to the plan,
 which converts whole tensors.
 """
 
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from server.engine import keys
+from server.engine import compiled, keys
 from server.engine.array_library.dtypes import HALVES, NUMPY_DTYPES
 from server.engine.device import threads
 from server.engine.operators import OPERATORS, Request
@@ -22,6 +23,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op
 
+from . import vector_loops
 from .halves import is_half, narrow, widened
 from .memory import BLOCK_BYTES, scratch
 
@@ -34,7 +36,7 @@ def _prepare(request: Request) -> Launch | None:
     metas = [arg for arg in request.args if isinstance(arg, Meta)]
     if request.compute not in HALVES or len(request.outs) != 1 or not _have_one_layout(request.outs[0], metas):
         return None
-    if request.outs[0].numel <= _STEP or any([m.dtype is not request.compute for m in metas]):
+    if request.outs[0].numel < compiled.LEAST or any([m.dtype is not request.compute for m in metas]):
         return None
     op = request.op
     function = OPERATORS[op.name].kernels[keys.CPU].function
@@ -42,7 +44,10 @@ def _prepare(request: Request) -> Launch | None:
     fixed = dict(zip(names, request.args[op.positional :], strict=True))
     out = request.outs[0]
     order = sorted(range(out.ndim), key=lambda d: -out.strides[d])
-    return partial(_run, partial(function, np, **fixed), op.positional, _working_type(out.dtype), order)
+    rule = vector_loops.rule_of(op.name, fixed) if out.dtype is request.compute else None
+    if rule is None and out.numel <= _STEP:
+        return None
+    return partial(_run, partial(function, np, **fixed), rule, op.positional, _working_type(out.dtype), order)
 
 
 def _have_one_layout(out: Meta, metas: list[Meta]) -> bool:
@@ -55,11 +60,16 @@ def _working_type(dtype: DType) -> str:
 
 
 def _run(
-    function: Callable[..., Any], positional: int, char: str, order: list[int], args: Any, outs: Any
+    function: Callable[..., Any], rule: Any, positional: int, char: str, order: list[int], args: Any, outs: Any
 ) -> None:  # fmt: skip
-    """Run the function piece by piece. ``order``, dimensions by falling stride, makes vectors of all operands."""
+    """Run a compiled loop, or else the function piece by piece.
+
+    ``order``, dimensions by falling stride, makes vectors of all operands.
+    """
     target = outs[0].array.transpose(order).reshape(-1)
     operands = [arg.array.transpose(order).reshape(-1) if arg.__class__ is Value else arg for arg in args[:positional]]
+    if rule is not None and vector_loops.run(rule, operands, target):
+        return
 
     def run(piece: int) -> None:
         start = piece * _STEP

@@ -31,13 +31,22 @@ def is_half(array: Array) -> bool:
     return array.dtype.char in "eE"
 
 
+_WORDS = {"e": np.dtype(np.uint16), "E": np.dtype(np.int16)}
+"""What compiled loops take for half precision, as ``compiled.arithmetic.typed`` says."""
+
+
+def words(array: Array) -> Array:
+    """An array as compiled loops take it: half precision as integers of 16 bits."""
+    kind = _WORDS.get(array.dtype.char)
+    return array if kind is None else array.view(kind)
+
+
 def widen(source: Array, target: Array) -> None:
     """Write a half-precision array as float32, exactly."""
     are_plain = source.flags.c_contiguous and target.flags.c_contiguous and source.size
-    loops = compiled.kernels() if are_plain and source.size >= _LEAST else None
+    loops = compiled.kernels("elementwise") if are_plain and source.size >= _LEAST else None
     if loops is not None:
-        loop = loops.widen_float16 if source.dtype.char == "e" else loops.widen_bfloat16
-        loop(_vector(source).view(np.uint16), _vector(target))
+        loops.widen[source.dtype.char](words(_vector(source)), _vector(target))
     elif source.dtype.char == "e" and are_plain and not _has_infinity_or_nan(source):
         bits = target.view(np.int32)
         np.left_shift(source.view(np.int16), 13, out=bits, dtype=np.int32)
@@ -60,10 +69,9 @@ def _has_infinity_or_nan(source: Array) -> bool:
 def narrow(source: Array, target: Array) -> None:
     """Round a float32 array to half precision, to the nearest even."""
     are_plain = source.flags.c_contiguous and target.flags.c_contiguous and source.size
-    loops = compiled.kernels() if are_plain and source.size >= _LEAST else None
+    loops = compiled.kernels("elementwise") if are_plain and source.size >= _LEAST else None
     if loops is not None:
-        loop = loops.narrow_float16 if target.dtype.char == "e" else loops.narrow_bfloat16
-        loop(_vector(source), _vector(target).view(np.uint16))
+        loops.narrow[target.dtype.char](_vector(source), words(_vector(target)))
     elif target.dtype.char != "e" or not are_plain or not _narrow_regular(source, target):
         np.copyto(target, source, casting="unsafe")
 

@@ -77,7 +77,7 @@ def cross_entropy(xp, input, target, reduction, ignore_index, *, out):
         return
     losses = np.negative(input.reshape(-1)[positions], out=loss if reduction == "none" else None)
 
-    loops = loops_for(input, probabilities, losses)
+    loops = loops_for(input, probabilities, losses, module="loops")
     if loops is not None:
         tops, logarithms = np.empty((2, len(input)), "f")
         run_rows(
@@ -113,7 +113,7 @@ def cross_entropy_backward(xp, grad_loss, input, probabilities, target, reductio
         )
         return
     scale = grad_loss / len(positions) if reduction == "mean" else grad_loss
-    loops = loops_for(out, probabilities) if reduction != "none" and out.dtype.char == "f" else None
+    loops = loops_for(out, probabilities, module="loops") if reduction != "none" and out.dtype.char == "f" else None
     if loops is not None:
         _scale(loops, probabilities, float(scale), out)
     else:

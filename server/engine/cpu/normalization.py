@@ -18,9 +18,9 @@ from server.engine.registry import kernel
 from telegrad_protocol.ops import normalization as ops
 
 from .fallback import call_generic
-from .halves import is_half, widen
+from .halves import is_half, widen, words
 from .memory import constant, scratch
-from .row_loops import loops_for, on_row_blocks, piece_rows, run_rows
+from .row_loops import loops_for, run_rows
 from .rows import (  # fmt: skip
     add_column,
     add_outer,
@@ -69,7 +69,7 @@ def layer_norm(xp, input, normalized_shape, weight, bias, eps, *, out):
     if loops is not None:
         weight, bias = _filled(weight, 1, length), _filled(bias, 0, length)
         run_rows(
-            loops.layer_norm, (input.reshape(-1, length), result.reshape(-1, length)),
+            loops.layer_norm[result.dtype.char], (input.reshape(-1, length), result.reshape(-1, length)),
             lambda rows, x, y: (x, weight, bias, eps, y, mean[rows], rstd[rows]),
         )  # fmt: skip
         return
@@ -216,28 +216,17 @@ def _gradients_by_loops(
     loops: Any, grad: Array, x: Array, result: Array, mean: Array, rstd: Array, weight: Array
 ) -> Array:
     """Write the gradient of the input; return those of weight and bias in float64."""
-    if not is_half(x):
-        starts = range(0, len(x), _SUMMED_ROWS)
-        sums = np.zeros((len(starts), 2, len(weight)), "f")
-        parts = [slice(start, start + _SUMMED_ROWS) for start in starts]
-        calls = [
-            (grad[part], x[part], mean[part], rstd[part], weight, result[part], *own)
-            for part, own in zip(parts, sums, strict=True)
-        ]
-        threads.run_loop(loops.layer_norm_gradients, calls)
-        return sums.sum(axis=0, dtype=np.float64)
-    pieces = piece_rows(x, 3)
-    totals = np.zeros((len(pieces), 2, x.shape[1]))
-
-    def work(piece: int, rows: slice, g: Array, v: Array, y: Array) -> None:
-        means, rstds = mean[rows], rstd[rows]
-        for start in range(0, len(g), _SUMMED_ROWS):
-            part, sums = slice(start, start + _SUMMED_ROWS), np.zeros((2, len(weight)), "f")
-            loops.layer_norm_gradients(g[part], v[part], means[part], rstds[part], weight, y[part], sums[0], sums[1])
-            totals[piece] += sums
-
-    on_row_blocks(work, (grad, x), (result,), pieces)
-    return totals.sum(axis=0)
+    loop = loops.layer_norm_gradients[x.dtype.char]
+    grad, x, result = words(grad), words(x), words(result)
+    starts = range(0, len(x), _SUMMED_ROWS)
+    sums = np.zeros((len(starts), 2, len(weight)), "f")
+    parts = [slice(start, start + _SUMMED_ROWS) for start in starts]
+    calls = [
+        (grad[part], x[part], mean[part], rstd[part], weight, result[part], *own)
+        for part, own in zip(parts, sums, strict=True)
+    ]
+    threads.run_loop(loop, calls)
+    return sums.sum(axis=0, dtype=np.float64)
 
 
 def _gradients_in_blocks(

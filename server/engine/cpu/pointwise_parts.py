@@ -17,8 +17,10 @@ from server.engine.device import threads
 from server.engine.operators import OPERATORS, Request
 from server.engine.registry import prepares
 from server.engine.value import Launch, Value
+from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 
+from . import vector_loops
 from .half_pieces import takes_pieces
 
 Array = Any
@@ -35,14 +37,17 @@ def _prepare(request: Request) -> Launch | None:
     op = request.op
     function = OPERATORS[op.name].kernels[keys.CPU].function
     names = [param.name for param in op.params[op.positional :]]
-    function = partial(function, np, **dict(zip(names, request.args[op.positional :], strict=True)))
+    options = dict(zip(names, request.args[op.positional :], strict=True))
+    function = partial(function, np, **options)
     are_vectors = all([meta.shape == out.shape and meta.strides == out.strides for _, meta in operands])
     order = sorted(range(out.ndim), key=lambda d: -out.strides[d])
     length, step = (out.numel, threads.VECTOR) if are_vectors else (out.shape[order[0]], 1)
     if length < 2:
         return None
     cut = partial(_as_vector, order) if are_vectors else partial(_with_first, order, out.ndim)
-    return partial(_run, function, request.args[: op.positional], (length, nbytes, step), cut)
+    is_single = are_vectors and request.compute is out.dtype is dtypes.float32
+    rule = vector_loops.rule_of(op.name, options) if is_single else None
+    return partial(_run, function, rule, request.args[: op.positional], (length, nbytes, step), cut)
 
 
 def _are_computed_as_they_are(request: Request, operands: list[tuple[int, Meta]]) -> bool:
@@ -63,11 +68,14 @@ def _with_first(order: list[int], ndim: int, array: Array) -> Array:
 
 
 def _run(
-    function: Callable[..., Any], bound: tuple[Any, ...], work: tuple[int, int, int], cut: Callable[[Array], Array],
-    args: Any, outs: Any,
+    function: Callable[..., Any], rule: Any, bound: tuple[Any, ...], work: tuple[int, int, int],
+    cut: Callable[[Array], Array], args: Any, outs: Any,
 ) -> None:  # fmt: skip
-    target, parts = cut(outs[0].array), threads.shares_of(*work)
+    target = cut(outs[0].array)
     operands = [_operand(args[place], item, cut) for place, item in enumerate(bound)]
+    if rule is not None and vector_loops.run(rule, operands, target):
+        return
+    parts = threads.shares_of(*work)
 
     def run(part: int) -> None:
         piece = parts[part]

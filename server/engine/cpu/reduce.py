@@ -18,9 +18,9 @@ from telegrad_protocol.ops import reduce as ops
 from telegrad_protocol.ops import spread
 
 from .fallback import call_generic
-from .halves import is_half
+from .halves import is_half, narrow
 from .memory import BLOCK_BYTES, scratch
-from .row_loops import on_row_blocks, run_rows
+from .row_loops import loops_for, run_rows
 from .rows import add_column, column_sums, in_row_blocks, is_fast, row_dots, row_sums
 
 Array = Any
@@ -64,7 +64,7 @@ def _threaded_row_sums(x: Array) -> Array:
     """``row_sums``, for which threads take some rows each, or parts of a single long row."""
     if x.nbytes < _LARGE:
         return row_sums(x)
-    loops = compiled.kernels() if x.dtype.char == "f" else None
+    loops = compiled.kernels("rows") if x.dtype.char == "f" else None
     if loops is not None:
         return _sums_by_loops(loops, x)
     if len(x) == 1:
@@ -82,15 +82,16 @@ def _threaded_row_sums(x: Array) -> Array:
 
 
 def _sums_by_loops(loops: Any, x: Array) -> Array:
-    """The same by compiled loops; a single row's pieces are the same for any number of threads."""
+    """The same by compiled loops, in single precision; a single row's pieces are the same for any number of threads."""
     length = x.shape[1]
     if len(x) == 1 and length > _STRETCH:
         whole = length - length % _STRETCH
-        sums = _sums_by_loops(loops, x[:, :whole].reshape(-1, _STRETCH))
-        rest = x[0, whole:].sum(dtype=np.float64)
-        return np.array([sums.sum(dtype=np.float64) + rest], "f")
+        total = _sums_by_loops(loops, x[:, :whole].reshape(-1, _STRETCH)).sum(dtype=np.float64)
+        if whole < length:
+            total += _sums_by_loops(loops, x[:, whole:])[0]
+        return np.array([total], "f")
     out = np.empty(len(x), "f")
-    run_rows(loops.row_sums, (x,), lambda rows, part: (part, out[rows]))
+    run_rows(loops.row_sums[x.dtype.char], (x,), lambda rows, part: (part, out[rows]))
     return out
 
 
@@ -100,20 +101,23 @@ _LARGE = 1 << 20
 """Bytes from which on threads, or compiled loops, pay for a sum."""
 
 
-def _sum_halves(x: Array, dim: Dims, out: Array) -> bool:
-    """``sum_into`` for half precision, which takes sums of whole rows only."""
+def _sum_halves(x: Array, dim: Dims, out: Array, count: int = 1) -> bool:
+    """``sum_into`` for half precision, which takes sums of whole rows only, and divides them by ``count``."""
     view = _matrix_view(x.shape, dim)
     if view is None or view[0] != 1 or not x.flags.c_contiguous or not x.size:
         return False
-    flat = out.reshape(-1)
     rows = x.reshape(view[1], view[2])
-    if rows.shape[0] == 1:
+    loops = loops_for(rows)
+    if loops is not None:
+        sums = _sums_by_loops(loops, rows)
+    elif len(rows) == 1:
         return False
-
-    def work(_: int, block: slice, part: Array) -> None:
-        flat[block] = row_sums(part)
-
-    on_row_blocks(work, (rows,), ())
+    else:
+        sums = np.empty(len(rows), "f")
+        for block, (part,) in in_row_blocks((rows,), ()):
+            sums[block] = row_sums(part)
+    sums /= count
+    narrow(sums, out.reshape(-1))
     return True
 
 
@@ -133,9 +137,12 @@ def sum(xp, input, dim, keepdim, *, dtype, out):
 
 @kernel(ops.mean, keys.CPU, movement=True)
 def mean(xp, input, dim, keepdim, *, dtype, out):
-    if not is_half(input) and _summed(input, dim, out):
+    if is_half(input):
+        is_plain = input.dtype is out.dtype and out.flags.c_contiguous
+        is_done = is_plain and _sum_halves(input, dim, out, input.size // max(out.size, 1))
+    elif is_done := _summed(input, dim, out):
         np.multiply(out, out.size / input.size, out=out)
-    else:
+    if not is_done:
         call_generic(generic.mean, input, dim, keepdim, dtype=dtype, out=out)
 
 

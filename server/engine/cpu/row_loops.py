@@ -8,7 +8,7 @@ from typing import Any
 from server.engine import compiled
 from server.engine.device import threads
 
-from .halves import is_half, narrow, widened
+from .halves import is_half, narrow, widened, words
 from .memory import scratch
 from .rows import row_blocks
 
@@ -16,14 +16,14 @@ Array = Any
 _ALL = slice(None)
 
 
-def loops_for(*arrays: Array | None) -> Any:
+def loops_for(*arrays: Array | None, module: str = "rows") -> Any:
     """The compiled loops if they take all of these: large and row-major, in float32 or half precision; else None."""
     first = arrays[0]
     if first is None or first.size < compiled.LEAST:
         return None
     if not all([a is None or (a.dtype.char in "feE" and a.flags.c_contiguous) for a in arrays]):
         return None
-    return compiled.kernels()
+    return compiled.kernels(module)
 
 
 def piece_rows(matrix: Array, count: int) -> list[slice]:
@@ -35,14 +35,9 @@ def piece_rows(matrix: Array, count: int) -> list[slice]:
 def run_rows(loop: Any, matrices: Sequence[Array], arguments: Callable[..., tuple[Any, ...]]) -> None:
     """Call ``loop(*arguments(rows, *matrices))`` for the rows that threads take, each row being computed by itself.
 
-    ``rows`` is a slice; the first matrix tells how many rows there are. Half precision passes through float32: the last
-    matrix is written, the others are read.
+    ``rows`` is a slice; the first matrix tells how many rows there are.
     """
-    first = matrices[0]
-    if any([is_half(matrix) for matrix in matrices]):
-        work = lambda piece, rows, *blocks: loop(*arguments(rows, *blocks))
-        on_row_blocks(work, matrices[:-1], matrices[-1:])
-        return
+    first, matrices = matrices[0], [words(matrix) for matrix in matrices]
     shares = threads.shares_of(len(first), first.nbytes * len(matrices))
     threads.run_loop(loop, [arguments(rows, *[matrix[rows] for matrix in matrices]) for rows in shares])
 

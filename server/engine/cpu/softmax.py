@@ -81,7 +81,7 @@ def softmax(xp, input, dim, dtype, *, out):
         return
     loops = loops_for(*operands)
     if loops is not None:
-        run_rows(loops.softmax, (operands[1], operands[0]), lambda rows, x, y: (x, y, False))
+        run_rows(loops.softmax[out.dtype.char], (operands[1], operands[0]), lambda rows, x, y: (x, y, False))
         return
     shifts = None
     for _, (x, y) in in_row_blocks((operands[1],), (operands[0],)):
@@ -97,7 +97,7 @@ def log_softmax(xp, input, dim, dtype, *, out):
         return
     loops = loops_for(*operands)
     if loops is not None:
-        run_rows(loops.softmax, (operands[1], operands[0]), lambda rows, x, y: (x, y, True))
+        run_rows(loops.softmax[out.dtype.char], (operands[1], operands[0]), lambda rows, x, y: (x, y, True))
         return
     shifts = None
     for _, (x, y) in in_row_blocks((operands[1],), (operands[0],)):
@@ -116,7 +116,9 @@ def softmax_backward(xp, grad_output, output, dim, input_dtype, *, out):
         return
     loops = loops_for(*operands)
     if loops is not None:
-        run_rows(loops.softmax_backward, (*operands[1:], operands[0]), lambda rows, g, y, x: (g, y, x, False))
+        run_rows(
+            loops.softmax_backward[out.dtype.char], (*operands[1:], operands[0]), lambda rows, g, y, x: (g, y, x, False)
+        )
         return
     for _, (grad, y, result) in in_row_blocks((operands[1], operands[2]), (operands[0],)):
         weighted = row_dots(grad, y)
@@ -133,7 +135,9 @@ def log_softmax_backward(xp, grad_output, output, dim, input_dtype, *, out):
         return
     loops = loops_for(*operands)
     if loops is not None:
-        run_rows(loops.softmax_backward, (*operands[1:], operands[0]), lambda rows, g, y, x: (g, y, x, True))
+        run_rows(
+            loops.softmax_backward[out.dtype.char], (*operands[1:], operands[0]), lambda rows, g, y, x: (g, y, x, True)
+        )
         return
     for _, (grad, y, result) in in_row_blocks((operands[1], operands[2]), (operands[0],)):
         probabilities = np.exp(y, out=scratch("shares", y.shape, y.dtype.char))

@@ -6,7 +6,7 @@ the session whose turn it is, so that a kernel's result is adopted without a cop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -182,6 +182,12 @@ class CudaBackend(StreamedBackend):
 
     def deferring(self, launch: Launch) -> Launch:
         return self.launches.deferring(launch)
+
+    def submit(self, perform: Callable[..., None], *arguments: Any) -> None:
+        self.launches.submit(perform, self.stream, *arguments)
+
+    def forget_launches(self, performs: Collection[Callable[..., None]]) -> None:
+        self.launches.forget(performs)
 
     def at_once(self, work: Callable[..., Any]) -> Callable[..., Any]:
         return self.launches.at_once(work)

@@ -5,10 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from cuda.bindings import driver
+
 from .cupy_module import runtime
 from .current_device import on_its_device
 
 log = logging.getLogger(__name__)
+GRAPH_BYTES = 64 << 10
+NODE_BYTES = 4 << 10
+"""About what CUDA holds for a graph and for each of its nodes, on the host and the device together."""
 _DONE = 0
 """cudaSuccess; while there is work left it is cudaErrorNotReady."""
 
@@ -16,9 +21,10 @@ _DONE = 0
 class CudaGraph:
     """Captured work. It uses the memory that it was captured with, which must still belong to it at each launch."""
 
-    __slots__ = ("_launches", "_stream", "index")
+    __slots__ = ("_launches", "_stream", "index", "nbytes")
 
-    def __init__(self, launches: int, stream: int) -> None:
+    def __init__(self, launches: int, stream: int, nodes: int) -> None:
+        self.nbytes = GRAPH_BYTES + nodes * NODE_BYTES
         self.index = runtime.getDevice()
         self._launches = launches
         self._stream = stream
@@ -33,7 +39,7 @@ class CudaGraph:
                 is_whole = work()
             finally:
                 graph = _end(stream)
-            return cls(runtime.graphInstantiate(graph), stream) if is_whole and graph else None
+            return cls(runtime.graphInstantiate(graph), stream, _nodes_of(graph)) if is_whole and graph else None
         except runtime.CUDARuntimeError as error:
             log.warning("a graph could not be made", extra={"cause": str(error)})
             return None
@@ -55,6 +61,11 @@ class CudaGraph:
             runtime.graphExecDestroy(self._launches)  # CUDA frees a graph that is running when it has run
         except Exception:  # the device may be gone, or the process be ending
             return
+
+
+def _nodes_of(graph: int) -> int:
+    _, _, count = driver.cuGraphGetNodes(driver.CUgraph(graph))
+    return int(count)
 
 
 def _end(stream: int) -> int:

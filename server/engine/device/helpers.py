@@ -176,7 +176,7 @@ class _Pool:
     def end(self) -> None:
         """End the threads."""
         if self.native is not None:
-            self._memory[(self.state - self._memory.ctypes.data + self.native.STOP) // 8] = 1
+            self.native.end(self.state, len(self.threads))
         for wake in self.wakes:
             wake.put(False)
         for thread in self.threads:

@@ -48,7 +48,12 @@ class Event(Mark, Protocol):
 
 
 class Capture(Protocol):
-    """Work that was captured instead of executed, such as a CUDA graph."""
+    """Work that was captured instead of executed, such as a CUDA graph.
+
+    ``nbytes`` is about what host and driver hold for it.
+    """
+
+    nbytes: int
 
     def launch(self) -> bool:
         """Execute the work on the stream that it was captured on; False if the device refused and did nothing."""

@@ -9,7 +9,7 @@ way, has ``flush`` called first. Knows no CUDA and no operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from server.engine.replay.launch_sequences import Capturing, Launch, LaunchSequences, perform
@@ -88,6 +88,26 @@ class LaunchQueue:
             self.waiting.append((perform, *arguments))
         else:
             perform(*arguments)
+
+    def submit(self, perform: Callable[..., None], *arguments: Any) -> None:
+        """Make a launch that does nothing but start a kernel, in its turn: now, or with those that wait.
+
+        The arguments are as for ``launch``, from outside of what ``deferring`` has wrapped.
+        """
+        if not self.may_wait:
+            if self.waiting:
+                self.flush()
+            perform(*arguments)
+            return
+        self.waiting.append((perform, *arguments))
+        if len(self.waiting) >= self.full:
+            self.full = min(2 * self.full, MOST)
+            self._make()
+
+    def forget(self, performs: Collection[Callable[..., None]]) -> None:
+        """Drop what was captured of launches by these functions, which can be made no more."""
+        self.flush()
+        self.sequences.forget(performs)
 
     def deferring(self, work: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         """Return ``work``, all of whose launches look at ``is_open``, with these waiting where they may."""

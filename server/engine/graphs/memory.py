@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from server.allocator import Block, CachingAllocator
-from server.allocator.cache.call_sequences import ShadowBlock
+from server.allocator.cache.shadow_blocks import ShadowBlock
 from telegrad_protocol.errors import CaptureError
 
 Allocate = Callable[[int, int, int], Block]

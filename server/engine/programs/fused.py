@@ -7,9 +7,9 @@ for is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from server.engine.operators import OPERATORS
 from server.engine.value import Backend
@@ -89,12 +89,30 @@ Takes: TypeAlias = Callable[[Compute, Meta], bool]
 Makes: TypeAlias = Callable[[Backend, Kernel], Executor]
 
 
+class Pending(Protocol):
+    """Kernels that are compiled beside this process, where they were not before."""
+
+    def is_over(self) -> bool:
+        """Whether all were compiled or have failed; never waits."""
+
+    def has_failed(self, kernel: Kernel) -> bool:
+        """Whether one of them cannot be made."""
+
+
+Awaits: TypeAlias = Callable[[Backend, Sequence[Kernel]], Pending]
+"""Has what kernels need compiled, where that takes long."""
+
+
 class Fuser(NamedTuple):
-    """What a device fuses, and how; ``most_operands`` are those that one kernel may read and write."""
+    """What a device fuses, and how; ``most_operands`` are those that one kernel may read and write.
+
+    ``awaits`` is None where kernels are made at once.
+    """
 
     takes: Takes
     makes: Makes
     most_operands: int
+    awaits: Awaits | None = None
 
 
 FUSERS: dict[int, Fuser] = {}

@@ -19,10 +19,10 @@ from .eliminate import folded, without_dead, without_repeated
 from .executable import Description, Executable, Places
 from .execution import Call
 from .expansion import expanded
-from .fused import FUSERS, Executor
+from .fused import FUSERS, Executor, Pending
 from .graph import Graph, Slot, Step, replaced, slots_in, text_of
 from .grouping import grouped
-from .lowering import lowered
+from .lowering import Lowered, lowered
 from .temporaries import peak_bytes
 
 
@@ -63,7 +63,14 @@ class _State(NamedTuple):
 def specialise(
     graph: Graph, metas: Sequence[Meta | type], memory: Sequence[int] | None = None, options: Options = ALL
 ) -> Executable:
-    """Optimise a graph for inputs of these metas, and bind each step to what executes it.
+    """Optimise a graph for inputs of these metas, and bind each step to what executes it; see ``optimised``."""
+    return optimised(graph, metas, memory, options).executable()
+
+
+def optimised(
+    graph: Graph, metas: Sequence[Meta | type], memory: Sequence[int] | None = None, options: Options = ALL
+) -> Specialisation:
+    """Optimise a graph for inputs of these metas.
 
     In place of a meta stands the class of a number that is given with each run. ``memory`` has equal numbers for inputs
     that may share memory (``analysis.shared_memory``); without it all may. Results are those of the single operations:
@@ -85,7 +92,7 @@ def specialise(
         if getattr(options, name):
             state = shorten(state)
         counts[name] = counts.get(name, 0) + before - len(state.steps)
-    return _bound(graph, steps, state, counts, options)
+    return Specialisation(graph, steps, state, counts, options)
 
 
 def _drop_dead(state: _State) -> _State:
@@ -102,31 +109,116 @@ def _fold(state: _State) -> _State:
     return state._replace(steps=steps, constants=constants)
 
 
+class _Fused(NamedTuple):
+    """A group of steps as one kernel, and the backend that executes it."""
+
+    lowered: Lowered
+    backend: Backend
+
+
+class Specialisation:
+    """An optimised graph, of which executables are made. Those with fused kernels may have to wait for a compiler."""
+
+    def __init__(
+        self, graph: Graph, original: Sequence[Step], state: _State, counts: Mapping[str, int], options: Options
+    ) -> None:  # fmt: skip
+        self._graph, self._original, self._state, self._counts = graph, original, state, counts
+        self._analysis = analysis = state.analysis()
+        self._outputs = [analysis.roots[slot] for slot in state.outputs]
+        self._backends: dict[Any, Backend] = dict(context.current.backends)
+        self._keys: dict[object, int] = {device: backend.key for device, backend in self._backends.items()}
+        self._groups = grouped(state.steps, analysis, self._keys, options.fuse)
+        self._fused = self._lowered()
+        self._pending = self._awaited()
+
+    def _lowered(self) -> dict[int, _Fused]:
+        """The kernels of groups of more than one step, by the group's number."""
+        analysis, steps = self._analysis, self._state.steps
+        readers: dict[Slot, int] = {}
+        for group in self._groups:
+            for root in _read(group, steps, analysis):
+                readers[root] = readers.get(root, 0) + 1
+        fused = {}
+        for number, group in enumerate(self._groups):
+            if len(group) > 1:
+                inside = _read(group, steps, analysis)
+                made = {analysis.roots[slot] for p in group for slot in steps[p].outs}
+                outside = {root for root in made if readers.get(root, 0) > (root in inside)}
+                one = lowered(group, steps, analysis, frozenset(outside.union(made.intersection(self._outputs))))
+                kernel = one.kernel
+                device = (kernel.loads or [meta for _, meta in kernel.news])[0].device
+                fused[number] = _Fused(one, self._backends[device])
+        return fused
+
+    def _awaited(self) -> list[tuple[Backend, Pending]]:
+        """What is compiled for the kernels of each device where that takes long."""
+        pending = []
+        for backend in dict.fromkeys([fused.backend for fused in self._fused.values()]):
+            awaits = FUSERS[backend.key].awaits
+            if awaits is not None:
+                kernels = [fused.lowered.kernel for fused in self._fused.values() if fused.backend is backend]
+                pending.append((backend, awaits(backend, kernels)))
+        return pending
+
+    def is_compiled(self) -> bool:
+        """Whether fused kernels are there, those apart that cannot be compiled; never waits."""
+        return all([pending.is_over() for _, pending in self._pending])
+
+    def executable(self, fuse: bool = True) -> Executable:
+        """Bind each step, or each fused kernel, to what executes it. What is not compiled yet is compiled now."""
+        fused = {number: one for number, one in self._fused.items() if fuse and not self._has_failed(one)}
+        groups: list[list[int]] = []
+        kernels: dict[int, _Fused] = {}
+        for number, group in enumerate(self._groups):
+            if number in fused:
+                kernels[len(groups)] = fused[number]
+                groups.append(group)
+            else:
+                groups += [[position] for position in group]
+        binder = _Binder(self._graph, self._state, self._analysis, self._outputs)
+        return self._described(binder, binder.bind(groups, kernels), groups)
+
+    def _has_failed(self, fused: _Fused) -> bool:
+        return any([p.has_failed(fused.lowered.kernel) for backend, p in self._pending if backend is fused.backend])
+
+    def _described(self, binder: _Binder, calls: list[Call], groups: list[list[int]]) -> Executable:
+        graph, state, original, counts = self._graph, self._state, self._original, self._counts
+        before = _State(original, state.known, state.memory, state.outputs, graph.constants, state.inferred)
+        description = Description(
+            len(original), sum([step.operator.op.view_of is None for step in original]), binder.kernels,
+            counts["dead"], counts["common"], counts["fold"], tuple(binder.fused),
+            peak_bytes([[p] for p in range(len(original))], original, before.analysis(), before.outputs),
+            peak_bytes(groups, state.steps, binder.analysis, state.outputs), "\n\n".join(binder.texts),
+        )  # fmt: skip
+        outputs = [binder.places.of(root) for root in self._outputs]
+        held = Held(context.current.host_memory, binder.code_bytes)
+        known = [state.known[slot] for slot in graph.inputs]
+        devices = frozenset([meta.device for meta in binder.analysis.known.values() if isinstance(meta, Meta)])
+        return Executable(calls, binder.places.initial, known, outputs, description, held, devices)
+
+
+def _read(group: Sequence[int], steps: Sequence[Step], analysis: Analysis) -> set[Slot]:
+    return {analysis.roots[slot] for p in group for slot in slots_in(steps[p].args)}
+
+
 class _Binder:
     """Makes calls of groups of steps."""
 
-    def __init__(self, graph: Graph, state: _State) -> None:
-        self.steps, self.analysis = state.steps, state.analysis()
+    def __init__(self, graph: Graph, state: _State, analysis: Analysis, outputs: Sequence[Slot]) -> None:
+        self.steps, self.analysis, self.outputs = state.steps, analysis, outputs
         self.places = Places(graph.inputs)
         for slot, value in state.constants.items():
             self.places.put(slot, value)
-        self.backends: dict[Any, Backend] = dict(context.current.backends)
-        self.outputs = [self.analysis.roots[slot] for slot in state.outputs]
         self.fused: list[tuple[str, ...]] = []
         self.texts: list[str] = []
         self.kernels = self.code_bytes = 0
 
-    def bind(self, groups: Sequence[Sequence[int]]) -> list[Call]:
-        """The calls of groups, in order."""
+    def bind(self, groups: Sequence[Sequence[int]], kernels: Mapping[int, _Fused]) -> list[Call]:
+        """The calls of groups, in order; ``kernels`` are those that are one kernel."""
         uses = [self._roots_of(group) for group in groups]
-        ends = self._ends(uses)
-        readers: dict[Slot, int] = {}
-        for group in groups:
-            for root in {self.analysis.roots[slot] for p in group for slot in slots_in(self.steps[p].args)}:
-                readers[root] = readers.get(root, 0) + 1
         calls = []
-        for group, ended in zip(groups, ends):
-            call = self._single(group[0]) if len(group) == 1 else self._fused(group, readers)
+        for number, (group, ended) in enumerate(zip(groups, self._ends(uses))):
+            call = self._fused(group, kernels[number]) if number in kernels else self._single(group[0])
             freed = tuple([self.places.of(root) for root in ended if root in self.places])
             calls.append(call._replace(freed=freed))
         return calls
@@ -158,13 +250,8 @@ class _Binder:
         is_one = len(outs) == 1 and not _gives_a_tuple(operator.op, bound)
         return Call(run, self.places.take(args), outs[0] if is_one else -1, () if is_one else outs, ())
 
-    def _fused(self, group: Sequence[int], readers: Mapping[Slot, int]) -> Call:
-        inside = {self.analysis.roots[slot] for p in group for slot in slots_in(self.steps[p].args)}
-        made = {self.analysis.roots[slot] for p in group for slot in self.steps[p].outs}
-        outputs = made.intersection(self.outputs)
-        needed = outputs.union([root for root in made if readers.get(root, 0) > (root in inside)])
-        kernel, operands, results = lowered(group, self.steps, self.analysis, frozenset(needed))
-        backend = self.backends[(kernel.loads or [meta for _, meta in kernel.news])[0].device]
+    def _fused(self, group: Sequence[int], fused: _Fused) -> Call:
+        (kernel, operands, results), backend = fused
         executor: Executor = FUSERS[backend.key].makes(backend, kernel)
         self.kernels += 1
         self.code_bytes += executor.code_bytes
@@ -176,24 +263,3 @@ class _Binder:
 
 def _gives_a_tuple(op: Any, bound: tuple[Any, ...] | None) -> bool:
     return bound is not None and isinstance(op.infer(bound), tuple)
-
-
-def _bound(
-    graph: Graph, original: Sequence[Step], state: _State, counts: Mapping[str, int], options: Options
-) -> Executable:  # fmt: skip
-    binder = _Binder(graph, state)
-    keys: dict[object, int] = {device: backend.key for device, backend in binder.backends.items()}
-    groups = grouped(state.steps, binder.analysis, keys, options.fuse)
-    calls = binder.bind(groups)
-    known = [state.known[slot] for slot in graph.inputs]
-    before = _State(original, state.known, state.memory, state.outputs, graph.constants, state.inferred)
-    description = Description(
-        len(original), sum([step.operator.op.view_of is None for step in original]), binder.kernels,
-        counts["dead"], counts["common"], counts["fold"], tuple(binder.fused),
-        peak_bytes([[p] for p in range(len(original))], original, before.analysis(), before.outputs),
-        peak_bytes(groups, state.steps, binder.analysis, state.outputs), "\n\n".join(binder.texts),
-    )  # fmt: skip
-    outputs = [binder.places.of(root) for root in binder.outputs]
-    held = Held(context.current.host_memory, binder.code_bytes)
-    devices = frozenset([meta.device for meta in binder.analysis.known.values() if isinstance(meta, Meta)])
-    return Executable(calls, binder.places.initial, known, outputs, description, held, devices)

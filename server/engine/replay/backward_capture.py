@@ -22,10 +22,11 @@ from server.engine.autograd.graph import SavedTensor, SavedTensorList
 from server.engine.autograd.node import OpNode
 from server.engine.device.interface import Capture
 from server.engine.value import AutogradMeta, Backend, Storage, Value
-from server.replay_policy import BACKWARD_CAPTURES, ReplayPolicy, Sightings
+from server.replay_policy import BACKWARD_CAPTURES, ReplayPolicy
 from telegrad_protocol.meta import Meta
 
 from .backward_program import Accumulation, Program, Release, SavedPlace, saved_at
+from .captures import CaptureTable, go_through
 from .shadows import REPLAYED, random_states
 
 
@@ -60,22 +61,12 @@ class CapturedPass(NamedTuple):
 
 
 class BackwardCaptures:
-    """What was captured of one program. ``policy`` counts launched passes as hits and captures as misses."""
+    """What was captured of one program."""
 
-    __slots__ = (
-        "_hits",
-        "_is_on_one_device",
-        "_leaves",
-        "_passes",
-        "_places",
-        "_released",
-        "_seen",
-        "has_given_up",
-        "policy",
-    )
+    __slots__ = ("_captures", "_is_on_one_device", "_leaves", "_places", "_released", "has_given_up")
 
     def __init__(self, program: Program) -> None:
-        self.policy = ReplayPolicy(BACKWARD_CAPTURES)
+        self._captures: CaptureTable[CapturedPass] = CaptureTable(BACKWARD_CAPTURES)
         self.has_given_up = False
         """Whether captures are launched too rarely to make more, and to look for those that there are."""
         self._places: tuple[SavedPlace, ...] | None = None
@@ -83,9 +74,11 @@ class BackwardCaptures:
         """Whether all tensors of the pass are on one device; known with the places. A graph belongs to one."""
         self._leaves = tuple([step.node for step in program.steps if step.__class__ is Accumulation])
         self._released = tuple([step.node for step in program.steps if step.__class__ is Release])
-        self._passes: dict[PassState, CapturedPass] = {}
-        self._seen = Sightings(BACKWARD_CAPTURES.sightings)
-        self._hits = 0
+
+    @property
+    def policy(self) -> ReplayPolicy:
+        """It counts launched passes as hits and captures as misses."""
+        return self._captures.policy
 
     def run(self, program: Program, nodes: list[Any], gradients: list[Value]) -> None:
         """Make the program's pass over the nodes from the gradient in the list, as one graph if that can be."""
@@ -131,31 +124,25 @@ class BackwardCaptures:
         self, state: PassState, backend: Backend, nodes: list[Any], gradients: list[Value], storages: list[Storage]
     ) -> bool:
         """Launch the pass if it was captured in this state; returns False if nothing was done."""
-        captured = self._passes.get(state)
-        allocator = backend.allocator
-        if captured is None or not allocator.can_replay(captured.calls):
-            return False
-        backend.flush()
-        if not captured.graph.launch():
-            del self._passes[state]
+        captured = self._captures.find(state, backend)
+        if captured is None or not self._captures.launch(state, captured, backend):
             return False
         for number in captured.freed:
             storages[number].keeper = REPLAYED
-        allocator.replay(captured.calls)
+        backend.allocator.replay(captured.calls)
         gradients.clear()
         for number in self._released:
             nodes[number].release()
         for number, block, nbytes, meta in captured.gradients:
             nodes[number].leaf.autograd.grad = Value(Storage(backend, block, nbytes), meta, backend)
-        self._hits += 1
         return True
 
     def _run_and_learn(
         self, program: Program, state: PassState, backend: Backend, nodes: list[Any], gradients: list[Value]
     ) -> None:
         """Make the pass as usual, and capture it if it has come before in the same state."""
-        start = backend.allocator.start_sequence()
-        if start is None or not self._seen.repeats(state, start.state):
+        start = self._captures.start(state, backend)
+        if start is None:
             program.run(nodes, {0: gradients.pop()})
             return
         generators, places = random_states(), self._places or ()
@@ -164,24 +151,13 @@ class BackwardCaptures:
         sizes = [*[saved.storage.nbytes for saved in saved_tensors], gradients[0].storage.nbytes]
         del saved_tensors
         program.run(nodes, {0: gradients.pop()})
-        self._spend()
+        self.has_given_up = not self._captures.spend()
         calls = backend.allocator.sequence_since(start)
         if calls is not None and random_states() == generators:
             attempt = _CaptureAttempt(program, places, backend, calls, state.blocks, sizes, metas)
             captured = attempt.capture(nodes, self._leaves)
             if captured is not None:
-                self._keep(state, captured)
-
-    def _spend(self) -> None:
-        self.policy.hit(self._hits)
-        self._hits = 0
-        self.policy.miss()
-        self.has_given_up = not self.policy.can_afford()
-
-    def _keep(self, state: PassState, captured: CapturedPass) -> None:
-        if len(self._passes) >= BACKWARD_CAPTURES.records:
-            self._passes.clear()
-        self._passes[state] = captured
+                self._captures.keep(state, captured, backend)
 
 
 class _CaptureAttempt:
@@ -223,13 +199,8 @@ class _CaptureAttempt:
 
     def _perform(self, count: int, leaf_metas: dict[int, Meta]) -> bool:
         """Make the dry run; returns whether it asked for the same memory in the same order."""
-        with self._backend.allocator.dry_run(self._calls) as dry_run:
-            try:
-                self._run_on_shadows(dry_run, count, leaf_metas)
-            except Exception as error:
-                error.__traceback__ = error.__context__ = error.__cause__ = None  # they refer to shadow blocks
-                return False
-        return dry_run.is_complete
+        work = partial(self._run_on_shadows, count=count, leaf_metas=leaf_metas)
+        return go_through(self._backend, self._calls, work)
 
     def _run_on_shadows(self, dry_run: DryRun, count: int, leaf_metas: dict[int, Meta]) -> None:
         backend = self._backend

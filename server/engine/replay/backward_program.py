@@ -20,6 +20,8 @@ from server.engine.value import Value, new_value
 from server.replay_policy import BACKWARD_PROGRAMS, ReplayPolicy
 from telegrad_protocol.meta import Meta
 
+_LOOKS = 32
+"""Compiled functions leave nodes of their own from about their third call on."""
 _HIGHEST_SEQUENCE = 1 << 63
 """Above the sequence numbers of all nodes."""
 Values: TypeAlias = dict[int, Value]
@@ -92,10 +94,13 @@ class Program:
     ``branches`` has the programs of graphs that are the same up to the node of that number. ``needed`` are the places
     of the saved tensors that operations take. ``captures`` is set by whoever launches passes as CUDA graphs.
     ``operations`` says of each operation what it is; ``noted`` is the program that notes them, where there is one, and
-    this is the ``source`` of that one.
+    this is the ``source`` of that one. ``fused`` makes the pass with chains fused, where it can; whether there is to be
+    such a pass is looked at in the first ``looks`` passes.
     """
 
-    __slots__ = ("_patterns", "branches", "captures", "needed", "noted", "operations", "source", "steps")
+    __slots__ = (
+        "_patterns", "branches", "captures", "fused", "looks", "needed", "noted", "operations", "source", "steps",
+    )  # fmt: skip
 
     def __init__(
         self, patterns: list[NodePattern], steps: list[Operation | Accumulation | Release],
@@ -109,6 +114,8 @@ class Program:
         self.needed = frozenset([place for step in steps if isinstance(step, Operation) for place in _saved_in(step)])
         self.branches: dict[int, Program] = {}
         self.captures: Any = None
+        self.fused: Any = None
+        self.looks = _LOOKS
 
     def with_steps(self, steps: list[Any]) -> Program:
         """Return a program of other steps that make the same pass."""
@@ -150,6 +157,8 @@ class Program:
         It computes, allocates, frees and checks what the engine would, in the same order. Gradients must not be
         recorded meanwhile. Small steps are inlined: this loop is most of what the host does in a backward pass.
         """
+        if self.fused is not None and self.fused.run(nodes, values):
+            return
         for step in self.steps:
             if cancellation.requested:
                 cancellation.stop()
@@ -160,7 +169,7 @@ class Program:
                     arguments[place] = values[number]
                 for place, (holder, slot, element) in saved:
                     node = nodes[holder]
-                    arguments[place] = _unpacked(  # no local variable may refer to it: it is freed with the node
+                    arguments[place] = unpacked(  # no local variable may refer to it: it is freed with the node
                         node.saved[slot] if element < 0 else node.saved[slot].items[element], node
                     )
                 for place, items in lists:
@@ -282,11 +291,11 @@ def _list_element(item: Any, nodes: list[Any], values: Values) -> Any:
     if item.__class__ is IntermediateElement:
         return values[item.number]
     if item.__class__ is SavedElement:
-        return _unpacked(saved_at(item.place, nodes), nodes[item.place[0]])
+        return unpacked(saved_at(item.place, nodes), nodes[item.place[0]])
     return item
 
 
-def _unpacked(saved: Any, consumer: Any) -> Value:
+def unpacked(saved: Any, consumer: Any) -> Value:
     """Unpack a saved tensor: `SavedTensor.unpack`, inlined for passes whose gradients are not recorded."""
     storage = saved.storage
     if storage.version != saved.version:

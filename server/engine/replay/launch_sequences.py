@@ -10,7 +10,7 @@ Knows no CUDA and no operations: how a sequence is captured, and whether a strea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -68,6 +68,14 @@ class LaunchSequences:
         self.policy.miss()
         record = self._records[sequence] = _Record(self._capture(stream, partial(_performs, sequence)))
         return record
+
+    def forget(self, performs: Collection[Callable[..., None]]) -> None:
+        """Drop the sequences that have launches by one of these functions."""
+        self._records = {
+            sequence: record
+            for sequence, record in self._records.items()
+            if not any(launch[0] in performs for launch in sequence)
+        }
 
     def _evict(self) -> None:
         """Drop the half of the records that have not been used for the longest time."""

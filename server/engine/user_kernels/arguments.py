@@ -1,7 +1,8 @@
 """Arguments of a launch as the bytes that a kernel's parameters take; refused where they do not fit.
 
 A launch's arguments come in forms, see ``telegrad_protocol.kernel_messages``. Where a kernel's parameters are known a
-number takes the type of its parameter; where they are not, it is an int64 or a double.
+number takes the type of its parameter; where they are not, it is an int64 or a double. What all launches of a kernel in
+the same forms have in common is worked out once: their arguments are packed by one ``struct``.
 """
 
 from __future__ import annotations
@@ -9,130 +10,153 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 from telegrad_protocol.kernel_messages import ADDRESS, BYTES, FLOAT, INTEGER, NULL, TENSOR_MAP
 from telegrad_protocol.ptx import Parameter
 
-MAX_PARAMETERS = 4096
+MAX_PARAMETERS: Final = 4096
 """A kernel has at most so many parameters, and at most 32,764 bytes of them."""
-_SIGNED, _UNSIGNED = {1: "b", 2: "h", 4: "i", 8: "q"}, {1: "B", 2: "H", 4: "I", 8: "Q"}
-_FLOATS = {2: "e", 4: "f", 8: "d"}
-_SLOT = 64
+_SIGNED: Final = {1: "b", 2: "h", 4: "i", 8: "q"}
+_FLOATS: Final = {2: "e", 4: "f", 8: "d"}
+_WORD: Final = 8
+_LINE: Final = 64
 """The driver wants maps of tensors to begin at multiples of this."""
-_UNKNOWN = {TENSOR_MAP: 128}
+_MOST_UNKNOWN: Final = 128
+"""So many bytes can be given where it is not known how many the kernel takes: those of a map of a tensor."""
 
-Encode = Callable[[Any], bytes]
+Normalise = Callable[[Any], Any]
 
 
-class ParameterBuffer:
-    """Memory for the arguments of one kernel in given forms; the driver copies it when it launches.
+class Packing:
+    """How the arguments of one kernel in given forms become bytes, and where each parameter is in them.
 
-    ``addresses`` and ``maps`` are the places of arguments that are tensors, and maps of tensors, among the parameters.
+    ``addresses`` and ``maps`` are the parameters that are tensors, and maps of tensors: each the place among the
+    arguments that are given, which null pointers are not, and the place among the parameters.
     """
 
-    __slots__ = (
-        "_buffer",
-        "_encoders",
-        "_memory",
-        "_offsets",
-        "_skipped",
-        "_start",
-        "addresses",
-        "count",
-        "maps",
-        "table",
-    )
+    __slots__ = ("_blobs", "_normalise", "_pack", "addresses", "count", "maps", "offsets", "size")
 
     def __init__(self, kernel: str, forms: str, parameters: Sequence[Parameter] | None) -> None:
         if parameters is not None and len(parameters) != len(forms):
             raise ArgumentTypeError(f"{kernel}: the kernel has {len(parameters)} parameters, not {len(forms)}")
         if len(forms) > MAX_PARAMETERS:
             raise ArgumentError(f"{kernel}: a kernel has at most {MAX_PARAMETERS} parameters, not {len(forms)}")
-        known = [None] * len(forms) if parameters is None else parameters
-        self._encoders = [
-            _encoder(kernel, place, form, parameter) for place, (form, parameter) in enumerate(zip(forms, known))
-        ]
-        self.count = sum(form != NULL for form in forms)
-        self.addresses = [place for place, form in enumerate(forms) if form == ADDRESS]
-        self.maps = [place for place, form in enumerate(forms) if form == TENSOR_MAP]
-        slots = [
-            -(-(parameter.nbytes if parameter else _UNKNOWN.get(form, 8)) // _SLOT) * _SLOT
-            for form, parameter in zip(forms, known)
-        ]
-        self._offsets = [sum(slots[:place]) for place in range(len(forms))]
-        size = sum(slots)
-        self._buffer = ctypes.create_string_buffer(size + 8 * max(len(forms), 1) + _SLOT)
+        given = [place for place, form in enumerate(forms) if form != NULL]
+        self.count = len(given)
+        self.addresses = [(number, place) for number, place in enumerate(given) if forms[place] == ADDRESS]
+        self.maps = [(number, place) for number, place in enumerate(given) if forms[place] == TENSOR_MAP]
+        self.offsets: list[int] = []
+        self._normalise: list[Normalise] = []
+        self._blobs: list[tuple[int, Normalise]] = []
+        layout, end = ["="], 0
+        for place, form in enumerate(forms):
+            parameter = None if parameters is None else parameters[place]
+            code, nbytes, normalise = _encoding(kernel, place, form, parameter)
+            unit = _LINE if nbytes > _WORD else _WORD
+            begin = -(-end // unit) * unit
+            layout.append(f"{begin - end}x{code}")
+            self.offsets.append(begin)
+            end = begin + nbytes
+            if form in (BYTES, TENSOR_MAP):
+                self._blobs.append((len(self._normalise), normalise))
+            if form != NULL:
+                self._normalise.append(normalise)
+        self.size = -(-end // _WORD) * _WORD
+        self._pack = struct.Struct(f"{''.join(layout)}{self.size - end}x").pack
+
+    def pack(self, values: Sequence[Any]) -> bytes:
+        """Return the arguments as bytes; those that are tensors are addresses by now."""
+        for number, check in self._blobs:
+            check(values[number])
+        try:
+            return self._pack(*values)
+        except (struct.error, TypeError, OverflowError):
+            normalised = [normalise(value) for normalise, value in zip(self._normalise, values, strict=True)]
+            return self._pack(*normalised)
+
+
+class ParameterBuffer:
+    """Memory for packed arguments, and ``table``, the address of their addresses; the driver copies it at a launch."""
+
+    __slots__ = ("_buffer", "memory", "table")
+
+    def __init__(self, packing: Packing) -> None:
+        size, count = packing.size, len(packing.offsets)
+        self._buffer = ctypes.create_string_buffer(size + _WORD * max(count, 1) + _LINE)
         unaligned = ctypes.addressof(self._buffer)
-        self._start = -(-unaligned // _SLOT) * _SLOT
-        self._skipped = self._start - unaligned
-        self._memory = memoryview(self._buffer).cast("B")[self._skipped :]
-        self.table = self._start + size
-        struct.pack_into(f"={len(forms)}Q", self._memory, size, *[self._start + offset for offset in self._offsets])
-
-    def fill(self, values: Sequence[Any]) -> None:
-        """Write the arguments, of which tensors are addresses by now, and None stands for null pointers."""
-        memory = self._memory
-        for offset, encode, value in zip(self._offsets, self._encoders, values):
-            data = encode(value)
-            memory[offset : offset + len(data)] = data
+        start = -(-unaligned // _LINE) * _LINE
+        memory = memoryview(self._buffer).cast("B")[start - unaligned :]
+        self.memory = memory[:size]
+        self.table = start + size
+        struct.pack_into(f"={count}Q", memory, size, *[start + offset for offset in packing.offsets])
 
 
-def _encoder(kernel: str, place: int, form: str, parameter: Parameter | None) -> Encode:
-    nbytes = 8 if parameter is None else parameter.nbytes
+def _encoding(kernel: str, place: int, form: str, parameter: Parameter | None) -> tuple[str, int, Normalise]:
+    """Return ``struct``'s format of a parameter, its bytes, and what makes its argument fit that or refuses it."""
+    nbytes = _WORD if parameter is None else parameter.nbytes
     where = f"{kernel}: argument {place + 1}"
     if form in (BYTES, TENSOR_MAP):
-        return lambda value: _exact(where, value, None if parameter is None else nbytes)
+        room = _MOST_UNKNOWN if parameter is None else nbytes
+        return f"{room}s", room, _exact(where, None if parameter is None else nbytes)
     if form == NULL:
-        return lambda value: bytes(nbytes)
+        return f"{nbytes}x", nbytes, _as_it_is
     if form == ADDRESS:
-        if nbytes != 8:
+        if nbytes != _WORD:
             raise ArgumentTypeError(f"{where} is a tensor, but the kernel's parameter has {nbytes} bytes: no pointer")
-        return struct.Struct("=Q").pack
+        return "Q", nbytes, _as_it_is
     kind = "" if parameter is None else parameter.type
-    if form not in (INTEGER, FLOAT) or (nbytes not in _SIGNED):
+    if form not in (INTEGER, FLOAT) or nbytes not in _SIGNED:
         raise ArgumentTypeError(
             f"{where} is a number, but the kernel's parameter has {nbytes} bytes; pass a NumPy value of its type"
         )
     if kind.startswith("f") or (form == FLOAT and nbytes in _FLOATS and not kind.startswith(("u", "s"))):
-        return _float_encoder(where, _FLOATS[nbytes])
+        return _FLOATS[nbytes], nbytes, _float(where, _FLOATS[nbytes])
     if form == FLOAT:
         raise ArgumentTypeError(f"{where} is a floating-point number, but the kernel's parameter is an integer")
-    return _integer_encoder(where, nbytes)
+    return _SIGNED[nbytes], nbytes, _integer(where, nbytes)
 
 
-def _float_encoder(where: str, code: str) -> Encode:
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _float(where: str, code: str) -> Normalise:
     pack = struct.Struct("=" + code).pack
 
-    def encode(value: Any) -> bytes:
+    def normalise(value: Any) -> Any:
         try:
-            return pack(value)
+            pack(value)
         except OverflowError:  # as a C conversion has it
-            return pack(float("inf") if value > 0 else float("-inf"))
+            return float("inf") if value > 0 else float("-inf")
         except struct.error:
             raise ArgumentTypeError(f"{where} must be a number, not {type(value).__name__}") from None
+        return value
 
-    return encode
-
-
-def _integer_encoder(where: str, nbytes: int) -> Encode:
-    signed, unsigned = struct.Struct("=" + _SIGNED[nbytes]).pack, struct.Struct("=" + _UNSIGNED[nbytes]).pack
-
-    def encode(value: Any) -> bytes:
-        try:
-            return signed(value) if value < 1 << (8 * nbytes - 1) else unsigned(value)
-        except (struct.error, TypeError):
-            raise ArgumentError(f"{where}: {value!r:.40} does not fit into {nbytes} bytes of an integer") from None
-
-    return encode
+    return normalise
 
 
-def _exact(where: str, value: Any, nbytes: int | None) -> bytes:
-    if not isinstance(value, bytes):
-        raise ArgumentTypeError(f"{where} must be bytes, not {type(value).__name__}")
-    if nbytes is None and len(value) > max(_SLOT, *_UNKNOWN.values()):
-        raise ArgumentTypeError(f"{where} has {len(value)} bytes, and the driver cannot tell what the kernel takes")
-    if nbytes is not None and len(value) != nbytes:
-        raise ArgumentTypeError(f"{where} has {len(value)} bytes, but the kernel's parameter has {nbytes}")
-    return value
+def _integer(where: str, nbytes: int) -> Normalise:
+    """Return what brings unsigned numbers into the range of signed ones, whose bytes are the same."""
+    half = 1 << (8 * nbytes - 1)
+
+    def normalise(value: Any) -> Any:
+        if not isinstance(value, int) or not -half <= value < 2 * half:
+            raise ArgumentError(f"{where}: {value!r:.40} does not fit into {nbytes} bytes of an integer")
+        return value if value < half else value - 2 * half
+
+    return normalise
+
+
+def _exact(where: str, nbytes: int | None) -> Normalise:
+    def check(value: Any) -> Any:
+        if not isinstance(value, bytes):
+            raise ArgumentTypeError(f"{where} must be bytes, not {type(value).__name__}")
+        if nbytes is None and len(value) > _MOST_UNKNOWN:
+            raise ArgumentTypeError(f"{where} has {len(value)} bytes, and the driver cannot tell what the kernel takes")
+        if nbytes is not None and len(value) != nbytes:
+            raise ArgumentTypeError(f"{where} has {len(value)} bytes, but the kernel's parameter has {nbytes}")
+        return value
+
+    return check

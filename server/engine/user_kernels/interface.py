@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from telegrad_protocol.kernel_messages import TensorMap
 
@@ -26,21 +27,26 @@ class Compiled(NamedTuple):
     names: dict[str, str]
 
 
-class Geometry(NamedTuple):
-    """How many blocks and threads a launch has, in three dimensions, and what shared memory a block has."""
+Sizes: TypeAlias = tuple[int, int, int]
+"""Sizes in three dimensions, of which x is the first."""
+Launch: TypeAlias = Callable[[int, Sizes], None]
+"""Launches on a raw stream, on a grid of so many blocks."""
 
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
+
+class Geometry(NamedTuple):
+    """What launches have in common, but for how many blocks there are: the threads and shared memory of a block."""
+
+    block: Sizes
     shared: int
-    cluster: tuple[int, int, int] | None
+    cluster: Sizes | None
     flags: int
 
 
 class Limits(NamedTuple):
     """What a device can launch at most."""
 
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
+    grid: Sizes
+    block: Sizes
     threads: int
     shared: int
     """Bytes of shared memory per block, with what a kernel has to ask for."""
@@ -77,5 +83,8 @@ class KernelDriver(Protocol):
     def tensor_map(self, address: int, tensor_map: TensorMap) -> bytes:
         """Return the map of a tensor at an address, as kernels take it by value."""
 
-    def launch(self, function: Any, geometry: Geometry, stream: int, parameters: int) -> None:
-        """Launch on a raw stream; ``parameters`` is the address of an array of the arguments' addresses."""
+    def prepare(self, function: Any, geometry: Geometry, parameters: int) -> Launch:
+        """Return what launches a function; it holds neither that nor its module.
+
+        ``parameters`` is the address of an array of the arguments' addresses.
+        """

@@ -1,20 +1,20 @@
-"""Modules of clients' code on a device, their kernels, and what one session may load."""
+"""Modules of clients' code on a device, and what one session may load."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from server.engine.context import HostMemory
-from server.engine.value import Backend, Value
+from server.engine.value import Backend
 from telegrad_protocol import ptx
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DeviceError, OutOfMemoryError
-from telegrad_protocol.kernel_messages import CODE_KINDS, COOPERATIVE, CUDA_TEXT, NULL, PROGRAMMATIC, LoadModule
-from telegrad_protocol.ptx import Parameter
+from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
+from telegrad_protocol.kernel_messages import CODE_KINDS, CUDA_TEXT, LoadModule
 
-from .arguments import ParameterBuffer
-from .interface import Compiled, Geometry, KernelDriver, Text
+from .interface import Compiled, KernelDriver, Text
+
+Perform: TypeAlias = Callable[..., None]
 
 MAX_MODULES = 4096
 """A session may have so many modules at a time: each holds an object of the driver."""
@@ -23,8 +23,6 @@ MAX_MODULE_BYTES = 1 << 29
 MODULE_BYTES = 16 << 10
 """What a module takes of the host besides its code: the objects of the driver, and what is known of its kernels."""
 _LAST = 3
-_MOST_FORMS = 64
-"""The most combinations of forms whose buffers a kernel keeps: a client decides what it sends."""
 
 
 class ModuleAccount:
@@ -39,7 +37,7 @@ class ModuleAccount:
     def __init__(self, host: HostMemory) -> None:
         self._host = host
         self.count = self.nbytes = 0
-        self.retired: list[tuple[Backend, Any, int]] = []
+        self.retired: list[tuple[Backend, Any, int, set[Perform]]] = []
         """Modules that nothing names any more; they are unloaded once the device has done all its work."""
         self.last: deque[tuple[str, int]] = deque(maxlen=_LAST)
 
@@ -80,9 +78,13 @@ class ModuleAccount:
     def unload_retired(self) -> None:
         """Wait for the devices, and unload the modules that nothing names."""
         retired, self.retired = self.retired, []
-        for backend in {backend for backend, _, _ in retired}:
+        performs: dict[Backend, set[Perform]] = {}
+        for backend, _, _, own in retired:
+            performs.setdefault(backend, set()).update(own)
+        for backend, gone in performs.items():
             backend.synchronize()
-        for backend, module, nbytes in retired:
+            backend.forget_launches(gone)
+        for backend, module, nbytes, _ in retired:
             backend.kernel_driver().unload(module)
             self.discharge(nbytes)
 
@@ -101,6 +103,8 @@ class UserModule:
         except BaseException:
             account.discharge(self._nbytes)
             raise
+        self.performs: set[Perform] = set()
+        """What makes launches of its kernels: it may be kept with captured launches for as long as the module."""
         self._account, self.backend = account, backend
 
     def function(self, name: str) -> tuple[Any, ptx.Entry | None]:
@@ -110,7 +114,7 @@ class UserModule:
 
     def __del__(self) -> None:
         if hasattr(self, "backend"):
-            self._account.retired.append((self.backend, self._module, self._nbytes))
+            self._account.retired.append((self.backend, self._module, self._nbytes, self.performs))
 
 
 def _machine_code(driver: KernelDriver, message: LoadModule) -> Compiled:
@@ -129,128 +133,3 @@ def _machine_code(driver: KernelDriver, message: LoadModule) -> Compiled:
         given = message.options, message.headers, message.expressions
         return driver.compile(Text(text, message.file or "kernel.cu", message.line, *given))
     return Compiled(message.code.rstrip(b"\0") + b"\0", text, {})
-
-
-class UserKernel:
-    """A kernel of a module; ``name`` is what its user calls it."""
-
-    def __init__(self, module: UserModule, name: str, written: Sequence[int] | None, read_only: Sequence[int]) -> None:
-        self.module, self.name = module, name
-        self.backend = module.backend
-        self._driver = driver = self.backend.kernel_driver()
-        self._function, entry = module.function(name)
-        self._parameters = _parameters(driver.parameter_sizes(self._function), entry)
-        if written is None and entry is not None and entry.written is not None:
-            written = [*entry.written]
-        self._written = None if written is None else frozenset(written)
-        self._read_only = frozenset(read_only)
-        self._buffers: dict[str, ParameterBuffer] = {}
-        self._checked: set[Geometry] = set()
-
-    def attributes(self) -> dict[str, int]:
-        """Return what the kernel needs, by CuPy's names."""
-        return self._driver.attributes(self._function)
-
-    def set_attribute(self, name: str, value: int) -> None:
-        """Set the most dynamic shared memory, or the share of the cache that is shared memory."""
-        if name == "max_dynamic_shared_size_bytes":
-            self._check_shared(value)
-        self._driver.set_attribute(self._function, name, value)
-
-    def launch(self, geometry: Geometry, forms: str, args: Sequence[Any], stream: int) -> None:
-        """Launch on a raw stream. The versions of tensors that the kernel may write to rise."""
-        if geometry not in self._checked:
-            self._check(geometry)
-        buffer = self._buffers.get(forms) or self._new_buffer(forms)
-        if len(args) != buffer.count:
-            raise ArgumentTypeError(f"{self.name}: {len(args)} values for {buffer.count} arguments")
-        rest = iter(args)
-        values: list[Any] = [None if form == NULL else next(rest) for form in forms]
-        targets = []
-        for place in buffer.addresses:
-            value: Value = values[place]
-            if value.backend is not self.backend:
-                self._check_place(place, value)
-            meta = value.meta
-            values[place] = value.storage.block.pointer + meta.offset * meta.dtype.itemsize
-            if self._writes(place):
-                targets.append(value.storage)
-        for place in buffer.maps:
-            value, tensor_map = values[place]
-            self._check_place(place, value)
-            meta = value.meta
-            address = value.storage.block.pointer + meta.offset * meta.dtype.itemsize
-            values[place] = self._driver.tensor_map(address, tensor_map)
-            if self._writes(place):
-                targets.append(value.storage)
-        buffer.fill(values)
-        self._driver.launch(self._function, geometry, stream, buffer.table)
-        for storage in targets:
-            storage.version += 1
-
-    def _check_place(self, place: int, value: Value) -> None:
-        if value.backend is not self.backend:
-            raise DeviceError(
-                f"{self.name}: argument {place + 1} is {value.meta} on {value.device}, and the kernel is on "
-                f"{self.backend.device}"
-            )
-
-    def _writes(self, place: int) -> bool:
-        return place not in self._read_only if self._written is None else place in self._written
-
-    def _new_buffer(self, forms: str) -> ParameterBuffer:
-        buffer = ParameterBuffer(self.name, forms, self._parameters)
-        if len(self._buffers) < _MOST_FORMS:
-            self._buffers[forms] = buffer
-        return buffer
-
-    def _check(self, geometry: Geometry) -> None:
-        """Refuse what the device cannot launch; raise the kernel's dynamic shared memory to what is wanted."""
-        limits, name = self._driver.limits, self.name
-        for what, sizes, most in (
-            ("grid", geometry.grid, limits.grid),
-            ("block", geometry.block, limits.block),
-        ):
-            if not all(1 <= size <= bound for size, bound in zip(sizes, most, strict=True)):
-                raise ArgumentError(f"{name}: {what} {sizes} is not between (1, 1, 1) and {most}")
-        attributes = self.attributes()
-        threads = geometry.block[0] * geometry.block[1] * geometry.block[2]
-        if threads > (most_threads := min(limits.threads, attributes["max_threads_per_block"])):
-            raise ArgumentError(
-                f"{name}: block {geometry.block} has {threads} threads; this kernel, of {attributes['num_regs']} "
-                f"registers per thread, can have {most_threads}"
-            )
-        self._check_shared(geometry.shared, attributes)
-        self._check_cluster(geometry)
-        if geometry.flags & ~(COOPERATIVE | PROGRAMMATIC):
-            raise ArgumentError(f"{name}: unknown flags {geometry.flags}")
-        if geometry.shared > attributes["max_dynamic_shared_size_bytes"]:
-            self._driver.set_attribute(self._function, "max_dynamic_shared_size_bytes", geometry.shared)
-        if len(self._checked) < _MOST_FORMS:
-            self._checked.add(geometry)
-
-    def _check_shared(self, nbytes: int, attributes: dict[str, int] | None = None) -> None:
-        own = (attributes or self.attributes())["shared_size_bytes"]
-        most = self._driver.limits.shared - own
-        if not 0 <= nbytes <= most:
-            raise ArgumentError(
-                f"{self.name}: {nbytes} bytes of dynamic shared memory; beside its {own} bytes of its own the kernel "
-                f"can have {most} on this device"
-            )
-
-    def _check_cluster(self, geometry: Geometry) -> None:
-        cluster = geometry.cluster
-        if cluster is None:
-            return
-        blocks, most = cluster[0] * cluster[1] * cluster[2], self._driver.limits.cluster
-        if min(cluster) < 1 or blocks > most:
-            raise ArgumentError(f"{self.name}: a cluster of {cluster} blocks; this device has at most {most}")
-        if any(size % part for size, part in zip(geometry.grid, cluster, strict=True)):
-            raise ArgumentError(f"{self.name}: grid {geometry.grid} is no multiple of the cluster {cluster}")
-
-
-def _parameters(sizes: Sequence[int] | None, entry: ptx.Entry | None) -> Sequence[Parameter] | None:
-    """Return the parameters of a kernel, as its text tells or else the driver; None where neither does."""
-    if entry is not None:
-        return entry.parameters
-    return None if sizes is None else [Parameter("", size) for size in sizes]

@@ -132,6 +132,10 @@ class Metrics:
         self.ahead = of_worker(
             gauge, "operations_ahead", "Instructions launched on GPUs that these may not have completed.", "tenant"
         )
+        self.compilations = of_worker(
+            counter, "kernel_compilations", "Texts of CUDA kernels that were compiled: while a session waited "
+            "(`session`), or `beside` it, and those of the latter that `failed`.", "where",
+        )  # fmt: skip
         self.memory = kept(
             gauge, "memory_bytes", "Memory of a device held by tensors (`allocated`), or `reserved`.",
             "worker", "device", "kind",
@@ -196,6 +200,9 @@ class Metrics:
         self.device.set(state.device, worker)
         self.resident.set(state.resident_bytes, worker)
         self.cpu_seconds.set(state.cpu_seconds, worker)
+        counts = state.compilations
+        for where, count in (("session", counts.on_path), ("beside", counts.beside), ("failed", counts.failed)):
+            self.compilations.set(count, worker, where)
         self.forget_load(worker)
         for tenant, load in state.loads.items():
             self._set_load(worker, tenant, load)

@@ -15,6 +15,8 @@ class Limits:
     """
 
     instruction_seconds: float = math.inf
+    kernel_seconds: float = math.inf
+    """For so long the device may get no further for a session that has launched kernels of its own."""
     operation_work: float = math.inf
     graph_nodes: float = math.inf
     slow_seconds: float = math.inf

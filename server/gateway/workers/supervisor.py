@@ -123,7 +123,7 @@ class Supervisor:
             raise
         self._has_served = True
         self._watchdog = asyncio.get_running_loop().create_task(
-            Watchdog(worker, self._limits.instruction_seconds).run()
+            Watchdog(worker, self._limits.instruction_seconds, self._limits.kernel_seconds).run()
         )
         log.info("worker started", extra=self._described(pid=worker.pid))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import signal
 import time
@@ -39,10 +40,13 @@ def is_unresponsive(process: WorkerProcess) -> bool:
 
 
 class Watchdog:
-    """Watches one process: no instruction may take longer than ``limit`` seconds, on the host or on a device."""
+    """Watches one process: no instruction may take longer than ``limit`` seconds, on the host or on a device.
 
-    def __init__(self, process: WorkerProcess, limit: float) -> None:
-        self._process, self._limit = process, limit
+    For sessions that have launched kernels of their own a device may be without progress for ``kernel_limit`` seconds.
+    """
+
+    def __init__(self, process: WorkerProcess, limit: float, kernel_limit: float = math.inf) -> None:
+        self._process, self._limit, self._kernel_limit = process, limit, min(limit, kernel_limit)
         self._heartbeat = process.heartbeat
         self._heartbeat.limit = limit
         self._cancelled: Turn | None = None
@@ -54,16 +58,17 @@ class Watchdog:
         try:
             while self._process.alive:
                 self._look(time.perf_counter())
-                await asyncio.sleep(min(self._limit / 20, _LONGEST_PAUSE))
+                await asyncio.sleep(min(self._kernel_limit / 20, _LONGEST_PAUSE))
         finally:
             pinging.cancel()
 
     def _look(self, now: float) -> None:
         if self._has_killed:
             return
-        turn, wait = self._heartbeat.turn(), self._heartbeat.longest_wait()
-        if wait is not None and now - wait.begin > self._limit:
-            self._kill(wait, "a kernel on the device")  # who waits longest has most likely launched what does not end
+        turn = self._heartbeat.turn()
+        overdue = [wait for wait in self._heartbeat.waits() if now - wait.begin > self._limit_of(wait)]
+        if overdue:  # who waits longest, of those that could, has most likely launched what does not end
+            self._kill(min(overdue, key=lambda wait: (not wait.has_kernels, wait.begin)), "a kernel on the device")
         elif turn is not None and now - turn.begin > self._limit:
             if turn != self._cancelled:
                 self._cancel(turn)
@@ -75,6 +80,9 @@ class Watchdog:
             self._process.events.watchdog_acted(self._process.number, "silent", 0)
             self._process.kill("did not answer and was ended")
 
+    def _limit_of(self, turn: Turn) -> float:
+        return self._kernel_limit if turn.has_kernels else self._limit
+
     def _cancel(self, turn: Turn) -> None:
         log.warning("turn cancelled", extra={"worker": self._process.number, "session_number": turn.session})
         self._process.events.watchdog_acted(self._process.number, "cancelled", turn.session)
@@ -84,7 +92,8 @@ class Watchdog:
             os.kill(self._process.pid, signal.SIGUSR1)
 
     def _kill(self, turn: Turn, what: str) -> None:
-        limit = f"{self._limit:g} s, which is the limit (TELEGRAD_INSTRUCTION_SECONDS)"
+        name = "KERNEL" if turn.has_kernels and self._kernel_limit < self._limit else "INSTRUCTION"
+        limit = f"{self._limit_of(turn):g} s, which is the limit (TELEGRAD_{name}_SECONDS)"
         log.error("worker killed", extra={"worker": self._process.number, "session_number": turn.session})
         self._has_killed = True
         self._process.events.watchdog_acted(self._process.number, "killed", turn.session)

@@ -6,16 +6,18 @@ the backward pass too; what else a run changes are names, gradients of leaves, a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from server.engine import keys
+from server.engine import context, keys
 from server.engine.autograd.graph import Node
 from server.engine.programs.analysis import shared_memory
 from server.engine.programs.captures import CapturedExecution, Captures
 from server.engine.programs.executable import Description, Executable
 from server.engine.programs.execution import Execution
 from server.engine.programs.indices import IndexCheck, are_good
+from server.engine.programs.specialise import Specialisation
 from server.engine.value import AutogradMeta, Backend, Value
 from server.session.state import Absent, SessionState
 from telegrad_protocol import dtypes
@@ -27,6 +29,7 @@ from telegrad_protocol.programs.rows import Template
 from .histories import NodePattern, made_anew
 from .uploaded import Uploaded
 
+_log = logging.getLogger(__name__)
 _BACKENDS: Final = keys.CPU | keys.CUDA
 
 
@@ -171,6 +174,8 @@ class Variant(NamedTuple):
     """Values whose gradients nothing reads before they are replaced: their memory serves the run."""
     released: tuple[int, ...] = ()
     """Slots of inputs that the program does nothing with but to free them, which is done before the run."""
+    awaited: Specialisation | None = None
+    """What it is executed by once its fused kernels were compiled; None where they are there, or are not needed."""
 
     @property
     def plain(self) -> Executable:
@@ -181,6 +186,20 @@ class Variant(NamedTuple):
     def description(self) -> Description:
         """What was done to the recorded operations."""
         return self.plain.describe()
+
+    def refined(self) -> Variant:
+        """Return the variant with its fused kernels, once they were compiled; the same one until then."""
+        awaited = self.awaited
+        if awaited is None or not awaited.is_compiled():
+            return self
+        plain = self._replace(awaited=None)
+        try:
+            executable = awaited.executable()
+        except Exception:
+            _log.exception("fused kernels could not be loaded; a program's operations are executed one by one")
+            return plain
+        backend = self.executable.backend if isinstance(self.executable, Captures) else None
+        return plain._replace(executable=executable if backend is None else launched(executable, backend))
 
     def taken(self, values: Sequence[Value], template: Template) -> list[Any] | None:
         """Return what the executable takes of these values, and of the constants that a program has now.
@@ -204,12 +223,21 @@ class Variant(NamedTuple):
 
     def finish(self, values: Sequence[Value], outputs: Sequence[Value]) -> list[tuple[int, Any]]:
         """Set the gradients of leaves, and return what slots name; None for names that are gone."""
-        making = _Making(values, outputs, made_anew(self.graph, values, outputs))
+        nodes = made_anew(self.graph, values, outputs)
+        if nodes:
+            context.current.remade_nodes = nodes[0].sequence, nodes[-1].sequence
+        making = _Making(values, outputs, nodes)
         names = [(slot, making.of(outcome)) for slot, outcome in self.names]
         gradients = [making.of(outcome) for _, outcome in self.gradients]
         for (place, _), gradient in zip(self.gradients, gradients):
             _set_gradient(values[place], gradient)
         return names
+
+
+def launched(executable: Executable, backend: Backend) -> Executable | Captures:
+    """Return what captures the executions of an executable that does all on one device, if the device can."""
+    is_whole = backend.can_capture and executable.devices == {backend.device}
+    return Captures(executable, backend) if is_whole else executable
 
 
 def _set_gradient(value: Value, gradient: Value | None) -> None:

@@ -6,22 +6,20 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from server.engine import keys
 from server.engine.autograd.graph import Edge, Node
 from server.engine.autograd.node import OpNode
 from server.engine.programs.analysis import shared_memory
-from server.engine.programs.captures import Captures
 from server.engine.programs.graph import Graph, Slot, slots_in
 from server.engine.programs.indices import IndexCheck
 from server.engine.programs.origins import Origins
 from server.engine.programs.recorder import Recorder
-from server.engine.programs.specialise import Options, specialise
+from server.engine.programs.specialise import optimised
 from server.engine.replay import record_key
 from server.engine.value import Backend, Value
 from server.session.state import SessionState
 from telegrad_protocol.meta import Meta
 
-from .compiled import Constant, Given, Number, NumberOnDevice, Outcome, Result, Variant, rate_of
+from .compiled import Constant, Given, Number, NumberOnDevice, Outcome, Result, Variant, launched, rate_of
 from .histories import HistoryWriter, NodePattern, UnknownHistoryError
 from .uploaded import Uploaded
 
@@ -153,13 +151,14 @@ class Recording:
         memory = [*self._memory, *range(len(metas), len(metas) + len(constants))]
         takes = (*self._takes, *[constant for constant, _ in constants])
         with self._state.context.below_autocast():
-            executable = specialise(graph, metas, memory, Options(fuse=backend.key != keys.CUDA))
-        is_whole = backend.can_capture and executable.devices == {backend.device}
-        runs = Captures(executable, backend) if is_whole else executable
+            specialisation = optimised(graph, metas, memory)
+            is_compiled = specialisation.is_compiled()
+            executable = specialisation.executable(fuse=is_compiled)
         replaced = self._replaced(graph, gradients)
         return Variant(
-            runs, tuple([None if given in replaced else given for given in takes]), tuple(named), tuple(gradients),
-            tuple(patterns), tuple(recorder.checks), tuple([given.place for given in replaced]),
+            launched(executable, backend), tuple([None if given in replaced else given for given in takes]),
+            tuple(named), tuple(gradients), tuple(patterns), tuple(recorder.checks),
+            tuple([given.place for given in replaced]), awaited=None if is_compiled else specialisation,
         )  # fmt: skip
 
     def _replaced(self, graph: Graph, gradients: Sequence[tuple[int, Outcome]]) -> list[Given]:

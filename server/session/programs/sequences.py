@@ -196,6 +196,9 @@ def run_program(state: SessionState, run: RunProgram) -> int:
             met = (described, program.fixed)
             variant = program.variants.get(met)
             if variant is not None:
+                if variant.awaited is not None:
+                    with state.context.below_autocast():
+                        variant = program.variants[met] = variant.refined()
                 try:
                     if state.verifies_programs and begin_verification(state, program, variant, values, ids):
                         return 0

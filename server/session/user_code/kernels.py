@@ -11,14 +11,15 @@ from typing import Any
 
 import msgspec
 
-from server.engine.user_kernels.interface import Geometry
-from server.engine.user_kernels.modules import UserKernel, UserModule
+from server.engine.user_kernels.interface import Sizes
+from server.engine.user_kernels.kernel import LaunchKey, PreparedLaunch, UserKernel
+from server.engine.user_kernels.modules import UserModule
 from server.engine.value import Value
 from server.session.requests import answers
 from server.session.state import Absent, SessionState
 from telegrad_protocol import messages, queries
-from telegrad_protocol.errors import NotAllowedError, NotComputedError, ProtocolError, UnknownIdError
-from telegrad_protocol.kernel_messages import ADDRESS, NULL, TENSOR_MAP, TensorMap
+from telegrad_protocol.errors import ArgumentTypeError, NotAllowedError, NotComputedError, ProtocolError, UnknownIdError
+from telegrad_protocol.kernel_messages import TensorMap
 
 
 def load_module(state: SessionState, message: messages.LoadModule) -> None:
@@ -54,32 +55,31 @@ def launch_kernel(state: SessionState, message: messages.LaunchKernel) -> None:
     kernel: Any = state.values.get(message.kernel)
     if kernel.__class__ is not UserKernel:
         kernel = _own(state, message.kernel, UserKernel)
-    args, values, given = [], state.values, iter(message.args)
-    for form in message.forms:
-        if form == NULL:
-            continue
-        arg: Any = next(given, None)
-        if form == ADDRESS:
-            value: Any = values.get(arg)
-            arg = value if value.__class__ is Value else state.value(arg)
-        elif form == TENSOR_MAP:
-            arg = _tensor_map(state, arg)
-        args.append(arg)
-    backend = kernel.backend
-    geometry = Geometry(message.grid, message.block, message.shared, message.cluster, message.flags)
+    key = message.forms, message.block, message.shared, message.cluster, message.flags
+    launch: PreparedLaunch = kernel.prepared.get(key) or kernel.prepare(key)
+    args, values = [*message.args], state.values
+    if len(args) != launch.count:
+        raise ArgumentTypeError(f"{kernel.name}: {len(args)} values for {launch.count} arguments")
+    try:
+        for place in launch.tensors:
+            value: Any = values.get(args[place])
+            args[place] = value if value.__class__ is Value else state.value(args[place])
+    except TypeError:
+        raise ProtocolError(f"launch kernel: no number of a tensor: {args[place]!r:.40}") from None
+    for place in launch.maps:
+        args[place] = _tensor_map(state, args[place])
     state.modules.note_launch(kernel.name, message.site)
-    with backend.as_current():
-        if state.capture is None:
-            kernel.launch(geometry, message.forms, args, backend.stream)
-        else:
-            run = partial(_launch_again, kernel, geometry, message.forms)
-            state.capture.execute(kernel.name, backend, run, tuple(args))
+    if state.capture is None:
+        launch.launch(message.grid, args)
+    else:
+        run = partial(_launch_again, kernel, key, message.grid)
+        state.capture.execute(kernel.name, kernel.backend, run, tuple(args))
     state.operations += 1
 
 
-def _launch_again(kernel: UserKernel, geometry: Geometry, forms: Any, args: tuple[Any, ...]) -> None:
+def _launch_again(kernel: UserKernel, key: LaunchKey, grid: Sizes, args: tuple[Any, ...]) -> None:
     """Launch a kernel that a graph has captured, on the stream that is current now."""
-    kernel.launch(geometry, forms, list(args), kernel.backend.stream)
+    (kernel.prepared.get(key) or kernel.prepare(key)).launch(grid, list(args))
 
 
 def _tensor_map(state: SessionState, arg: Any) -> tuple[Value, TensorMap]:

@@ -35,10 +35,15 @@ def _at(value: Any, place: int) -> Any:
     return value[place] if isinstance(value, (list, tuple)) else value
 
 
+def _norms(self: Sequence[Tensor], ord: float = 2, dtype: Any = None) -> list[Tensor]:
+    return [tensor.norm(ord, dtype=dtype) for tensor in self]
+
+
 def functions() -> dict[str, Callable[..., Any]]:
     """Return the functions by name; those that end with an underscore modify the tensors in place."""
     made = {f"_foreach_{name}": _of_each(name, False) for name in _NAMES.split()}
     made |= {f"_foreach_{name}_": _of_each(f"{name}_", True) for name in _NAMES.split() if name not in ("max", "norm")}
     for name, method in _METHODS.items():
         made[f"_foreach_{name}"], made[f"_foreach_{name}_"] = _of_each(method, False), _of_each(f"{method}_", True)
+    made["_foreach_norm"] = _norms
     return made | {f"_foreach_{name}": _of_each(name, True) for name in _INPLACE_ONLY}

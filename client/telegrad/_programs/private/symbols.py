@@ -5,6 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from telegrad_protocol.errors import NotSupportedError
+
+
+class _NeverMade:
+    """A class that programs name in annotations and ask for with ``isinstance``."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise NotSupportedError(f"{type(self).__name__}: sizes are known here, as plain numbers")
+
+
+class SymInt(_NeverMade):
+    """A size that is not known while PyTorch's compiler traces."""
+
+
+class SymFloat(_NeverMade):
+    """The class of symbolic floating-point numbers, of which there are none: packages ask for instances."""
+
+
+class SymBool(_NeverMade):
+    """The class of symbolic truth values, of which there are none: packages ask for instances."""
+
 
 def sym_int(a: Any) -> int:
     """Return a number without its fraction."""

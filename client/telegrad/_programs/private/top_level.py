@@ -6,6 +6,7 @@ from typing import Any
 
 from telegrad import ops as _ops
 from telegrad._ops.functions import function as _function
+from telegrad._programs.compiled_core import TensorType as TensorType
 from telegrad.amp.autocast_mode import get_autocast_dtype as _get_autocast_dtype
 from telegrad.amp.autocast_mode import is_autocast_enabled as _is_autocast_enabled
 from telegrad.futures import Future as Future

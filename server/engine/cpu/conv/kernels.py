@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -195,7 +195,7 @@ def _convolve(work: _Work, weight: Array, bias: Array | None, transposed: bool, 
         for arguments in calls(pieces[number], window, itertools.repeat(scratch("sums", (_ROWS, work.width), "f"))):
             loop(*arguments)
 
-    whole = whole_of(work.source, work.parts, pieces)
+    whole = whole_of(work.loops, work.source, work.parts, pieces)
     if whole is None:
         threads.run(run, len(pieces))
     else:
@@ -252,24 +252,47 @@ def convolution_weight_backward(
 
 def _weight_sums(work: _Work, grad: Array) -> Array:
     """The gradients of weights as (groups, blocks, rows, width), where a row is a channel's tap, or superfluous."""
-    pieces, rows = work.pieces(), work.tile[0]
-    chunks = threads.parts_of(len(pieces), min(len(pieces), -(-_SUMS // (work.groups * work.blocks))))
+    chunks, rows = _chunks(work, grad), work.tile[0]
     length = -(-work.channels * work.taps // rows) * rows
     totals = np.zeros((len(chunks), work.groups, work.blocks, length, work.width), "f")
-    numbers = list(np.ndindex(totals.shape[:3]))
+    loop = work.loops.accumulate[work.tile]
+    pieces = [piece for chunk in chunks for piece in chunk]
+    whole = whole_of(work.loops, work.source, work.parts, pieces)
 
-    def add(number: int) -> None:
-        chunk, group, block = numbers[number]
+    def call(number: Sequence[int], pieces: list[Piece], windows: list[Array]) -> tuple[Any, ...]:
+        chunk, group, block = number
         first, count = work.lanes_of(group, block)
-        for piece in pieces[chunks[chunk]]:
-            window, part = reached(work.source, work.parts, piece), grad[piece.samples, :, piece.lines]
-            positions = work.starts(window, part)
-            panel = scratch("panel", (1, len(positions), work.width), "f")
-            work.loops.pack(_channel(part, first), part.strides[1], count, _places(part), panel)
-            work.loops.accumulate[work.tile](
-                _channel(window, group * work.channels), work.steps(window, rows), positions, panel,
-                totals[chunk, group, block : block + 1],
-            )  # fmt: skip
+        parts = [grad[piece.samples, :, piece.lines] for piece in pieces]
+        rights = np.array([_channel(part, first) for part in parts])
+        lefts = np.array([_channel(window, group * work.channels) for window in windows])
+        places = _places(parts[0])
+        return (
+            rights, grad.strides[1], count, places, lefts, work.steps(windows[0], rows),
+            work.starts(windows[0], parts[0]), np.empty((1, len(places), work.width), "f"), totals[chunk, group, block],
+        )  # fmt: skip
 
-    threads.run(add, len(numbers))
+    numbers = list(np.ndindex(totals.shape[:3]))
+    if whole is not None:
+        windows = [[whole.reached(piece) for piece in chunk] for chunk in chunks]
+        threads.run_loop(loop, [call(number, chunks[number[0]], windows[number[0]]) for number in numbers])
+    else:
+
+        def add(number: int) -> None:
+            for piece in chunks[numbers[number][0]]:
+                window = reached(work.source, work.parts, piece)  # its memory is read by addresses
+                loop(*call(numbers[number], [piece], [window]))
+
+        threads.run(add, len(numbers))
     return totals[0] if len(totals) == 1 else totals.sum(axis=0)
+
+
+def _chunks(work: _Work, grad: Array) -> list[list[Piece]]:
+    """Pieces whose gradients are added up one after the other, all of one shape; the same for any number of threads."""
+    of_shape: dict[Any, list[Piece]] = {}
+    for piece in work.pieces():
+        shape = piece.samples.stop - piece.samples.start, piece.lines.stop - piece.lines.start
+        of_shape.setdefault(shape, []).append(piece)
+    wanted = -(-_SUMS // (work.groups * work.blocks))
+    return [
+        pieces[part] for pieces in of_shape.values() for part in threads.parts_of(len(pieces), min(len(pieces), wanted))
+    ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from server.engine.cpu.memory import BLOCK_BYTES, scratch
 from server.engine.device import threads
 
@@ -74,10 +76,14 @@ _MOST_WHOLE = 1 << 23
 class Whole:
     """All that pieces read, made beforehand, so that threads need nothing but compiled loops."""
 
-    def __init__(self, source: Array, parts: tuple[Part, ...]) -> None:
+    def __init__(self, loops: Any, source: Array, parts: tuple[Part, ...]) -> None:
         self._part = parts[0]
         self._first = parts[0].reach(0, parts[0].size)[0]
-        self._all = reached(source, parts, Piece(slice(0, len(source)), slice(0, parts[0].size)))
+        reach = [part.reach(0, part.size) for part in parts]
+        if source.ndim == 4 and source.flags.c_contiguous and _surround(reach, source.shape[2:]):
+            self._all = _padded(loops, source, reach)
+        else:
+            self._all = reached(source, parts, Piece(slice(0, len(source)), slice(0, parts[0].size)))
 
     def reached(self, piece: Piece) -> Array:
         """What a piece reads."""
@@ -85,10 +91,28 @@ class Whole:
         return self._all[piece.samples, :, begin - self._first : end - self._first]
 
 
-def whole_of(source: Array, parts: tuple[Part, ...], pieces: list[Piece]) -> Whole | None:
+def _surround(reach: list[tuple[int, int]], sizes: tuple[int, ...]) -> bool:
+    """Whether more than all elements are in reach, along each axis."""
+    rows = list(zip(reach, sizes, strict=True))
+    return all([begin <= 0 and end >= size for (begin, end), size in rows]) and any(
+        [end - begin > size for (begin, end), size in rows]
+    )
+
+
+def _padded(loops: Any, source: Array, reach: list[tuple[int, int]]) -> Array:
+    """Images with zeros around them, which threads write."""
+    count, size = len(source) * source.shape[1], [end - begin for begin, end in reach]
+    out, planes = np.empty((count, *size), "f"), source.reshape(count, *source.shape[2:])
+    shares = threads.shares_of(count, source.nbytes + out.nbytes)
+    top, left = [-begin for begin, _ in reach]
+    threads.run_loop(loops.pad, [(planes[share], top, left, out[share]) for share in shares])
+    return out.reshape(*source.shape[:2], *size)
+
+
+def whole_of(loops: Any, source: Array, parts: tuple[Part, ...], pieces: list[Piece]) -> Whole | None:
     """All that pieces read if threads share them, and it is small; else None."""
     size = source.shape[1] * len(source) * source.itemsize * math.prod([_width(part) for part in parts])
-    return Whole(source, parts) if len(pieces) > 1 and threads.count() > 1 and size <= _MOST_WHOLE else None
+    return Whole(loops, source, parts) if len(pieces) > 1 and threads.count() > 1 and size <= _MOST_WHOLE else None
 
 
 def is_channels_last(array: Array) -> bool:

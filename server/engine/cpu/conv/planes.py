@@ -6,6 +6,7 @@ that the elements of a tap always follow each other.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,13 @@ class _Layout:
         self.plane = self.rows * self.columns
         self.length = self.down.step * self.across.step * self.plane + self.columns
         self.positions = self.down.size * self.columns
+
+    @property
+    def geometry(self) -> Array:
+        """What compiled loops need to know to lay an image as planes."""
+        return np.array(
+            [*self.lowest, self.down.step, self.across.step, self.rows, self.columns, self.length], np.int64
+        )  # fmt: skip
 
     def offsets(self) -> Array:
         """The offset of every tap, row-major."""
@@ -74,6 +82,12 @@ def convolve(
     layout, lanes, channels = _Layout(parts), len(weights) // groups, weights.shape[1]
     chunks, offsets = _chunks(layout, groups, channels, lanes), layout.offsets()
     biases = np.zeros(len(weights), "f") if bias is None else np.ascontiguousarray(bias)
+    if source.flags.c_contiguous and out.flags.c_contiguous:
+        fixed = weights, biases, offsets, layout.geometry
+        pairs = itertools.product(range(len(source)), chunks)
+        calls = [(source, *fixed, sample, chunk.start, chunk.stop, out) for sample, chunk in pairs]
+        threads.run_loop(loops.convolve_images, calls)
+        return
 
     def run(number: int) -> None:
         sample, chunk = divmod(number, len(chunks))
@@ -100,6 +114,12 @@ def weight_gradients(loops: Any, grad: Array, source: Array, parts: Parts, group
     layout, lanes, channels = _Layout(parts), grad.shape[1] // groups, source.shape[1] // groups
     chunks, offsets = _chunks(layout, groups, channels, lanes), layout.offsets()
     gradients = np.zeros((grad.shape[1], channels, len(offsets)), "f")
+    if source.flags.c_contiguous and grad.flags.c_contiguous:
+        calls = [
+            (grad, source, offsets, layout.geometry, chunk.start, chunk.stop, gradients) for chunk in chunks
+        ]  # fmt: skip
+        threads.run_loop(loops.add_gradients_of_images, calls)
+        return gradients
 
     def add(chunk: int) -> None:
         of_source, of_result = _channels(chunks[chunk], channels), _channels(chunks[chunk], lanes)

@@ -7,15 +7,27 @@ Results in half precision are rounded once, when they are written.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from server.engine import keys
 from server.engine.array_library.dtypes import HALVES
+from server.engine.cuda.runtime.background import Awaited, BackgroundCompiler, background_compiler
 from server.engine.cuda.runtime.geometry import Layout, blocks, layout_of, layout_type, packed, vector_width
 from server.engine.cuda.runtime.kept_modules import MODULE_BYTES, load_kept
+from server.engine.cuda.runtime.launch import architecture
 from server.engine.cuda.runtime.prelude import CTYPES
-from server.engine.programs.fused import FUSERS, Compute, Executor, Fuser, Kernel, Register, compute_of, is_cast
+from server.engine.programs.fused import (
+    FUSERS,
+    Compute,
+    Executor,
+    Fuser,
+    Kernel,
+    Pending,
+    Register,
+    compute_of,
+    is_cast,
+)  # fmt: skip
 from server.engine.value import Backend
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
@@ -54,12 +66,21 @@ def _named(op: Any, args: tuple[Any, ...]) -> dict[str, Any]:
     return {p.name: arg for p, arg in zip(op.params, args, strict=True)}
 
 
-class Parts(NamedTuple):
-    """A kernel's text, what starts it, and where in their memory what is written and what is read begin, in bytes."""
+class Written(NamedTuple):
+    """A kernel's text, and how it is launched: blocks of threads, and the constants after the pointers.
+
+    ``offsets`` say where in their memory what is written and what is read begin, in bytes.
+    """
 
     text: str
-    fire: Callable[..., None]
+    blocks: int
+    constants: list[bytes | tuple[str, int]]
     offsets: list[int]
+
+    def loaded(self) -> Callable[..., None]:
+        """Return what starts the kernel, loaded on the current device; it is compiled where that was not done yet."""
+        function = load_kept(self.text, "fused")
+        return function.prepare(self.blocks, THREADS, "P" * len(self.offsets), self.constants)
 
 
 class _Numbers:
@@ -103,19 +124,19 @@ def _function(compute: Compute, held: list[str], out: str, numbers: _Numbers) ->
     return Function(name, chosen.text, operands, added, CTYPES[type_], out, work.is_function)
 
 
-def parts_of(kernel: Kernel) -> Parts:
-    """Write the text, have it compiled, and fix the launch."""
-    written = [(register, meta) for register, meta in kernel.news]
-    written += [(register, kernel.loads[place]) for place, register in kernel.stores]
-    metas = [*[meta for _, meta in written], *kernel.loads]
+def written(kernel: Kernel) -> Written:
+    """Write the text of a kernel, and fix its launch."""
+    stored = [(register, meta) for register, meta in kernel.news]
+    stored += [(register, kernel.loads[place]) for place, register in kernel.stores]
+    metas = [*[meta for _, meta in stored], *kernel.loads]
     layout = layout_of(kernel.shape, metas)
     width, head = vector_width(layout, [meta.dtype.itemsize for meta in metas])
     held, numbers, first = _registers(kernel), _Numbers(), len(kernel.loads)
     functions = [_function(c, held, held[k], numbers) for k, c in enumerate(kernel.computes, first)]
-    singles = [_is_single(layout, k, width) for k in range(len(written), len(metas))]
+    singles = [_is_single(layout, k, width) for k in range(len(stored), len(metas))]
     text = text_of(FusedText(
-        tuple(functions), _library(kernel, functions, [meta for _, meta in written]),
-        tuple(zip(held[:first], singles)), tuple([(CTYPES[meta.dtype], r.number) for r, meta in written]),
+        tuple(functions), _library(kernel, functions, [meta for _, meta in stored]),
+        tuple(zip(held[:first], singles)), tuple([(CTYPES[meta.dtype], r.number) for r, meta in stored]),
         tuple(numbers.declared), "" if layout.is_flat else layout_type(layout), width,
     ))  # fmt: skip
     vectors = (layout.numel - head) // width
@@ -123,9 +144,8 @@ def parts_of(kernel: Kernel) -> Parts:
     geometry.append(("int", layout.numel - head - vectors * width))
     if not layout.is_flat:
         geometry = [packed(layout, width), ("i64" if layout.is_wide else "unsigned", vectors)]
-    function = load_kept(text, "fused")
-    fire = function.prepare(blocks(vectors, THREADS), THREADS, "P" * len(metas), [*numbers.constants, *geometry])
-    return Parts(text, fire, [meta.offset * meta.dtype.itemsize for meta in metas])
+    offsets = [meta.offset * meta.dtype.itemsize for meta in metas]
+    return Written(text, blocks(vectors, THREADS), [*numbers.constants, *geometry], offsets)
 
 
 def _is_single(layout: Layout, operand: int, width: int) -> bool:
@@ -141,9 +161,11 @@ def _library(kernel: Kernel, functions: list[Function], written: list[Meta]) -> 
 
 
 def makes(backend: Backend, kernel: Kernel) -> Executor:
-    """Compile a kernel, and return what allocates its results and starts it."""
+    """Load a kernel, and return what allocates its results and starts it."""
+    made = written(kernel)
     with backend.as_current():
-        text, fire, offsets = parts_of(kernel)
+        fire = made.loaded()
+    offsets = made.offsets
     news, empty = [meta for _, meta in kernel.news], backend.empty
     stored = [place for place, _ in kernel.stores]
 
@@ -160,10 +182,29 @@ def makes(backend: Backend, kernel: Kernel) -> Executor:
             args[place].storage.version += 1
         return values
 
-    return Executor(backend.on_device(run), f"{kernel!r}\n{text}", MODULE_BYTES)
+    return Executor(backend.on_device(run), f"{kernel!r}\n{made.text}", MODULE_BYTES)
 
 
-FUSERS[keys.CUDA] = Fuser(takes, makes, _MOST_OPERANDS)
+class _Compiling:
+    """Kernels whose texts are compiled beside this process."""
+
+    def __init__(self, compiler: BackgroundCompiler, texts: list[str]) -> None:
+        self._awaited = Awaited(compiler, texts)
+
+    def is_over(self) -> bool:
+        return self._awaited.is_over()
+
+    def has_failed(self, kernel: Kernel) -> bool:
+        return self._awaited.has_failed(written(kernel).text)
+
+
+def awaits(backend: Backend, kernels: Sequence[Kernel]) -> Pending:
+    """Have the texts compiled that are not on the disk."""
+    compiler = background_compiler(architecture(backend.device.index or 0))
+    return _Compiling(compiler, [written(kernel).text for kernel in kernels])
+
+
+FUSERS[keys.CUDA] = Fuser(takes, makes, _MOST_OPERANDS, awaits)
 
 
 def check_loads(dtype: DType) -> None:
@@ -176,7 +217,7 @@ def check_loads(dtype: DType) -> None:
         second = _compute("add", (Register(2), 0.5, 2), (_result_of(dense, first), 0.5, 2), dense)
         third = _compute("_to_copy", (Register(3), dtype, None), (_result_of(dense, second), dtype, None), dense)
         loads = (dense, other)
-        parts_of(Kernel(shape, loads, (first, second, third), ((Register(4), dense),), ((0, Register(3)),)))
+        written(Kernel(shape, loads, (first, second, third), ((Register(4), dense),), ((0, Register(3)),))).loaded()
 
 
 def _result_of(meta: Meta, compute: Compute) -> Meta:

@@ -6,18 +6,18 @@ CuPy's compiler always flushes denormals; this one never does. A cubin is named 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import os
-import tempfile
 from pathlib import Path
 
 from cuda.bindings import nvrtc
 
+from server.compilations import compilations
 from server.engine.device import cancellation
 from server.kernel_cache import kernels_directory
 from telegrad_protocol.errors import InternalError
+
+from . import cubin_files
 
 EXACT = "--exact-architecture"
 """An option of ours: the text has instructions that later architectures lack (``sm_90a``)."""
@@ -42,12 +42,14 @@ def compile_cubin(source: str, architecture: str, options: tuple[str, ...] = ())
     """Machine code of ``source`` for an architecture such as ``sm_90``, from the disk where it was compiled before."""
     options = _all_options(architecture, options)
     path = _path(source, options)
-    with contextlib.suppress(OSError):
-        return path.read_bytes()
+    kept = cubin_files.read(path)
+    if kept:
+        return kept
     if cancellation.requested:
         cancellation.stop()
     cubin = _compile(source, options)
-    _keep(path, cubin)
+    compilations.on_path += 1
+    cubin_files.keep(path, cubin)
     return cubin
 
 
@@ -57,7 +59,7 @@ def _all_options(architecture: str, options: tuple[str, ...]) -> tuple[str, ...]
 
 
 def _path(source: str, options: tuple[str, ...]) -> Path:
-    return kernels_directory() / f"{_key(source, options)}.cubin"
+    return kernels_directory() / f"{_key(source, options)}{cubin_files.SUFFIX}"
 
 
 def _key(source: str, options: tuple[str, ...]) -> str:
@@ -69,15 +71,6 @@ def _version() -> tuple[int, int]:
     status, major, minor = nvrtc.nvrtcVersion()
     _check(status, "version")
     return major, minor
-
-
-def _keep(path: Path, cubin: bytes) -> None:
-    """Write a file that others may read at the same moment; a directory that cannot be written to costs time only."""
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(cubin)
-        os.replace(file.name, path)
 
 
 def _compile(source: str, options: tuple[str, ...]) -> bytes:

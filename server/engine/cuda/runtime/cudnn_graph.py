@@ -6,11 +6,14 @@ use of each shape has cost. Knows nothing of operations.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import util
 from typing import Any
 
 from server.engine import context
@@ -55,10 +58,28 @@ BUILT = Counts()
 @cache
 def version() -> int:
     """The library's version; 0 where it, or its Python front end, is not there."""
-    try:
-        return int(cudnn.backend_version()) if cudnn is not None else 0
-    except RuntimeError:  # the front end without the library
+    if cudnn is None:
         return 0
+    _load_library()
+    try:
+        return int(cudnn.backend_version())
+    except RuntimeError as error:
+        _log.warning(
+            "cuDNN is not found: attention and convolutions are slower; install nvidia-cudnn, or set LD_LIBRARY_PATH",
+            extra={"cause": str(error)},
+        )
+        return 0
+
+
+def _load_library() -> None:
+    """Load the library of NVIDIA's package, which the front end finds by its name then; a system's is found anyway."""
+    try:
+        places = util.find_spec("nvidia.cudnn")
+    except ModuleNotFoundError:
+        return
+    for place in (places and places.submodule_search_locations) or ():
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(f"{place}/lib/libcudnn.so.9", mode=ctypes.RTLD_GLOBAL)
 
 
 def is_available() -> bool:

@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 from cuda.bindings import driver
 
 from server.engine.device.cupy_module import cp
-from server.engine.user_kernels.interface import Compiled, Geometry, Limits, Text
+from server.engine.device.current_device import current_device, device_count
+from server.engine.user_kernels.interface import Compiled, Geometry, Launch, Limits, Sizes, Text
 from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
 from telegrad_protocol.kernel_messages import COOPERATIVE, PROGRAMMATIC, TensorMap
 
@@ -50,7 +51,7 @@ class CudaKernelDriver:
     """The kernels of clients on one GPU, which is the current one when it is used."""
 
     def __init__(self, device: int) -> None:
-        self._launch = cp.cuda.driver.launchKernel
+        self._index = device
         figures = cp.cuda.Device(device).attributes
         self._architecture = f"sm_{cp.cuda.Device(device).compute_capability}"
         self.limits = Limits(
@@ -119,18 +120,19 @@ class CudaKernelDriver:
         """Return the map of a tensor at an address."""
         return _encoded(address, tensor_map)
 
-    def launch(self, function: Any, geometry: Geometry, stream: int, parameters: int) -> None:
-        """Launch a function."""
-        grid, block, shared, cluster, flags = geometry
-        if cluster is None and not flags:
-            try:
-                self._launch(function.pointer, *grid, *block, shared, stream, parameters, 0)
-            except cp.cuda.driver.CUDADriverError as error:
-                _refuse(error, "launch")
-            return
-        config = _config(function.handle, geometry, stream)
-        (status,) = driver.cuLaunchKernelEx(config, function.handle, parameters, 0)
-        _check(status, "launch")
+    def prepare(self, function: Any, geometry: Geometry, parameters: int) -> Launch:
+        """Return what launches a function."""
+        make = _plain_launch if geometry.cluster is None and not geometry.flags else _configured_launch
+        launch = make(function, geometry, parameters)
+        if device_count() < 2:
+            return launch
+        index = self._index
+
+        def launch_there(stream: int, grid: Sizes) -> None:
+            with current_device(index):
+                launch(stream, grid)
+
+        return launch_there
 
 
 class _Function:
@@ -144,15 +146,39 @@ class _Function:
         self.handle = driver.CUfunction(self.pointer)
 
 
+def _plain_launch(function: _Function, geometry: Geometry, parameters: int) -> Launch:
+    call, failure, pointer = cp.cuda.driver.launchKernel, cp.cuda.driver.CUDADriverError, function.pointer
+    (bx, by, bz), shared = geometry.block, geometry.shared
+
+    def launch(stream: int, grid: Sizes) -> None:
+        gx, gy, gz = grid
+        try:
+            call(pointer, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
+        except failure as error:
+            _refuse(error, "launch")
+
+    return launch
+
+
+def _configured_launch(function: _Function, geometry: Geometry, parameters: int) -> Launch:
+    handle = function.handle
+
+    def launch(stream: int, grid: Sizes) -> None:
+        (status,) = driver.cuLaunchKernelEx(_config(handle, geometry, grid, stream), handle, parameters, 0)
+        _check(status, "launch")
+
+    return launch
+
+
 @functools.cache
 def kernel_driver_of(device: int) -> CudaKernelDriver:
     """Return the driver of a GPU, which there is one of in a process."""
     return CudaKernelDriver(device)
 
 
-def _config(function: Any, geometry: Geometry, stream: int) -> Any:
+def _config(function: Any, geometry: Geometry, grid: Sizes, stream: int) -> Any:
     config = driver.CUlaunchConfig()
-    config.gridDimX, config.gridDimY, config.gridDimZ = geometry.grid
+    config.gridDimX, config.gridDimY, config.gridDimZ = grid
     config.blockDimX, config.blockDimY, config.blockDimZ = geometry.block
     config.sharedMemBytes, config.hStream = geometry.shared, stream
     attributes = []

@@ -18,4 +18,6 @@ def check_calls(dtype: DType) -> Iterator[Call]:
         yield call("_csr_indices", tensor(kind, 3, 41), tensor(kind, 3, 100), 64)
         for width in (1, 8, 64):
             yield call("_csr_sampled_matmul", crow, col, tensor(dtype, 40, width), tensor(dtype, 64, width))
-        yield call("_csr_matmul", crow, col, tensor(dtype, 100), tensor(dtype, 64, 8), 64, False)
+        yield call("_csr_sampled_matmul", crow, tensor(kind, 9000), tensor(dtype, 40, 64), tensor(dtype, 64, 64))
+        for width in (1, 8):
+            yield call("_csr_matmul", crow, col, tensor(dtype, 100), tensor(dtype, 64, width), 64, False)

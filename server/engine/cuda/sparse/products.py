@@ -1,4 +1,4 @@
-"""Products of sparse matrices with dense ones by cuSPARSE.
+"""Products of sparse matrices with dense ones by cuSPARSE, and with vectors by a kernel of ours.
 
 Matrices of a batch are multiplied one by one; the client makes one matrix of them, with the others on its diagonal.
 """
@@ -19,6 +19,7 @@ from telegrad_protocol.ops import sparse as ops
 from . import cusparse
 from .checks import CheckedIndices, takes
 from .cusparse import Addresses, Product, Sizes
+from .vectors import MOST_BATCHES, times_vector
 
 
 @prepares(ops._csr_matmul, keys.CUDA)
@@ -26,12 +27,16 @@ from .cusparse import Addresses, Product, Sizes
 def csr_matmul(request: Request) -> Launch | None:
     crow, col, values, other, columns, is_transposed = request.args
     (out,) = request.outs
-    if not cusparse.IS_AVAILABLE or out.dtype not in cusparse.DATA_TYPES or not takes(crow, col, columns):
+    if out.dtype not in cusparse.DATA_TYPES or not takes(crow, col, columns):
         return None
     backend = request.backend
     if not out.numel or not col.shape[-1]:
         return _zeros(backend, out)
     batch = out.shape[0] if out.ndim == 3 else 1
+    if out.shape[-1] == 1 and not is_transposed and batch <= MOST_BATCHES:
+        return times_vector(backend, (crow, col, values, other), out, columns)
+    if not cusparse.IS_AVAILABLE:
+        return None
     steps = [meta.shape[-1] if meta.ndim == 2 else 0 for meta in (crow, values)]
     other_step = other.shape[-1] * other.shape[-2] if other.ndim == 3 else 0
     indices = CheckedIndices(backend, crow, col, columns)

@@ -15,57 +15,54 @@ from server.engine.value import Launch
 from telegrad_protocol.ops import sparse as ops
 
 from .checks import CheckedIndices, takes
+from .sums import SUMS
 
 _THREADS = 256
 _MOST_BATCHES = 65535
+_AT_ONCE = 4
+"""So many elements of a row are read at once where rows have many: a load of each is under way meanwhile."""
 
 TEXT = r"""
-template <class A> struct sum_of {
-    A total = 0;
-    template <class T> __device__ __forceinline__ void add(T a, T b) { total += (A)widen(a) * (A)widen(b); }
-    template <int N> __device__ __forceinline__ void join(u32 mask) {
-        for (int step = N / 2; step; step /= 2) total += (A)__shfl_xor_sync(mask, total, step);
-    }
-};
-template <class R> struct sum_of<complex_t<R>> {
-    complex_t<R> total = {0, 0};
-    __device__ __forceinline__ void add(complex_t<R> a, complex_t<R> b) {
-        total.re += a.re * b.re - a.im * b.im;
-        total.im += a.re * b.im + a.im * b.re;
-    }
-    template <int N> __device__ __forceinline__ void join(u32 mask) {
-        for (int step = N / 2; step; step /= 2) {
-            total.re += __shfl_xor_sync(mask, total.re, step);
-            total.im += __shfl_xor_sync(mask, total.im, step);
-        }
-    }
-};
-
-// A group of LANES threads per stored element; PER_ROW groups share the elements of a row.
-template <class T, class I, int LANES, int VEC, int PER_ROW>
+// A group of LANES threads for AT_ONCE stored elements; PER_ROW groups share the elements of a row.
+template <class T, class I, int LANES, int VEC, int PER_ROW, int AT_ONCE>
 __device__ __forceinline__ void sampled(
     T* out, const I* crow, const I* col, const T* left, const T* right, i64 rows, i64 stored, i64 width,
     i64 crow_step, i64 col_step, i64 left_step, i64 right_step) {
     const int group = threadIdx.x / LANES, lane = threadIdx.x % LANES;
     const i64 row = (i64)blockIdx.x * (256 / LANES / PER_ROW) + group / PER_ROW, batch = blockIdx.y;
     if (row >= rows) return;
-    const u32 mask = LANES == 32 ? 0xffffffffu : ((1u << LANES % 32) - 1) << (threadIdx.x % 32 / LANES * LANES);
+    const u32 mask = mask_of_group<LANES>();
     crow += batch * crow_step;
     col += batch * col_step;
     out += batch * stored;
     const T* a = left + batch * left_step + row * width;
     right += batch * right_step;
     const i64 end = (i64)crow[row + 1];
-    for (i64 i = (i64)crow[row] + group % PER_ROW; i < end; i += PER_ROW) {
-        const T* b = right + (i64)col[i] * width;
-        sum_of<compute_t<T>> sum;
-        for (i64 k = lane * VEC; k < width; k += LANES * VEC) {
-            const vec<T, VEC> x = *(const vec<T, VEC>*)(a + k), y = *(const vec<T, VEC>*)(b + k);
-            #pragma unroll
-            for (int j = 0; j < VEC; ++j) sum.add(x.at[j], y.at[j]);
+    for (i64 i = (i64)crow[row] + group % PER_ROW; i < end; i += PER_ROW * AT_ONCE) {
+        const T* b[AT_ONCE];
+        sum_of<compute_t<T>> sum[AT_ONCE];
+        #pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n) {
+            const i64 at = i + n * PER_ROW;
+            b[n] = right + (i64)col[at < end ? at : i] * width;
         }
-        sum.template join<LANES>(mask);
-        if (!lane) out[i] = cast<T>(sum.total);
+        for (i64 k = lane * VEC; k < width; k += LANES * VEC) {
+            const vec<T, VEC> x = *(const vec<T, VEC>*)(a + k);
+            vec<T, VEC> y[AT_ONCE];
+            #pragma unroll
+            for (int n = 0; n < AT_ONCE; ++n) y[n] = *(const vec<T, VEC>*)(b[n] + k);
+            #pragma unroll
+            for (int n = 0; n < AT_ONCE; ++n) {
+                #pragma unroll
+                for (int j = 0; j < VEC; ++j) sum[n].add(x.at[j], y[n].at[j]);
+            }
+        }
+        #pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n) sum[n].template join<LANES>(mask);
+        #pragma unroll
+        for (int n = 0; n < AT_ONCE; ++n) {
+            if (!lane && i + n * PER_ROW < end) out[i + n * PER_ROW] = cast<T>(sum[n].total);
+        }
     }
 }
 """
@@ -89,12 +86,13 @@ def csr_sampled_matmul(request: Request) -> Launch | None:
     lanes = min(32, power_of_two(-(-width // vector)))
     groups = _THREADS // lanes
     per_row = min(groups, power_of_two(-(-stored // rows)))
+    at_once = _AT_ONCE if stored >= rows * per_row * _AT_ONCE else 1
     element, index = CTYPES[out.dtype], CTYPES[indices.dtype]
     steps = [
         meta.numel // meta.shape[0] if meta.ndim == least + 1 else 0
         for meta, least in ((crow, 1), (col, 1), (left, 2), (right, 2))
     ]
-    fire = load(PRELUDE + TEXT + _entry(element, index, lanes, vector, per_row), "run").prepare(
+    fire = load(PRELUDE + SUMS + TEXT + _entry(element, index, lanes, vector, per_row, at_once), "run").prepare(
         (blocks(rows, groups // per_row), batch), _THREADS, "PPPPP",
         [("i64", number) for number in (rows, stored, width, *steps)],
     )  # fmt: skip
@@ -110,12 +108,12 @@ def csr_sampled_matmul(request: Request) -> Launch | None:
     return launch
 
 
-def _entry(element: str, index: str, lanes: int, vector: int, per_row: int) -> str:
+def _entry(element: str, index: str, lanes: int, vector: int, per_row: int, at_once: int) -> str:
     return f"""
 extern "C" __global__ void __launch_bounds__({_THREADS}) run(
     {element}* out, const {index}* crow, const {index}* col, const {element}* left, const {element}* right, i64 rows,
     i64 stored, i64 width, i64 crow_step, i64 col_step, i64 left_step, i64 right_step) {{
-    sampled<{element}, {index}, {lanes}, {vector}, {per_row}>(
+    sampled<{element}, {index}, {lanes}, {vector}, {per_row}, {at_once}>(
         out, crow, col, left, right, rows, stored, width, crow_step, col_step, left_step, right_step);
 }}
 """

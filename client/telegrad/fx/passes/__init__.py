@@ -1,0 +1,3 @@
+"""Passes over graphs."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""What passes share."""
+
+from __future__ import annotations

@@ -1,0 +1,250 @@
+"""An execution that was captured on memory of its own, for loops that keep something new in each step.
+
+All that it allocates lies in one block, which belongs to the capture. Inputs that lay elsewhere in executions before
+are copied into that block before a launch; the others must lie where they lay. Results are copied out after it, to
+memory that is allocated for them: whoever keeps them keeps ordinary memory, and the next launch may come at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+from weakref import ref
+
+from server.allocator import Block
+from server.allocator.cache.shadow_blocks import Arena
+from server.engine import context
+from server.engine import functional as F
+from server.engine.context import Held
+from server.engine.device.interface import Capture
+from server.engine.random import PlacedGenerator
+from server.engine.replay.captures import drawing_from, succeeds
+from server.engine.replay.shadows import REPLAYED
+from server.engine.value import Backend, Storage, Value
+from telegrad_protocol.dtypes import DType, float32, uint8
+from telegrad_protocol.errors import OutOfMemoryError
+from telegrad_protocol.meta import Meta
+
+from .described import Description, Inputs, Output, modifications, storages_of
+from .executable import Executable
+
+_ATTEMPTS: Final = 5
+_SPARE_BYTES: Final = 1 << 20
+_WASTE: Final = 1.25
+"""From so many times the needed bytes on, memory is taken once more as large as it was used."""
+_LARGEST_EXTENT: Final = 4
+"""An input is not copied where its elements lie in memory of so many times their size."""
+
+
+class _Moved(NamedTuple):
+    """Memory of an input that lies elsewhere each time: its number, how many bytes are copied, and to which block."""
+
+    number: int
+    nbytes: int
+    block: Block
+
+
+class _Made(NamedTuple):
+    """Memory that an execution leaves: its place in the capture's memory, its size, and how often it was modified."""
+
+    block: Block
+    nbytes: int
+    version: int
+
+
+class PrivateCapture:
+    """Such an execution. ``words`` are those that it draws of the device's generator.
+
+    ``fixed`` are numbers of the inputs' memory that must lie where it lay, with the addresses.
+    """
+
+    def __init__(self, run: _PrivateRun, graph: Capture, fixed: Sequence[tuple[int, int]]) -> None:
+        self.words, self.outputs, self.modified = run.generator.words, run.outputs, run.modified
+        self._backend, self._memory, self._graph = run.backend, run.memory, graph
+        self._fixed = tuple(fixed)
+        self._moved, self._made = tuple(run.moved), tuple(run.made)
+        self._numbers, self._place = run.numbers, run.backend.place()
+        self._held = Held(context.current.host_memory, graph.nbytes)
+        self.is_dropped = False
+        run.backend.graph_memory.add(self, graph.nbytes, context.current.owner, _Drop(self))
+
+    def __del__(self) -> None:
+        if not self.__dict__.get("is_dropped", True):
+            self._backend.graph_memory.forget(self)
+
+    def drop(self) -> None:
+        """Give its memory back at once, also in the middle of a call of the allocator, which is short of it."""
+        self.is_dropped = True
+        storage = self._memory.storage
+        storage.keeper = REPLAYED
+        with self._backend.exclusive_allocator() as allocator:
+            allocator.free(storage.block)
+        self._graph = self._held = None  # type: ignore[assignment]
+
+    def fits(self, values: Sequence[Any], numbers: tuple[Any, ...], place: tuple[Any, ...]) -> bool:
+        """Whether it does what an execution on these values would do."""
+        if self.is_dropped or numbers != self._numbers or place != self._place:
+            return False
+        memory = list(storages_of(values))
+        return all([memory[number].block.pointer == pointer for number, pointer in self._fixed])
+
+    def new_storages(self) -> list[Storage]:
+        """Allocate memory for the results, which may have this capture dropped."""
+        made = []
+        for _, nbytes, version in self._made:
+            storage = self._backend.empty(_bytes(self._backend, nbytes)).storage
+            storage.version = version
+            made.append(storage)
+        return made
+
+    def launch(self, values: Sequence[Any], made: Sequence[Storage]) -> bool:
+        """Copy inputs in, launch, and copy results out to the storages; False if the device refuses to launch."""
+        backend, memory = self._backend, list(storages_of(values))
+        self._copy([(block, memory[number].block, nbytes) for number, nbytes, block in self._moved])
+        backend.flush()
+        if not self._graph.launch():
+            return False
+        backend.graph_memory.note_launch(self)
+        versions = [storage.version for storage in made]
+        self._copy([(storage.block, one.block, one.nbytes) for storage, one in zip(made, self._made, strict=True)])
+        for storage, version in zip(made, versions):
+            storage.version = version
+        return True
+
+    def _copy(self, copies: Sequence[tuple[Block, Block, int]]) -> None:
+        """Copy bytes to blocks from others: words by one kernel, what is no multiple of them one by one."""
+        targets, sources = [], []
+        for target, source, nbytes in copies:
+            if nbytes % float32.itemsize:
+                F.copy_(self._over(target, nbytes, uint8), self._over(source, nbytes, uint8))
+            elif nbytes:
+                targets.append(self._over(target, nbytes, float32))
+                sources.append(self._over(source, nbytes, float32))
+        if targets:
+            F._foreach_copy_(tuple(targets), tuple(sources))
+
+    def _over(self, block: Block, nbytes: int, dtype: DType) -> Value:
+        backend = self._backend
+        meta = Meta.of((nbytes // dtype.itemsize,), dtype, backend.device)
+        return Value(Storage(backend, block, nbytes, REPLAYED), meta, backend)
+
+
+class _Drop:
+    """Has a capture drop its memory, as long as there is the capture."""
+
+    __slots__ = ("_capture",)
+
+    def __init__(self, capture: PrivateCapture) -> None:
+        self._capture = ref(capture)
+
+    def __call__(self) -> None:
+        capture = self._capture()
+        if capture is not None:
+            capture.drop()
+
+
+class _PrivateRun:
+    """Goes through an execution on memory of its own, as often as a device wants."""
+
+    def __init__(
+        self, executable: Executable, backend: Backend, values: Sequence[Any], extents: dict[Block, int],
+        generator: PlacedGenerator, memory: Value,
+    ) -> None:  # fmt: skip
+        self.backend, self.generator, self.memory = backend, generator, memory
+        self.numbers = tuple([value for value in values if value.__class__ is not Value])
+        self._executable, self._inputs, self._extents = executable, Inputs(values), extents
+        self._order = [storage.block for storage in storages_of(values)]
+        self.moved: list[_Moved] = []
+        self.made: list[_Made] = []
+        self.outputs: tuple[Output, ...] = ()
+        self.modified: tuple[tuple[int, int], ...] = ()
+        self.most = 0
+        self.is_too_small = False
+
+    def __call__(self) -> bool:
+        """Make the run; returns whether all that it has taken, and not given back, are its results."""
+        with (
+            drawing_from(self.backend.device, self.generator),
+            self.backend.allocator.run_in(self.memory.storage.block) as arena,
+        ):
+            is_whole = succeeds(self._run, arena)
+            self.most, self.is_too_small = arena.most, arena.is_too_small
+            kept = {one.block for one in self.moved} | {one.block for one in self.made if one.nbytes}
+            return is_whole and arena.taken == kept
+
+    def _run(self, arena: Arena) -> None:
+        copies = {block: arena.take(nbytes) for block, nbytes in self._extents.items()}
+        self.moved = [_Moved(self._order.index(block), self._extents[block], copy) for block, copy in copies.items()]
+        values = self._inputs.shadows(lambda block: copies.get(block) or arena.shadow(block), self.backend)
+        versions = [storage.version for storage in storages_of(values)]
+        execution = self._executable.begin(values)
+        execution.advance()
+        outputs = execution.outputs()
+        described = Description(values, outputs)
+        self.made, self.outputs = [_Made(*one) for one in described.made], described.outputs
+        self.modified = modifications(values, versions)
+        for output in outputs:
+            if output.__class__ is Value:
+                output.storage.keeper = REPLAYED
+
+
+def captured_on_memory_of_its_own(
+    executable: Executable, backend: Backend, values: Sequence[Any], moving: set[Block], generator: PlacedGenerator,
+    outputs: Sequence[Any],
+) -> PrivateCapture | None:  # fmt: skip
+    """Capture an execution that was just made on these values, with these results.
+
+    None where it modifies memory that moves, does what a graph cannot repeat, or there is too little memory.
+    """
+    extents = _extents(values, moving)
+    if extents is None:
+        return None
+    results = sum({id(v.storage): v.storage.nbytes for v in outputs if v.__class__ is Value}.values())
+    nbytes = executable.describe().temporary_bytes_after + results + sum(extents.values()) + _SPARE_BYTES
+    for _ in range(_ATTEMPTS):
+        try:
+            memory = backend.empty(_bytes(backend, nbytes))
+            run = _PrivateRun(executable, backend, values, extents, generator, memory)
+            generator.words = 0
+            graph = backend.capture(run)
+            if graph is not None and nbytes <= max(_WASTE * run.most, run.most + _SPARE_BYTES):
+                return _kept(run, graph, values)
+        except OutOfMemoryError:
+            return None
+        if graph is None and not run.is_too_small:
+            return None
+        nbytes = run.most if graph is not None else 2 * nbytes
+        del memory, run, graph
+    return None
+
+
+def _kept(run: _PrivateRun, graph: Capture, values: Sequence[Any]) -> PrivateCapture | None:
+    moved = {one.number for one in run.moved}
+    if moved & {number for number, _ in run.modified}:
+        return None
+    fixed = [(number, one.block.pointer) for number, one in enumerate(storages_of(values)) if number not in moved]
+    return PrivateCapture(run, graph, fixed)
+
+
+def _extents(values: Sequence[Any], moving: set[Block]) -> dict[Block, int] | None:
+    """Return how many bytes of each block that moves inputs reach to.
+
+    None where most of these are no elements, or an input has its memory from somebody else.
+    """
+    extents: dict[Block, int] = {}
+    for value in values:
+        if value.__class__ is not Value:
+            continue
+        storage, meta = value.storage, value.meta
+        if storage.keeper is not None:
+            return None
+        if storage.block in moving and storage.nbytes:
+            end = (meta.offset + meta.extent) * meta.dtype.itemsize
+            if end > _LARGEST_EXTENT * meta.numel * meta.dtype.itemsize + _SPARE_BYTES:
+                return None
+            extents[storage.block] = max(extents.get(storage.block, 0), end)
+    return extents
+
+
+def _bytes(backend: Backend, nbytes: int) -> Meta:
+    return Meta.of((nbytes,), uint8, backend.device)

@@ -1,0 +1,112 @@
+"""Compiled loops for Fourier transforms on the host, beside transforms in extended precision and pocketfft's errors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.fft
+
+from server.engine import compiled
+from server.engine.array_library import host_fourier
+from server.engine.device import threads
+
+NORMS = ("backward", "ortho", "forward")
+INVERSE_NORMS = ("forward", "ortho", "backward")
+EPS = {"F": 2**-24, "D": 2**-53}
+LONG = (1024, 1000, 2048, 4095, 5000, 3**8, 8192, 11 * 13 * 49, 12288, 65536, 65535, 100000, 131070, 14 * 1021)
+ELEMENTS = 1 << 12
+"""Enough for the loops to be used."""
+
+
+def signals(rng: np.random.Generator, shape: tuple[int, ...], kind: str) -> Any:
+    return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(kind)
+
+
+def error(actual: Any, exact: Any) -> float:
+    return float(np.linalg.norm(actual - exact) / max(np.linalg.norm(exact), 1e-300))
+
+
+def check(actual: Any, exact: Any, pocketfft: Any, kind: str, what: str) -> None:
+    """The error is a few units in the last place, or little more than pocketfft's."""
+    bound = max(2 * error(pocketfft, exact), EPS[kind] * (1 + math.log2(exact.shape[-1] + 1)))
+    assert error(actual, exact) <= bound, what
+
+
+@pytest.mark.parametrize("kind", ["F", "D"])
+def test_every_length_is_as_exact_as_pocketfft(rng: np.random.Generator, kind: str) -> None:
+    taken = 0
+    for n in (*range(1, 301), *LONG):
+        x = signals(rng, (max(2, -(-ELEMENTS // n)), n), kind)
+        for forward, transform in ((True, scipy.fft.fft), (False, scipy.fft.ifft)):
+            out = np.empty(x.shape, kind)
+            if host_fourier.transform(x, (1,), 1, forward, out):
+                taken += 1
+                check(out, transform(x.astype("G"), norm="ortho"), transform(x, norm="ortho"), kind, f"{n} {forward}")
+        half = np.empty((len(x), n // 2 + 1), kind)
+        real = np.ascontiguousarray(x.real)
+        if host_fourier.transform(real, (1,), 0, True, half):
+            check(half, scipy.fft.rfft(real.astype("g")), scipy.fft.rfft(real), kind, f"real {n}")
+        back = np.empty(x.shape, kind.lower())
+        given = np.ascontiguousarray(x[:, : n // 2 + 1])
+        if host_fourier.transform(given, (1,), 2, False, back):
+            exact = scipy.fft.irfft(given.astype("G"), n)
+            check(back, exact, scipy.fft.irfft(given, n), kind, f"hermitian {n}")
+    assert taken > 400
+
+
+@pytest.mark.parametrize("kind", ["F", "D"])
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_layouts_axes_and_factors(rng: np.random.Generator, kind: str, mode: int) -> None:
+    for shape, axes in [((40, 50, 12), (0, 1, 2)), ((40, 50, 12), (2, 0)), ((3, 64, 70), (1,)), ((4, 900, 3), (1,)),
+                        ((9, 31, 33), (0, 2)), ((7, 5, 300), (1, 2)), ((2, 6000, 2), (1,))]:  # fmt: skip
+        for order in ("C", "F"):
+            x = np.asarray(np.repeat(signals(rng, shape, kind), 2, axis=0)[::-2], order=order)  # type: ignore[call-overload]
+            given = x.copy()
+            for forward, transform, norms in ((True, scipy.fft.fftn, NORMS), (False, scipy.fft.ifftn, INVERSE_NORMS)):
+                out = np.empty(shape, kind, order=order)  # type: ignore[call-overload]
+                for _ in range(2):  # the second call knows the layouts
+                    assert host_fourier.transform(x, axes, mode, forward, out)
+                    assert error(out, transform(x.astype("G"), axes=axes, norm=norms[mode])) < 20 * EPS[kind]
+            half = np.empty([n // 2 + 1 if d == axes[-1] else n for d, n in enumerate(shape)], kind)
+            assert host_fourier.transform(x.real, axes, mode, True, half)
+            assert error(half, scipy.fft.rfftn(x.real.astype("g"), axes=axes, norm=NORMS[mode])) < 20 * EPS[kind]
+            axis = axes[-1]
+            back = np.empty(shape, kind.lower())
+            hermitian = x[tuple([slice(n) for n in half.shape])]
+            assert host_fourier.transform(hermitian, (axis,), mode, False, back)
+            exact = scipy.fft.irfft(hermitian.astype("G"), shape[axis], axis, norm=INVERSE_NORMS[mode])
+            assert error(back, exact) < 20 * EPS[kind]
+            np.testing.assert_array_equal(x, given)
+
+
+def test_threads_change_no_bit(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    for shape, axes in [((300, 500), (0, 1)), ((5, 1 << 15), (1,)), ((37, 4, 1021), (2,))]:
+        x = signals(rng, shape, "F")
+        results = []
+        for number in (1, 3):
+            monkeypatch.setattr(threads, "available", lambda number=number: number)
+            results.append(np.empty(shape, "F"))
+            assert host_fourier.transform(x, axes, 0, True, results[-1])
+        np.testing.assert_array_equal(*results)
+
+
+def test_values_that_are_not_finite_stay_in_their_signal(rng: np.random.Generator) -> None:
+    x = signals(rng, (40, 240), "F")
+    x[7, 3] = complex(math.inf, 0)
+    x[33] = complex(math.nan, math.nan)
+    out = np.empty(x.shape, "F")
+    assert host_fourier.transform(x, (1,), 0, True, out)
+    assert np.flatnonzero(~np.isfinite(out).all(1)).tolist() == [7, 33]
+
+
+def test_small_transforms_and_those_without_loops_are_left_to_the_library(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = np.empty(16, "F")
+    assert not host_fourier.transform(signals(rng, (16,), "F"), (0,), 0, True, out)
+    monkeypatch.setattr(compiled, "kernels", lambda name: None)
+    x = signals(rng, (64, 1024), "F")
+    assert not host_fourier.transform(x, (1,), 0, True, np.empty(x.shape, "F"))
