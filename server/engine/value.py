@@ -186,6 +186,11 @@ class Backend:
     can_capture = False
     """Whether work can be captured and launched as one, as CUDA graphs do; see ``capture``."""
 
+    is_capturing = False
+    """Whether work is being captured, and not done."""
+    settles = False
+    """Whether what is being done will be captured next: kernels that are chosen by their cost are chosen now."""
+
     def __init__(self, device: Device, allocator: CachingAllocator) -> None:
         self.device = device
         self.allocator = allocator

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
 from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
+from server.engine import keys
 from server.engine.cuda import check, families
 from server.engine.cuda.pointwise import copying
 from server.engine.cuda.reduce import calls as reduce_calls
 from server.engine.cuda.reduce import reduce_text
 from server.engine.cuda.sort import calls as sort_calls
 from server.engine.cuda.texts import Call, call, tensor
+from server.engine.operators import OPERATORS, Preparer
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 
@@ -78,3 +86,28 @@ def test_a_text_that_no_call_reaches_is_refused(monkeypatch: pytest.MonkeyPatch)
 def test_a_load_that_no_call_reaches_is_refused() -> None:
     problems = check.unreached([copying], [])
     assert any("copying.py" in problem and "lead to this load" in problem for problem in problems)
+
+
+def test_factories_are_asked_in_an_order_that_is_written_down() -> None:
+    """The module that is asked first imports those that are asked after it: no order is the alphabet's."""
+    families.import_families()
+    for name, operator in OPERATORS.items():
+        modules = [_module_of(preparer) for preparer in operator.preparers.get(keys.CUDA, [])]
+        for first, second in pairwise(modules):
+            assert first is second or second.__name__ in _imported(first), name
+
+
+def _module_of(preparer: Preparer) -> ModuleType:
+    factory: Any = preparer.factory
+    return sys.modules[(factory.func if isinstance(factory, partial) else factory).__module__]
+
+
+def _imported(module: ModuleType) -> set[str]:
+    """The modules that a module imports, or imports something from."""
+    found = set()
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.ImportFrom):
+            package = module.__name__.rsplit(".", node.level)[0] if node.level else ""
+            base = ".".join(filter(None, (package, node.module)))
+            found |= {base, *[f"{base}.{alias.name}" for alias in node.names]}
+    return found

@@ -35,7 +35,7 @@ def hopper(adapter: EngineAdapter, seed: int, monkeypatch: pytest.MonkeyPatch) -
     torch.manual_seed(seed)
     adapter.activate()
     monkeypatch.setattr(hopper_attention, "_LEAST_ROWS", 1)
-    monkeypatch.setattr(hopper_attention, "_LEAST_BALANCE", 0)
+    monkeypatch.setattr(hopper_attention, "LEAST_BALANCE", 0)
     return hopper_attention
 
 

@@ -15,7 +15,8 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
 
-from .attention.hopper_kernel_text import BLOCKS, TILINGS
+from .attention.calls import HEADS
+from .attention.hopper_kernel_text import TILINGS
 from .optim.multi_tensor import CAPACITIES
 from .texts import DEVICE, Call, call
 
@@ -74,8 +75,8 @@ def usual_calls(is_hopper: bool) -> Iterator[Call]:
         ):
             yield from calls(dtype)
         if is_hopper and dtype in HALVES:
-            for width in TILINGS:
-                operand = Meta.of((BLOCKS, 1, 128, width), dtype, DEVICE)
+            for width, heads in itertools.product(TILINGS, HEADS):
+                operand = Meta.of((heads, 1, 128, width), dtype, DEVICE)
                 yield call("_attention", operand, operand, operand, None, True, 1.0, False)
 
 
@@ -193,8 +194,6 @@ def _rows(dtype: DType) -> Iterator[Call]:
 
 
 def _attentions(dtype: DType) -> Iterator[Call]:
-    if dtype in HALVES:  # a library's, or those of Hopper
-        return
     for width, is_causal in itertools.product((16, 32, 64, 80, 96, 128), (False, True)):
         x, statistic = _of(dtype, 4, 4, 64, width), _of(dtypes.float32, 4, 4, 64)
         for trains in (False, True):

@@ -19,7 +19,7 @@ from server.allocator.cache.call_sequences import CallSequence, DryRun, Sequence
 from server.engine import context
 from server.engine.device.interface import Capture
 from server.engine.random import PlacedGenerator
-from server.engine.replay.captures import CaptureTable, drawing_from, go_through
+from server.engine.replay.captures import CaptureTable, drawing_from, go_through, settling
 from server.engine.replay.shadows import REPLAYED
 from server.engine.value import Backend, Storage, Value, memory_of
 from server.replay_policy import PROGRAM_CAPTURES, ReplayPolicy
@@ -159,13 +159,18 @@ class Captures:
         self._misses += 1
         return self._table.start(state, self.backend)
 
+    @property
+    def misses_often(self) -> bool:
+        """Whether an execution is to be captured on memory of its own."""
+        return self._misses >= FEWEST_MISSES
+
     def learn(
         self, start: SequenceStart | None, state: _State, values: Sequence[Any], versions: list[int], outputs: Any
     ) -> None:
         """Capture the execution that was just made, if a graph can repeat what it did."""
         if start is not None:
             self._learn_state(start, state, values, versions, outputs)
-        elif self._misses >= FEWEST_MISSES and self.policy.can_afford():
+        elif self.misses_often and self.policy.can_afford():
             self._learn_private(state, values, outputs)
 
     def _learn_state(
@@ -233,7 +238,9 @@ class CapturedExecution:
         versions = [storage.version for storage in storages_of(values)]
         start = captures.start(state)
         self._execution = execution = captures.executable.begin(values)
-        if not execution.advance(stop):
+        with settling(captures.backend, start is not None or captures.misses_often):
+            is_over = execution.advance(stop)
+        if not is_over:
             return False
         self._finish(execution)
         captures.learn(start, state, values, versions, self._results)

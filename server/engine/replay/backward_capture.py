@@ -26,7 +26,7 @@ from server.replay_policy import BACKWARD_CAPTURES, ReplayPolicy
 from telegrad_protocol.meta import Meta
 
 from .backward_program import Accumulation, Program, Release, SavedPlace, saved_at
-from .captures import CaptureTable, go_through
+from .captures import CaptureTable, go_through, settling
 from .shadows import REPLAYED, random_states
 
 
@@ -150,7 +150,8 @@ class BackwardCaptures:
         metas = [*[saved.meta for saved in saved_tensors], gradients[0].meta]
         sizes = [*[saved.storage.nbytes for saved in saved_tensors], gradients[0].storage.nbytes]
         del saved_tensors
-        program.run(nodes, {0: gradients.pop()})
+        with settling(backend):
+            program.run(nodes, {0: gradients.pop()})
         self.has_given_up = not self._captures.spend()
         calls = backend.allocator.sequence_since(start)
         if calls is not None and random_states() == generators:

@@ -135,6 +135,16 @@ def drawing_from(device: Device, generator: PlacedGenerator) -> Iterator[None]:
         current.generators = generators
 
 
+@contextmanager
+def settling(backend: Backend, is_captured_next: bool = True) -> Iterator[None]:
+    """Have kernels be chosen for good in this block, if its work will be captured next."""
+    before, backend.settles = backend.settles, is_captured_next
+    try:
+        yield
+    finally:
+        backend.settles = before
+
+
 def go_through(backend: Backend, calls: CallSequence, work: Callable[[DryRun], object]) -> bool:
     """Make a dry run of work; returns whether it asked for the same memory in the same order."""
     with backend.allocator.dry_run(calls) as dry_run:

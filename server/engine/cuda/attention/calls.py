@@ -10,6 +10,9 @@ from telegrad_protocol.dtypes import DType
 
 from .hopper_kernel_text import BLOCKS, CAPACITIES, TILINGS
 
+HEADS = BLOCKS, BLOCKS * (CAPACITIES[0] // BLOCKS + 1)
+"""Heads of 128 rows for which the kernel of Hopper has each of its capacities for the order of tiles."""
+
 
 def check_calls(dtype: DType) -> Iterator[Call]:
     if dtype.is_floating_point:
@@ -32,6 +35,6 @@ def _tiled(dtype: DType) -> Iterator[Call]:
 def _hopper(dtype: DType) -> Iterator[Call]:
     """Every width of heads, and every capacity for the order of tiles."""
     for width in TILINGS:
-        for heads in (BLOCKS, BLOCKS * (CAPACITIES[0] // BLOCKS + 1)):
+        for heads in HEADS:
             operand = tensor(dtype, heads, 1, 128, width)
             yield call("_attention", operand, operand, operand, None, True, 1.0, False)

@@ -44,6 +44,11 @@ def _suits(query: Meta, key: Meta, value: Meta, bias: Meta | None) -> bool:
     return suits_cudnn(query, key, value) and (bias is None or cudnn_graph.is_aligned(bias))
 
 
+def takes(query: Meta, key: Meta, value: Meta, bias: Meta | None) -> bool:
+    """Whether cuDNN is there, and may have plans for these operands."""
+    return cudnn_graph.is_available() and _suits(query, key, value, bias)
+
+
 def _bias(graph: Graph, meta: Meta | None) -> dict[str, Any]:
     return {} if meta is None else {"bias": _operand(graph, meta)}
 
@@ -81,7 +86,8 @@ class _Problem(NamedTuple):
         return {**_bias(graph, self.mask), **_dropout(graph, self.dropout_p)}
 
 
-def _prepare_forward(request: Request) -> Launch | None:
+def forward(request: Request) -> Launch | None:
+    """The launch of a plan; None where cuDNN has none."""
     query, key, value, mask, is_causal, scale, trains = request.args
     return _forward(request, _Problem(query, key, value, mask, is_causal, scale), trains)
 
@@ -148,7 +154,8 @@ def _backward_graph(
     return build("attention backward", backend, problem.query.dtype, describe)
 
 
-def _prepare_backward(request: Request) -> Launch | None:
+def backward(request: Request) -> Launch | None:
+    """The same for the gradients of query, key and value."""
     grad, query, key, value, mask, output, logsumexp, is_causal, scale = request.args
     problem = _Problem(query, key, value, mask, is_causal, scale)
     return _backward(request, problem, grad, output, logsumexp, (0, 1, 2, 3, 5, 6, *(() if mask is None else (4,))))
@@ -180,7 +187,5 @@ def _backward(
 
 
 if cudnn_graph.is_available():
-    prepares(ops._attention, keys.CUDA, deferrable=True)(_prepare_forward)
-    prepares(ops._attention_backward, keys.CUDA, deferrable=True)(_prepare_backward)
     prepares(ops._attention_dropout, keys.CUDA, deferrable=True)(_prepare_dropout)
     prepares(ops._attention_dropout_backward, keys.CUDA, deferrable=True)(_prepare_dropout_backward)

@@ -1,6 +1,6 @@
 """Attention's forward pass by our own kernel for Hopper: halves, heads of 64 or 128, no mask and no dropout.
 
-Takes what has enough tiles of queries for all multiprocessors; cuDNN's kernels, which cut the rest finer, serve it.
+Where there are too few tiles of queries for all multiprocessors, cuDNN's kernels, which cut them finer, are faster.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from server.engine import keys
 from server.engine.cuda.runtime.compiler import EXACT
 from server.engine.cuda.runtime.hopper_text import HOPPER
 from server.engine.cuda.runtime.launch import Launch as Fire
@@ -19,21 +18,23 @@ from server.engine.cuda.runtime.prelude import CTYPES
 from server.engine.cuda.runtime.tile_maps import maps_of
 from server.engine.operators import Request
 from server.engine.ops.attention import suits_cudnn
-from server.engine.registry import prepares
 from server.engine.value import Launch, Value
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import attention as ops
 
-from . import cudnn as cudnn_attention
 from .hopper_kernel_text import BLOCKS, CAPACITIES, GROUP_ROWS, TILINGS, text_of
 from .hopper_order import Order, Walk, order_of
 
-_ = cudnn_attention  # its kernels are asked after these
-
 _LEAST_ROWS = 128
 """The fewest rows: with fewer, too much of a tile is empty."""
-_LEAST_BALANCE = 0.9
+LEAST_BALANCE = 0.9
 """The least average utilization of multiprocessors: below, smaller tiles are faster."""
+
+
+class Balanced(NamedTuple):
+    """A launch and its balance: the average utilization of multiprocessors, above 0 and at most 1."""
+
+    launch: Launch
+    balance: float
 
 
 def _suits(query: Meta, key: Meta, value: Meta, output: Meta, scale: float) -> bool:
@@ -76,17 +77,14 @@ def _prepared(query: Meta, key: Meta, is_causal: bool, scale: float, first: int,
     return kernel.prepare(len(order.begin) - 1, tiling.threads, ("P", "512s"), constants, tiling.shared_bytes(width))
 
 
-@prepares(ops._attention, keys.CUDA, deferrable=True)
-def forward(request: Request) -> Launch | None:
-    """softmax(query @ key.T * scale) @ value, and the logarithms of the rows' sums where backward will need them"""
+def forward(request: Request) -> Balanced | None:
+    """softmax(query @ key.T * scale) @ value, and the logarithms of the rows' sums where backward will need them."""
     query, key, value, mask, is_causal, scale, trains = request.args
     backend, output = request.backend, request.outs[0]
     device = backend.device.index or 0
     if mask is not None or architecture(device) != HOPPER or not _suits(query, key, value, output, scale):
         return None
     orders = list(_orders(query, key, is_causal, min(multiprocessors(device), BLOCKS)))
-    if min(order.balance for _, order in orders) < _LEAST_BALANCE:
-        return None
     fires = [_prepared(query, key, is_causal, scale, first, order) for first, order in orders]
     tiling = TILINGS[query.shape[3]]
     query_map, key_map = maps_of(query, tiling.rows), maps_of(key, tiling.columns)
@@ -99,4 +97,4 @@ def forward(request: Request) -> Launch | None:
         for fire in fires:
             fire(stream, logsum, maps)
 
-    return launch
+    return Balanced(launch, min(order.balance for _, order in orders))

@@ -6,16 +6,13 @@ import math
 import struct
 from typing import Any
 
-from server.engine import keys
 from server.engine.cuda.runtime.launch import Launch as Fire
 from server.engine.cuda.runtime.launch import load, pointer
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
 from server.engine.operators import Request
 from server.engine.ops.attention import suits_tiles
-from server.engine.registry import prepares
 from server.engine.value import Launch, Value
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import attention as ops
 
 from .forward_text import shared_bytes, text_of
 from .products_text import THREADS, TILE
@@ -54,7 +51,6 @@ def _prepared(
     return kernel.prepare(grid, THREADS, "P" * pointers, [*map(_steps, layouts), shape], shared_bytes(name, depth))
 
 
-@prepares(ops._attention, keys.CUDA, deferrable=True)
 def forward(request: Request) -> Launch | None:
     """softmax(query @ key.T * scale) @ value, and the logarithms of the rows' sums where backward will need them"""
     query, key, value, mask, is_causal, scale, trains = request.args
@@ -70,7 +66,6 @@ def forward(request: Request) -> Launch | None:
     return launch
 
 
-@prepares(ops._attention_backward, keys.CUDA, deferrable=True)
 def backward(request: Request) -> Launch | None:
     """The gradients of query, key and value"""
     grad, query, key, value, mask, output, logsumexp, is_causal, scale = request.args
