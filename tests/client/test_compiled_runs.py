@@ -369,3 +369,21 @@ def test_machine_code_is_charged_and_what_ran_longest_ago_goes(
     growth = np.diff(noted)
     assert min(growth[:2]) > code_bytes("") > 4 * max(growth[2:]), "what is charged is taken back with the variant"
     assert [function(x).tolist() for function in functions] == results
+
+
+def test_calls_are_sent_once_there_are_enough_for_a_batch(tg: Any) -> None:
+    """Nothing waits for a timer, of which there is none in this process, or for a read."""
+
+    def step(x: Any) -> Any:
+        for _ in range(10):
+            x = x * 2
+        return x
+
+    compiled, x = tg.compile(step), tg.ones(3)
+    stats = x._session.transport.stats
+    for _ in range(CALLS):
+        compiled(x)
+    before = stats.frames
+    for _ in range(64):
+        compiled(x)
+    assert stats.frames - before >= 5

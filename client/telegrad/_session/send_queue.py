@@ -78,6 +78,8 @@ class SendQueue:
         self._uploading: messages.Upload | None = None
         self._told = DEFAULT
         self._is_mixed = self._is_armed = self._has_parts = False
+        self._is_due = False
+        """Whether a batch was full while its last part was held back: it is sent when that part has ended."""
         self.programs = ProgramTable()
         self.holder: Holder | None = None
         """What keeps instructions from being sent before their part of the program is complete."""
@@ -197,16 +199,24 @@ class SendQueue:
             self._pending.append(self._frees())
         with self._sending:
             queued = list(self._pending)
-            if part not in queued:
+            place = len(queued) - 1
+            while place >= 0 and queued[place] is not part:
+                place -= 1
+            if place < 0:
                 return
-            queued = queued[queued.index(part) + 1 :]
-            instructions = replace(queued, part.first)
-            if instructions is not None:
-                part.replaced = len(queued), instructions  # at once: an interrupt finds it done, or not
+            queued = queued[place + 1 :]
+            try:
+                instructions = replace(queued, part.first)
+                if instructions is not None:
+                    part.replaced = len(queued), instructions  # at once: an interrupt finds it done, or not
+            except BaseException:
+                if part.replaced is None:  # the table may have noted a run that is not sent
+                    self.programs.forget()
+                raise
 
     def release(self, sends: bool) -> None:
         """Go on after a part has ended: send what is queued if that ``sends`` and there is enough, or soon."""
-        if sends and self.operations >= self._full_at:
+        if sends and (self._is_due or self.operations >= self._full_at):
             self._send_full()
         elif self._pending and not self._is_armed:
             self._is_armed = True
@@ -217,6 +227,7 @@ class SendQueue:
             self.synchronize()
             return
         if self.holder is not None and self.holder.holds():
+            self._is_due = True
             self._full_at = self.operations + BATCH_OPERATIONS
             return
         self.flush()
@@ -273,7 +284,7 @@ class SendQueue:
         """Send a batch; the caller holds ``_sending``."""
         if self._draft is not None:
             self._recover(self._draft)
-        self._is_armed = False
+        self._is_armed = self._is_due = False
         pending, ahead = self._pending, self.ahead
         self._full_at = self.operations + ahead.room(BATCH_OPERATIONS)
         if self._uploading is not uploading:

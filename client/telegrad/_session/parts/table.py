@@ -16,6 +16,7 @@ from telegrad_protocol.errors import ProtocolError
 from telegrad_protocol.programs.messages import VERIFIES, DefineProgram, RunProgram
 from telegrad_protocol.programs.rows import Flat, Template, is_writable
 
+from .expected import Expected, Varying, expected_after
 from .modal import MODAL, with_modes
 
 MOST_PROGRAMS: Final = 256
@@ -23,12 +24,16 @@ MOST_PROGRAMS: Final = 256
 _FEWEST: Final = 2
 """Fewer instructions than these are sent as they are."""
 _MOST_SEEN: Final = 4096
+_MOST_EXPECTED: Final = 8
+"""So many programs at most whose runs are encoded in the same number of bytes are compared with a part."""
 
 
 class _Program:
     """A program that the server knows, and what its last run was."""
 
-    __slots__ = ("constants", "encoded", "first", "inputs", "moving", "number")
+    __slots__ = (
+        "_compared", "constants", "encoded", "expected", "first", "inputs", "moving", "number", "under", "varying",
+    )  # fmt: skip
 
     def __init__(self, number: int, flat: Flat, encoded: bytes) -> None:
         self.number = number
@@ -38,9 +43,18 @@ class _Program:
         self.inputs: list[int] = [0] * len(flat.inputs)
         self.moving: list[int] = []
         """Positions of inputs that are as far from ``first`` in each run."""
+        self.varying = Varying()
+        """The other inputs, and constants, that have changed between runs."""
+        self.expected: Expected | None = None
+        """What its next run is encoded as, where that can be told."""
+        self.under = DEFAULT
+        """The modes that it is run under."""
+        self._compared = 0
+        """Its runs that were compared instruction by instruction, since one was what was expected."""
 
     def run(self, flat: Flat, first: int, encoded: bytes) -> RunProgram:
         """Return the instruction that runs it with these inputs and constants."""
+        self._catch_up()
         distance, self.first = first - self.first, first
         moved, changed = self._take_inputs(flat.inputs, distance)
         constants: list[tuple[int, Any]] = []
@@ -51,7 +65,40 @@ class _Program:
                 if value is not before and wire.encoder.encode(value) != wire.encoder.encode(before)
             ]
             self.constants, self.encoded = flat.constants, encoded
+        if self._compared:  # all inputs of the first run are new
+            self.varying = self.varying.with_these(changed, constants)
         return RunProgram(self.number, first, changed, moved, constants)
+
+    def is_to_be_expected(self) -> bool:
+        """Return whether to tell now what the next run is encoded as, which costs more than a comparison does.
+
+        After the second comparison, the fourth, the eighth: programs whose runs are never as expected cost little.
+        """
+        self._compared += 1
+        return self._compared > 1 and not self._compared & (self._compared - 1)
+
+    def run_as_expected(self, text: bytes, modes: list[Modes], first: int) -> RunProgram | None:
+        """Return the instruction that runs it where it is encoded as expected; None where it is not."""
+        expected = self.expected
+        run = expected.run(text, first) if expected is not None and expected.modes == modes else None
+        if run is not None:
+            self._compared = 1
+        return run
+
+    def _catch_up(self) -> None:
+        """Note what runs were that were encoded as expected."""
+        expected, self.expected = self.expected, None
+        if expected is None:
+            return
+        for position in self.moving:
+            self.inputs[position] += expected.first - self.first
+        for position, id in expected.varying_inputs():
+            self.inputs[position] = id
+        self.first = expected.first
+        if self.varying.constants:  # their values are told again
+            varying = self.varying.constants
+            self.constants = [None if n in varying else value for n, value in enumerate(self.constants)]
+            self.encoded = b""
 
     def _take_inputs(self, inputs: list[int], distance: int) -> tuple[list[int], list[tuple[int, int]]]:
         """Note the inputs; return the positions that begin or cease to move, and the ids that nothing tells."""
@@ -81,6 +128,9 @@ class ProgramTable:
 
     def __init__(self) -> None:
         self._programs: dict[bytes, _Program] = {}
+        self._by_number: dict[int, _Program] = {}
+        self._expected: dict[int, list[_Program]] = {}
+        """Programs whose next run is expected, by how many bytes it has."""
         self._seen: dict[int, None] = {}
         self._number = 0
         self.runs = 0
@@ -93,6 +143,8 @@ class ProgramTable:
     def forget(self) -> None:
         """Define programs anew from here on."""
         self._programs.clear()
+        self._by_number.clear()
+        self._expected.clear()
         self._seen.clear()
         self._number = 0
 
@@ -101,11 +153,28 @@ class ProgramTable:
 
         Where it ``verifies``, the server is to compare what it executes as one with the instructions.
         """
+        plain = [entry[1] if entry.__class__ is tuple else entry for entry in queued]
+        modes = [entry[0] if entry.__class__ is tuple else DEFAULT for entry in queued]
+        text = _encoded(plain)
+        for program in self._expected.get(len(text), ()):
+            run = program.run_as_expected(text, modes, first)
+            if run is not None:
+                self.runs += 1
+                return _sent_under(program.under, [run], verifies)
+        sent, whole = self._compare(queued, first, verifies)
+        if whole is not None and text and whole.is_to_be_expected():
+            whole.expected = expected_after(whole.number, first, plain, modes, whole.moving, whole.varying)
+            others = [other for other in self._expected.get(len(text), ()) if other is not whole]
+            self._expected[len(text)] = [whole, *others[: _MOST_EXPECTED - 1]]
+        return sent
+
+    def _compare(self, queued: list[Any], first: int, verifies: bool) -> tuple[list[Any] | None, _Program | None]:
+        """Return what is sent, and the program that all of it is a run of, if it is one run of a known program."""
         sites = [entry for entry in queued if entry.__class__ is messages.Site]
         entries = [entry for entry in queued if entry.__class__ is not messages.Site] if sites else queued
         instructions, modes = _under_one(entries)
         if modes is None or not any(map(is_writable, instructions)):
-            return None
+            return None, None
         sent: list[Any] = []
         is_shorter = False
         for is_program, stretch in _stretches(instructions):
@@ -113,10 +182,11 @@ class ProgramTable:
             is_shorter = is_shorter or replaced is not None
             sent += stretch if replaced is None else replaced
         if not is_shorter:
-            return None
-        if verifies:
-            sent = [messages.Mode(VERIFIES, True), *sent, messages.Mode(VERIFIES, False)]
-        return sites + (sent if modes is DEFAULT else [(modes, one) for one in sent])
+            return None, None
+        whole = self._by_number[sent[0].program] if len(sent) == 1 and not sites else None
+        if whole is not None:
+            whole.under = modes
+        return sites + _sent_under(modes, sent, verifies), whole
 
     def _run(self, instructions: list[Any], first: int) -> list[Any] | None:
         """Return the instructions that run a program; None where the server is not told it."""
@@ -149,8 +219,24 @@ class ProgramTable:
         number = self._number
         if len(self._programs) >= MOST_PROGRAMS:
             number = self._programs.pop(next(iter(self._programs))).number
-        program = self._programs[key] = _Program(number, flat, encoded)
+            self._by_number[number].expected = None
+        program = self._programs[key] = self._by_number[number] = _Program(number, flat, encoded)
         return program
+
+
+def _encoded(plain: list[Any]) -> bytes:
+    """Return the bytes of instructions, none where something among them is no instruction."""
+    try:
+        return wire.encoder.encode(plain)
+    except TypeError:
+        return b""
+
+
+def _sent_under(modes: Modes, sent: list[Any], verifies: bool) -> list[Any]:
+    """Return instructions as entries of a queue."""
+    if verifies:
+        sent = [messages.Mode(VERIFIES, True), *sent, messages.Mode(VERIFIES, False)]
+    return sent if modes is DEFAULT else [(modes, one) for one in sent]
 
 
 def _is_allowed(flat: Flat) -> bool:
