@@ -2,7 +2,8 @@
 
 Each step is the same code over telegrad, eager and compiled, and over PyTorch, eager and compiled, which takes turns.
 telegrad goes through a real client and server, with the loss read after a few steps. Figures are ratios of times on the
-clock, for which the machine has to be idle, and bytes that a compiled step sends, its batch aside.
+clock, for which the machine has to be idle, and bytes that a compiled step sends, its batch aside. For calls whose
+kernels take next to nothing there is the processor's time that client, gateway and worker spend on each of them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TELEGRAD_COMPILED_KERNELS", "wait")
@@ -189,6 +191,84 @@ def _sent(name: str, step: Step, tg: Any) -> Figure:
     return figure(f"{name}: bytes of a compiled step", "bytes", sizes, at_most=200)
 
 
+def _tiny(trains: bool, lib: Any, device: str, compile: Callable[[Any], Any]) -> Step:
+    """An MLP of 16 units on 8 rows, whose kernels take next to nothing."""
+    rng = np.random.default_rng(0)
+    nn = lib.nn
+    layers = [nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)]
+    model = nn.Sequential(*layers).to(device)
+    x = lib.tensor(rng.standard_normal((8, 16), np.float32), device=device)
+    if trains:
+        return _training(lib, model, (x, lib.tensor(rng.integers(0, 4, 8), device=device)), compile)
+
+    def infer() -> Any:
+        with lib.no_grad():
+            return model(x)
+
+    return compile(infer)  # type: ignore[no-any-return]
+
+
+TINY: dict[str, Make] = {"tiny training step": partial(_tiny, True), "tiny inference": partial(_tiny, False)}
+_CALLS = 300
+_SERVER_PROCESSES = ("gateway", "worker")
+
+
+def _calls(name: str, make: Make, tg: Any, device: str) -> list[Figure]:
+    """The processor's time of each process for a call, in microseconds; calls follow each other, nothing is read."""
+    ways: dict[str, Step] = {
+        "compiled": make(tg, device, tg.compile), "eager": make(tg, device, lambda function: function),
+        "PyTorch": make(torch, device, lambda function: function),
+        "torch.compile": make(torch, device, torch.compile),
+    }  # fmt: skip
+    for step in ways.values():
+        _loop(step, 2 * _WARM)
+    rounds = [{way: _processes(step) for way, step in ways.items()} for _ in range(ROUNDS)]
+    local = {way: _median([one[way]["client"] for one in rounds]) for way in ("PyTorch", "torch.compile")}
+    figures = []
+    for process in ("client", *_SERVER_PROCESSES):
+        samples = [one["compiled"][process] for one in rounds]
+        note = f"eager {_median([one['eager'][process] for one in rounds]):.3g} us"
+        if process == "client":
+            note += "".join([f", {way} {microseconds:.3g} us" for way, microseconds in local.items()])
+        figures.append(figure(f"{name}, compiled: {process}", "us", samples, baseline=note))
+    return figures
+
+
+def _median(samples: list[float]) -> float:
+    return sorted(samples)[len(samples) // 2]
+
+
+def _loop(step: Step, count: int) -> None:
+    for _ in range(count):
+        kept = step()
+    kept.sum().item()
+
+
+def _processes(step: Step) -> dict[str, float]:
+    """Return the microseconds that this process, the gateway and the worker are busy for each of many calls."""
+    pids = {"client": os.getpid(), **_servers()}
+    before = {name: _busy(pid) for name, pid in pids.items()}
+    _loop(step, _CALLS)
+    return {name: (_busy(pid) - before[name]) / _CALLS / 1e3 for name, pid in pids.items()}
+
+
+def _servers() -> dict[str, int]:
+    """Return the processes of the private server."""
+    (gateway,) = _children(os.getpid(), "server")
+    return dict(zip(_SERVER_PROCESSES, (gateway, *_children(gateway, "worker")), strict=True))
+
+
+def _children(parent: int, name: str) -> list[int]:
+    tasks = Path(f"/proc/{parent}/task").glob("*/children")
+    pids = [int(pid) for task in tasks for pid in task.read_text().split()]
+    return [pid for pid in pids if name in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
+def _busy(pid: int) -> int:
+    """Return the nanoseconds that all threads of a process have run for."""
+    return sum([int(task.read_text().split()[0]) for task in Path(f"/proc/{pid}/task").glob("*/schedstat")])
+
+
 def _instructions() -> list[Figure]:
     """What an instruction of a program costs: written as a row, encoded plainly, made again, and decoded."""
     add, first = TABLE["add"].index, 100
@@ -231,7 +311,13 @@ def main() -> int:
                 figures += measured
                 for one in measured:
                     print(one.row(), flush=True)
-    costs = _instructions()
+        for name, make in TINY.items():
+            if options.only in name:
+                measured = _calls(name, make, tg, options.device)
+                figures += measured
+                for one in measured:
+                    print(one.row(), flush=True)
+    costs = [] if options.only else _instructions()
     figures += costs
     for one in costs:
         print(one.row())

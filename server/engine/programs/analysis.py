@@ -7,6 +7,7 @@ so that two slots with one root are one value, whereas a view is another value i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 from server.engine.operators import OPERATORS, Operator
@@ -135,6 +136,13 @@ def draws_random_numbers(operator: Operator) -> bool:
 
 def shared_memory(values: Sequence[Any]) -> tuple[int, ...]:
     """A number for each value, the same for values in the same memory; what programs are specialised and kept by."""
-    numbers: dict[Any, int] = {}
     keys = [id(memory_of(v.storage)) if v.__class__ is Value else -1 - place for place, v in enumerate(values)]
+    if len(set(keys)) == len(keys):
+        return _distinct(len(keys))
+    numbers: dict[Any, int] = {}
     return tuple([numbers.setdefault(key, len(numbers)) for key in keys])
+
+
+@cache
+def _distinct(count: int) -> tuple[int, ...]:
+    return tuple(range(count))
