@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import typing
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,41 @@ def test_assignment_registers_by_kind(tg: Any) -> None:
     del module.running
     with pytest.raises(AttributeError, match="'Module' object has no attribute 'running'"):
         _ = module.running
+
+
+def test_a_parameter_takes_the_place_of_what_had_its_name(tg: Any) -> None:
+    module = tg.nn.Module()
+    module.bias = None
+    module.register_buffer("table", tg.ones(1), persistent=False)
+    module.child = tg.nn.Identity()
+    for name in ("bias", "table", "child"):
+        setattr(module, name, tg.nn.Parameter(tg.ones(2)))
+    assert [name for name, _ in module.named_parameters()] == ["bias", "table", "child"]
+    assert "bias" not in vars(module)
+    assert not [*module.buffers(), *module.children()]
+    assert list(module.state_dict()) == ["bias", "table", "child"]
+
+
+def test_new_alone_makes_a_parameter_of_a_subclass(tg: Any) -> None:
+    class Flat(tg.nn.Parameter):  # type: ignore[misc]
+        def __new__(cls, parts: list[Any], requires_grad: bool = True) -> Any:
+            return super().__new__(cls, tg.cat([part.flatten() for part in parts]), requires_grad)
+
+        def __init__(self, parts: list[Any], requires_grad: bool = True) -> None:
+            self.sizes = [part.numel() for part in parts]
+            assert self.numel() == sum(self.sizes)
+
+    flat = Flat([tg.ones(2, 2), tg.ones(3)], False)
+    assert (type(flat), flat.shape, flat.sizes, flat.requires_grad) == (Flat, (7,), [4, 3], False)
+    assert isinstance(flat, tg.nn.Parameter)
+
+
+@pytest.mark.parametrize("ending", ["Loss", "Pool1d", "Pool2d", "Pool3d", "Pad1d", "Pad2d", "Pad3d", "LU"])
+def test_annotations_of_layers_without_parameters_can_be_evaluated_elsewhere(tg: Any, ending: str) -> None:
+    layers = [kind for name, kind in vars(tg.nn).items() if name.endswith(ending) and name != "PReLU"]
+    assert layers
+    for kind in layers:
+        typing.get_type_hints(kind.__new__(kind), globalns={}, localns={})
 
 
 def test_wrong_assignments_are_refused(tg: Any) -> None:

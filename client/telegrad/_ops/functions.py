@@ -24,6 +24,7 @@ from . import signatures as _signatures
 from .call import call
 from .call_pattern import CallPattern
 from .duals import DualTensor, duals, run_in_level
+from .older_forms import has_older_forms, in_todays_form
 from .operand_classes import (
     DISPATCHING,
     OVERRIDING,
@@ -83,6 +84,8 @@ def _make(public: str, ops: list[Op]) -> Callable[..., Any]:
     miss = _with_numbers(_with_out(miss, outs, public) if outs else miss, plain, public in _OF_TWO_NUMBERS)
     if plain[0].is_random:
         miss = _with_generator(miss, public)
+    if has_older_forms(public):
+        miss = _with_older_forms(miss, plain[0])
     copied = next((op for op in plain if "copied" in op.out_rules), None)
     if copied is not None:
         miss = _with_copied_out(miss, copied)
@@ -189,6 +192,18 @@ def _overloaded(public: str, ops: list[Op]) -> Miss:
         raise no_overload(public, ops, args, kwargs)
 
     return miss
+
+
+def _with_older_forms(miss: Miss, op: Op) -> Miss:
+    """Add the forms of older PyTorch, whose numbers stand before the tensors."""
+
+    def rearrange(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, CallPattern | None]:
+        todays = in_todays_form(op, args)
+        if todays is None:
+            return miss(args, kwargs)
+        return function(op.public)(*todays[0], **todays[1], **kwargs), None
+
+    return rearrange
 
 
 _OF_TWO_NUMBERS = frozenset(

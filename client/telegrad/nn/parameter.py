@@ -35,21 +35,23 @@ class Parameter(Tensor, metaclass=_Kind):
             made = given.detach().requires_grad_(requires_grad)
             made._is_param = True
             return made
-        return object.__new__(cls)
+        made = object.__new__(cls)
+        made._adopt(function("empty")(0) if data is None else data.detach(), requires_grad)
+        return made
 
     __torch_function__: Any = classmethod(disabled_torch_function)
 
-    def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
-        shared = function("empty")(0) if data is None else data.detach()
-        self._adopt(shared, requires_grad)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass  # `__new__` has made the parameter, also for classes whose `__init__` takes arguments of its own
 
     @classmethod
     def owning(cls, data: Tensor, requires_grad: bool = True) -> Parameter:
         """A parameter in place of ``data``, which must not be used any more; costs no operation."""
-        made = cls.__new__(cls, data, requires_grad)
-        if type(made) is cls:
-            made._adopt(data, requires_grad)
-        return made  # type: ignore[no-any-return]
+        if data.__class__ in DISPATCHING:
+            return cls(data, requires_grad)
+        made = object.__new__(cls)
+        made._adopt(data, requires_grad)
+        return made
 
     def _adopt(self, data: Tensor, requires_grad: bool) -> None:
         Tensor.__init__(self, data._session, data._id, data._meta)
@@ -137,10 +139,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
     cls_to_become = Parameter
 
     def __new__(cls, requires_grad: bool = True, device: DeviceLike = None, dtype: DType | None = None) -> Any:
-        return object.__new__(cls)
-
-    def __init__(self, requires_grad: bool = True, device: DeviceLike = None, dtype: DType | None = None) -> None:
-        Parameter.__init__(self, function("empty")(0, device=device, dtype=dtype), requires_grad)
+        return super().__new__(cls, function("empty")(0, device=device, dtype=dtype), requires_grad)
 
     __hash__ = Tensor.__hash__
 

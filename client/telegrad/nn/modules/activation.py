@@ -6,7 +6,7 @@ import warnings
 from importlib import import_module
 from inspect import Parameter as _Argument
 from inspect import Signature
-from typing import Any, ClassVar
+from typing import Any
 
 from telegrad._session.devices import DeviceLike
 from telegrad._tensor.tensor import Tensor
@@ -62,9 +62,9 @@ _SELF = _Argument("self", _Argument.POSITIONAL_OR_KEYWORD)
 class _Activation(Module):
     """A function of ``functional`` with settings that are the arguments of its layer, in order."""
 
-    _function: ClassVar[str] = ""
-    _settings: ClassVar[dict[str, Any]] = {}
-    _required: ClassVar[tuple[str, ...]] = ()
+    _function: str = ""
+    _settings: dict[str, object] = {}
+    _required: tuple[str, ...] = ()
 
     def __init_subclass__(cls) -> None:
         """Give a class that names a function a constructor with the signature that its settings say."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from telegrad._ops.functions import function
 from telegrad._session.devices import DeviceLike
@@ -185,7 +185,7 @@ class SyncBatchNorm(_BatchNorm):
 class _LazyNormBase(LazyModuleMixin, _NormBase):
     """A normalization that takes the number of channels from its first input."""
 
-    _channels_from_end: ClassVar[int] = 0
+    _channels_from_end: int = 0
     """The dimension of the channels counted from the end; 0 where it is the second from the front."""
 
     def __init__(

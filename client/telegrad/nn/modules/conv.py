@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import cast
 
 from telegrad._ops.functions import function
 from telegrad._session.devices import DeviceLike
@@ -33,8 +33,8 @@ _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 class _ConvNd(Module):
     """Base of convolutions: their settings, a weight and a bias, which start uniform within 1 / sqrt(fan in)."""
 
-    _dims: ClassVar[int]
-    _transposed: ClassVar[bool] = False
+    _dims: int
+    _transposed: bool = False
 
     weight: Parameter
     bias: Parameter | None

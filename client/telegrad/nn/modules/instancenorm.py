@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from telegrad._session.devices import DeviceLike
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
@@ -27,7 +25,7 @@ class _InstanceNorm(_NormBase):
     ) -> None:  # fmt: skip
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
-    _unbatched: ClassVar[int]
+    _unbatched: int
 
     def _check_input_dim(self, input: Tensor) -> None:
         check_dims(input, self._unbatched, self._unbatched + 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from telegrad._functions.gradients import clear_gradients
 from telegrad._tensor.tensor import Tensor
@@ -66,7 +66,7 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
 
     training: bool
     dump_patches: bool = False
-    __constants__: ClassVar[list[str]] = []  # layers of other people add to those of their base
+    __constants__: list[str] = []
     call_super_init: bool = False
     """Whether ``__init__`` calls that of the class that follows ``Module``, with all arguments."""
 
@@ -102,21 +102,24 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Parameter):
+            self._drop_name(name, "parameters")
             self.register_parameter(name, value)
         elif isinstance(value, Module):
             registered = GLOBAL.registered(GLOBAL.on_module, self, name, value)
             self._take(name, self._registry("_modules", "module"), registered)
         elif isinstance(value, Buffer):
-            self._drop_name(name)
+            self._drop_name(name, "buffers")
             self.register_buffer(name, value, value.persistent)
         elif not self._replace(name, value):
             object.__setattr__(self, name, value)
 
-    def _drop_name(self, name: str) -> None:
-        """Remove a name from the attributes and registries that are not for buffers."""
-        self._registry("_buffers", "buffer")
-        for entries in (self.__dict__, self._parameters, self._modules):
-            entries.pop(name, None)
+    def _drop_name(self, name: str, kind: str) -> None:
+        """Remove a name from the attributes, and from the registries other than that of this kind."""
+        registry = self._registry(f"_{kind}", kind if kind == "parameters" else "buffer")
+        self.__dict__.pop(name, None)
+        for other in _REGISTRIES:
+            if self.__dict__[other] is not registry:
+                self.__dict__[other].pop(name, None)
 
     def _registry(self, registry: str, what: str) -> dict[str, Any]:
         entries: dict[str, Any] | None = self.__dict__.get(registry)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
@@ -21,8 +20,8 @@ __all__ = [
 class _Pad(Module):
     """``padding`` has the amounts before and after each dimension, the last dimension first; one number is for all."""
 
-    _dims: ClassVar[int]
-    _mode: ClassVar[str]
+    _dims: int
+    _mode: str
 
     def __init__(self, padding: int | Sequence[int]) -> None:
         super().__init__()

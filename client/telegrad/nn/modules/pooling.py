@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class _MaxPoolNd(Module):
-    _dims: ClassVar[int]
+    _dims: int
 
     def __init__(
         self, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0, dilation: Numbers = 1,
@@ -86,7 +86,7 @@ class _WindowLayer(Module):
 
 
 class _MaxUnpoolNd(_WindowLayer):
-    _dims: ClassVar[int]
+    _dims: int
 
     def __init__(self, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class AvgPool1d(_WindowLayer):
 
 
 class _AvgPoolNd(_WindowLayer):
-    _dims: ClassVar[int]
+    _dims: int
 
     def __init__(
         self, kernel_size: Numbers, stride: Numbers | None = None, padding: Numbers = 0, ceil_mode: bool = False,
@@ -168,7 +168,7 @@ class AvgPool3d(_AvgPoolNd):
 
 
 class _LPPoolNd(Module):
-    _dims: ClassVar[int]
+    _dims: int
 
     def __init__(
         self, norm_type: float, kernel_size: Numbers, stride: Numbers | None = None, ceil_mode: bool = False
@@ -206,7 +206,7 @@ class LPPool3d(_LPPoolNd):
 
 
 class _AdaptivePool(Module):
-    _dims: ClassVar[int]
+    _dims: int
 
     def __init__(self, output_size: Any) -> None:
         super().__init__()
@@ -267,7 +267,7 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
 
 
 class _FractionalMaxPool(Module):
-    _dims: ClassVar[int]
+    _dims: int
 
     def __init__(
         self, kernel_size: Numbers, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
