@@ -11,8 +11,8 @@ import pytest
 from .twins import assert_same, evaluate
 
 PROLOGUE = """
-x = t.tensor(first, requires_grad=True)
-w = t.tensor(second, requires_grad=True)
+x = t.tensor(first, dtype=getattr(t, kind), requires_grad=True)
+w = t.tensor(second, dtype=getattr(t, kind), requires_grad=True)
 calls = []
 def shapes(gradients):
     return [None if g is None else tuple(g.shape) for g in gradients]
@@ -241,4 +241,5 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nodes_are_as_in_pytorch(tg: Any, rng: np.random.Generator, name: str) -> None:
     values = {"first": rng.uniform(0.5, 2, 4).tolist(), "second": rng.uniform(0.5, 2, 4).tolist()}
-    assert_same(*evaluate(f"{PROLOGUE}\n{dedent(PROGRAMS[name]).strip()}", tg, **values))
+    kind = "float32" if name == "autocast" else "float64"  # nothing else is about rounding
+    assert_same(*evaluate(f"{PROLOGUE}\n{dedent(PROGRAMS[name]).strip()}", tg, kind=kind, **values))

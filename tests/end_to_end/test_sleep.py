@@ -16,7 +16,7 @@ from ..transport.waiting import wait_until
 from .conftest import LEASE_SECONDS
 from .server_process import ServerProcess
 
-LONG_LEASE_SECONDS = 2.5 * LEASE_SECONDS
+LONG_LEASE_SECONDS = 5 * LEASE_SECONDS
 COUNTER = """
 import sys
 import telegrad as tg
