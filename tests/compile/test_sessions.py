@@ -132,7 +132,8 @@ def test_results_are_the_same_through_cut_connections(server: ServerProcess, see
     ):
         proxy.cut_after([draw.randrange(200, 1200) for _ in range(cuts)])
         assert _run(telegrad, True, seed, steps) == expected
-        assert connection.session.programs.runs >= steps - 2
+        # What a step frees is queued with it or after it, as batches are sent: each way is a program, met twice before.
+        assert connection.session.programs.runs >= steps - 5
         assert connection.session.transport.stats.reconnects > 0 and proxy.cuts > 0
 
 

@@ -109,6 +109,10 @@ The second derivatives of spectra are sums of quotients by small gaps, and cuSOL
 """
 
 
+SPECTRA = {"linalg.eigvalsh", "linalg.svdvals"}
+"""Their derivatives are sums of quotients by small gaps: LAPACKs for different processors round them differently."""
+
+
 SUMS = {
     "addbmm", "nn.functional.bilinear", "linspace", "nn.functional.conv1d", "nn.functional.conv2d",
     "nn.functional.conv3d", "matmul",

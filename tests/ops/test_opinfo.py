@@ -28,6 +28,7 @@ from .known import (
     ROUNDS_OFTEN,
     SLACK,
     SLACK_ON_GPU,
+    SPECTRA,
     SUMS,
     VIEWS,
     WRONG_GRADIENTS,
@@ -135,6 +136,9 @@ def reference_of(info: Any, dtype: torch.dtype) -> Any:
     """PyTorch's operation; in a wider type with one rounding at the end where its own rounds many times."""
     if info.name == "logcumsumexp" and dtype.itemsize <= 8 and dtype is not torch.float64:
         return _widened(info.op, dtype, torch.complex128 if dtype.is_complex else torch.float64)
+    if info.name in SPECTRA and dtype in (torch.float32, torch.complex64):
+        wide = torch.complex128 if dtype.is_complex else torch.float64
+        return _widened(info.op, dtype, wide, torch.float32)
     if info.name == "nn.functional.scaled_dot_product_attention":
         return _widened(_attention, dtype) if dtype.itemsize == 2 else _attention
     if info.name in LESS_EXACT and dtype is torch.float64:
@@ -150,15 +154,17 @@ def _attention(*args: Any, **kwargs: Any) -> Any:
         return torch.nn.functional.scaled_dot_product_attention(*args, **kwargs)
 
 
-def _widened(operation: Any, dtype: torch.dtype, wider: torch.dtype = torch.float32) -> Any:
-    """An operation on numbers of a type that computes in a wider one."""
+def _widened(
+    operation: Any, dtype: torch.dtype, wider: torch.dtype = torch.float32, result: torch.dtype | None = None
+) -> Any:
+    """An operation on numbers of a type that computes in a wider one; ``result`` is the type of what it returns."""
 
     def widened(*args: Any, **kwargs: Any) -> Any:
         def widen(t: torch.Tensor) -> torch.Tensor:
             return t.to(wider) if t.dtype is dtype else t
 
         wide = tree_map(widen, lambda other: other, [list(args), kwargs])
-        return operation(*wide[0], **wide[1]).to(dtype)
+        return operation(*wide[0], **wide[1]).to(result or dtype)
 
     return widened
 
