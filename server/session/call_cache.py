@@ -2,18 +2,29 @@
 
 The classes of the raw arguments lead to a `lookup`, which finds calls like earlier ones in one step. Everything else is
 read and checked by `arguments` and dispatched, so that nothing is executed that was not accepted in the same form.
+Calls of no result or of several are executed here, those of one by ``Session.run``.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import islice
 from typing import Any
 
 from server.engine.dispatcher import dispatch_and_cache, dispatch_uncached
 from server.engine.lookup import Layout, Lookup, make_lookup
 from server.engine.operators import Operator
+from server.engine.value import Value
+from telegrad_protocol import messages
+from telegrad_protocol.errors import ProtocolError
+from telegrad_protocol.ops import Op
 
 from .arguments import READERS, Reader
 from .state import SessionState
+from .tensors import forget
+
+FREE = messages.Free([])
+"""What the history of memory shows as the instruction that frees the tensors named in ``Call.freed``."""
 
 _MOST_LOOKUPS = 64
 """The most combinations of argument classes that have a lookup, per operation: a client decides what it sends."""
@@ -68,3 +79,46 @@ def _is_scalar(operator: Operator, position: int) -> bool:
     if position >= operator.first_attribute:
         return position in operator.scalar_attributes
     return not operator.middle_is_plain[position - operator.leading_tensors]
+
+
+def first_call(inbox: deque[Any]) -> messages.Call | None:
+    """Return the first call of the next few instructions: lines of the program and what is freed come before it."""
+    return next((one for one in islice(inbox, 8) if one.__class__ is messages.Call), None)
+
+
+def call(state: SessionState, call: messages.Call) -> None:
+    """Execute a call of no result, or of several; ``run`` executes those of one itself."""
+    if call.freed:
+        free_before(state, call)
+    caller = CALLERS.get(call.op)
+    if caller is None:
+        raise ProtocolError(f"there is no operation number {call.op}")
+    outs, raw = call.outs, call.args
+    if len(outs) > 1:
+        _check_count(outs, caller.operator.op)
+    result = caller.lookups.get(tuple(map(type, raw)), caller.first_call)(raw, state)
+    state.operations += 1
+    if result.__class__ is not Value:
+        if outs:
+            bind(state.values, outs, result if isinstance(result, tuple) else ())
+    elif outs or not caller.operator.op.mutates:
+        bind(state.values, outs, (result,))
+
+
+def _check_count(outs: tuple[int, ...], op: Op) -> None:
+    if op.mutates and len(outs) != len(op.mutates):
+        raise ProtocolError(f"{op.name}: {len(outs)} ids for {len(op.mutates)} results")
+
+
+def bind(values: dict[int, Any], outs: tuple[int, ...], results: tuple[Any, ...]) -> None:
+    """Give results the client's ids."""
+    if len(outs) != len(results):
+        raise ProtocolError(f"{len(outs)} ids for {len(results)} results")
+    values.update(zip(outs, results))
+
+
+def free_before(state: SessionState, call: messages.Call) -> None:
+    """Free what a call says was dropped before it; the history of memory shows this as an instruction of its own."""
+    state.instruction = FREE
+    forget(state, call.freed)
+    state.instruction = call

@@ -10,11 +10,9 @@ between two runs (``has_work``, ``blocked``, ``waits``, ``is_ahead``, ``shows_me
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from functools import partial
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from server.engine import context
 from server.engine.autograd.graph import next_sequence
@@ -23,13 +21,12 @@ from server.engine.value import Backend, Value
 from telegrad_protocol import dtypes, messages, wire
 from telegrad_protocol.errors import OutOfMemoryError, ProtocolError, TelegradError
 from telegrad_protocol.meta import Device, Meta
-from telegrad_protocol.ops import Op
 
 from . import attachments, queries, streams, tensors
 from . import memory as _memory  # its answers enter themselves in the table of requests
 from .autograd import client_passes, gradients
 from .autograd import node_queries as _node_queries  # likewise, and those of derivations
-from .call_cache import CALLERS
+from .call_cache import CALLERS, FREE, bind, call, first_call, free_before
 from .call_stack import add_site, describe_site
 from .early_reads import EarlyReads
 from .extensions.calls import call_extension
@@ -49,11 +46,17 @@ from .uploads import Chunk
 from .user_code import kernels
 
 Result = TypeVar("Result")
+_INTERRUPTIBLE = frozenset((messages.Backward, messages.Gradient))
 
-_FREE = messages.Free([])
-"""What the history of memory shows as the instruction that frees the tensors named in ``Call.freed``."""
 _ = (_memory, _node_queries, _reports)
 _NO_FRAMES: list[Frame] = []
+
+
+class Suspended(NamedTuple):
+    """The instruction in the middle of which others work, and the number of the last node before."""
+
+    instruction: Any
+    sequence: int
 
 
 class Session:
@@ -87,7 +90,7 @@ class Session:
         self._launches = LaunchScope(backends.values())
         self._launched = LaunchedAhead(self._launches.backends, state.context)
         state.handlers = self._handlers = self._launches.guarded(self._handlers_of(state))
-        failing = FailStop(state, self._handlers, check_devices, _free_before)
+        failing = FailStop(state, self._handlers, check_devices, free_before)
         self._fail, self._pass_over = failing.fail, failing.pass_over
         self._rollback = rollback = Rollback(state, failing.fail, failing.skip)
         state.replies.check = rollback.look
@@ -146,7 +149,7 @@ class Session:
         launching = self._launches.backends
         used = executed = 0
         first = inbox[0] if inbox else None
-        self._first = first if first.__class__ is messages.Call else _first_call(inbox)
+        self._first = first if first.__class__ is messages.Call else first_call(inbox)
         if launching:
             self._launches.allow_waiting()
             budget = min(budget, self._launched.room)
@@ -167,10 +170,10 @@ class Session:
                 if kind is not messages.Call:
                     used += handlers.get(kind, refuse)(instruction) or 0
                 elif len(outs := instruction.outs) != 1 or (caller := callers.get(instruction.op)) is None:
-                    _call(state, instruction)
+                    call(state, instruction)
                 else:
                     if instruction.freed:
-                        state.instruction = _FREE
+                        state.instruction = FREE
                         forget(state, instruction.freed)
                         state.instruction = instruction
                     raw = instruction.args
@@ -179,7 +182,7 @@ class Session:
                     if result.__class__ is Value:
                         values[outs[0]] = result
                     else:
-                        _bind(values, outs, result if isinstance(result, tuple) else ())
+                        bind(values, outs, result if isinstance(result, tuple) else ())
                     result = None  # the next instruction may free it
             except Exception as error:  # whatever it was, it is this session's failure and no other's
                 if not rollback.explains():
@@ -199,7 +202,7 @@ class Session:
                 if ahead.launched >= ahead.due and not state.is_stopped:
                     ahead.mark(flush)
             except Exception as error:
-                self._fail(state.instruction or _FREE, error)
+                self._fail(state.instruction or FREE, error)
         self._update()
         return used
 
@@ -212,7 +215,7 @@ class Session:
             if account.is_exhausted:
                 raise
             if not self.state.is_stopped:
-                self._fail(instruction or _FREE, error)
+                self._fail(instruction or FREE, error)
 
     def describe_instruction(self) -> tuple[str, str]:
         """Return the operation that is being executed, and the client's line that it comes from."""
@@ -269,6 +272,20 @@ class Session:
     def unpause(self) -> None:
         """Let ``run`` execute again what it is given."""
         self.state.replies.holds = self.state.replies.shows_memory
+
+    def suspend(self) -> Suspended | None:
+        """Let other sessions work in the middle of the present instruction, until ``resume``; None where they may not.
+
+        They may between two steps of a backward pass, before which all that was launched was flushed.
+        """
+        instruction = self.state.instruction
+        return Suspended(instruction, next_sequence()) if instruction.__class__ in _INTERRUPTIBLE else None
+
+    def resume(self, suspended: Suspended) -> None:
+        """Go on after others have worked. The nodes that they have made are not this session's."""
+        self.activate()
+        self.state.instruction = suspended.instruction
+        self._host_memory.nodes -= next_sequence() - suspended.sequence + 1
 
     def poll(self) -> None:
         """See what devices have found wrong, and complete the replies that they have come to, in order."""
@@ -348,48 +365,6 @@ class Session:
         state.inbox.remove(read)
         if state.replies.messages:
             self.send()
-
-
-def _first_call(inbox: deque[Any]) -> messages.Call | None:
-    """Return the first call of the next few instructions: lines of the program and what is freed come before it."""
-    return next((one for one in islice(inbox, 8) if one.__class__ is messages.Call), None)
-
-
-def _call(state: SessionState, call: messages.Call) -> None:
-    """Execute a call of no result, or of several; ``run`` executes those of one itself."""
-    if call.freed:
-        _free_before(state, call)
-    caller = CALLERS.get(call.op)
-    if caller is None:
-        raise ProtocolError(f"there is no operation number {call.op}")
-    outs, raw = call.outs, call.args
-    if len(outs) > 1:
-        _check_count(outs, caller.operator.op)
-    result = caller.lookups.get(tuple(map(type, raw)), caller.first_call)(raw, state)
-    state.operations += 1
-    if result.__class__ is not Value:
-        if outs:
-            _bind(state.values, outs, result if isinstance(result, tuple) else ())
-    elif outs or not caller.operator.op.mutates:
-        _bind(state.values, outs, (result,))
-
-
-def _check_count(outs: tuple[int, ...], op: Op) -> None:
-    if op.mutates and len(outs) != len(op.mutates):
-        raise ProtocolError(f"{op.name}: {len(outs)} ids for {len(op.mutates)} results")
-
-
-def _bind(values: dict[int, Any], outs: tuple[int, ...], results: tuple[Any, ...]) -> None:
-    if len(outs) != len(results):
-        raise ProtocolError(f"{len(outs)} ids for {len(results)} results")
-    values.update(zip(outs, results))
-
-
-def _free_before(state: SessionState, call: messages.Call) -> None:
-    """Free what a call says was dropped before it; the history of memory shows this as an instruction of its own."""
-    state.instruction = _FREE
-    forget(state, call.freed)
-    state.instruction = call
 
 
 def _refuse(thing: Any) -> None:

@@ -38,6 +38,7 @@ from .host_protocol import Host
 from .measures import Measures, resident_bytes
 from .rounds import Rounds, light_first
 from .shares import SLICE_SECONDS, may_pass
+from .slices import Slices
 
 SPIN_SECONDS: Final = 0.001
 POLL_SECONDS: Final = 50e-6
@@ -66,11 +67,7 @@ class Worker:
         self._waiting_since = 0.0
         self._is_called = False
         """Whether a control request may have come since the sockets were last looked at."""
-        self._running: SessionConnection | None = None
-        self._may_signal = False
-        """Whether a timer may end turns."""
-        self._has_timer = False
-        """Whether it runs."""
+        self._slices = Slices(heartbeat, self._rounds, self._has_trips, self._let_round_trips_pass)
 
     def run(self) -> None:
         """Serve until the gateway is gone; raises WorkerCrashedError where a device is beyond use."""
@@ -110,9 +107,7 @@ class Worker:
             return  # as in tests: only the main thread handles signals
         signal.signal(signal.SIGIO, self._control_signalled)
         signal.siginterrupt(signal.SIGIO, False)
-        signal.signal(signal.SIGALRM, self._slice_ticked)
-        signal.siginterrupt(signal.SIGALRM, False)
-        self._may_signal = True
+        self._slices.allow_timer()
         with contextlib.suppress(OSError):
             fcntl.fcntl(self._control, fcntl.F_SETOWN, os.getpid())
             flags = fcntl.fcntl(self._control, fcntl.F_GETFL)
@@ -120,8 +115,7 @@ class Worker:
 
     def _control_signalled(self, *_: object) -> None:
         self._is_called = True
-        if self._running is not None:
-            self._running.pause()
+        self._slices.pause()
 
     def _report_crash(self, crash: WorkerCrashedError) -> None:
         """Tell the gateway why; what the sessions hold is gone with the device, and they cannot be closed."""
@@ -162,7 +156,7 @@ class Worker:
             if not (is_alone or connection.is_granted) and connection.activity == BUSY:
                 highest = BUSY
                 continue
-            self._running = connection
+            self._slices.running = connection
             if self._is_called:
                 return BUSY
             self._take_turn(connection)
@@ -187,6 +181,8 @@ class Worker:
             self._end(connection, connection.limit_error())
         except Exception as error:
             self._end(connection, error)
+        if self._slices.crash is not None:
+            raise self._slices.crash
         if len(self._connections) > 1:
             self._rounds.charge(connection, self._heartbeat.numbers[BEGIN], self._connections.values())
             if connection.is_paused and not self._is_called:
@@ -198,18 +194,26 @@ class Worker:
             connection.close_retired(self._watch)
         self._watch(connection.socket, connection.interest, connection)
 
+    def _trips(self) -> list[tuple[SessionConnection, int, int]]:
+        """Sessions that make short round trips and now have something to do, with the socket that says so."""
+        shared, running = self._rounds.do_tenants_share, self._slices.running
+        return [
+            (connection, key.fd, mask)
+            for key, mask in self._selector.select(0)
+            if (connection := key.data) is not None
+            and connection.activity != BUSY
+            and connection is not running
+            and may_pass(connection, shared)
+        ]
+
+    def _has_trips(self) -> bool:
+        return not self._is_called and bool(self._trips())
+
     def _let_round_trips_pass(self) -> None:
         """Give sessions that make short round trips, and now have something to do, their turns before all others."""
-        for key, mask in self._selector.select(0):
-            connection = key.data
-            if (
-                connection is None
-                or connection.activity == BUSY
-                or not may_pass(connection, self._rounds.do_tenants_share)
-            ):
-                continue
-            _wake(connection, key.fd, mask)
-            self._running = connection
+        for connection, fd, mask in self._trips():
+            _wake(connection, fd, mask)
+            self._slices.running = connection
             if self._is_called:
                 return
             self._take_turn(connection)
@@ -220,16 +224,7 @@ class Worker:
         While all that have work are held back nobody has a turn, and the timer would only wake this process.
         """
         self._rounds.begin(connections)
-        needs_timer = self._rounds.are_shared and not self._rounds.held_seconds
-        if needs_timer != self._has_timer and self._may_signal:
-            self._has_timer = needs_timer
-            seconds = SLICE_SECONDS / 4 if needs_timer else 0.0
-            signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
-
-    def _slice_ticked(self, *_: object) -> None:
-        numbers, running = self._heartbeat.numbers, self._running
-        if running is not None and numbers[SESSION] and time.perf_counter() - numbers[BEGIN] > SLICE_SECONDS:
-            running.pause()
+        self._slices.end_turns(self._rounds.are_shared and not self._rounds.held_seconds)
 
     def _end(self, connection: SessionConnection, error: Exception) -> None:
         """End a session because of what its client sent, or of a defect that showed in it."""

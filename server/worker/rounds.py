@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from .connection import BUSY, WAITING, SessionConnection
 from .shares import LONG_SECONDS, Share, grant
@@ -22,6 +23,9 @@ class Rounds:
         """For how long all sessions that have work are held back."""
         self._processor_seconds = self._used_seconds = 0.0
         """The processor time when the last turn ended, and what turns have used of it."""
+        self._taken = self._longest = self._given = 0.0
+        """Of the present turn: processor seconds before it let others through, the most without a break, and seconds
+        that others had of it."""
 
     def share_of(self, tenant: str) -> Share:
         """The share of a tenant."""
@@ -42,21 +46,43 @@ class Rounds:
         self.do_tenants_share = len({connection.tenant_share for connection in busy}) > 1
         self.are_shared = held is not None
 
+    def note_break(self) -> None:
+        """Note that others could have been let through, in the middle of the present turn."""
+        before, self._processor_seconds = self._processor_seconds, time.process_time()
+        part = self._processor_seconds - before
+        self._taken += part
+        self._longest = max(self._longest, part)
+
+    @contextmanager
+    def interlude(self) -> Iterator[None]:
+        """Charge what is done in this block to others than who has the present turn."""
+        begin = time.perf_counter()
+        self.note_break()
+        turn = self._taken, self._longest, self._given
+        self._taken = self._longest = self._given = 0.0
+        try:
+            yield
+        finally:
+            self._taken, self._longest, self._given = turn
+            self._given += time.perf_counter() - begin
+            self._processor_seconds = time.process_time()
+
     def charge(self, connection: SessionConnection, begin: float, others: Iterable[SessionConnection]) -> None:
         """Charge a turn, which began at this time, to who had it and to its tenant."""
         now = time.perf_counter()
-        host, device = now - begin, connection.session.take_device_seconds()
+        host, device = now - begin - self._given, connection.session.take_device_seconds()
         if device:
             self._device_times.append(device)
-        before, self._processor_seconds = self._processor_seconds, time.process_time()
+        self.note_break()
         # Other processes may have kept the turn waiting, and several threads may have worked at once.
-        taken = min(self._processor_seconds - before, host)
+        taken, longest = min(self._taken, host), min(self._longest, host)
+        self._taken = self._longest = self._given = 0.0
         self._used_seconds += taken
         tenant = connection.tenant_share
         for share in (connection.share, tenant):
             share.charge(host, device, taken, now, connection.activity == BUSY)
-            if self.are_shared and taken > LONG_SECONDS:  # though the turn was to end
-                share.hold(taken, now, self._used_seconds)
+            if self.are_shared and longest > LONG_SECONDS:  # though it was to end, or to let others through
+                share.hold(longest, now, self._used_seconds)
         if self.do_tenants_share and tenant.credit <= 0.0:  # its other sessions have to wait for the next round
             for other in others:
                 other.is_granted = other.is_granted and other.tenant_share is not tenant

@@ -17,8 +17,8 @@ from typing import Final, Protocol
 
 SLICE_SECONDS: Final = 0.002
 """How long a session works before another one that has work is given a turn, if its instructions allow it."""
-LONG_SECONDS: Final = 1.5 * SLICE_SECONDS
-"""A turn that takes longer, though it was to end with its slice, has had a long instruction."""
+LONG_SECONDS: Final = 2 * SLICE_SECONDS
+"""Who works longer without a break, though the turn was to end with its slice, has had a long instruction."""
 TRIP_SECONDS: Final = SLICE_SECONDS / 4
 """A turn that takes less of the processor, and leaves nothing to do, is a short round trip."""
 ACTIVE_SECONDS: Final = 0.01

@@ -81,7 +81,7 @@ class GraphTask:
         leaves: list[Node] = []
         while ready:
             if cancellation.requested:
-                cancellation.stop()
+                cancellation.pause()
             node = heappop(ready)[1]
             results = self.visit(node, wanted)
             for edge, gradient in zip(node.edges, _NO_GRADIENTS if results is None else results):

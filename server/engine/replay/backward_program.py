@@ -161,7 +161,7 @@ class Program:
             return
         for step in self.steps:
             if cancellation.requested:
-                cancellation.stop()
+                cancellation.pause()
             if step.__class__ is Operation:
                 run, template, intermediate, saved, lists, results, freed = step
                 arguments = template.copy()
