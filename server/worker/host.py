@@ -8,10 +8,12 @@ from __future__ import annotations
 import gc
 import logging
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from server.engine import context
 from server.engine import ops as _ops  # the implementations enter themselves in the dispatcher's tables
+from server.engine.device import cancellation
 from server.engine.devices import open_device
 from server.engine.value import Backend
 from server.ipc.requests import (
@@ -143,6 +145,10 @@ class Host(HostState):
         """Return which kernels of clients may have broken the device; lines only where no other client reads them."""
         kernels = [text for session in self.sessions.values() for text in _last_kernels(session, len(self.sessions))]
         return f", after kernels of the client's own: {', '.join(kernels)}" if kernels else ""
+
+    def request_pause(self, give_way: Callable[[], None]) -> None:
+        """Have ``give_way`` called where the work that goes on can be left for a while. Signal handlers call this."""
+        cancellation.request_pause(give_way)
 
     def control(self, session: Session | None, name: str, args: list[Any]) -> Any:
         """Answer a request about one session, or about the whole host."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from .connection import Session
@@ -20,3 +21,6 @@ class Host(Protocol):
     def hello(self) -> dict[str, Any]: ...
     def check_devices(self, error: Exception) -> None:
         """Raise WorkerCrashedError if, after this error, no session can go on."""
+
+    def request_pause(self, give_way: Callable[[], None]) -> None:
+        """Have ``give_way`` called where the work that goes on can be left for a while. Signal handlers call this."""

@@ -67,7 +67,7 @@ class Worker:
         self._waiting_since = 0.0
         self._is_called = False
         """Whether a control request may have come since the sockets were last looked at."""
-        self._slices = Slices(heartbeat, self._rounds, self._has_trips, self._let_round_trips_pass)
+        self._slices = Slices(heartbeat, self._rounds, host.request_pause, self._has_trips, self._let_round_trips_pass)
 
     def run(self) -> None:
         """Serve until the gateway is gone; raises WorkerCrashedError where a device is beyond use."""

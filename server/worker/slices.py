@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from server.engine.device import cancellation
 from server.ipc.heartbeat import BEGIN, SESSION, Heartbeat
 from telegrad_protocol.errors import WorkerCrashedError
 
@@ -23,17 +22,25 @@ _TICK_SECONDS: Final = SLICE_SECONDS / 4
 
 
 class Slices:
-    """``has_trips`` says whether other sessions' round trips wait, and ``let_pass`` gives them their turns."""
+    """``has_trips`` says whether other sessions' round trips wait, and ``let_pass`` gives them their turns.
+
+    ``request_pause`` is the host's.
+    """
 
     def __init__(
-        self, heartbeat: Heartbeat, rounds: Rounds, has_trips: Callable[[], bool], let_pass: Callable[[], None]
+        self,
+        heartbeat: Heartbeat,
+        rounds: Rounds,
+        request_pause: Callable[[Callable[[], None]], None],
+        has_trips: Callable[[], bool],
+        let_pass: Callable[[], None],
     ) -> None:
         self.running: SessionConnection | None = None
         """Whose turn goes on, or was the last."""
         self.crash: WorkerCrashedError | None = None
         """Why no turn may follow, where that has shown in the middle of a pass."""
         self._heartbeat, self._rounds = heartbeat, rounds
-        self._has_trips, self._let_pass = has_trips, let_pass
+        self._request_pause, self._has_trips, self._let_pass = request_pause, has_trips, let_pass
         self._may_tick = self._ticks = self._is_inside = False
 
     def allow_timer(self) -> None:
@@ -59,7 +66,7 @@ class Slices:
         if self.running is not None and numbers[SESSION] and time.perf_counter() - numbers[BEGIN] > SLICE_SECONDS:
             self.running.pause()
             if not self._is_inside:
-                cancellation.request_pause(self._give_way)
+                self._request_pause(self._give_way)
 
     def _give_way(self) -> None:
         """Let round trips through, in the middle of the instruction that is being executed."""

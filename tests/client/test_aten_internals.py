@@ -86,6 +86,7 @@ a._scaled_dot_product_flash_attention_for_cpu(q, k, u, 0.0, True)
 a._scaled_dot_product_flash_attention_for_cpu(q, k, u, attn_mask=draw(3, 3), scale=0.3)
 a._scaled_dot_product_attention_math(q, k, u, None, 0.0, True)
 a._masked_softmax(x, x > 0.5, 1, 2)
+a._masked_softmax(x, x > -9, 1, 2)
 a.adaptive_max_pool2d_backward(draw(2, 4, 2, 2), planes, a.adaptive_max_pool2d(planes, [2, 2])[1])
 a.adaptive_max_pool3d_backward(draw(1, 2, 2, 2, 2), volume, a.adaptive_max_pool3d(volume, [2, 2, 2])[1])
 a.max_pool3d_with_indices_backward(draw(1, 2, 2, 2, 2), volume, [2] * 3, [2] * 3, [0] * 3, [1] * 3, False, \

@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 import telegrad
+from telegrad._session.current import current_session
 from telegrad._session.parts.table import MOST_PROGRAMS
+from telegrad.compiler import dynamo
 
 from ..end_to_end.server_process import ServerProcess
 from ..transport.fault_proxy import FaultProxy
@@ -43,6 +45,27 @@ def _run(tg: Any, compiled: bool, seed: int, steps: int) -> list[Any]:
     rng = np.random.default_rng(seed)
     losses = [step(rng.standard_normal((4, 6), np.float32)) for _ in range(steps)]
     return [[loss.item() for loss in losses], *[parameter.tolist() for parameter in parameters]]
+
+
+def test_the_timer_sends_no_half_of_a_part(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = current_session()
+    sends, end_part = session.flush_quietly, session.end_part
+
+    def end_part_later(*args: Any) -> None:
+        timer = threading.Thread(target=sends)
+        timer.start()
+        timer.join()
+        end_part(*args)
+
+    def function(x: Any) -> Any:
+        y = x.abs() + 1
+        return y * 2 if y.sum() > 0 else y
+
+    x = tg.ones(3)
+    x.tolist()
+    monkeypatch.setattr(session, "end_part", end_part_later)
+    explained = dynamo.explain(function)(x)
+    assert [len(names) for names in explained.ops_per_graph] == [4, 1]
 
 
 def test_threads_call_the_same_function(tg: Any, rng: np.random.Generator) -> None:

@@ -183,21 +183,24 @@ class SendQueue:
             sync_debug.tell(asked)
         return self.holder.pause(asked) if self.holder is not None else None
 
-    def begin_part(self) -> Part:
-        """Mark the beginning of a part: what follows in the queue."""
+    def begin_part(self, part: Part, holder: Holder) -> None:
+        """Mark the beginning of a part: what follows in the queue, and is held back from here on."""
         if self._dead:
             self._pending.append(self._frees())  # what died before is no part of what the program does again
-        part = Part(self.new_id())
         with self._sending:  # who sends in between would find the mark, and not know that there are any
             self._has_parts = True
             self._pending.append(part)
-        return part
+            self.holder = holder
 
     def end_part(self, part: Part, replace: Callable[[list[Any], int], list[Any] | None]) -> None:
-        """Replace what was queued since the part began by ``replace(instructions, first)``, unless it was sent."""
+        """Replace what was queued since the part began by ``replace(instructions, first)``, unless it was sent.
+
+        Nothing is held back any more.
+        """
         if self._dead:
             self._pending.append(self._frees())
         with self._sending:
+            self.holder = None
             queued = list(self._pending)
             place = len(queued) - 1
             while place >= 0 and queued[place] is not part:
@@ -355,8 +358,8 @@ class SendQueue:
     def flush_quietly(self) -> None:
         """Send what is queued, for the timer's thread: the user's next call raises what goes wrong."""
         self._is_armed = False
-        if self.is_open and self.holder is None:
-            with contextlib.suppress(CommunicationError):
+        with self._sending, contextlib.suppress(CommunicationError):
+            if self.is_open and self.holder is None:
                 self.flush()
 
     def upload(self, meta: Meta, data: memoryview, site: int) -> int:

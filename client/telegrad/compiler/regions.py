@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from telegrad._session.current import current_session, has_session
 from telegrad._session.own_code import is_own
+from telegrad._session.parts.mark import Part
 from telegrad._session.session import ClientSession
 from telegrad_protocol import messages
 from telegrad_protocol.programs.messages import RunProgram
@@ -142,8 +143,8 @@ class Region:
         """Begin a part."""
         session = self._session
         self._begun = session.operations
-        self._part = session.begin_part()
-        session.holder = self
+        self._part = part = Part(session.new_id())
+        session.begin_part(part, self)
 
     def split(self, reason: str) -> None:
         """End a part, and begin another one."""
@@ -170,7 +171,6 @@ class Region:
 
     def _end_part(self) -> None:
         session, observer = self._session, self._observer
-        session.holder = None
         session.end_part(self._part, self._replace if observer is None else partial(self._observed, observer))
 
     def _replace(self, queued: list[Any], first: int) -> list[Any] | None:

@@ -239,9 +239,11 @@ def run_loop(loop: Any, calls: Sequence[tuple[Any, ...]], helpers: int) -> None:
         records = pool.calls.records(form, calls)
         pool.publish(helpers, ctypes.addressof(records), form.size, len(calls), False)
         try:
-            while pool.native.work(pool.state, _AT_A_TIME):
+            is_left = True
+            while is_left:
                 if cancellation.requested:
                     cancellation.stop()
+                is_left = pool.native.work(pool.state, _AT_A_TIME)
         except BaseException:
             pool.native.close(pool.state)
             raise

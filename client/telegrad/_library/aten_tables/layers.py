@@ -228,7 +228,7 @@ def _masked_softmax(self: Tensor, mask: Tensor, dim: int | None = None, mask_typ
         mask = mask.reshape(1, 1, *mask.shape)
     elif mask_type == 1:
         mask = mask.reshape(mask.shape[0], 1, 1, mask.shape[-1])
-    return self.masked_fill(mask.expand(self.shape), float("-inf")).softmax(-1 if dim is None else dim).nan_to_num(0.0)
+    return self.masked_fill(mask.expand(self.shape), float("-inf")).softmax(-1 if dim is None else dim)
 
 
 def _spread(dims: int) -> Callable[..., Any]:
