@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +18,7 @@ import numpy as np
 
 from server.ipc import requests as verbs
 from server.ipc.measures import CompilationCounts, TenantLoad, WorkerState
+from server.worker import host_protocol
 from server.worker.measures import Histogram
 from telegrad_protocol.errors import (
     ArgumentError,
@@ -202,7 +204,7 @@ class Session:
         self.reads.pop(request.read, None)
 
 
-class Host:
+class Host(host_protocol.Host):
     """The devices of this engine: a CPU, and what passes for a GPU where the worker is given one."""
 
     def __init__(self, devices: list[str]) -> None:
@@ -217,6 +219,8 @@ class Host:
         return session
 
     def check_devices(self, error: Exception) -> None: ...
+
+    def request_pause(self, give_way: Callable[[], None]) -> None: ...
 
     def hello(self) -> dict[str, Any]:
         return {

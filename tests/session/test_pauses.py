@@ -113,3 +113,18 @@ def test_no_other_instruction_is_interrupted(talk: Talk, rng: np.random.Generato
     talk.send(call("sin", 2, 1), call("sum", 3, 2))
     assert talk.session.suspend() is None
     assert not isinstance(talk.read(3), TelegradError) and pauses.count == 0
+
+
+def test_a_pause_does_not_end_what_an_earlier_request_meant_to_end() -> None:
+    class Ended(Exception): ...
+
+    def end() -> None:
+        raise Ended
+
+    cancellation.request(end)
+    with pytest.raises(Ended):
+        cancellation.stop()
+    given: list[bool] = []
+    cancellation.request_pause(lambda: given.append(True))
+    cancellation.pause()
+    assert given == [True] and not cancellation.requested

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
+from server.worker.host_protocol import Host
 from telegrad_protocol import wire
 from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES, Answer, Call, Data, Free, Query, Read, Upload
 from telegrad_protocol.ops import table_hash
@@ -125,7 +127,7 @@ class StubSession:
                 self._replies.append((wire.CHUNK, [header, view[at : at + CHUNK_BYTES]]))
 
 
-class StubHost:
+class StubHost(Host):
     def __init__(self, devices: list[str]) -> None:
         self.sessions: dict[int, StubSession] = {}
 
@@ -145,3 +147,5 @@ class StubHost:
 
     def hello(self) -> dict[str, Any]:
         return {"table_hash": table_hash(), "dtypes": ["uint8"], "devices": ["cpu"], "limits": {}}
+
+    def request_pause(self, give_way: Callable[[], None]) -> None: ...

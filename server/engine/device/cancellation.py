@@ -13,15 +13,17 @@ from collections.abc import Callable
 
 requested = False
 """Whether somebody wants the work that is going on to end."""
-_raise_if_meant: Callable[[], None] = lambda: None
+_raise_if_meant: Callable[[], None] | None = None
 _give_way: Callable[[], None] | None = None
 
 
 def stop() -> None:
     """Raise, if it is the present work that is meant; it may have been work that has ended since."""
-    global requested
+    global requested, _raise_if_meant
     requested = False
-    _raise_if_meant()
+    raise_if_meant, _raise_if_meant = _raise_if_meant, None
+    if raise_if_meant is not None:
+        raise_if_meant()
 
 
 def request(raise_if_meant: Callable[[], None]) -> None:
