@@ -81,12 +81,14 @@ def _run(operator: Operator, args: Arguments, key_set: int, signature: Signature
 
 
 def _lookup(operator: Operator, classes: tuple[type, ...]) -> Run:
-    """The lookup of bound arguments of these classes; lists of tensors have none."""
-    if any([kind is tuple and param.kind.holds_tensors for kind, param in zip(classes, operator.op.params)]):
-        return partial(dispatch_uncached, operator)
+    """The lookup of bound arguments of these classes."""
+    params = operator.op.params
+    lists = tuple([p for p, kind in enumerate(classes) if kind is tuple and params[p].kind.holds_tensors])
     tensors = tuple([position for position, kind in enumerate(classes) if kind is Value])
     signed = tuple([position for position, kind in enumerate(classes) if kind in SIGNED])
-    return make_lookup(operator, Layout(tensors, signed), partial(dispatch_uncached, operator), dispatch_and_cache)
+    return make_lookup(
+        operator, Layout(tensors, signed, lists=lists), partial(dispatch_uncached, operator), dispatch_and_cache
+    )
 
 
 def specialized(operator: Operator, key_set: int, signature: Signature) -> Run | None:

@@ -20,6 +20,9 @@ from .signature import number_identity
 Decode: TypeAlias = Callable[[Any], Any]
 Lookup: TypeAlias = Callable[..., Any]
 """Executes a call: takes the arguments, and a `ValueTable` if its tensors are ids."""
+_ONLY_INTEGERS = {int}
+_LONGEST_LIST = 64
+"""Calls with longer lists of tensors are dispatched without a lookup: the keys of many would fill the memory."""
 _UNROLLED = 3
 """Calls that begin with at most so many tensors, and have no other arguments that need work, are read without loops."""
 
@@ -34,20 +37,21 @@ class Layout(NamedTuple):
     """Where tensors are among the arguments of a call, and what else must be done to read it.
 
     ``signed`` are positions of floats and complex numbers, ``decoded`` those of attributes that come encoded, and
-    ``scalars`` the ones among them whose type matters: see ``signature``.
+    ``scalars`` the ones among them whose type matters: see ``signature``; ``lists`` are those of lists of tensors.
     """
 
     tensors: tuple[int, ...]
     signed: tuple[int, ...] = ()
     decoded: tuple[tuple[int, Decode], ...] = ()
     scalars: tuple[int, ...] = ()
+    lists: tuple[int, ...] = ()
 
     @property
     def leading(self) -> int:
         """How many tensors come first, where nothing else needs work and they are few; otherwise 0."""
         count = len(self.tensors)
-        is_simple = not (self.signed or self.decoded) and self.tensors == tuple(range(count)) and count <= _UNROLLED
-        return count if is_simple else 0
+        is_plain = not (self.signed or self.decoded or self.lists)
+        return count if is_plain and self.tensors == tuple(range(count)) and count <= _UNROLLED else 0
 
 
 def make_lookup(
@@ -61,7 +65,7 @@ def make_lookup(
     ``uncached`` gets what the lookup gets, where that cannot be read; ``dispatch_and_cache`` gets what is not cached.
     """
     marker, runs, leading = object(), operator.runs, layout.leading  # the marker tells its keys from other lookups'
-    tensors, signed, decoded, scalars = layout
+    tensors, signed, decoded, scalars, lists = layout
 
     def lookup(items: Any, table: ValueTable | None = None) -> Any:
         ctx = context.current
@@ -117,6 +121,11 @@ def make_lookup(
                     for position in scalars:
                         item = bound[position]
                         read.append(item.__class__ if item and item.__class__ is not complex else number_identity(item))
+                for position in lists:
+                    held = _tensors_of(items[position], table)
+                    for value in held:
+                        key_set |= value.keys
+                    bound[position], read[position] = held, tuple([value.meta for value in held])
                 for position in signed:
                     item = items[position]
                     if not item or item.__class__ is complex:
@@ -131,3 +140,14 @@ def make_lookup(
         return run(args)
 
     return lookup
+
+
+def _tensors_of(items: Any, table: ValueTable | None) -> tuple[Any, ...]:
+    """The tensors of a list; ValueError where it is long, or holds anything else beside ids."""
+    if len(items) > _LONGEST_LIST:
+        raise ValueError("too long to be kept")
+    if table is None:
+        return tuple(items)
+    if {*map(type, items)} != _ONLY_INTEGERS:
+        raise ValueError("not only ids")
+    return tuple([table.values[item] for item in items])

@@ -74,12 +74,13 @@ Factory = Callable[[Request], "Launch | None"]
 class Preparer:
     """A factory of prepared kernels, with the flags that ``registry.prepares`` explains."""
 
-    __slots__ = ("deferrable", "elementwise", "factory")
+    __slots__ = ("converts", "deferrable", "elementwise", "factory")
 
-    def __init__(self, factory: Factory, elementwise: bool, deferrable: bool) -> None:
+    def __init__(self, factory: Factory, elementwise: bool, deferrable: bool, converts: bool) -> None:
         self.factory = factory
         self.elementwise = elementwise
         self.deferrable = deferrable
+        self.converts = converts
 
 
 class Derivative:

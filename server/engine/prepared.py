@@ -73,13 +73,17 @@ def _array_launch(function: Callable[..., Any], bound: Arguments, is_single: boo
 
 
 def _launch(
-    operator: Operator, backend: Backend, args: Arguments, outs: tuple[Meta, ...], overwrites: bool
-) -> Launch | None:
-    """The first prepared kernel that supports the operands; ``overwrites`` asks for one that may overwrite them."""
+    operator: Operator, backend: Backend, args: Arguments, outs: tuple[Meta, ...], overwrites: bool,
+    converts: bool = False,
+) -> Launch | None:  # fmt: skip
+    """The first prepared kernel that supports the operands.
+
+    ``overwrites`` asks for one that may overwrite them, ``converts`` for one that may write another type.
+    """
     op = operator.op.base
     request = Request(op, backend, args, outs, op.compute_dtype(args) if op.promotion else None)
     for preparer in operator.preparers[backend.key]:
-        if preparer.elementwise or not overwrites:
+        if preparer.elementwise >= overwrites and preparer.converts >= converts:
             launch = preparer.factory(request)
             if launch is not None:
                 return backend.deferring(launch) if preparer.deferrable else backend.at_once(launch)
@@ -154,12 +158,19 @@ def _into_targets(operator: Operator, backend: Backend, bound: Arguments, is_sin
     op = operator.op
     args = bound[: len(op.base.params)]
     targets: tuple[Meta, ...] = tuple([bound[p] for p in op.mutates])
-    if not _fit(op.base.infer(args), targets):
+    inferred = op.base.infer(args)
+    if inferred is None:
         return fallback
-    launch = _launch(operator, backend, args, targets, True)
+    results = inferred if isinstance(inferred, tuple) else (inferred,)
+    if not _have_shapes(targets, results):
+        return fallback
+    converts = any([r.dtype is not t.dtype for r, t in zip(results, targets, strict=True)])
+    if converts and not all([meta.dtype.is_floating_point for meta in (*results, *targets)]):
+        return fallback
+    launch = _launch(operator, backend, args, targets, True, converts)
     overwrites = launch is not None
     if launch is None and op.form == "out":
-        launch = _launch(operator, backend, args, targets, False)
+        launch = _launch(operator, backend, args, targets, False, converts)
     if launch is None:
         return fallback
     if is_single and len(targets) == 1 and not any([arg.__class__ is tuple and _has_metas(arg) for arg in args]):
@@ -203,12 +214,9 @@ def _into_one(place: int, bound: Arguments, target: Meta, launch: Launch, overwr
     return run
 
 
-def _fit(inferred: Any, targets: tuple[Meta, ...]) -> bool:
-    """Whether the results have the shapes and types of the targets."""
-    results = inferred if isinstance(inferred, tuple) else (inferred,)
-    return len(results) == len(targets) and all(
-        r is not None and r.shape == t.shape and r.dtype is t.dtype for r, t in zip(results, targets, strict=True)
-    )
+def _have_shapes(targets: tuple[Meta, ...], results: tuple[Meta, ...]) -> bool:
+    """Whether the targets have the shapes of the results."""
+    return len(results) == len(targets) and all(r.shape == t.shape for r, t in zip(results, targets, strict=True))
 
 
 def _clashes(arg: Any, out: Value, overwrites: bool) -> bool:

@@ -69,7 +69,7 @@ def kernel(contract: Op, key: int, *, movement: bool = False) -> Callable[[Kerne
 
 
 def prepares(
-    contract: Op, key: int, *, elementwise: bool = False, deferrable: bool = False
+    contract: Op, key: int, *, elementwise: bool = False, deferrable: bool = False, converts: bool = False
 ) -> Callable[[Factory], Factory]:
     """Register a factory of prepared kernels for one backend, which goes before all that were registered earlier.
 
@@ -78,11 +78,14 @@ def prepares(
     device. Where an operation ``updates`` leaves, floats other than 0 may change between launches, which must read them
     from their arguments. ``elementwise``: an element of the result depends on the operands' elements at the same
     position alone, so that the result may overwrite them. ``deferrable``: the launch uses the device by kernel launches
-    alone, which may wait in the launch queue.
+    alone, which may wait in the launch queue. ``converts``: targets may be of other floating-point types than results,
+    which are rounded once.
     """
 
     def register(factory: Factory) -> Factory:
-        OPERATORS[contract.name].preparers.setdefault(key, []).insert(0, Preparer(factory, elementwise, deferrable))
+        OPERATORS[contract.name].preparers.setdefault(key, []).insert(
+            0, Preparer(factory, elementwise, deferrable, converts)
+        )
         return factory
 
     return register

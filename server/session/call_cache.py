@@ -56,11 +56,12 @@ class Caller:
     def _make_lookup(self, raw: list[Any]) -> Lookup:
         """The lookup of arguments of the classes of ``raw``, which were accepted."""
         wire = self.reader.layout(raw)
-        if wire.lists or self.operator.op.updates:
+        if self.operator.op.updates:
             return self.call_uncached
         floats = tuple([position for position, item in enumerate(raw) if item.__class__ is float])
         scalars = tuple([position for position, _ in wire.decoded if _is_scalar(self.operator, position)])
-        layout = Layout(wire.ids, floats, wire.decoded, scalars)
+        lists = tuple([position for position, _ in wire.lists if raw[position] is not None])
+        layout = Layout(wire.ids, floats, wire.decoded, scalars, lists)
         return make_lookup(self.operator, layout, self.call_uncached, dispatch_and_cache)
 
     def clear_caches(self) -> None:

@@ -46,14 +46,19 @@ def _operands(sizes: tuple[int, ...], dtype: torch.dtype) -> list[torch.Tensor]:
     return [torch.randn(shape).to(dtype).transpose(1, 2) for shape in shapes]
 
 
-def _takes(adapter: EngineAdapter, tensors: list[torch.Tensor], is_causal: bool = True, scale: float = SCALE) -> bool:
+def _prepared(adapter: EngineAdapter, tensors: list[torch.Tensor], is_causal: bool = True, scale: float = SCALE) -> Any:
+    """The launch and its balance; None where the kernel does not take the operands."""
     from server.engine.cuda.attention import hopper as hopper_attention
     from server.engine.operators import OPERATORS, Request
 
     op, backend = OPERATORS["_attention"].op, adapter.backends[adapter.device]
     metas = [Meta.of(tuple(t.shape), TORCH_TO_OURS[t.dtype], adapter.device, tuple(t.stride())) for t in tensors]
     args = (*metas, None, is_causal, scale, True)
-    return hopper_attention.forward(Request(op, backend, args, op.infer(args), None)) is not None
+    return hopper_attention.forward(Request(op, backend, args, op.infer(args), None))
+
+
+def _takes(adapter: EngineAdapter, tensors: list[torch.Tensor], is_causal: bool = True, scale: float = SCALE) -> bool:
+    return _prepared(adapter, tensors, is_causal, scale) is not None
 
 
 def _attend(adapter: EngineAdapter, tensors: list[torch.Tensor], is_causal: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -192,8 +197,11 @@ def test_what_it_takes(adapter: EngineAdapter, width: int, scale: float) -> None
     assert _takes(adapter, tensors, scale=scale) == (width in (64, 128) and scale > 0)
 
 
-def test_small_problems_are_left_to_smaller_tiles(adapter: EngineAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_problems_leave_multiprocessors_idle(adapter: EngineAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert _takes(adapter, _operands((8, 12, 12, 1024, 1024, 64), torch.bfloat16))
-    assert not _takes(adapter, _operands((1, 4, 4, 1024, 1024, 64), torch.bfloat16))
-    assert not _takes(adapter, _operands((64, 32, 32, 1, 1024, 64), torch.bfloat16))
+    from server.engine.cuda.attention.hopper import LEAST_BALANCE
+
+    def balance(*sizes: int) -> float:
+        return float(_prepared(adapter, _operands(sizes, torch.bfloat16)).balance)
+
+    assert balance(1, 4, 4, 1024, 1024, 64) < 0.5 < LEAST_BALANCE <= balance(8, 12, 12, 1024, 1024, 64)

@@ -30,7 +30,7 @@ COVERED_ELSEWHERE: set[str] = {
     "feature_dropout", "_fused_sgd_", "_fused_adam_", "_fused_adamw_", "_foreach_zero_", "_foreach_clamp_",
     "_total_norm", "_clip_to_norm_", "_in_layout", "_to_copy", "as_strided_scatter", "_layer_norm",
     "_layer_norm_backward", "_layer_norm_weight_backward", "_layer_norm_gradients", "_rms_norm", "_rms_norm_gradients",
-    "_batch_norm", "_batch_norm_gradients", "_group_norm", "_group_norm_gradients",
+    "_batch_norm", "_batch_norm_gradients", "_update_running_statistics_", "_group_norm", "_group_norm_gradients",
     "_nll_loss_forward", "_nll_loss_backward", "_softmax_backward_data", "_log_softmax_backward_data",
     "where", "zero_", "copy_", "fill_", "_tanh_backward", "_sigmoid_backward", "_relu_backward", "_gelu_backward",
     "_silu_backward",

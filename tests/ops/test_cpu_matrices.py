@@ -68,7 +68,7 @@ def test_factorizations_and_solutions_are_exact(rng: Any, lapack: Any, size: int
             kind,
             size,
         )
-    definite = a @ a.swapaxes(1, 2) / size
+    definite = a @ a.swapaxes(1, 2) / size + np.eye(size, dtype=kind)
     for upper in (False, True):
         above = np.triu(np.full((size, size), np.nan, kind), 1)
         given = definite + (above.T if upper else above)  # the other triangle is not to be read

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from server.engine.generic_kernel import GenericKernel
 from telegrad_protocol.errors import NotSupportedError
 
 from .adapters import TORCH_TO_OURS, EngineAdapter, to_torch
@@ -351,3 +352,25 @@ def test_complex32_is_stored_converted_and_computed_in_complex64(
         _same(gpu.numpy(F._to_copy(made, dtype=TORCH_TO_OURS[torch.complex64])), reference)
     with pytest.raises(NotSupportedError, match=r"compute with cfloat\(\)"):
         narrow.array  # noqa: B018
+
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+
+@pytest.mark.parametrize(("target", "other"), itertools.permutations(FLOATS, 2), ids=str)
+def test_targets_of_another_type_are_rounded_once(
+    gpu: EngineAdapter,
+    generator: torch.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    target: torch.dtype,
+    other: torch.dtype,
+) -> None:
+    gpu.activate()
+    monkeypatch.setattr(GenericKernel, "_write", lambda *_: pytest.fail("a kernel of the array library"))
+    for x in _layouts(generator, target):
+        y = torch.randn(50, generator=generator).to(other)
+        if 0 not in x.stride():
+            value = gpu.tensor(x)
+            gpu.functional.add_(value, gpu.tensor(y), alpha=0.3)
+            _same(gpu.numpy(value), x.clone().add_(y, alpha=0.3))
+            _same(gpu.numpy(gpu.functional.mul_(value, gpu.tensor(y))), x.clone().add_(y, alpha=0.3).mul_(y))

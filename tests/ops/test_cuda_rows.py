@@ -294,13 +294,17 @@ def test_batch_norm(engine: EngineAdapter, shape: tuple[int, ...], innermost: bo
     check(engine, mine, theirs, x, weight, bias, slack=4)
 
 
-def test_batch_norm_updates_running_statistics(engine: EngineAdapter) -> None:
-    x = torch.randn(6, 5, 4) * 3 + 1
-    mean, var = torch.zeros(5), torch.ones(5)
-    mine = engine.tensor(mean), engine.tensor(var)
+@pytest.mark.parametrize("kept", ["both", "mean", "var"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_batch_norm_updates_running_statistics(engine: EngineAdapter, dtype: torch.dtype, kept: str) -> None:
+    x = (torch.randn(6, 700, 4) * 3 + 1).to(dtype)
+    mean, var = torch.randn(700).to(dtype), torch.rand(700).to(dtype)
+    mine = [engine.tensor(mean) if kept != "var" else None, engine.tensor(var) if kept != "mean" else None]
     engine.functional.batch_norm(engine.tensor(x), *mine, None, None, True, 0.3)
-    functional.batch_norm(x, mean, var, None, None, True, 0.3)
-    compare(engine, mine, (mean.double(), var.double()), torch.float32)
+    wide, expected = x.double(), (mean.double(), var.double())
+    functional.batch_norm(wide, *expected, None, None, True, 0.3)
+    found = [value for value in mine if value is not None]
+    compare(engine, found, [e for e, value in zip(expected, mine, strict=True) if value is not None], dtype)
 
 
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm", "batch_norm", "cross_entropy", "log_softmax"])

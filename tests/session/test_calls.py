@@ -51,6 +51,24 @@ def test_a_call_that_comes_again_is_looked_up(trio: Talk, monkeypatch: pytest.Mo
     np.testing.assert_array_equal(trio.read(7), Values + 1)
 
 
+def test_lists_of_tensors_that_come_again_are_looked_up(trio: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    _forget("cat")
+    trio.send(call("cat", 5, [1, 2], 0), call("cat", 5, [1, 2], 0))
+    trio.send(call("cat", 6, [1, 3], 0), call("cat", 6, [4], 1))  # other operands of the same classes
+    assert (_meta(trio, 6)[1], _meta(trio, 5)[1]) == ((3, 2), (4, 3))
+    monkeypatch.setattr("server.engine.dispatcher.signature_of", lambda *_: pytest.fail("dispatched anew"))
+    assert trio.send(call("cat", 7, [2, 1], 0)) == []
+    np.testing.assert_array_equal(trio.read(7), np.concatenate([ONES, Values]))
+
+
+@pytest.mark.parametrize("items", [[1.0, 2], [True, 2], [1, None], [], [1, 99], [1, "2"], [[1], 2]])
+def test_lists_of_anything_else_are_refused_after_good_ones(trio: Talk, items: list[Any]) -> None:
+    _forget("cat")
+    trio.send(call("cat", 5, [1, 2], 0), call("cat", 5, [1, 2], 0))
+    (failure,) = trio.send(call("cat", 6, items, 0))
+    assert failure.code in {"ProtocolError", "UnknownIdError", "ArgumentError", "ShapeError"}, failure
+
+
 @pytest.mark.parametrize("name", ["add", "mul"])
 def test_equal_numbers_of_different_types_are_told_apart(trio: Talk, name: str) -> None:
     for _ in range(3):

@@ -212,6 +212,18 @@ def _batch_norm_gradients(
     return in_format(input), parameter, parameter
 
 
+@op(out=False, method=False, differentiable=False, mutates=("running_mean", "running_var"))
+def _update_running_statistics_(
+    running_mean: Meta | None, running_var: Meta | None, mean: Meta, var: Meta, momentum: float, factor: float
+) -> None:
+    """Move the running statistics of ``batch_norm`` by ``momentum``; ``factor`` is what the variance is scaled by."""
+    name = "_update_running_statistics_"
+    given = [meta for meta in (running_mean, running_var, mean, var) if meta is not None]
+    if mean.ndim != 1 or not all([meta.dtype.is_floating_point for meta in given]):
+        raise ShapeError(f"{name}: expected floating point vectors of channels, got {mean}")
+    _check_channels(name, mean.shape[0], running_mean, running_var, var)
+
+
 def in_format(input: Meta) -> Meta:
     """Return the meta of a result in the input's memory format: with channels innermost, or row-major."""
     if is_channels_last(input.shape, input.strides):

@@ -237,6 +237,7 @@ def _pictures(dtype: DType) -> Iterator[Call]:
             x = _of(dtype, *shape, strides=strides)
             for weight in {wide, _of(dtype, channels)}:
                 yield call("_batch_norm", x, weight, weight, 1e-5)
+                yield call("_update_running_statistics_", weight, weight, statistic, statistic, 0.1, 0.1)
                 yield call("_batch_norm_gradients", x, x, statistic, statistic, weight)
             weight = _of(dtype, channels)
             yield call("_group_norm", x, 8, weight, weight, 1e-5)

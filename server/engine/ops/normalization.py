@@ -258,8 +258,9 @@ def batch_norm(input, running_mean, running_var, weight, bias, training, momentu
         return result if result.meta.strides == strides else F._in_layout(result, strides)
     result, mean, var, _ = F._batch_norm(input, weight, bias, eps)
     count = input.numel // input.shape[1]
-    _update_running(running_mean, F.detach(mean), momentum, momentum)
-    _update_running(running_var, F.detach(var), momentum, momentum * count / (count - 1))
+    if running_mean is not None or running_var is not None:
+        factor = momentum * count / (count - 1)
+        F._update_running_statistics_(running_mean, running_var, mean, var, momentum, factor)
     return result
 
 
@@ -362,11 +363,12 @@ def _standardize(input, weight, bias, mean, var, eps):
     return affine(F.mul(F.sub(input, F.reshape(mean, shape)), rstd), weight, bias)
 
 
-def _update_running(running, statistic, momentum, factor):
-    """running = (1 - momentum) * running + factor * statistic"""
-    if running is not None:
-        F.mul_(running, 1 - momentum)
-        F.add_(running, statistic, alpha=factor)
+@implements(ops._update_running_statistics_, movement=True)
+def _update_running_statistics_(xp, running_mean, running_var, mean, var, momentum, factor):
+    for running, statistic, share in ((running_mean, mean, momentum), (running_var, var, factor)):
+        if running is not None:
+            wide = running.astype(np.float32) if running.itemsize == 2 else running
+            running[...] = (1 - momentum) * wide + share * statistic
 
 
 @composite(ops.normalize)

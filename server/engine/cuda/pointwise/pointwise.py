@@ -239,4 +239,4 @@ def _launcher_of_many(
 
 
 for _name in EXPRESSIONS:
-    prepares(TABLE[_name], keys.CUDA, elementwise=True, deferrable=True)(prepare)
+    prepares(TABLE[_name], keys.CUDA, elementwise=True, deferrable=True, converts=True)(prepare)

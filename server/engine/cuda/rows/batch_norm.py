@@ -164,6 +164,31 @@ def _statistics(plan: _Channels, eps: float) -> Any:
     return _kernel(1024, parameters, call).prepare(-(-plan.channels // 32), (32, 32), "PPPPP", numbers)
 
 
+@prepares(ops._update_running_statistics_, keys.CUDA, deferrable=True)
+def update_running_statistics(request: Request) -> Launch | None:
+    running, (mean, var), (momentum, factor) = request.args[:2], request.args[2:4], request.args[4:]
+    targets = [meta for meta in running if meta is not None]
+    if len({meta.dtype for meta in targets}) != 1 or not all(m.is_contiguous for m in (*targets, mean, var)):
+        return None
+    name, statistic = CTYPES[targets[0].dtype], CTYPES[mean.dtype]
+    wide = "double" if dtypes.float64 in (targets[0].dtype, mean.dtype) else "float"
+    parameters = (
+        f"{name}* running_mean, {name}* running_var, const {statistic}* mean, const {statistic}* var, {wide} keep, "
+        f"{wide} momentum, {wide} factor, i64 channels"
+    )
+    call = f"update_running<{wide}>(running_mean, running_var, mean, var, keep, momentum, factor, channels)"
+    kernel = _kernel(_THREADS, parameters, call)
+    channels = mean.shape[0]
+    numbers = [(wide, 1 - momentum), (wide, momentum), (wide, factor), ("i64", channels)]
+    fire = kernel.prepare(-(-channels // _THREADS), _THREADS, "PPPP", numbers)
+    backend, offsets = request.backend, [offset_of(meta) for meta in request.args[:4]]
+
+    def launch(args: Any, outs: Any) -> None:
+        fire(backend.stream, *[address(args[place], offset) for place, offset in enumerate(offsets)])
+
+    return launch
+
+
 @prepares(ops._batch_norm_gradients, keys.CUDA, deferrable=True)
 def batch_norm_gradients(request: Request) -> Launch | None:
     grad, input, mean, rstd, weight = request.args

@@ -123,6 +123,18 @@ template <class W, class S> __device__ __forceinline__ void parameters(
     dw[channel] = cast<W>(b);
 }
 
+// A thread moves the running statistics of one channel; those that are not kept are null.
+template <class S, class R, class T> __device__ __forceinline__ void update_running(
+    R* running_mean, R* running_var, const T* mean, const T* var, S keep, S momentum, S factor, i64 channels
+) {
+    i64 channel = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (channel >= channels) return;
+    if (running_mean)
+        running_mean[channel] = cast<R>(keep * (S)widen(running_mean[channel]) + momentum * (S)widen(mean[channel]));
+    if (running_var)
+        running_var[channel] = cast<R>(keep * (S)widen(running_var[channel]) + factor * (S)widen(var[channel]));
+}
+
 // The elements. Planes: a thread has VEC elements of one channel.
 template <class S, class W, class B> struct channel_of {
     S mean, rstd, weight, bias;

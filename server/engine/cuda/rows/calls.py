@@ -82,6 +82,8 @@ def _channels(dtype: DType) -> Iterator[Call]:
         statistic = tensor(wide, channels)
         for weight in (None, tensor(dtype, channels)):
             yield call("_batch_norm", x, weight, weight, 1e-5)
+            if weight is not None:
+                yield call("_update_running_statistics_", weight, weight, statistic, statistic, 0.1, 0.1)
             yield call("_batch_norm_gradients", x, x, statistic, statistic, weight)
             groups = tensor(wide, x.shape[0], 2)
             yield call("_group_norm", x, 2, weight, weight, 1e-5)
