@@ -6,11 +6,14 @@ import gc
 import os
 import random
 import signal
+import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import hypothesis
 import numpy as np
 import psutil
 import pytest
@@ -23,9 +26,25 @@ PATIENCE_SECONDS = 20.0
 os.environ.setdefault("TELEGRAD_COMPILED_KERNELS", "wait")  # whichever kernel a test meets, it meets it in every run
 
 
+_SEED = "TEST_SEED"
+"""The variable with the number that all seeds are made of. Whoever sets it gets the inputs of an earlier run again."""
+
+
 def pytest_configure() -> None:
-    """Heed interrupts, which a shell has its background jobs ignore: tests interrupt themselves and what they start."""
+    """Draw the number that all seeds are made of, unless it is given, and heed interrupts.
+
+    A shell has its background jobs ignore interrupts; tests interrupt themselves and what they start.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    hypothesis.settings.register_profile("given", derandomize=True, database=None)
+    if _SEED in os.environ:
+        hypothesis.settings.load_profile("given")
+    os.environ.setdefault(_SEED, str(random.SystemRandom().randrange(2**32)))
+
+
+def pytest_report_header() -> str:
+    """What to set for the same inputs."""
+    return f"{_SEED}={os.environ[_SEED]}"
 
 
 def pytest_collection_finish() -> None:
@@ -36,10 +55,19 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """A fresh random seed, printed where the test fails."""
-    value = random.SystemRandom().randrange(2**32)
-    print(f"seed = {value}")
+    """The test's own seed, printed where the test fails."""
+    value = zlib.crc32(f"{os.environ[_SEED]} {request.node.nodeid}".encode())
+    print(f"seed = {value}, {_SEED}={os.environ[_SEED]}")
     return value
+
+
+@pytest.fixture(autouse=True)
+def _seeded(seed: int) -> None:
+    """Whatever draws from a library's own generator draws the same numbers again for the same seed."""
+    random.seed(seed)
+    np.random.seed(seed)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
 
 
 @pytest.fixture

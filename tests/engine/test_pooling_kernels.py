@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -47,12 +46,8 @@ def adapter(cuda_device: str) -> EngineAdapter:
 
 
 @pytest.fixture(autouse=True)
-def _seeded(adapter: EngineAdapter) -> Iterator[None]:
+def _activated(adapter: EngineAdapter) -> None:
     adapter.activate()
-    seed = int(np.random.default_rng().integers(1 << 31))
-    print(f"seed {seed}")
-    torch.manual_seed(seed)
-    yield
 
 
 def _in_double(function: Any, dtype: torch.dtype) -> Any:

@@ -27,10 +27,7 @@ def engine(cuda_device: str) -> EngineAdapter:
 
 
 @pytest.fixture(autouse=True)
-def seeded(engine: EngineAdapter) -> None:
-    seed = np.random.SeedSequence().entropy % (1 << 31)
-    print("seed", seed)
-    torch.manual_seed(seed)
+def activated(engine: EngineAdapter) -> None:
     engine.activate()
 
 
