@@ -19,6 +19,7 @@ from server.engine.device.interface import Event
 from server.engine.extensions.functions import Extensions
 from server.engine.graphs.graph import CapturedGraph
 from server.engine.random import Generator
+from server.engine.replay.rhythm import Rhythm
 from server.engine.user_kernels.modules import ModuleAccount
 from server.engine.value import Backend, Value
 from telegrad_protocol import dtypes, messages
@@ -131,6 +132,7 @@ class SessionState:
         """Whether what is executed as one is compared with its instructions."""
         self.histories: dict[int, int | None] = Charged(host, _ENTRY_BYTES, _bytes_of_history)
         """How many entries the session's histories of allocations may have, by allocator."""
+        self._rhythm = Rhythm()
         self.inbox: deque[Any] = deque()
         self.instruction: Any = None
         """The instruction that is being executed."""
@@ -211,6 +213,11 @@ class SessionState:
     def _count_nodes(self) -> int:
         kept = (value for _, values in self.kept.values() for value in values)
         return count_nodes(chain(self.values.values(), kept), self.stops.values(), self.passes.values())
+
+    def beat(self, number: int) -> None:
+        """Note a backward pass or a read of a tensor; where these repeat themselves, cooldowns of devices end."""
+        if self._rhythm.beat(number, len(self.values)):
+            self._rhythm.spend(any([backend.end_cooldowns() for backend in self.backends.values()]))
 
     def drop_graphs(self) -> None:
         """End a capture, and give up all captured graphs."""

@@ -56,6 +56,7 @@ def read(state: SessionState, read: messages.Read) -> int:
         value = state.value(read.id)
     if state.capture is not None:
         state.capture.refuse(value.backend, "read")
+    state.beat(read.id)
     nbytes = value.meta.nbytes
     replies = state.replies
     if replies.pending:

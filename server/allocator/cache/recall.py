@@ -232,11 +232,13 @@ class Recall:
                 self._add_to_name(block)
         return False
 
-    def end_cooldown(self) -> None:
-        """Remember calls again from here on: what has repeated nothing may not be what comes."""
-        if self.replay_policy.cooldown:
-            self.replay_policy.cooldown = 1
-            self._cools_down()
+    def end_cooldown(self) -> bool:
+        """Remember calls again from here on, if they are not: what has repeated nothing may not be what comes."""
+        if not self.replay_policy.cooldown:
+            return False
+        self.replay_policy.cooldown = 1
+        self._cools_down()
+        return True
 
     def _add_to_name(self, block: Block) -> None:
         if block.mapped and not block.is_free:

@@ -167,9 +167,8 @@ class CudaBackend(StreamedBackend):
             self.allocator.free(self._workspaces.pop(stream))
         return bool(unused)
 
-    def begin_session(self) -> None:
-        super().begin_session()
-        self.launches.end_cooldown()
+    def end_cooldowns(self) -> bool:
+        return self.launches.end_cooldown() | super().end_cooldowns()
 
     def allow_waiting(self) -> None:
         self.launches.allow()

@@ -23,6 +23,8 @@ def backward(state: SessionState, message: messages.Backward) -> None:
     No index is checked meanwhile: all that a pass meets were checked by the operations that it follows from.
     """
     roots, gradients = seeds(state, message.roots, message.gradients)
+    if message.roots:
+        state.beat(message.roots[0])
     values = state.values  # lookups of what exists are inlined: every training step comes here
     leaves: list[Any] = [values.get(leaf) for leaf, _ in message.leaves]
     if not _ONLY_VALUES.issuperset(map(type, leaves)):

@@ -1,0 +1,47 @@
+"""Whether a program has begun to repeat itself, by what is seen of it without learning anything.
+
+A mechanism that has met other work for a while does nothing until a cooldown is over, which may be thousands of steps of
+the training that follows. A training shows a rhythm from its first steps on: from one backward pass or read to the next
+there are as many operations as before, and as many tensors are left. That is enough to look again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+FIRST_STREAK: Final = 16
+"""So many beats in a row that were there before end cooldowns: eight steps of a pass and a read each."""
+LONGEST_STREAK: Final = 4096
+"""Each time that cooldowns were ended takes twice as many the next time, up to this."""
+_REMEMBERED: Final = 8
+"""With how many beats a new one is compared: a step may have a few reads."""
+
+
+class Rhythm:
+    """The beats of one session: its backward passes and reads."""
+
+    __slots__ = ("_beats", "_last", "_streak", "wanted")
+
+    def __init__(self) -> None:
+        self._beats: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
+        self._last = self._streak = 0
+        self.wanted = FIRST_STREAK
+        """How many beats in a row must be like earlier ones."""
+
+    def beat(self, number: int, held: int) -> bool:
+        """Note a beat; returns whether so many have been like earlier ones that it is worth to look again.
+
+        ``number`` is that of a tensor that was made lately, which counts operations, and ``held`` how many there are.
+        """
+        beat = number - self._last, held
+        self._last = number
+        self._streak = self._streak + 1 if beat in self._beats else 0
+        self._beats.append(beat)
+        return self._streak >= self.wanted
+
+    def spend(self, has_ended: bool) -> None:
+        """Begin to count anew; ``has_ended``: a mechanism was cooling down, and looks again."""
+        self._streak = 0
+        if has_ended:
+            self.wanted = min(2 * self.wanted, LONGEST_STREAK)
