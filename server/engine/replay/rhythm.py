@@ -1,8 +1,8 @@
 """Whether a program has begun to repeat itself, by what is seen of it without learning anything.
 
-A mechanism that has met other work for a while does nothing until a cooldown is over, which may be thousands of steps of
-the training that follows. A training shows a rhythm from its first steps on: from one backward pass or read to the next
-there are as many operations as before, and as many tensors are left. That is enough to look again.
+A mechanism that has met other work for a while does nothing until a cooldown is over, which may be thousands of steps
+of the training that follows. A training shows a rhythm from its first steps on: from one backward pass or read to the
+next there are as many operations as before, and as many tensors are left. That is enough to look again.
 """
 
 from __future__ import annotations
