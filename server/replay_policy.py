@@ -91,15 +91,16 @@ PROGRAM_CAPTURES = Limits(
 """`Captures`: whether an execution of a program is captured as a CUDA graph."""
 
 ALLOCATOR_CALLS = Limits(
-    budget=3 << 16,  # 65,536 calls without a hit: steps of large models have thousands, and are learnt after about five
+    budget=3
+    << 17,  # 131,072 calls without a hit: a hundred decoded tokens have 38,000, and are learnt after two passes
     cost=3,  # remembering a call costs about as much as three remembered ones save
     gain=1,
     saves=False,
     largest_budget=3 << 18,
-    cooldown=8 << 16,  # calls; eight times as many as were tried, so that trials cost a ninth at most
+    cooldown=8 << 17,  # calls; eight times as many as were tried, so that trials cost a ninth at most
     longest_cooldown=8 << 18,
     proof=4097,  # calls; a full log of `Recall`, in which all calls of a step were hits
-    sightings=1 << 16,  # states, and as many pieces of memory; about 100 bytes each
+    sightings=1 << 17,  # states, and as many pieces of memory; about 100 bytes each
 )
 """`Recall`: whether the allocator remembers where calls lead."""
 

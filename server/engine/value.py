@@ -222,9 +222,8 @@ class Backend:
         """An array over ``storage`` as ``meta`` says."""
         raise NotImplementedError
 
-    def end_cooldowns(self) -> bool:
-        """Look for work that repeats itself anew; returns whether anything had given up for a while."""
-        return False
+    def begin_session(self) -> None:
+        """Look for work that repeats itself anew: what earlier sessions did says nothing of a new one."""
 
     def synchronize(self) -> None:
         """Wait until everything that was launched has run."""

@@ -215,9 +215,9 @@ class SessionState:
         return count_nodes(chain(self.values.values(), kept), self.stops.values(), self.passes.values())
 
     def beat(self, number: int) -> None:
-        """Note a backward pass or a read of a tensor; where these repeat themselves, cooldowns of devices end."""
+        """Note a backward pass or a read of a tensor; where these repeat themselves, allocators learn again."""
         if self._rhythm.beat(number, len(self.values)):
-            self._rhythm.spend(any([backend.end_cooldowns() for backend in self.backends.values()]))
+            self._rhythm.spend(any([backend.allocator.end_cooldown() for backend in self.backends.values()]))
 
     def drop_graphs(self) -> None:
         """End a capture, and give up all captured graphs."""

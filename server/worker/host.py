@@ -107,7 +107,7 @@ class Host(HostState):
             session.launch_ahead(ahead)
         self.sessions[number] = self._all_sessions[number] = session
         for backend in self.backends.values():
-            backend.end_cooldowns()  # what earlier sessions did says nothing of a new one
+            backend.begin_session()
             backend.allocator.set_quota(number, quota)
             most = self._tenant_bytes(backend, together, options.get("memory_share"))
             if most is not None:

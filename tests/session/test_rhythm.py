@@ -1,4 +1,4 @@
-"""Cooldowns of what learns repetitions end when a session's passes and reads show a rhythm, and not otherwise."""
+"""The cooldown of what an allocator learns ends when a session's passes and reads show a rhythm, and not otherwise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def policy(talk: Talk) -> Any:
     policy = backend.allocator.recall.replay_policy
     policy.cooldown = LONG
     yield policy
-    backend.end_cooldowns()
+    backend.allocator.end_cooldown()
 
 
 def _steps(talk: Talk, lengths: list[int]) -> None:

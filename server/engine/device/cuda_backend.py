@@ -167,8 +167,9 @@ class CudaBackend(StreamedBackend):
             self.allocator.free(self._workspaces.pop(stream))
         return bool(unused)
 
-    def end_cooldowns(self) -> bool:
-        return self.launches.end_cooldown() | super().end_cooldowns()
+    def begin_session(self) -> None:
+        super().begin_session()
+        self.launches.end_cooldown()
 
     def allow_waiting(self) -> None:
         self.launches.allow()

@@ -69,13 +69,11 @@ class LaunchQueue:
         elif self.policy.cooldown and self.policy.cool_down():
             self._resume()
 
-    def end_cooldown(self) -> bool:
-        """Let launches wait again, if they do not: what came last may not be what comes."""
-        if not self.policy.cooldown:
-            return False
-        self.policy.cooldown = 0
-        self._resume()
-        return True
+    def end_cooldown(self) -> None:
+        """Let launches wait again, where they are allowed to, although what came last did not repeat itself."""
+        if self.policy.cooldown:
+            self.policy.cooldown = 0
+            self._resume()
 
     def _resume(self) -> None:
         self.sequences.policy.refund(REFUND)

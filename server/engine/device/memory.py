@@ -19,8 +19,8 @@ from telegrad_protocol.meta import Meta
 class AllocatingBackend(Backend):
     """A backend whose values lie in blocks of a caching allocator, accounted to the session whose turn it is."""
 
-    def end_cooldowns(self) -> bool:
-        return self.allocator.end_cooldown()
+    def begin_session(self) -> None:
+        self.allocator.end_cooldown()
 
     def empty(self, meta: Meta) -> Value:
         """A new value of uninitialised memory, accounted to the session whose turn it is."""

@@ -1,8 +1,11 @@
 """Whether a program has begun to repeat itself, by what is seen of it without learning anything.
 
-A mechanism that has met other work for a while does nothing until a cooldown is over, which may be thousands of steps
-of the training that follows. A training shows a rhythm from its first steps on: from one backward pass or read to the
-next there are as many operations as before, and as many tensors are left. That is enough to look again.
+An allocator that has met other calls for a while remembers none until a cooldown is over, which may be thousands of
+steps of the training that follows. A training shows a rhythm from its first steps on: from one backward pass or read to
+the next there are as many operations as before, and as many tensors are left. That is enough to look again.
+
+Launches that wait are no business of this: a training on sequences of all lengths has a rhythm, and no launches that
+come again. They cool down for as long as a few steps take.
 """
 
 from __future__ import annotations
@@ -11,9 +14,9 @@ from collections import deque
 from typing import Final
 
 FIRST_STREAK: Final = 16
-"""So many beats in a row that were there before end cooldowns: eight steps of a pass and a read each."""
+"""So many beats in a row that were there before end a cooldown: eight steps of a pass and a read each."""
 LONGEST_STREAK: Final = 4096
-"""Each time that cooldowns were ended takes twice as many the next time, up to this."""
+"""Each time that a cooldown was ended takes twice as many the next time, up to this."""
 _REMEMBERED: Final = 8
 """With how many beats a new one is compared: a step may have a few reads."""
 
@@ -41,7 +44,7 @@ class Rhythm:
         return self._streak >= self.wanted
 
     def spend(self, has_ended: bool) -> None:
-        """Begin to count anew; ``has_ended``: a mechanism was cooling down, and looks again."""
+        """Begin to count anew; ``has_ended``: a cooldown was going on, and has ended."""
         self._streak = 0
         if has_ended:
             self.wanted = min(2 * self.wanted, LONGEST_STREAK)
