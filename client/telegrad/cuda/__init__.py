@@ -15,6 +15,9 @@ from telegrad_protocol.errors import OutOfMemoryError as OutOfMemoryError
 from . import memory as memory
 from . import random as random
 from .devices import *  # noqa: F403
+from .devices import _is_in_bad_fork as _is_in_bad_fork
+from .devices import _lazy_call as _lazy_call
+from .devices import _lazy_init as _lazy_init
 from .memory import *  # noqa: F403  # as in torch.cuda, they are in both modules
 from .random import *  # noqa: F403
 from .streams import Event as Event

@@ -6,6 +6,7 @@ first GPU until the thread chooses another one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from telegrad._session.current import current_session
@@ -29,6 +30,20 @@ def is_available() -> bool:
 
 def init() -> None:
     """Do nothing: the server has its GPUs ready. PyTorch's programs may call it."""
+
+
+def _lazy_init() -> None:
+    """Do nothing, as ``init``; libraries call it before they ask for a device."""
+
+
+def _lazy_call(callable: Callable[[], Any], **options: Any) -> None:
+    """Call it now: in PyTorch it waits until the GPU is there, which it always is here."""
+    callable()
+
+
+def _is_in_bad_fork() -> bool:
+    """Whether this is a process that cannot use GPUs because of its parent: never, since the server has them."""
+    return False
 
 
 def is_initialized() -> bool:

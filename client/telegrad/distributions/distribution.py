@@ -96,6 +96,17 @@ class Distribution:
         shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
         return Size((*shape, *self._batch_shape, *self._event_shape))
 
+    def _get_checked_instance(self, cls: type, _instance: Any = None) -> Any:
+        """Return what ``expand`` of ``cls`` fills in: the instance, or a bare one where the class adds no rules."""
+        if _instance is not None:
+            return _instance
+        if type(self).__init__ is not cls.__init__:  # type: ignore[misc]
+            raise NotImplementedError(
+                f"{type(self).__name__} has an __init__ of its own, so it must have an expand of its own, too, and not "
+                f"that of {cls.__name__}"
+            )
+        return object.__new__(type(self))
+
     def expand(self, batch_shape: Any, _instance: Any = None) -> Any:
         """Return the same distributions in a larger batch."""
         new = object.__new__(type(self)) if _instance is None else _instance

@@ -96,6 +96,11 @@ class RNNBase(Module):
         """The parameters, a list per layer and direction."""
         return [[getattr(self, name) for name in names] for names in self._all_weights]
 
+    @property
+    def _flat_weights(self) -> list[Parameter]:
+        """The parameters in the order in which ``_VF.lstm`` and its like take them."""
+        return [getattr(self, name) for name in self._flat_weights_names]
+
     def check_input(self, input: Tensor, batch_sizes: Any) -> None:
         """Refuse an input that is not (steps, batch, features), or packed (rows, features)."""
         expected = 3 if batch_sizes is None else 2

@@ -1,0 +1,25 @@
+"""Timing of small pieces of code, under the names of ``torch.utils.benchmark``: `Timer`, `Measurement`, `Compare`."""
+
+from __future__ import annotations
+
+from .compare import Compare as Compare
+from .measurement import Measurement as Measurement
+from .measurement import TaskSpec as TaskSpec
+from .measurement import select_unit as select_unit
+from .measurement import trim_sigfig as trim_sigfig
+from .measurement import unit_to_english as unit_to_english
+from .timers import Language as Language
+from .timers import Timer as Timer
+from .timers import timer as timer
+
+__all__ = [
+    "Compare",
+    "Language",
+    "Measurement",
+    "TaskSpec",
+    "Timer",
+    "select_unit",
+    "timer",
+    "trim_sigfig",
+    "unit_to_english",
+]

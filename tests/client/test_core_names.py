@@ -1,0 +1,61 @@
+"""Private names of PyTorch's that published packages use, as programs find them below ``torch``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import numpy as np
+import pytest
+
+PROGRAM = """
+    import torch
+    x = torch.randn(4, 4, dtype=torch.float64)
+    spectrum = torch._C._fft.fft_fft(x)
+    assert torch.equal(spectrum, torch.fft.fft(x))
+    assert torch.equal(torch._C._linalg.linalg_det(x), torch.linalg.det(x))
+    assert torch.equal(torch._C._special.special_xlogy(x.abs(), x.abs()), torch.special.xlogy(x.abs(), x.abs()))
+    assert torch.equal(torch._VF.sigmoid(x), x.sigmoid())
+    lstm = torch.nn.LSTM(4, 3, 2, dtype=torch.float64)
+    state = [torch.zeros(2, 1, 3, dtype=torch.float64)] * 2
+    given = torch.randn(5, 1, 4, dtype=torch.float64)
+    out, *_ = torch._VF.lstm(given, state, lstm._flat_weights, True, 2, 0.0, False, False, False)
+    assert torch.allclose(out, lstm(given)[0])
+    torch.cuda._lazy_init()
+    called = []
+    torch.cuda._lazy_call(lambda: called.append(1))
+    assert called == [1] and not torch.cuda._is_in_bad_fork()
+    import torch.utils.benchmark as benchmark
+    from torch.utils.benchmark import Compare, Timer
+    assert Timer("x + 1", globals={"x": x}).timeit(3).number_per_run == 3 and benchmark.Compare is Compare
+    try:
+        torch._VF.no_such_function
+    except AttributeError as error:
+        assert "no_such_function" in str(error)
+    print("done")
+"""
+
+
+def test_programs_find_functions_of_the_compiled_core(tmp_path: Any) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROGRAM))
+    done = subprocess.run([sys.executable, "-m", "telegrad", str(program)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_classes_with_rules_of_their_own_must_expand_themselves(tg: Any) -> None:
+    class Shifted(tg.distributions.Normal):  # type: ignore[misc]
+        def __init__(self, loc: Any) -> None:
+            super().__init__(loc, 1.0)
+
+    class Plain(tg.distributions.Normal):  # type: ignore[misc]
+        pass
+
+    normal = tg.distributions.Normal
+    with pytest.raises(NotImplementedError, match="expand"):
+        Shifted(tg.zeros(2))._get_checked_instance(normal)
+    made = Plain(tg.zeros(2), tg.ones(2)).expand((3, 2), Plain(tg.zeros(2), 1.0)._get_checked_instance(normal))
+    assert type(made) is Plain and tuple(made.batch_shape) == (3, 2)
+    np.testing.assert_array_equal(made.mean.numpy(), np.zeros((3, 2)))
