@@ -53,21 +53,25 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def _seed_of(request: pytest.FixtureRequest) -> int:
+    return zlib.crc32(f"{os.environ[_SEED]} {request.node.nodeid}".encode())
+
+
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
     """The test's own seed, printed where the test fails."""
-    value = zlib.crc32(f"{os.environ[_SEED]} {request.node.nodeid}".encode())
-    print(f"seed = {value}, {_SEED}={os.environ[_SEED]}")
-    return value
+    return _seed_of(request)
 
 
 @pytest.fixture(autouse=True)
-def _seeded(seed: int) -> None:
+def _seeded(request: pytest.FixtureRequest) -> None:
     """Whatever draws from a library's own generator draws the same numbers again for the same seed."""
-    random.seed(seed)
-    np.random.seed(seed)
+    value = _seed_of(request)
+    print(f"seed = {value}, {_SEED}={os.environ[_SEED]}")
+    random.seed(value)
+    np.random.seed(value)
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(seed)
+        sys.modules["torch"].manual_seed(value)
 
 
 @pytest.fixture
