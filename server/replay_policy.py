@@ -91,8 +91,7 @@ PROGRAM_CAPTURES = Limits(
 """`Captures`: whether an execution of a program is captured as a CUDA graph."""
 
 ALLOCATOR_CALLS = Limits(
-    budget=3
-    << 17,  # 131,072 calls without a hit: a hundred decoded tokens have 38,000, and are learnt after two passes
+    budget=3 << 17,  # 131,072 calls without a hit: a hundred decoded tokens make 38,000, learnt after three times
     cost=3,  # remembering a call costs about as much as three remembered ones save
     gain=1,
     saves=False,
