@@ -1,7 +1,11 @@
-"""Files of weights, fetched once and kept in a folder of this machine. Code of models is never fetched."""
+"""Files of weights, fetched once and kept in a folder of this machine; models of a folder of this machine.
+
+Code of models is never fetched.
+"""
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import os
 import re
@@ -12,16 +16,19 @@ from urllib.request import Request, urlopen
 
 from telegrad_protocol.errors import ArgumentError
 
+from ._programs.local_models import help as help
+from ._programs.local_models import list as list
+from ._programs.local_models import load as load
 from ._programs.private.progress import tqdm as tqdm
 from ._tensor.atomic_files import write_atomically
 from .serialization import load as _load_file
 
-__all__ = ["download_url_to_file", "get_dir", "load_state_dict_from_url", "set_dir"]
+__all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
 _CHUNK_BYTES = 1 << 20
 HASH_REGEX = re.compile(r"-([a-f0-9]+)\.")
 """The digits of a hash in the name of a file, such as ``resnet-0676ba61.pth``."""
-_chosen_dir: list[str] = []
+_chosen_dir: builtins.list[str] = []
 
 
 def get_dir() -> str:

@@ -11,9 +11,7 @@ INSTEAD: Final = {
     "_dynamo": "telegrad does not trace Python; torch.compile sends what a function queues as a program",
     "_inductor": "telegrad does not trace Python; torch.compile sends what a function queues as a program",
     "ao": "telegrad does not quantise; use half precision (torch.autocast, Module.half)",
-    "classes": "it loads compiled extensions into PyTorch",
     "distributed": "a session has all GPUs of its worker: see torch.nn.DataParallel, or Module.to('cuda:1')",
-    "hub": "import the model's own source file; torch.hub.load_state_dict_from_url fetches its weights",
     "jit": "TorchScript is not served; call the function or the module itself",
     "mps": "the server's GPUs are CUDA devices; see torch.cuda",
     "mtia": "the server's GPUs are CUDA devices; see torch.cuda",
@@ -26,6 +24,7 @@ INSTEAD: Final = {
     "storage": "memory is the server's, and programs make no storages; use a tensor, or tensor.untyped_storage()",
     "utils.bottleneck": "see telegrad.wire_stats and the server's /metrics",
     "utils.data.datapipes": "use torch.utils.data.Dataset or IterableDataset",
+    "utils.mkldnn": "layouts of oneDNN belong to PyTorch's own process; call the module as it is",
     "xpu": "the server's GPUs are CUDA devices; see torch.cuda",
 }
 """What a program can use instead, by the name below ``torch`` of what is absent."""
