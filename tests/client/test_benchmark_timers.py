@@ -35,6 +35,14 @@ def test_measurements_say_what_pytorchs_say(rng: np.random.Generator, count: int
     assert ("WARNING" in repr(mine)) == ("WARNING" in repr(other))
 
 
+@pytest.mark.parametrize("label", [None, "product"])
+@pytest.mark.parametrize("sub_label", [None, "small"])
+@pytest.mark.parametrize("stmt", ["x @ y", "x = y\nx @ y"])
+def test_tasks_have_pytorchs_titles(stmt: str, label: str | None, sub_label: str | None) -> None:
+    mine, other = (lib.TaskSpec(stmt, "pass", label=label, sub_label=sub_label) for lib in (ours, theirs))
+    assert mine.title == other.title
+
+
 def test_measurements_of_one_task_are_merged() -> None:
     for lib in (ours, theirs):
         (merged,) = lib.Measurement.merge([_measured(lib, [1.0, 2.0]), _measured(lib, [6.0], number=2)])

@@ -35,9 +35,10 @@ class TaskSpec:
     @property
     def title(self) -> str:
         """What stands first where a measurement is shown."""
-        if self.label is not None:
-            return self.label + (f": {self.sub_label}" if self.sub_label else "")
-        return self.stmt if "\n" not in self.stmt else _listed("stmt", self.stmt)
+        if self.label is None and "\n" in self.stmt:
+            return _listed("stmt", self.stmt, f" ({self.sub_label})" if self.sub_label else "")
+        name = self.stmt if self.label is None else self.label
+        return f"{name}: {self.sub_label}" if self.sub_label else name
 
     def setup_str(self) -> str:
         """The setup as it is shown; empty where there is none."""
@@ -49,10 +50,10 @@ class TaskSpec:
         return "\n".join([part for part in parts if part])
 
 
-def _listed(name: str, code: str) -> str:
+def _listed(name: str, code: str, note: str = "") -> str:
     """Code behind a name; more than one line stands below it."""
     code = code.strip()
-    return f"{name}: {code}" if "\n" not in code else f"{name}:\n" + "\n".join(f"  {line}" for line in code.split("\n"))
+    return "\n  ".join([f"{name}:{note}", *code.split("\n")]) if "\n" in code else f"{name}: {code}"
 
 
 @dataclass(init=True, repr=False)
