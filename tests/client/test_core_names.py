@@ -34,6 +34,32 @@ PROGRAM = """
         torch._VF.no_such_function
     except AttributeError as error:
         assert "no_such_function" in str(error)
+    assert torch.cuda._initialized == torch.cuda._is_compiled() == torch.cuda.is_available()
+    from torch.cuda.amp.common import amp_definitely_not_available
+    assert amp_definitely_not_available() != torch.cuda.is_available()
+    import torch.utils.benchmark.utils.common as common
+    from torch.utils.benchmark.utils.timer import timer
+    assert common.Measurement is benchmark.Measurement and callable(timer)
+    assert benchmark.utils.compare.Compare is benchmark.Compare
+    from torch._jit_internal import BroadcastingList2, _overload, _overload_method, boolean_dispatch, is_scripting
+    assert BroadcastingList2[int] == list[int] and not is_scripting() and _overload_method(_overload(timer)) is timer
+    from torch._guards import detect_fake_mode
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    with FakeTensorMode() as mode:
+        assert detect_fake_mode([torch.ones(2)]) is mode
+    assert detect_fake_mode(x) is None
+    assert torch.classes.loaded_libraries is torch.ops.loaded_libraries
+    assert torch.classes.mine.name == "mine" and torch.classes.mine is torch.classes.mine
+    for refused, kind, instead in [
+        (lambda: torch.classes.mine.Stack, RuntimeError, "'mine.Stack'"),
+        (lambda: torch.classes.load_library("absent.so"), OSError, "absent.so"),
+        (lambda: __import__("torch.utils.mkldnn"), ModuleNotFoundError, "call the module as it is"),
+    ]:
+        try:
+            refused()
+            raise AssertionError("not refused")
+        except kind as error:
+            assert instead in str(error), error
     print("done")
 """
 

@@ -6,7 +6,7 @@ without a GPU the functions about memory tell of its CPU memory, which the same 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from telegrad._lazy import lazy
 from telegrad_protocol.errors import AcceleratorError as AcceleratorError
@@ -15,6 +15,7 @@ from telegrad_protocol.errors import OutOfMemoryError as OutOfMemoryError
 from . import memory as memory
 from . import random as random
 from .devices import *  # noqa: F403
+from .devices import _is_compiled as _is_compiled
 from .devices import _is_in_bad_fork as _is_in_bad_fork
 from .devices import _lazy_call as _lazy_call
 from .devices import _lazy_init as _lazy_init
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from .runtime import *  # noqa: F403
     from .tensor_types import *  # noqa: F403
 else:
-    __getattr__, __dir__ = lazy(
+    _get, __dir__ = lazy(
         __name__,
         {
             "amp": "",
@@ -72,3 +73,7 @@ else:
             ),
         },
     )
+
+    def __getattr__(name: str) -> Any:
+        """Return what is imported when a program first names it, and whether GPUs can be used, which is asked anew."""
+        return is_initialized() if name == "_initialized" else _get(name)  # noqa: F405

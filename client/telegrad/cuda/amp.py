@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from telegrad.amp.autocast_mode import autocast as _autocast
@@ -12,7 +13,9 @@ from telegrad.amp.custom_functions import custom_fwd as _custom_fwd
 from telegrad.amp.grad_scaler import GradScaler as _GradScaler
 from telegrad_protocol.dtypes import DType, float16
 
-__all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
+from .devices import is_available as _is_available
+
+__all__ = ["GradScaler", "amp_definitely_not_available", "autocast", "custom_bwd", "custom_fwd"]
 
 custom_bwd = partial(_custom_bwd, device_type="cuda")
 
@@ -20,6 +23,11 @@ custom_bwd = partial(_custom_bwd, device_type="cuda")
 def custom_fwd(fwd: Callable[..., Any] | None = None, *, cast_inputs: DType | None = None) -> Callable[..., Any]:
     """``amp.custom_fwd(fwd, device_type="cuda", ...)``"""
     return _custom_fwd(fwd, device_type="cuda", cast_inputs=cast_inputs)
+
+
+def amp_definitely_not_available() -> bool:
+    """Whether neither the server has a GPU nor this process what programs use TPUs with."""
+    return not (_is_available() or find_spec("torch_xla"))
 
 
 class autocast(_autocast):

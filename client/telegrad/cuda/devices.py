@@ -46,6 +46,11 @@ def _is_in_bad_fork() -> bool:
     return False
 
 
+def _is_compiled() -> bool:
+    """Whether GPUs can be used, as ``is_available``: what serves them is the server's."""
+    return is_available()
+
+
 def is_initialized() -> bool:
     """Whether GPUs can be used: wherever there is one."""
     return is_available()
