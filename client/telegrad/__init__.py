@@ -350,8 +350,9 @@ _LAZY = {
     **dict.fromkeys(
         (
             "accelerator", "compiler", "distributed", "distributions", "export", "fft", "func", "futures",
-            "fx", "hub", "jit", "library", "linalg", "masked", "multiprocessing", "nn", "ops", "optim", "overrides",
-            "profiler", "quasirandom", "serialization", "signal", "sparse", "special", "storage", "testing", "utils",
+            "fx", "hub", "jit", "library", "linalg", "masked", "monitor", "multiprocessing", "nn", "ops", "optim",
+            "overrides", "profiler", "quasirandom", "serialization", "signal", "sparse", "special", "storage",
+            "testing", "utils",
         ),
         "",
     ),

@@ -50,6 +50,10 @@ PROGRAM = """
     assert detect_fake_mode(x) is None
     assert torch.classes.loaded_libraries is torch.ops.loaded_libraries
     assert torch.classes.mine.name == "mine" and torch.classes.mine is torch.classes.mine
+    from torch.monitor import Event, log_event, register_event_handler
+    register_event_handler(called.append)
+    log_event(Event("step", __import__("datetime").datetime.now(), {"loss": 0.5}))
+    assert called[-1].data == {"loss": 0.5} and torch.monitor.Event is Event
     for refused, kind, instead in [
         (lambda: torch.classes.mine.Stack, RuntimeError, "'mine.Stack'"),
         (lambda: torch.classes.load_library("absent.so"), OSError, "absent.so"),
