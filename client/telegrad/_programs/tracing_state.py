@@ -38,7 +38,7 @@ class TracingContext:
 
     @staticmethod
     def try_get() -> None:
-        """Return None."""
+        """Return None: nothing is ever traced."""
 
     @staticmethod
     def get() -> Any:
@@ -51,12 +51,12 @@ class CompileContext:
 
     @staticmethod
     def try_get() -> None:
-        """Return None."""
+        """Return None: nothing is ever traced."""
 
     @staticmethod
     def current_compile_id() -> None:
-        """Return None."""
+        """Return None: nothing is ever traced."""
 
     @staticmethod
     def current_trace_id() -> None:
-        """Return None."""
+        """Return None: nothing is ever traced."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from telegrad_protocol.errors import ArgumentTypeError
 
 Value: TypeAlias = str | int | float
-"""What an event can say."""
+"""What the data of an event may be made of: texts and numbers."""
 
 
 class Event:

@@ -9,7 +9,7 @@ from .measurement import Measurement, select_unit, trim_sigfig, unit_to_english
 
 _BEST, _GOOD, _BAD, _WORST, _END = "\033[92m\033[1m", "\033[92m", "\033[34m", "\033[91m\033[1m", "\033[0m"
 _LEVELS: Final = ((1.05, _BEST), (1.25, _GOOD), (1.5, ""), (2.0, _BAD))
-"""Up to which multiple of the fastest of a row a time has a colour."""
+"""Up to which multiple of the fastest of its row or column a time has a colour."""
 
 
 Key = tuple[int, str, str]
@@ -46,7 +46,7 @@ class Compare:
         self._colours = "row" if rowwise else "column"
 
     def highlight_warnings(self) -> None:
-        """Mark times that vary much."""
+        """Mark times whose middle half is wider than a tenth of the median, and say by how much."""
         self._warns = True
 
     def print(self) -> None:
@@ -87,7 +87,8 @@ class Compare:
         found = row.get(column)
         if found is None:
             return ""
-        value, mark = found.median / scale, " (!)" if self._warns and found.has_warnings else ""
+        value, share = found.median / scale, found.iqr / found.median
+        mark = f" (! {share * 100:.0f}%)" if self._warns and found.has_warnings else ""
         return f"{trim_sigfig(value, found.significant_figures) if self._trims else value:.{digits}f}{mark}"
 
     def _legend(self) -> list[str]:

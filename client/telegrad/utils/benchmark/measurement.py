@@ -13,7 +13,8 @@ _NAMES: Final = {"ns": "nanosecond", "us": "microsecond", "ms": "millisecond", "
 _MOST_FIGURES: Final = 4
 _FINEST: Final = 25e-9
 """Seconds below which no difference is believed."""
-_CONFIDENCE: Final = 2 * NormalDist().inv_cdf(0.95)
+_CONFIDENCE: Final = NormalDist().inv_cdf(0.95)
+"""Standard errors on either side of a median that 90 % of such medians lie within."""
 _WIDE: Final = 0.1
 _VERY_WIDE: Final = 0.25
 """Shares of the median above which the range of the middle half is remarked on."""
@@ -94,7 +95,7 @@ class Measurement:
         """How many digits of the median are more than noise: what 90 % confidence in the middle half leaves."""
         count = len(self.times)
         middle = sorted(self.times)[count // 4 : max(math.ceil(3 * count / 4), 1)]
-        width = max(_CONFIDENCE / 2 * pstdev(middle) / math.sqrt(len(middle)), _FINEST)
+        width = max(_CONFIDENCE * pstdev(middle) / math.sqrt(len(middle)), _FINEST)
         return min(max(math.floor(-math.log10(width / self.median)), 1), _MOST_FIGURES)
 
     @property
@@ -108,7 +109,7 @@ class Measurement:
 
     @property
     def title(self) -> str:
-        """That of the task."""
+        """The title of the task that was timed."""
         return self.task_spec.title
 
     @property
