@@ -304,25 +304,23 @@ def main() -> int:
     import telegrad as tg
 
     figures: list[Figure] = []
+
+    def note(measured: list[Figure]) -> None:
+        figures.extend(measured)
+        for one in measured:
+            print(one.row(), flush=True)
+        if options.save:
+            save(options.save, figures, **about(options.device))
+
     with tg.connect(devices=options.device):
         for name, make in (STEPS if options.device == "cpu" else {**STEPS, **LARGE}).items():
             if options.only in name:
-                measured = _measure(name, make, tg, options.device)
-                figures += measured
-                for one in measured:
-                    print(one.row(), flush=True)
+                note(_measure(name, make, tg, options.device))
         for name, make in TINY.items():
             if options.only in name:
-                measured = _calls(name, make, tg, options.device)
-                figures += measured
-                for one in measured:
-                    print(one.row(), flush=True)
-    costs = [] if options.only else _instructions()
-    figures += costs
-    for one in costs:
-        print(one.row())
-    if options.save:
-        save(options.save, figures, **about(options.device))
+                note(_calls(name, make, tg, options.device))
+    if not options.only:
+        note(_instructions())
     return 0
 
 
