@@ -1,6 +1,7 @@
 """Compiled steps beside eager ones and PyTorch: ``python -m benchmarks.compiled [--device cpu] [--save NAME]``.
 
-Each step is the same code over telegrad, eager and compiled, and over PyTorch, eager and compiled, which takes turns.
+Each step is the same code over telegrad, eager and compiled, and over PyTorch, eager and compiled, one after the other:
+trainings that took turns in one process would move each other's memory, which no program does that people run.
 telegrad goes through a real client and server, with the loss read after a few steps. Figures are ratios of times on the
 clock, for which the machine has to be idle, and bytes that a compiled step sends, its batch aside. For calls whose
 kernels take next to nothing there is the processor's time that client, gateway and worker spend on each of them.
@@ -157,24 +158,36 @@ class _Bytes:
 
 def _measure(name: str, make: Make, tg: Any, device: str) -> list[Figure]:
     ways = {
-        "compiled": make(tg, device, tg.compile), "eager": make(tg, device, lambda function: function),
-        "PyTorch": make(torch, device, lambda function: function),
-        "torch.compile": make(torch, device, torch.compile),
+        "compiled": (tg, tg.compile), "eager": (tg, _as_it_is), "PyTorch": (torch, _as_it_is),
+        "torch.compile": (torch, torch.compile),
     }  # fmt: skip
     if device != "cpu":
-        ways["reduce-overhead"] = make(torch, device, partial(torch.compile, mode="reduce-overhead"))
-    counts = {}
-    for way, step in ways.items():
-        step_seconds(step, _WARM)
-        counts[way] = max(1, round(_ROUND_SECONDS / step_seconds(step, 3)))
-    rounds = [{way: step_seconds(step, counts[way]) for way, step in ways.items()} for _ in range(ROUNDS)]
-    medians = {way: sorted([one[way] for one in rounds])[ROUNDS // 2] * 1e3 for way in ways}
+        ways["reduce-overhead"] = (torch, partial(torch.compile, mode="reduce-overhead"))
+    samples: dict[str, list[float]] = {}
+    for way, (lib, compile) in ways.items():
+        step = make(lib, device, compile)
+        samples[way] = _settled_seconds(step)
+        if way == "compiled":
+            sent = _sent(name, step, tg)
+    medians = {way: _median(seconds) * 1e3 for way, seconds in samples.items()}
     figures = []
     for way in [way for way in ways if way != "compiled"]:
         note = f"compiled {medians['compiled']:.3g} ms, {way} {medians[way]:.3g} ms"
-        ratios = [one["compiled"] / one[way] for one in rounds]
+        ratios = [mine / other for mine, other in zip(samples["compiled"], samples[way], strict=True)]
         figures.append(figure(f"{name}: compiled over {way}", "x", ratios, baseline=note, **medians))
-    return [*figures, _sent(name, ways["compiled"], tg)]
+    return [*figures, sent]
+
+
+def _as_it_is(function: Any) -> Any:
+    return function
+
+
+def _settled_seconds(step: Step) -> list[float]:
+    """The seconds of a step in each round, once what comes again has been seen often enough."""
+    step_seconds(step, _WARM)
+    count = max(1, round(_ROUND_SECONDS / step_seconds(step, 3)))
+    step_seconds(step, count)
+    return [step_seconds(step, count) for _ in range(ROUNDS)]
 
 
 def _sent(name: str, step: Step, tg: Any) -> Figure:
@@ -216,9 +229,8 @@ _SERVER_PROCESSES = ("gateway", "worker")
 def _calls(name: str, make: Make, tg: Any, device: str) -> list[Figure]:
     """The processor's time of each process for a call, in microseconds; calls follow each other, nothing is read."""
     ways: dict[str, Step] = {
-        "compiled": make(tg, device, tg.compile), "eager": make(tg, device, lambda function: function),
-        "PyTorch": make(torch, device, lambda function: function),
-        "torch.compile": make(torch, device, torch.compile),
+        "compiled": make(tg, device, tg.compile), "eager": make(tg, device, _as_it_is),
+        "PyTorch": make(torch, device, _as_it_is), "torch.compile": make(torch, device, torch.compile),
     }  # fmt: skip
     for step in ways.values():
         _loop(step, 2 * _WARM)
