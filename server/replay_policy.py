@@ -90,6 +90,18 @@ PROGRAM_CAPTURES = Limits(
 )
 """`Captures`: whether an execution of a program is captured as a CUDA graph."""
 
+RECURRING_BATCHES = Limits(
+    budget=1024,  # batches in a row that came for the first time: a few passes over what is new in each
+    cost=1,
+    gain=4,  # to look at a batch that did not come before costs about a quarter of what one saves that did
+    saves=False,
+    cooldown=1024,  # batches
+    longest_cooldown=8192,
+    sightings=512,  # batches of at most 16 KiB
+    records=1024,  # patterns; a hundred decoded tokens are some four hundred batches
+)
+"""`RecurringBatches`: whether batches are looked for among earlier ones."""
+
 ALLOCATOR_CALLS = Limits(
     budget=3 << 17,  # 131,072 calls without a hit: a hundred decoded tokens make 38,000, learnt after three times
     cost=3,  # remembering a call costs about as much as three remembered ones save

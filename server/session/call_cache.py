@@ -20,6 +20,7 @@ from telegrad_protocol.errors import ProtocolError
 from telegrad_protocol.ops import Op
 
 from .arguments import READERS, Reader
+from .programs.ending import RunStretch
 from .state import SessionState
 from .tensors import forget
 
@@ -84,7 +85,12 @@ def _is_scalar(operator: Operator, position: int) -> bool:
 
 def first_call(inbox: deque[Any]) -> messages.Call | None:
     """Return the first call of the next few instructions: lines of the program and what is freed come before it."""
-    return next((one for one in islice(inbox, 8) if one.__class__ is messages.Call), None)
+    for one in islice(inbox, 8):
+        if one.__class__ is messages.Call:
+            return one
+        if one.__class__ is RunStretch:
+            return one.stretch.begins  # type: ignore[no-any-return]
+    return None
 
 
 def call(state: SessionState, call: messages.Call) -> None:

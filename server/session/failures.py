@@ -26,7 +26,7 @@ from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 
 from .arguments import BY_INDEX, describe_operands
 from .call_stack import describe_site
-from .programs.ending import EndOfRun, EndOfVerification, RestOfRun
+from .programs.ending import STRETCHES, EndOfRun, EndOfVerification, RestOfRun, RunStretch
 from .state import SessionState
 
 ALWAYS_EXECUTED: frozenset[type] = frozenset(
@@ -44,6 +44,7 @@ ALWAYS_EXECUTED: frozenset[type] = frozenset(
         EndOfRun,
         EndOfVerification,
         RestOfRun,
+        *STRETCHES,
     )
 )
 _LONGEST_TEXT: Final = 1 << 15
@@ -73,6 +74,8 @@ def results_of(instruction: Any) -> Collection[int]:
     """Return the ids that an instruction defines when it succeeds."""
     if isinstance(instruction, (messages.Upload, messages.LoadModule, messages.DefineKernel)):
         return (instruction.id,)
+    if isinstance(instruction, RunStretch):
+        return instruction.stretch.made(instruction.ids)  # type: ignore[no-any-return]
     outs = [id for id in getattr(instruction, "outs", ()) if id is not None]
     if isinstance(instruction, (messages.Backward, messages.GiveGradients, messages.EndPass)):
         outs.extend([grad for _, grad in instruction.leaves])
@@ -198,6 +201,8 @@ def name_of(state: SessionState, instruction: Any) -> str:
     """Return what users call an instruction: the operation of a call, and its kind for others."""
     if isinstance(instruction, messages.CallExtension):
         return state.extensions.name_of(instruction.function)
+    if instruction.__class__ in STRETCHES:
+        instruction = instruction.stretch.begins
     op = _operation_of(instruction)
     if op is not None:
         return op.public

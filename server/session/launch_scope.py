@@ -19,11 +19,13 @@ from server.engine.value import Backend
 from telegrad_protocol import messages
 from telegrad_protocol.pace import Pace
 
+from .programs.ending import STRETCHES
+
 Handler = Callable[[Any], "int | None"]
 _IN_TURN: frozenset[type] = frozenset(
     (
         messages.Free, messages.Site, messages.Mode, messages.Describe, messages.Resume, messages.Interrupt,
-        messages.LaunchKernel,
+        messages.LaunchKernel, *STRETCHES,
     )
 )  # fmt: skip
 """Instructions that ask nothing of a device, or that launch in their turn.

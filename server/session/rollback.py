@@ -16,7 +16,7 @@ from telegrad_protocol import messages
 from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 
 from .failures import results_of
-from .programs.ending import EndOfRun, EndOfVerification, RestOfRun
+from .programs.ending import STRETCHES, EndOfRun, EndOfVerification, RestOfRun
 from .state import Absent, SessionState
 from .uploads import Chunk
 
@@ -24,7 +24,7 @@ _REPEATABLE: frozenset[type] = frozenset(
     (messages.Free, messages.Site, messages.Upload, Chunk, messages.Mode, messages.Read, messages.Resume,
      messages.Interrupt, messages.SetRequiresGrad, messages.RetainGrad, messages.RecordEvent, messages.WaitEvent,
      messages.RecordStream, DefineProgram, RunProgram, EndOfRun, RestOfRun,
-     EndOfVerification)
+     EndOfVerification, *STRETCHES)
 )  # fmt: skip
 """May be executed while a check is outstanding: these are executed after failures too, or can be undone."""
 _MUTATING = frozenset(operator.op.index for operator in BY_INDEX if operator.op.mutates)

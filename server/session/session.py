@@ -32,12 +32,12 @@ from .early_reads import EarlyReads
 from .extensions.calls import call_extension
 from .failures import ALWAYS_EXECUTED, FailStop, end_failure, end_interrupt, name_of
 from .host_memory.account import NODE_BYTES, TENSOR_BYTES
-from .host_memory.frames import decoded
 from .launch_scope import LaunchedAhead, LaunchScope
 from .modes import set_mode
 from .profiling import drop_profile, note_frame
-from .programs import graphs, sequences
+from .programs import graphs, sequences, stretches
 from .programs import reports as _reports  # likewise
+from .programs.recurring import RecurringBatches
 from .replies import Frame
 from .rollback import Rollback
 from .state import SessionState
@@ -97,6 +97,7 @@ class Session:
         state.verify = rollback.verify
         state.context.before_replay = EarlyReads(state, self._answer_early)
         self._host_memory = state.host_memory
+        self._batches = RecurringBatches(state)
 
     def _handlers_of(self, state: SessionState) -> dict[type, Callable[[Any], int | None]]:
         handlers: dict[type, Callable[[SessionState, Any], int | None]] = {
@@ -116,7 +117,8 @@ class Session:
             messages.RandomState: queries.note_random_state, messages.LoadModule: kernels.load_module,
             messages.DefineKernel: kernels.define_kernel, messages.SetKernelAttribute: kernels.set_attribute,
             messages.LaunchKernel: kernels.launch_kernel,
-            messages.CallExtension: call_extension, **sequences.HANDLERS, **graphs.HANDLERS,
+            messages.CallExtension: call_extension, **sequences.HANDLERS, **stretches.HANDLERS,
+            **graphs.HANDLERS,
         }  # fmt: skip
         return {kind: partial(handler, state) for kind, handler in handlers.items()}
 
@@ -127,7 +129,7 @@ class Session:
             note_frame(self.state, len(body))
         try:
             if kind == wire.BATCH:
-                inbox.extend(decoded(self.state, body))
+                inbox.extend(self._batches.taken(body))
             elif kind == wire.CHUNK:
                 inbox.append(Chunk(*wire.split_chunk(body)))
             else:
@@ -336,6 +338,7 @@ class Session:
         state = self.state
         self.send = _keep
         drop_profile(state)
+        self._batches.clear()
         state.clear()
         self._launches.leave(state.context)
         state.modules.unload_retired()

@@ -98,6 +98,11 @@ def _covers(known: Meta, read: Meta) -> bool:
     return known.is_contiguous and known.dtype is read.dtype and begin <= read.offset and read.extent <= end
 
 
+def takes_indices(operator: Operator) -> bool:
+    """Whether an operation takes indices, which a device may find out of range."""
+    return operator.op.base.name.removesuffix("_").removesuffix(".value") in _RULES
+
+
 def indices_of(operator: Operator, args: tuple[Any, ...]) -> Iterator[tuple[Value, IndexRange]] | None:
     """Return the tensors of indices of an operation, and what it takes; None where that is not known."""
     name = operator.op.base.name.removesuffix("_").removesuffix(".value")

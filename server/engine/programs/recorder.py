@@ -25,6 +25,8 @@ class Recorder:
         self.reason = ""
         self.inputs: list[Slot] = []
         self._steps: list[Step] = []
+        self.plans: list[Any] = []
+        """The plans that have executed the steps; None for one that has none."""
         self._count = 0
         self._slots: dict[tuple[int, Meta], Slot] = {}
         self._metas: dict[int, list[Meta]] = {}
@@ -74,6 +76,7 @@ class Recorder:
         if not self.reason:
             made = result if result.__class__ is tuple else () if result is None else (result,)
             self._steps.append(Step(operator, bound, tuple([self._name(value) for value in made])))
+            self.plans.append(plan)
 
     def note_other(self, name: str) -> None:
         """Give up: an operation is more than what backends execute."""

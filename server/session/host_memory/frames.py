@@ -37,10 +37,15 @@ def decoded(state: SessionState, body: memoryview) -> list[Any]:
     if nbytes > SMALL_FRAME:
         _check(body)
     instructions = wire.decode_instructions(body)
-    unusual = nbytes - _BYTES_OF_AN_INSTRUCTION * len(instructions)
+    note_size(state, nbytes, len(instructions))
+    return instructions
+
+
+def note_size(state: SessionState, nbytes: int, count: int) -> None:
+    """Count what the graph of so many instructions may hold, where they take more bytes than usual."""
+    unusual = nbytes - _BYTES_OF_AN_INSTRUCTION * count
     if unusual > 0:
         state.host_memory.nodes += unusual * _HELD_BY_A_BYTE // NODE_BYTES
-    return instructions
 
 
 def _check(body: memoryview) -> None:

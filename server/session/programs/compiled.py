@@ -53,14 +53,17 @@ class UsedUp(Node):
 
 
 class Given(NamedTuple):
-    """A value that was there before the run: of a place among the program's values, or the gradient of that one."""
+    """A value that was there before the run: of a place among the program's values, its gradient, or what it views."""
 
     place: int
     is_gradient: bool
+    is_base: bool = False
 
     def of(self, values: Sequence[Any]) -> Value:
         """Return it."""
         value = values[self.place]
+        if self.is_base:
+            return value.base  # type: ignore[no-any-return]
         return value.autograd.grad if self.is_gradient else value  # type: ignore[no-any-return]
 
 
@@ -267,6 +270,21 @@ class _Making:
         return value
 
 
+def modes_of(state: SessionState) -> tuple[Any, ...] | None:
+    """Return the modes that decide how work is executed; None where somebody watches, or it has to be step by step."""
+    current = state.context
+    if (
+        current.trace is not None or current.profiler is not None or state.histories
+        or current.own_streams.left_default or current.casts or state.plain_handlers
+        or current.recorder is not None
+    ):  # fmt: skip
+        return None
+    return (
+        current.excluded, current.included, current.inference, current.autocast, current.switches, current.cudnn,
+        dtypes._default,
+    )  # fmt: skip
+
+
 def situation(state: SessionState, values: Sequence[Any], has_passes: bool) -> tuple[Any, ...] | None:
     """Return what decides how a program runs on these inputs, besides its constants.
 
@@ -274,11 +292,8 @@ def situation(state: SessionState, values: Sequence[Any], has_passes: bool) -> t
     go through, or are on several devices, or somebody watches.
     """
     current = state.context
-    if (
-        current.trace is not None or current.profiler is not None or state.histories or current.checks.outstanding
-        or current.own_streams.left_default or current.casts or state.plain_handlers
-        or current.recorder is not None
-    ):  # fmt: skip
+    modes = None if current.checks.outstanding else modes_of(state)
+    if modes is None:
         return None
     described: list[Any] = []
     gradients: list[Any] = []
@@ -295,8 +310,4 @@ def situation(state: SessionState, values: Sequence[Any], has_passes: bool) -> t
             known = None if meta.grad is None else meta.grad.meta
             described.append((value.meta, meta.requires_grad, meta.grad_fn is not None, known))
             gradients.append(meta.grad)
-    modes = (
-        current.excluded, current.included, current.inference, current.autocast, current.switches, current.cudnn,
-        dtypes._default,
-    )  # fmt: skip
     return modes, tuple(described), shared_memory([*values, *[g for g in gradients if g is not None]])

@@ -1,8 +1,11 @@
-"""What stands in a session's stream for runs of programs: the end of one that is recorded or verified, or its rest."""
+"""What stands in a session's stream for runs of programs: the end of one that is recorded or verified, or its rest.
+
+Likewise for stretches, calls that came again without a program.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 
 class EndOfRun(NamedTuple):
@@ -38,3 +41,34 @@ class EndOfVerification(NamedTuple):
     outputs: tuple[Any, ...]
     changed: list[tuple[Any, Any]]
     failures: int
+
+
+class RunStretch(NamedTuple):
+    """Calls that came again: which ones, and the ids of their inputs and results, by slot."""
+
+    stretch: Any
+    ids: list[int]
+
+
+class EndOfStretch(NamedTuple):
+    """The end of a stretch that is recorded; ``before`` is what its inputs' ids named at its begin."""
+
+    stretch: Any
+    situation: Any
+    recording: Any
+    ids: list[int]
+    before: list[Any]
+
+
+class RestOfStretch(NamedTuple):
+    """A stretch that is executed as one and has stopped in between; ``drawn`` has the generators' states before it."""
+
+    stretch: Any
+    variant: Any
+    values: list[Any]
+    ids: list[int]
+    execution: Any
+    drawn: list[Any]
+
+
+STRETCHES: Final = (RunStretch, EndOfStretch, RestOfStretch)

@@ -9,11 +9,12 @@ from typing import Any, Final
 from server.engine.autograd.graph import Edge, Node
 from server.engine.autograd.node import OpNode
 from server.engine.programs.analysis import shared_memory
+from server.engine.programs.executable import Executable
 from server.engine.programs.graph import Graph, Slot, slots_in
 from server.engine.programs.indices import IndexCheck
 from server.engine.programs.origins import Origins
 from server.engine.programs.recorder import Recorder
-from server.engine.programs.specialise import optimised
+from server.engine.programs.specialise import Specialisation, optimised
 from server.engine.replay import record_key
 from server.engine.value import Backend, Value
 from server.session.state import SessionState
@@ -27,7 +28,7 @@ LONGEST_SECONDS: Final = 1.0
 """Runs that take longer are executed as instructions, each of which may take as long as one may."""
 
 
-class _SessionRecorder(Recorder):
+class SessionRecorder(Recorder):
     """Notes what instructions execute; requests that come in between spoil the record."""
 
     def __init__(self, state: SessionState, rows: dict[int, int], can_capture: bool) -> None:
@@ -86,6 +87,9 @@ class _SessionRecorder(Recorder):
 class Recording:
     """A run that is being executed as instructions, and written down: from when this is made until ``variant``."""
 
+    reads_gradients = True
+    """Whether the run may read the gradients of its inputs, or give them others."""
+
     def __init__(self, state: SessionState, values: Sequence[Value], instructions: Sequence[Any]) -> None:
         self._state = state
         self._instructions = instructions
@@ -98,14 +102,19 @@ class Recording:
         self._given: list[tuple[Value, Given]] = []
         self._takes: list[Given] = []
         rows = {id(one): number for number, one in enumerate(instructions)}
-        self.recorder = _SessionRecorder(state, rows, self._backend.can_capture)
+        self.recorder = self._new_recorder(state, rows)
         for place, value in enumerate(values):
             self._enter(value, Given(place, False))
-            if value.autograd is not None and value.autograd.grad is not None:
+            if value.base is not None and not self.reads_gradients:
+                self._given.append((value.base, Given(place, False, True)))
+            if self.reads_gradients and value.autograd is not None and value.autograd.grad is not None:
                 self._enter(value.autograd.grad, Given(place, True))
         taken = [given.of(values) for given in self._takes]
         self._metas, self._memory = [value.meta for value in taken], shared_memory(taken)
         self._before = record_key.start(state.context, self.recorder)
+
+    def _new_recorder(self, state: SessionState, rows: dict[int, int]) -> SessionRecorder:
+        return SessionRecorder(state, rows, self._backend.can_capture)
 
     def _enter(self, value: Value, given: Given) -> None:
         self._given.append((value, given))
@@ -136,13 +145,7 @@ class Recording:
             recorder.give_up("a result has a history that goes on and cannot be made anew")
             return None
         named = [(slot, outcomes.of(value)) for slot, value in names]
-        gradients = []
-        for place, (value, needed) in enumerate(zip(self._values, self._needs, strict=True)):
-            meta = value.autograd
-            if meta is not None:
-                gradients.append((place, outcomes.of(meta.grad)))
-                if _history_of(value) != self._histories[place] or meta.requires_grad is not needed:
-                    recorder.give_up("an input has got another history")
+        gradients = self._gradients_after(outcomes)
         if recorder.reason:
             return None
         graph, backend = recorder.graph(outcomes.slots), self._backend
@@ -150,16 +153,34 @@ class Recording:
         metas: list[Meta | type] = [*self._metas, *[known for _, known in constants]]
         memory = [*self._memory, *range(len(metas), len(metas) + len(constants))]
         takes = (*self._takes, *[constant for constant, _ in constants])
-        with self._state.context.below_autocast():
-            specialisation = optimised(graph, metas, memory)
-            is_compiled = specialisation.is_compiled()
-            executable = specialisation.executable(fuse=is_compiled)
+        executable, awaited = self._executable(graph, metas, memory)
         replaced = self._replaced(graph, gradients)
         return Variant(
             launched(executable, backend), tuple([None if given in replaced else given for given in takes]),
             tuple(named), tuple(gradients), tuple(patterns), tuple(recorder.checks),
-            tuple([given.place for given in replaced]), awaited=None if is_compiled else specialisation,
+            tuple([given.place for given in replaced]), awaited=awaited,
         )  # fmt: skip
+
+    def _gradients_after(self, outcomes: _Outcomes) -> list[tuple[int, Outcome]]:
+        """Return what inputs have as gradients now; gives up where one has got another history."""
+        gradients = []
+        for place, (value, needed) in enumerate(zip(self._values, self._needs, strict=True)):
+            meta = value.autograd
+            if meta is not None:
+                if self.reads_gradients:
+                    gradients.append((place, outcomes.of(meta.grad)))
+                if _history_of(value) != self._histories[place] or meta.requires_grad is not needed:
+                    self.recorder.give_up("an input has got another history")
+        return gradients
+
+    def _executable(
+        self, graph: Graph, metas: Sequence[Meta | type], memory: Sequence[int]
+    ) -> tuple[Executable, Specialisation | None]:  # fmt: skip
+        """Return what executes the graph, and what it waits for to be executed better."""
+        with self._state.context.below_autocast():
+            specialisation = optimised(graph, metas, memory)
+            is_compiled = specialisation.is_compiled()
+            return specialisation.executable(fuse=is_compiled), None if is_compiled else specialisation
 
     def _replaced(self, graph: Graph, gradients: Sequence[tuple[int, Outcome]]) -> list[Given]:
         """Return the gradients that were there before the run, that nothing reads, and that nothing is afterwards."""

@@ -61,7 +61,7 @@ class Program:
         self.calls = sum([row.__class__ is messages.Call for row in rows])
         self.has_passes = any([isinstance(row, (messages.Backward, messages.Gradient)) for row in rows])
         self.is_recordable = len(rows) >= _FEWEST and all(map(_is_recordable, rows))
-        self.used = _used_inputs(rows)
+        self.used = used_inputs(rows)
         """Positions of inputs that are more than freed."""
         self.variants: dict[Any, Variant | None] = {}
         self.reasons: dict[Any, str] = {}
@@ -149,7 +149,8 @@ def _is_recordable(row: Any) -> bool:
     return row.name in _MODES if isinstance(row, messages.Mode) else type(row) in _RECORDED
 
 
-def _used_inputs(rows: Sequence[Any]) -> list[int]:
+def used_inputs(rows: Sequence[Any]) -> list[int]:
+    """Return the positions of inputs that rows do more with than to free them."""
     used: set[int] = set()
     for row in rows:
         if row.__class__ is messages.Call:
@@ -221,13 +222,11 @@ def run_program(state: SessionState, run: RunProgram) -> int:
 
 def end_run(state: SessionState, end: EndOfRun) -> None:
     """Handle the end of a run that was recorded: keep what came of it."""
-    program, recording, ids, count = end.program, end.recording, end.ids, len(end.before)
+    program, recording, ids = end.program, end.recording, end.ids
     recording.stop()
     if recording.has_failed:
         return
-    now = [state.values.get(id) for id in ids]
-    names = [(slot, now[slot]) for slot in range(count) if now[slot] is not end.before[slot]]
-    names += [(slot, now[slot]) for slot in range(count - len(ids), 0) if now[slot] is not None]
+    names = names_after(state, ids, end.before)
     nbytes = len(recording.recorder) * _STEP_BYTES
     try:
         state.host_memory.note(nbytes)
@@ -244,6 +243,13 @@ def end_run(state: SessionState, end: EndOfRun) -> None:
         variant = variant._replace(released=tuple(released))
     program.variants[end.situation] = variant
     _limit_variants(state, program)
+
+
+def names_after(state: SessionState, ids: list[int], before: list[Any]) -> list[tuple[int, Any]]:
+    """Return the slots that name something else than before, where inputs named ``before``; None: nothing any more."""
+    now, count = [state.values.get(id) for id in ids], len(before)
+    names = [(slot, now[slot]) for slot in range(count) if now[slot] is not before[slot]]
+    return names + [(slot, now[slot]) for slot in range(count - len(ids), 0) if now[slot] is not None]
 
 
 def _limit_variants(state: SessionState, newest: Program) -> None:

@@ -1,0 +1,342 @@
+"""Batches that came before: found by their bytes, and taken apart into stretches of calls that are executed as one.
+
+Two batches of a loop differ in numbers of tensors alone, and all that differ do so by the same distance. So the bytes
+of a batch, read as an integer, are those of an earlier one plus that distance times a constant. One product and one
+comparison tell it, exactly: as long as no number comes to take more bytes, no sum carries from one into the next.
+Knows bytes and instructions, and nothing of what stretches do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from server.engine.context import Held
+from server.replay_policy import RECURRING_BATCHES, ReplayPolicy
+from server.session.host_memory.frames import decoded, note_size
+from server.session.state import SessionState
+from telegrad_protocol import messages, wire
+from telegrad_protocol.errors import OutOfMemoryError
+from telegrad_protocol.programs.rows import Flat, Template, is_writable
+
+from .ending import RunStretch
+from .stretches import FEWEST, Stretch, may_hold
+
+_MOST_BYTES: Final = 1 << 14
+"""Longer batches are uploads, or lists of tensors, that are not worth a comparison."""
+_MOST_OF_A_LENGTH: Final = 16
+"""So many patterns of the same length are kept: each is a comparison for every batch that has it."""
+_OLD: Final = 4096
+"""Tensors that were made so many before a batch are parameters and the like, the same ones in each batch."""
+_HOPELESS: Final = b"-"
+"""Stands for a batch in which there are no calls in a row that are worth a stretch."""
+_NONE_MADE: Final = 1 << 64
+"""Above all numbers of tensors."""
+_BYTES_OF_A_ROW: Final = 2000
+"""What the host holds for an instruction of a pattern."""
+_WIDTHS: Final = ((1 << 7, 0, 1), (1 << 8, 1, 1), (1 << 16, 1, 2), (1 << 32, 1, 4), (1 << 64, 1, 8))
+"""What numbers of a width are below, how many bytes tell the width, and how many have the number."""
+
+
+class _Others:
+    """Instructions of a pattern that are executed one by one."""
+
+    def __init__(self, flat: Flat, first: int, moving: Sequence[bool]) -> None:
+        self._template = Template(len(flat.inputs), flat.rows, flat.constants)
+        self._inputs, self._first, self._moving = flat.inputs, first, moving
+
+    def instructions(self, distance: int) -> list[Any]:
+        """Return them with the numbers of tensors so far from the first ones."""
+        inputs = [id + distance if moves else id for id, moves in zip(self._inputs, self._moving)]
+        return self._template.instructions(self._template.ids(self._first + distance, inputs))
+
+
+class _DifferentError(Exception):
+    """Two batches differ in more than numbers of tensors."""
+
+
+class _Sighting(NamedTuple):
+    """A batch that came once."""
+
+    body: bytes
+    instructions: list[Any]
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether its bytes are those that the instructions are encoded as here: any others may mean the same."""
+        return wire.encode_batch(self.instructions) == self.body
+
+    def size_of(self, count: int) -> int:
+        """Return how many bytes the first instructions take, with what is before them."""
+        rest = [len(wire.encoder.encode(one)) for one in self.instructions[count:]]
+        return len(self.body) - sum(rest)
+
+
+class Pattern:
+    """A batch that came twice: what its bytes are, but for the numbers of tensors, and the parts that it consists of.
+
+    What is at its end and cannot come again, such as a read with its number, is no part of it.
+    """
+
+    __slots__ = (
+        "_base", "_first", "_held", "_least", "_mask", "_most", "_place", "_width", "count", "follower", "parts",
+        "size",
+    )  # fmt: skip
+
+    def __init__(
+        self, state: SessionState, body: bytes, other: bytes, size: int, count: int, distance: int,
+        moved: Sequence[int], parts: list[Any],
+    ) -> None:  # fmt: skip
+        self.size, self.count, self.parts = size, count, parts
+        self.follower: Pattern | None = None
+        """The pattern that came after it the last time."""
+        self._base = int.from_bytes(body[:size], "big")
+        self._mask = mask = (int.from_bytes(other[:size], "big") - self._base) // distance
+        self._place = size - (mask.bit_length() + 7) // 8
+        """Where the last byte of the first number that moves stands."""
+        self._width, self._first = _field_at(body, self._place, moved)
+        self._least = max([_least_as_wide(id) - id for id in moved])
+        self._most = min([_most_as_wide(id) - id for id in moved])
+        self._held = Held(state.host_memory, count * _BYTES_OF_A_ROW)
+
+    def distance(self, body: memoryview) -> int | None:
+        """Return how far the numbers of tensors in a batch are from the first ones; None for other batches."""
+        place = self._place + 1
+        distance = int.from_bytes(body[place - self._width : place], "big") - self._first
+        if not self._least <= distance <= self._most:
+            return None
+        fits = int.from_bytes(body[: self.size], "big") == self._base + distance * self._mask
+        return distance if fits else None
+
+    def items(self, distance: int) -> Iterator[Any]:
+        """Yield what stands for the parts in the session's stream."""
+        for part in self.parts:
+            if part.__class__ is Stretch:
+                yield RunStretch(part, part.ids(distance))
+            else:
+                yield from part.instructions(distance)
+
+
+class RecurringBatches:
+    """One session's batches. ``policy`` counts those that fit a pattern as hits."""
+
+    def __init__(self, state: SessionState) -> None:
+        self.policy = ReplayPolicy(RECURRING_BATCHES)
+        self._state = state
+        self._patterns: dict[int, list[Pattern]] = {}
+        self._sightings: dict[Any, bytes] = {}
+        self._last: Pattern | None = None
+        self._hits = 0
+
+    def taken(self, body: memoryview) -> list[Any]:
+        """Return what a batch is in the session's stream; raises as ``decoded`` does."""
+        state, policy = self._state, self.policy
+        if len(body) > _MOST_BYTES or state.plain_handlers or (policy.cooldown and not policy.cool_down()):
+            self._last = None
+            return decoded(state, body)
+        for pattern in self._candidates(len(body)):
+            distance = pattern.distance(body)
+            if distance is not None:
+                return self._fitting(pattern, distance, body)
+        self._last = None
+        instructions = decoded(state, body)
+        if len(instructions) >= FEWEST:
+            self._look(bytes(body), instructions)
+        return instructions
+
+    def clear(self) -> None:
+        """Forget all batches."""
+        for pattern in [one for same in self._patterns.values() for one in same]:
+            pattern.follower = None
+        self._patterns.clear()
+        self._sightings.clear()
+        self._last = None
+
+    def _candidates(self, nbytes: int) -> Iterator[Pattern]:
+        follower = None if self._last is None else self._last.follower
+        if follower is not None:
+            yield follower
+        for pattern in self._patterns.get(nbytes, ()):
+            if pattern is not follower:
+                yield pattern
+
+    def _fitting(self, pattern: Pattern, distance: int, body: memoryview) -> list[Any]:
+        self._hits += 1
+        if self._last is not None:
+            self._last.follower = pattern
+        self._last = pattern
+        note_size(self._state, pattern.size, pattern.count)
+        items = list(pattern.items(distance))
+        if pattern.size < len(body):
+            items += decoded(self._state, memoryview(_rest(body, pattern)))
+        return items
+
+    def _look(self, body: bytes, instructions: list[Any]) -> None:
+        """Make a pattern of a batch that came before; note one that did not."""
+        self.policy.hit(self._hits)
+        self._hits = 0
+        self.policy.miss()
+        key = _key_of(body, instructions)
+        before = self._sightings.get(key)
+        if before is _HOPELESS:
+            return
+        if before is not None:
+            if self._learn(before, body, instructions):
+                del self._sightings[key]
+                return
+        elif not any(map(_is_stretch, _groups(instructions))):
+            body = _HOPELESS
+        if len(self._sightings) >= RECURRING_BATCHES.sightings:
+            self._sightings.clear()
+        self._sightings[key] = body
+
+    def _learn(self, before: bytes, body: bytes, instructions: list[Any]) -> bool:
+        """Keep the pattern of a batch that came before; returns whether there is one."""
+        first = _Sighting(before, wire.decode_instructions(before))
+        try:
+            pattern = _pattern_of(self._state, first, _Sighting(body, instructions))
+        except (_DifferentError, OutOfMemoryError):  # it goes on call by call
+            return False
+        if pattern is not None:
+            self._keep(pattern, len(body))
+        return pattern is not None
+
+    def _keep(self, pattern: Pattern, nbytes: int) -> None:
+        if sum(map(len, self._patterns.values())) >= RECURRING_BATCHES.records:
+            self.clear()
+        same = self._patterns.setdefault(nbytes, [])
+        same.append(pattern)
+        del same[:-_MOST_OF_A_LENGTH]
+
+
+def _key_of(body: bytes, instructions: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what batches have in common that come again: operations, and numbers that are no new tensors' ids."""
+    kinds = [one.op if one.__class__ is messages.Call else one.__class__ for one in instructions]
+    oldest = min(_made_by(instructions), default=0) - _OLD
+    if oldest <= 0:
+        return len(body), tuple(kinds)
+    numbers: list[int] = []
+    for one in instructions:
+        if one.__class__ is messages.Call:
+            numbers += [arg for arg in one.args if arg.__class__ is int and arg < oldest]
+    return len(body), tuple(kinds), tuple(numbers)
+
+
+def _rest(body: memoryview, pattern: Pattern) -> bytes:
+    """Return the batch of what follows a pattern."""
+    count = _count_of(body) - pattern.count
+    return wire.encode_batch([None] * count)[:-count] + bytes(body[pattern.size :])
+
+
+def _count_of(body: memoryview | bytes) -> int:
+    """Return how many instructions a batch says it has."""
+    begins = body[0]
+    return begins & 15 if begins < 0xDC else int.from_bytes(body[1 : 3 if begins == 0xDC else 5], "big")
+
+
+def _pattern_of(state: SessionState, first: _Sighting, second: _Sighting) -> Pattern | None:
+    """Return the pattern that two batches have in common; None where they differ in more than numbers of tensors."""
+    if not (first.is_usual and second.is_usual):
+        return None
+    count = _writable(first.instructions)
+    ids, others = (Flat(one.instructions[:count], _NONE_MADE).inputs for one in (first, second))
+    distance = max([other - id for id, other in zip(ids, others)], default=0)
+    if count < FEWEST or distance <= 0:
+        return None
+    moved = {id for id, other in zip(ids, others) if id != other}
+    parts = list(_parts(first.instructions[:count], second.instructions[:count], moved, distance))
+    if not any([part.__class__ is Stretch for part in parts]):
+        return None
+    size = first.size_of(count)
+    pattern = Pattern(state, first.body, second.body, size, count, distance, sorted(moved), parts)
+    return pattern if pattern.distance(memoryview(second.body)) == distance else None
+
+
+def _parts(here: Sequence[Any], there: Sequence[Any], moved: set[int], distance: int) -> Iterator[Any]:
+    """Yield the parts of two batches; nothing of what follows a part in which these differ."""
+    at = 0
+    for count in _lengths(here):
+        a, b = here[at : at + count], there[at : at + count]
+        at += count
+        first = _first_made(a)
+        flat, other = Flat(a, first), Flat(b, first if first == _NONE_MADE else first + distance)
+        moving = [id in moved for id in flat.inputs]
+        if (
+            flat.rows != other.rows or not _same(flat.constants, other.constants)
+            or [id + distance * moves for id, moves in zip(flat.inputs, moving)] != other.inputs
+        ):  # fmt: skip
+            raise _DifferentError
+        yield Stretch(a, flat, first, moving) if _is_stretch(a) else _Others(flat, first, moving)
+
+
+def _same(constants: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Return whether constants are the same to the bit: 0.0 is not -0.0, and nan is nan."""
+    return wire.encode_batch(list(constants)) == wire.encode_batch(list(others))
+
+
+def _writable(instructions: Sequence[Any]) -> int:
+    """Return how many instructions at the begin can come again."""
+    kept = enumerate(instructions)
+    return next((n for n, one in kept if one.__class__ is messages.Upload or not is_writable(one)), len(instructions))
+
+
+def _is_stretch(instructions: Sequence[Any]) -> bool:
+    return sum([one.__class__ is messages.Call for one in instructions]) >= FEWEST and all(map(may_hold, instructions))
+
+
+def _groups(instructions: Sequence[Any]) -> Iterator[list[Any]]:
+    """Yield instructions in a row that a stretch may hold, and those between them."""
+    return (list(group) for _, group in groupby(instructions, may_hold))
+
+
+def _lengths(instructions: Sequence[Any]) -> list[int]:
+    """Return how many instructions each part has: stretches, and what is between them."""
+    lengths: list[int] = []
+    between = False
+    for ones in _groups(instructions):
+        if between and not _is_stretch(ones):
+            lengths[-1] += len(ones)
+        else:
+            lengths.append(len(ones))
+        between = not _is_stretch(ones)
+    return lengths
+
+
+def _made_by(instructions: Sequence[Any]) -> list[int]:
+    """Return the ids that instructions give out."""
+    made: list[int] = []
+    for one in instructions:
+        if one.__class__ is messages.Backward:
+            made += [gradient for _, gradient in one.leaves]
+        else:
+            made += [id for id in getattr(one, "outs", ()) if id is not None]
+    return made
+
+
+def _first_made(instructions: Sequence[Any]) -> int:
+    """Return the number before the least that instructions give out; above all numbers where they give out none."""
+    return min([id - 1 for id in _made_by(instructions)], default=_NONE_MADE)
+
+
+def _field_at(body: bytes, place: int, moved: Sequence[int]) -> tuple[int, int]:
+    """Return how many bytes the number takes whose last byte is at a place, and what it is: one of those that move."""
+    known = {*moved}
+    for _, before, width in reversed(_WIDTHS):
+        begin = place + 1 - width
+        number = int.from_bytes(body[max(begin, 0) : place + 1], "big")
+        if begin >= before and number in known and _width_of(number) == width:
+            return width, number
+    return 1, -1
+
+
+def _width_of(number: int) -> int:
+    return next((width for most, _, width in _WIDTHS if number < most), 8)
+
+
+def _least_as_wide(number: int) -> int:
+    return max([most for most, _, _ in _WIDTHS if most <= number], default=0)
+
+
+def _most_as_wide(number: int) -> int:
+    return next((most for most, _, _ in _WIDTHS if number < most), 1 << 64) - 1

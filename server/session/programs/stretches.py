@@ -1,0 +1,253 @@
+"""Stretches: calls of operations that a program makes again and again without saying so, executed as one.
+
+A stretch only makes new tensors of others: nothing that is there changes. So if anything goes wrong in the middle,
+nothing has happened, and its calls are executed one by one, of which the right one fails. Nothing is optimised, so
+results are equal to the bit; on a GPU a stretch that comes again in the same state of memory is one CUDA graph launch,
+like a run of a program (``compiled``). Which calls came again is found by ``recurring``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from server.engine.operators import BY_INDEX, Operator
+from server.engine.programs.analysis import is_opaque
+from server.engine.programs.executable import Executable
+from server.engine.programs.graph import Graph
+from server.engine.programs.indices import takes_indices
+from server.engine.programs.unchanged import unchanged
+from server.engine.value import Value
+from server.session.state import SessionState
+from server.session.tensors import forget
+from telegrad_protocol import messages
+from telegrad_protocol.errors import TelegradError
+from telegrad_protocol.meta import Meta
+from telegrad_protocol.programs.rows import Flat, Template
+
+from .compiled import Variant, modes_of
+from .ending import EndOfStretch, RestOfStretch, RunStretch
+from .recording import Recording, SessionRecorder
+from .sequences import names_after, used_inputs
+
+_log = logging.getLogger(__name__)
+FEWEST: Final = 8
+"""Calls in a row that are worth a stretch."""
+_MOST_VARIANTS: Final = 128
+"""A stretch is recorded in so many situations at most: caches that grow have another shape for each token."""
+_UNKNOWN: Final = object()
+
+
+_HOLDS: Final = frozenset(
+    [
+        operator.op.index for operator in BY_INDEX
+        if not (operator.op.mutates or operator.op.updates or takes_indices(operator))
+    ]
+)  # fmt: skip
+
+
+def may_hold(one: Any) -> bool:
+    """Whether an instruction can be a part of a stretch: it computes, and neither changes nor checks anything."""
+    kind = one.__class__
+    return one.op in _HOLDS if kind is messages.Call else kind is messages.Free
+
+
+class Stretch:
+    """Calls that came twice, and how they are executed in situations that came again."""
+
+    __slots__ = ("_inputs", "_moving", "_seen", "begins", "calls", "first", "last_run", "template", "used", "variants")
+
+    def __init__(self, instructions: Sequence[Any], flat: Flat, first: int, moving: Sequence[bool]) -> None:
+        self.template = Template(len(flat.inputs), flat.rows, flat.constants)
+        self._inputs = tuple(flat.inputs)
+        self._moving = tuple(moving)
+        self.first = first
+        self.begins = next(one for one in instructions if one.__class__ is messages.Call)
+        """The first call, as it came the first time."""
+        self.calls = sum([one.__class__ is messages.Call for one in instructions])
+        self.used = used_inputs(flat.rows)
+        """Positions of inputs that are more than freed."""
+        self.variants: dict[Any, Variant | None] = {}
+        self.last_run = 0
+        """How many operations the session had executed by then."""
+        self._seen: set[Any] = set()
+
+    def ids(self, distance: int) -> list[int]:
+        """Return the ids of calls whose new tensors are so far from those that came first, by slot."""
+        inputs = [id + distance if moves else id for id, moves in zip(self._inputs, self._moving)]
+        return self.template.ids(self.first + distance, inputs)
+
+    def made(self, ids: list[int]) -> list[int]:
+        """Return those of the ids that the calls give out."""
+        return ids[len(self._inputs) :]
+
+    @property
+    def inputs(self) -> int:
+        """How many tensors it takes from before it."""
+        return len(self._inputs)
+
+    def is_worth_recording(self, met: Any) -> bool:
+        """Return whether a situation is met the second time, and may be recorded."""
+        if len(self.variants) >= _MOST_VARIANTS:
+            return False
+        if met in self._seen:
+            self._seen.discard(met)
+            return True
+        if len(self._seen) >= _MOST_VARIANTS:
+            self._seen.clear()
+        self._seen.add(met)
+        return False
+
+
+class _StretchRecorder(SessionRecorder):
+    """Gives up where an operation is not what a stretch may hold, as far as only its execution tells."""
+
+    def note_operation(self, operator: Operator, args: tuple[Any, ...], signature: Any, result: Any) -> None:
+        if is_opaque(operator):
+            self.note_other(operator.op.public)
+        super().note_operation(operator, args, signature, result)
+
+    def _note_checks(self, operator: Any, args: tuple[Any, ...]) -> None:
+        self.give_up(f"only a device can tell whether {operator.op.public} fails")
+
+
+class _StretchRecording(Recording):
+    """A stretch that is being executed call by call, and written down."""
+
+    reads_gradients = False
+
+    def _new_recorder(self, state: SessionState, rows: dict[int, int]) -> SessionRecorder:
+        return _StretchRecorder(state, rows, False)
+
+    def _executable(
+        self, graph: Graph, metas: Sequence[Meta | type], memory: Sequence[int]
+    ) -> tuple[Executable, None]:  # fmt: skip
+        return unchanged(graph, self.recorder.plans, metas), None
+
+
+def _situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Return what decides how a stretch is executed on these inputs; None where it has to be call by call."""
+    modes = modes_of(state)
+    if modes is None or not values or values[0].__class__ is not Value:
+        return None
+    backend = values[0].backend
+    described: list[Any] = []
+    for value in values:
+        if value.__class__ is not Value or value.backend is not backend or not value.keys & backend.key:
+            return None
+        meta = value.autograd
+        if meta is None:
+            described.append(value.meta)
+        elif value.base is not None and meta.requires_grad and not _is_view_as_made(value):
+            return None
+        else:
+            described.append((value.meta, meta.requires_grad, meta.grad_fn is not None, value.base is not None))
+    return modes, tuple(described)
+
+
+def _is_view_as_made(view: Value) -> bool:
+    """Whether nobody has modified what a view is of, so that its history is still the one that it was made with."""
+    base = view.base.autograd if view.base is not None else None
+    return base is not None and view.seen >= base.rebased
+
+
+def run_stretch(state: SessionState, run: RunStretch) -> int:
+    """Handle the calls: execute them as one, or have them be next; return what the turn is to count."""
+    stretch, ids = run
+    stretch.last_run = state.operations
+    if not state.is_stopped:
+        values: list[Any] = [state.values.get(ids[position]) for position in stretch.used]
+        met = _situation(state, values)
+        if met is not None:
+            variant = stretch.variants.get(met, _UNKNOWN)
+            if variant.__class__ is Variant:
+                return _begin(state, stretch, variant, values, ids)
+            if variant is _UNKNOWN and stretch.is_worth_recording(met):
+                _record(state, stretch, met, values, ids)
+                return 0
+    _one_by_one(state, stretch, ids)
+    return 0
+
+
+def _one_by_one(state: SessionState, stretch: Stretch, ids: list[int]) -> None:
+    state.inbox.extendleft(reversed(stretch.template.instructions(ids)))
+
+
+def _record(state: SessionState, stretch: Stretch, met: Any, values: list[Any], ids: list[int]) -> None:
+    """Have the calls be next, written down."""
+    before = [state.values.get(id) for id in ids[: stretch.inputs]]
+    instructions = stretch.template.instructions(ids)
+    end = EndOfStretch(stretch, met, _StretchRecording(state, values, instructions), ids, before)
+    state.inbox.extendleft(reversed([*instructions, end]))
+
+
+def end_stretch(state: SessionState, end: EndOfStretch) -> None:
+    """Handle the end of a stretch that was recorded: keep what came of it."""
+    stretch, recording = end.stretch, end.recording
+    recording.stop()
+    if recording.has_failed:
+        return
+    try:
+        stretch.variants[end.situation] = recording.variant(names_after(state, end.ids, end.before))
+    except TelegradError:  # there is no room for it, or it cannot be made anew
+        stretch.variants[end.situation] = None
+    except Exception:
+        _log.exception("calls that came again could not be written down; they are executed one by one")
+        stretch.variants[end.situation] = None
+
+
+def _begin(state: SessionState, stretch: Stretch, variant: Variant, values: list[Any], ids: list[int]) -> int:
+    generators = [(one, one.initial_seed(), one.offset) for one in state.context.generators.values()]
+    execution = variant.begin(values, stretch.template)
+    if execution is None:
+        _one_by_one(state, stretch, ids)
+        return 0
+    return continue_stretch(state, RestOfStretch(stretch, variant, values, ids, execution, generators))
+
+
+def continue_stretch(state: SessionState, rest: RestOfStretch) -> int:
+    """Execute calls as one until they or the turn end; return what the turn is to count."""
+    stretch, variant, values, ids, execution, _ = rest
+    current = state.context
+    if state.is_stopped:  # by an interrupt, or by an index that a device has found out of range
+        _take_back(state, rest)
+        return 0
+    remade = current.remade_nodes
+    try:
+        with current.below_autocast():
+            if not execution.advance(state.replies):
+                state.inbox.appendleft(rest)
+                return 0
+            names = variant.finish(values, execution.outputs())
+    except Exception as error:
+        if not isinstance(error, TelegradError):
+            _log.exception("calls that came again could not be executed as one; they are executed one by one")
+        stretch.variants.pop(next((met for met, one in stretch.variants.items() if one is variant), None), None)
+        _take_back(state, rest)
+        return 0
+    finally:
+        current.remade_nodes = remade
+    state.operations += stretch.calls
+    gone = []
+    for slot, value in names:
+        if value is None:
+            gone.append(ids[slot])
+        else:
+            state.values[ids[slot]] = value
+    forget(state, gone)
+    return stretch.calls  # type: ignore[no-any-return]
+
+
+def _take_back(state: SessionState, rest: RestOfStretch) -> None:
+    """Have calls be next whose execution as one has come to nothing: nothing but generators has changed by it."""
+    for generator, seed, offset in rest.drawn:
+        if generator.offset != offset:
+            generator.restore(seed, offset)
+    _one_by_one(state, rest.stretch, rest.ids)
+
+
+HANDLERS: Final[dict[type, Any]] = {
+    RunStretch: run_stretch, EndOfStretch: end_stretch, RestOfStretch: continue_stretch,
+}  # fmt: skip
+"""What handles the instructions about stretches."""
