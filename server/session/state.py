@@ -18,6 +18,7 @@ from server.engine.context import Context
 from server.engine.device.interface import Event
 from server.engine.extensions.functions import Extensions
 from server.engine.graphs.graph import CapturedGraph
+from server.engine.programs.shared_memory import SharedMemory
 from server.engine.random import Generator
 from server.engine.replay.rhythm import Rhythm
 from server.engine.user_kernels.modules import ModuleAccount
@@ -126,6 +127,8 @@ class SessionState:
         """Graphs that the client has captured, by number."""
         self.graph_pools: dict[tuple[Device, int], MemPool] = {}
         """The pools of graphs, by device and the client's number."""
+        self.shared_memory: dict[Device, SharedMemory] = {}
+        """What stretches are captured on, where no state of memory comes again."""
         self.capture: ClientCapture | None = None
         """What is being captured."""
         self.verifies_programs = False
@@ -253,6 +256,7 @@ class SessionState:
         self.random_states.clear()
         self.sites.clear()
         self.programs.clear()
+        self.shared_memory.clear()
         self.drop_graphs()
         self.histories.clear()
         self.host_memory.close()

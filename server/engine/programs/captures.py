@@ -28,6 +28,7 @@ from .described import Description, Inputs, Memory, Output, modifications, resul
 from .executable import Executable
 from .execution import NEVER, Execution, Stop
 from .private_capture import PrivateCapture, captured_on_memory_of_its_own
+from .shared_memory import SharedMemory
 
 FEWEST_MISSES: Final = 10
 """After so many executions in a row that were not launched, one is captured on memory of its own."""
@@ -62,11 +63,19 @@ class _State(NamedTuple):
 class Captures:
     """What was captured of one executable."""
 
-    __slots__ = ("_misses", "_moving", "_private", "_random", "_seen_blocks", "_table", "backend", "executable")
+    __slots__ = (
+        "_fewest", "_misses", "_moving", "_private", "_random", "_seen_blocks", "_shared", "_table", "backend",
+        "executable",
+    )  # fmt: skip
 
-    def __init__(self, executable: Executable, backend: Backend) -> None:
+    def __init__(
+        self, executable: Executable, backend: Backend, shared: SharedMemory | None = None, fewest: int = FEWEST_MISSES
+    ) -> None:  # fmt: skip
         self.executable = executable
         self.backend = backend
+        self._shared = shared
+        """What is captured on, where no state of memory comes again; None: on memory of its own."""
+        self._fewest = fewest
         self._random = backend.random_state()
         """Where launches read the generator's state; made now, for captures must leave memory as it is."""
         self._table: CaptureTable[_Captured] = CaptureTable(PROGRAM_CAPTURES)
@@ -152,6 +161,16 @@ class Captures:
         if before is not None:
             context.current.generators[self.backend.device].restore(*before)
 
+    def note_sighting(self, values: Sequence[Any], memory: int, start: SequenceStart | None) -> None:
+        """Note an execution on these values that was made otherwise before, in a state of the allocator.
+
+        Inputs that lie elsewhere the next time move.
+        """
+        state = self.state_of(values)._replace(memory=memory)
+        self._seen_blocks = state.blocks
+        if start is not None:
+            self._table.note_sighting(state, start)
+
     def start(self, state: _State) -> SequenceStart | None:
         """Return where the allocator's calls begin, if an execution in this state is to be captured."""
         before, self._seen_blocks = self._seen_blocks, state.blocks
@@ -162,7 +181,7 @@ class Captures:
     @property
     def misses_often(self) -> bool:
         """Whether an execution is to be captured on memory of its own."""
-        return self._misses >= FEWEST_MISSES
+        return self._misses >= self._fewest
 
     def learn(
         self, start: SequenceStart | None, state: _State, values: Sequence[Any], versions: list[int], outputs: Any
@@ -199,7 +218,7 @@ class Captures:
         moving, self._moving, self._misses = self._moving, set(), 0
         self._private = captured_on_memory_of_its_own(
             self.executable, self.backend, values, {block for n, block in enumerate(state.blocks) if n in moving},
-            PlacedGenerator(self._random.pointer), outputs,
+            PlacedGenerator(self._random.pointer), outputs, self._shared,
         )  # fmt: skip
 
     def _perform(self, calls: CallSequence, inputs: Inputs, generator: PlacedGenerator) -> bool:

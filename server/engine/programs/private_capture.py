@@ -27,6 +27,7 @@ from telegrad_protocol.meta import Meta
 
 from .described import Description, Inputs, Output, modifications, storages_of
 from .executable import Executable
+from .shared_memory import Memory, SharedMemory
 
 _ATTEMPTS: Final = 5
 _SPARE_BYTES: Final = 1 << 20
@@ -61,6 +62,7 @@ class PrivateCapture:
     def __init__(self, run: _PrivateRun, graph: Capture, fixed: Sequence[tuple[int, int]]) -> None:
         self.words, self.outputs, self.modified = run.generator.words, run.outputs, run.modified
         self._backend, self._memory, self._graph = run.backend, run.memory, graph
+        self._memory.enter()
         self._fixed = tuple(fixed)
         self._moved, self._made = tuple(run.moved), tuple(run.made)
         self._numbers, self._place = run.numbers, run.backend.place()
@@ -71,14 +73,12 @@ class PrivateCapture:
     def __del__(self) -> None:
         if not self.__dict__.get("is_dropped", True):
             self._backend.graph_memory.forget(self)
+            self._memory.leave()
 
     def drop(self) -> None:
         """Give its memory back at once, also in the middle of a call of the allocator, which is short of it."""
         self.is_dropped = True
-        storage = self._memory.storage
-        storage.keeper = REPLAYED
-        with self._backend.exclusive_allocator() as allocator:
-            allocator.free(storage.block)
+        self._memory.leave()
         self._graph = self._held = None  # type: ignore[assignment]
 
     def fits(self, values: Sequence[Any], numbers: tuple[Any, ...], place: tuple[Any, ...]) -> bool:
@@ -148,9 +148,10 @@ class _PrivateRun:
 
     def __init__(
         self, executable: Executable, backend: Backend, values: Sequence[Any], extents: dict[Block, int],
-        generator: PlacedGenerator, memory: Value,
+        generator: PlacedGenerator, memory: Memory,
     ) -> None:  # fmt: skip
         self.backend, self.generator, self.memory = backend, generator, memory
+        self._block = memory.block
         self.numbers = tuple([value for value in values if value.__class__ is not Value])
         self._executable, self._inputs, self._extents = executable, Inputs(values), extents
         self._order = [storage.block for storage in storages_of(values)]
@@ -165,7 +166,7 @@ class _PrivateRun:
         """Make the run; returns whether all that it has taken, and not given back, are its results."""
         with (
             drawing_from(self.backend.device, self.generator),
-            self.backend.allocator.run_in(self.memory.storage.block) as arena,
+            self.backend.allocator.run_in(self._block) as arena,
         ):
             is_whole = succeeds(self._run, arena)
             self.most, self.is_too_small = arena.most, arena.is_too_small
@@ -190,11 +191,12 @@ class _PrivateRun:
 
 def captured_on_memory_of_its_own(
     executable: Executable, backend: Backend, values: Sequence[Any], moving: set[Block], generator: PlacedGenerator,
-    outputs: Sequence[Any],
+    outputs: Sequence[Any], shared: SharedMemory | None = None,
 ) -> PrivateCapture | None:  # fmt: skip
     """Capture an execution that was just made on these values, with these results.
 
-    None where it modifies memory that moves, does what a graph cannot repeat, or there is too little memory.
+    With ``shared`` memory on that, which other such executions use in their turn. None where it modifies memory that
+    moves, does what a graph cannot repeat, or there is too little memory.
     """
     extents = _extents(values, moving)
     if extents is None:
@@ -203,17 +205,20 @@ def captured_on_memory_of_its_own(
     nbytes = executable.describe().temporary_bytes_after + results + sum(extents.values()) + _SPARE_BYTES
     for _ in range(_ATTEMPTS):
         try:
-            memory = backend.empty(_bytes(backend, nbytes))
+            memory = Memory(backend, nbytes) if shared is None else shared.of(nbytes)
+            if memory is None:
+                return None
             run = _PrivateRun(executable, backend, values, extents, generator, memory)
             generator.words = 0
             graph = backend.capture(run)
-            if graph is not None and nbytes <= max(_WASTE * run.most, run.most + _SPARE_BYTES):
+            is_fitting = shared is not None or nbytes <= max(_WASTE * run.most, run.most + _SPARE_BYTES)
+            if graph is not None and is_fitting:
                 return _kept(run, graph, values)
         except OutOfMemoryError:
             return None
         if graph is None and not run.is_too_small:
             return None
-        nbytes = run.most if graph is not None else 2 * nbytes
+        nbytes = run.most if graph is not None else 2 * max(nbytes, memory.nbytes)
         del memory, run, graph
     return None
 

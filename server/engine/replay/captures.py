@@ -81,6 +81,10 @@ class CaptureTable(Generic[Kept]):
             return None
         return start
 
+    def note_sighting(self, state: Any, start: SequenceStart) -> None:
+        """Note that work was made in this state, where the allocator's calls began so."""
+        self._seen.repeats(state, start.state)
+
     def spend(self) -> bool:
         """Count a capture; returns whether there may be more."""
         self.policy.hit(self._hits)

@@ -17,6 +17,7 @@ from server.engine.programs.captures import CapturedExecution, Captures
 from server.engine.programs.executable import Description, Executable
 from server.engine.programs.execution import Execution
 from server.engine.programs.indices import IndexCheck, are_good
+from server.engine.programs.shared_memory import SharedMemory
 from server.engine.programs.specialise import Specialisation
 from server.engine.value import AutogradMeta, Backend, Value
 from server.session.state import Absent, SessionState
@@ -31,6 +32,7 @@ from .uploaded import Uploaded
 
 _log = logging.getLogger(__name__)
 _BACKENDS: Final = keys.CPU | keys.CUDA
+_SOON: Final = 1
 
 
 class UsedUp(Node):
@@ -239,8 +241,18 @@ class Variant(NamedTuple):
 
 def launched(executable: Executable, backend: Backend) -> Executable | Captures:
     """Return what captures the executions of an executable that does all on one device, if the device can."""
-    is_whole = backend.can_capture and executable.devices == {backend.device}
-    return Captures(executable, backend) if is_whole else executable
+    return Captures(executable, backend) if _is_whole(executable, backend) else executable
+
+
+def launched_soon(executable: Executable, backend: Backend, shared: SharedMemory) -> Executable | Captures:
+    """Return the same for what is executed rarely: it is captured at once, on shared memory if in no state again."""
+    if not _is_whole(executable, backend):
+        return executable
+    return Captures(executable, backend, shared, _SOON)
+
+
+def _is_whole(executable: Executable, backend: Backend) -> bool:
+    return backend.can_capture and executable.devices == {backend.device}
 
 
 def _set_gradient(value: Value, gradient: Value | None) -> None:

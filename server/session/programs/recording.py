@@ -9,6 +9,7 @@ from typing import Any, Final
 from server.engine.autograd.graph import Edge, Node
 from server.engine.autograd.node import OpNode
 from server.engine.programs.analysis import shared_memory
+from server.engine.programs.captures import Captures
 from server.engine.programs.executable import Executable
 from server.engine.programs.graph import Graph, Slot, slots_in
 from server.engine.programs.indices import IndexCheck
@@ -156,10 +157,13 @@ class Recording:
         executable, awaited = self._executable(graph, metas, memory)
         replaced = self._replaced(graph, gradients)
         return Variant(
-            launched(executable, backend), tuple([None if given in replaced else given for given in takes]),
+            self._launched(executable), tuple([None if given in replaced else given for given in takes]),
             tuple(named), tuple(gradients), tuple(patterns), tuple(recorder.checks),
             tuple([given.place for given in replaced]), awaited=awaited,
         )  # fmt: skip
+
+    def _launched(self, executable: Executable) -> Executable | Captures:
+        return launched(executable, self._backend)
 
     def _gradients_after(self, outcomes: _Outcomes) -> list[tuple[int, Outcome]]:
         """Return what inputs have as gradients now; gives up where one has got another history."""

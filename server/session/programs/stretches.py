@@ -14,9 +14,11 @@ from typing import Any, Final
 
 from server.engine.operators import BY_INDEX, Operator
 from server.engine.programs.analysis import is_opaque
+from server.engine.programs.captures import Captures
 from server.engine.programs.executable import Executable
 from server.engine.programs.graph import Graph
 from server.engine.programs.indices import takes_indices
+from server.engine.programs.shared_memory import SharedMemory
 from server.engine.programs.unchanged import unchanged
 from server.engine.value import Value
 from server.session.state import SessionState
@@ -26,7 +28,7 @@ from telegrad_protocol.errors import TelegradError
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.programs.rows import Flat, Template
 
-from .compiled import Variant, modes_of
+from .compiled import Variant, launched_soon, modes_of
 from .ending import EndOfStretch, RestOfStretch, RunStretch
 from .recording import Recording, SessionRecorder
 from .sequences import names_after, used_inputs
@@ -117,6 +119,11 @@ class _StretchRecording(Recording):
 
     reads_gradients = False
 
+    def __init__(self, state: SessionState, values: Sequence[Value], instructions: Sequence[Any]) -> None:
+        super().__init__(state, values, instructions)
+        allocator = self._backend.allocator
+        self._memory_state, self._start = allocator.state_number(), allocator.start_sequence()
+
     def _new_recorder(self, state: SessionState, rows: dict[int, int]) -> SessionRecorder:
         return _StretchRecorder(state, rows, False)
 
@@ -124,6 +131,15 @@ class _StretchRecording(Recording):
         self, graph: Graph, metas: Sequence[Meta | type], memory: Sequence[int]
     ) -> tuple[Executable, None]:  # fmt: skip
         return unchanged(graph, self.recorder.plans, metas), None
+
+    def _launched(self, executable: Executable) -> Executable | Captures:
+        backend, memory = self._backend, self._state.shared_memory
+        if backend.device not in memory:
+            memory[backend.device] = SharedMemory(backend)
+        made = launched_soon(executable, backend, memory[backend.device])
+        if isinstance(made, Captures):
+            made.note_sighting([given.of(self._values) for given in self._takes], self._memory_state, self._start)
+        return made
 
 
 def _situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | None:
