@@ -97,7 +97,7 @@ RECURRING_BATCHES = Limits(
     saves=False,
     cooldown=1024,  # batches
     longest_cooldown=8192,
-    sightings=512,  # batches of at most 16 KiB
+    sightings=1024,  # batches of at most 16 KiB
     records=1024,  # patterns; a hundred decoded tokens are some four hundred batches
 )
 """`RecurringBatches`: whether batches are looked for among earlier ones."""

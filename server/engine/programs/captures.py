@@ -65,7 +65,7 @@ class Captures:
 
     __slots__ = (
         "_fewest", "_misses", "_moving", "_private", "_random", "_seen_blocks", "_shared", "_table", "backend",
-        "executable",
+        "executable", "settles",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +76,8 @@ class Captures:
         self._shared = shared
         """What is captured on, where no state of memory comes again; None: on memory of its own."""
         self._fewest = fewest
+        self.settles = shared is None
+        """Whether kernels are chosen for good before a capture, which takes a while."""
         self._random = backend.random_state()
         """Where launches read the generator's state; made now, for captures must leave memory as it is."""
         self._table: CaptureTable[_Captured] = CaptureTable(PROGRAM_CAPTURES)
@@ -105,7 +107,10 @@ class Captures:
         """Launch an execution that was captured in this state, and return its results; None if nothing was done."""
         captured = self._table.find(state, self.backend)
         if captured is None:
-            return None if self._private is None else self._launch_private(self._private, state, values)
+            private = self._private
+            if private is None or (self._shared is not None and self._table.repeats(state, self.backend)):
+                return None  # a state that comes again needs no copies
+            return self._launch_private(private, state, values)
         drawn = self._place_generator(captured.words)
         if not self._table.launch(state, captured, self.backend):
             self._restore_generator(drawn)
@@ -257,7 +262,7 @@ class CapturedExecution:
         versions = [storage.version for storage in storages_of(values)]
         start = captures.start(state)
         self._execution = execution = captures.executable.begin(values)
-        with settling(captures.backend, start is not None or captures.misses_often):
+        with settling(captures.backend, captures.settles and (start is not None or captures.misses_often)):
             is_over = execution.advance(stop)
         if not is_over:
             return False

@@ -76,10 +76,12 @@ class CaptureTable(Generic[Kept]):
 
     def start(self, state: Any, backend: Backend) -> SequenceStart | None:
         """Return where the allocator's calls begin, if work in this state is to be captured."""
+        return backend.allocator.start_sequence() if self.repeats(state, backend) else None
+
+    def repeats(self, state: Any, backend: Backend) -> bool:
+        """Return whether work came before in this state, so that it may be captured; notes it if not."""
         start = backend.allocator.start_sequence()
-        if start is None or not self.policy.can_afford() or not self._seen.repeats(state, start.state):
-            return None
-        return start
+        return start is not None and self.policy.can_afford() and self._seen.repeats(state, start.state)
 
     def note_sighting(self, state: Any, start: SequenceStart) -> None:
         """Note that work was made in this state, where the allocator's calls began so."""

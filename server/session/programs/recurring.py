@@ -26,7 +26,7 @@ from .stretches import FEWEST, Stretch, may_hold
 _MOST_BYTES: Final = 1 << 14
 """Longer batches are uploads, or lists of tensors, that are not worth a comparison."""
 _MOST_OF_A_LENGTH: Final = 16
-"""So many patterns of the same length are kept: each is a comparison for every batch that has it."""
+"""So many layouts of the same length are kept: each is a product for every batch that has it."""
 _OLD: Final = 4096
 """Tensors that were made so many before a batch are parameters and the like, the same ones in each batch."""
 _HOPELESS: Final = b"-"
@@ -74,48 +74,50 @@ class _Sighting(NamedTuple):
 
 
 class Pattern:
-    """A batch that came twice: what its bytes are, but for the numbers of tensors, and the parts that it consists of.
+    """A batch that came twice: the parts that it consists of, and between what its numbers of tensors may be.
 
     What is at its end and cannot come again, such as a read with its number, is no part of it.
     """
 
-    __slots__ = (
-        "_base", "_first", "_held", "_least", "_mask", "_most", "_place", "_width", "count", "follower", "parts",
-        "size",
-    )  # fmt: skip
+    __slots__ = ("_held", "count", "first", "least", "most", "parts")
 
-    def __init__(
-        self, state: SessionState, body: bytes, other: bytes, size: int, count: int, distance: int,
-        moved: Sequence[int], parts: list[Any],
-    ) -> None:  # fmt: skip
-        self.size, self.count, self.parts = size, count, parts
-        self.follower: Pattern | None = None
-        """The pattern that came after it the last time."""
-        self._base = int.from_bytes(body[:size], "big")
-        self._mask = mask = (int.from_bytes(other[:size], "big") - self._base) // distance
-        self._place = size - (mask.bit_length() + 7) // 8
-        """Where the last byte of the first number that moves stands."""
-        self._width, self._first = _field_at(body, self._place, moved)
-        self._least = max([_least_as_wide(id) - id for id in moved])
-        self._most = min([_most_as_wide(id) - id for id in moved])
+    def __init__(self, state: SessionState, count: int, first: int, moved: Sequence[int], parts: list[Any]) -> None:
+        self.count, self.first, self.parts = count, first, parts
+        self.least = first + max([_least_as_wide(id) - id for id in moved])
+        self.most = first + min([_most_as_wide(id) - id for id in moved])
         self._held = Held(state.host_memory, count * _BYTES_OF_A_ROW)
 
-    def distance(self, body: memoryview) -> int | None:
-        """Return how far the numbers of tensors in a batch are from the first ones; None for other batches."""
-        place = self._place + 1
-        distance = int.from_bytes(body[place - self._width : place], "big") - self._first
-        if not self._least <= distance <= self._most:
-            return None
-        fits = int.from_bytes(body[: self.size], "big") == self._base + distance * self._mask
-        return distance if fits else None
-
-    def items(self, distance: int) -> Iterator[Any]:
-        """Yield what stands for the parts in the session's stream."""
+    def items(self, first: int) -> Iterator[Any]:
+        """Yield what stands for the parts in the session's stream, where this is the first number that moves."""
+        distance = first - self.first
         for part in self.parts:
             if part.__class__ is Stretch:
                 yield RunStretch(part, part.ids(distance))
             else:
                 yield from part.instructions(distance)
+
+
+class Layout:
+    """Where the numbers that move stand in batches: what these are without them tells the pattern."""
+
+    __slots__ = ("mask", "patterns", "place", "size", "width")
+
+    def __init__(self, size: int, mask: int, width: int) -> None:
+        self.size, self.mask, self.width = size, mask, width
+        self.place = size - (mask.bit_length() + 7) // 8 + 1
+        """Where the first number that moves ends."""
+        self.patterns: dict[int, Pattern] = {}
+
+    def split(self, body: memoryview | bytes) -> tuple[int, int]:
+        """Return the first number that moves, and the batch with all that move less by it."""
+        first = int.from_bytes(body[self.place - self.width : self.place], "big")
+        return first, int.from_bytes(body[: self.size], "big") - first * self.mask
+
+    def find(self, body: memoryview | bytes) -> tuple[Pattern, int] | None:
+        """Return the pattern of a batch, and the first number that moves; None for other batches."""
+        first, rest = self.split(body)
+        pattern = self.patterns.get(rest)
+        return (pattern, first) if pattern is not None and pattern.least <= first <= pattern.most else None
 
 
 class RecurringBatches:
@@ -124,22 +126,24 @@ class RecurringBatches:
     def __init__(self, state: SessionState) -> None:
         self.policy = ReplayPolicy(RECURRING_BATCHES)
         self._state = state
-        self._patterns: dict[int, list[Pattern]] = {}
+        self._layouts: dict[int, list[Layout]] = {}
+        """By the length of the batch, the one that fitted last first."""
         self._sightings: dict[Any, bytes] = {}
-        self._last: Pattern | None = None
         self._hits = 0
 
     def taken(self, body: memoryview) -> list[Any]:
         """Return what a batch is in the session's stream; raises as ``decoded`` does."""
         state, policy = self._state, self.policy
         if len(body) > _MOST_BYTES or state.plain_handlers or (policy.cooldown and not policy.cool_down()):
-            self._last = None
             return decoded(state, body)
-        for pattern in self._candidates(len(body)):
-            distance = pattern.distance(body)
-            if distance is not None:
-                return self._fitting(pattern, distance, body)
-        self._last = None
+        same = self._layouts.get(len(body), [])
+        for layout in same:
+            found = layout.find(body)
+            if found is not None:
+                if layout is not same[0]:
+                    same.remove(layout)
+                    same.insert(0, layout)
+                return self._fitting(layout, *found, body)
         instructions = decoded(state, body)
         if len(instructions) >= FEWEST:
             self._look(bytes(body), instructions)
@@ -147,29 +151,20 @@ class RecurringBatches:
 
     def clear(self) -> None:
         """Forget all batches."""
-        for pattern in [one for same in self._patterns.values() for one in same]:
-            pattern.follower = None
-        self._patterns.clear()
+        self._layouts.clear()
         self._sightings.clear()
-        self._last = None
 
-    def _candidates(self, nbytes: int) -> Iterator[Pattern]:
-        follower = None if self._last is None else self._last.follower
-        if follower is not None:
-            yield follower
-        for pattern in self._patterns.get(nbytes, ()):
-            if pattern is not follower:
-                yield pattern
+    @property
+    def patterns(self) -> list[Pattern]:
+        """Those that there are."""
+        return [one for same in self._layouts.values() for layout in same for one in layout.patterns.values()]
 
-    def _fitting(self, pattern: Pattern, distance: int, body: memoryview) -> list[Any]:
+    def _fitting(self, layout: Layout, pattern: Pattern, first: int, body: memoryview) -> list[Any]:
         self._hits += 1
-        if self._last is not None:
-            self._last.follower = pattern
-        self._last = pattern
-        note_size(self._state, pattern.size, pattern.count)
-        items = list(pattern.items(distance))
-        if pattern.size < len(body):
-            items += decoded(self._state, memoryview(_rest(body, pattern)))
+        note_size(self._state, layout.size, pattern.count)
+        items = list(pattern.items(first))
+        if layout.size < len(body):
+            items += decoded(self._state, memoryview(_rest(body, layout.size, pattern.count)))
         return items
 
     def _look(self, body: bytes, instructions: list[Any]) -> None:
@@ -195,19 +190,24 @@ class RecurringBatches:
         """Keep the pattern of a batch that came before; returns whether there is one."""
         first = _Sighting(before, wire.decode_instructions(before))
         try:
-            pattern = _pattern_of(self._state, first, _Sighting(body, instructions))
+            found = _pattern_of(self._state, first, _Sighting(body, instructions))
         except (_DifferentError, OutOfMemoryError):  # it goes on call by call
             return False
-        if pattern is not None:
-            self._keep(pattern, len(body))
-        return pattern is not None
+        if found is not None:
+            self._keep(*found, before)
+        return found is not None
 
-    def _keep(self, pattern: Pattern, nbytes: int) -> None:
-        if sum(map(len, self._patterns.values())) >= RECURRING_BATCHES.records:
+    def _keep(self, layout: Layout, pattern: Pattern, body: bytes) -> None:
+        if len(self.patterns) >= RECURRING_BATCHES.records:
             self.clear()
-        same = self._patterns.setdefault(nbytes, [])
-        same.append(pattern)
-        del same[:-_MOST_OF_A_LENGTH]
+        same = self._layouts.setdefault(len(body), [])
+        known = next(
+            (one for one in same if (one.mask, one.size, one.width) == (layout.mask, layout.size, layout.width)), None
+        )
+        if known is None:
+            same.insert(0, layout)
+            del same[_MOST_OF_A_LENGTH:]
+        (known or layout).patterns[layout.split(body)[1]] = pattern
 
 
 def _key_of(body: bytes, instructions: Sequence[Any]) -> tuple[Any, ...]:
@@ -223,10 +223,10 @@ def _key_of(body: bytes, instructions: Sequence[Any]) -> tuple[Any, ...]:
     return len(body), tuple(kinds), tuple(numbers)
 
 
-def _rest(body: memoryview, pattern: Pattern) -> bytes:
-    """Return the batch of what follows a pattern."""
-    count = _count_of(body) - pattern.count
-    return wire.encode_batch([None] * count)[:-count] + bytes(body[pattern.size :])
+def _rest(body: memoryview, size: int, count: int) -> bytes:
+    """Return the batch of what follows so many bytes and instructions."""
+    left = _count_of(body) - count
+    return wire.encode_batch([None] * left)[:-left] + bytes(body[size:])
 
 
 def _count_of(body: memoryview | bytes) -> int:
@@ -235,8 +235,11 @@ def _count_of(body: memoryview | bytes) -> int:
     return begins & 15 if begins < 0xDC else int.from_bytes(body[1 : 3 if begins == 0xDC else 5], "big")
 
 
-def _pattern_of(state: SessionState, first: _Sighting, second: _Sighting) -> Pattern | None:
-    """Return the pattern that two batches have in common; None where they differ in more than numbers of tensors."""
+def _pattern_of(state: SessionState, first: _Sighting, second: _Sighting) -> tuple[Layout, Pattern] | None:
+    """Return the pattern that two batches have in common, with its layout; None for none.
+
+    _DifferentError where they differ in more than numbers of tensors.
+    """
     if not (first.is_usual and second.is_usual):
         return None
     count = _writable(first.instructions)
@@ -249,8 +252,18 @@ def _pattern_of(state: SessionState, first: _Sighting, second: _Sighting) -> Pat
     if not any([part.__class__ is Stretch for part in parts]):
         return None
     size = first.size_of(count)
-    pattern = Pattern(state, first.body, second.body, size, count, distance, sorted(moved), parts)
-    return pattern if pattern.distance(memoryview(second.body)) == distance else None
+    mask, left = divmod(_number(second.body, size) - _number(first.body, size), distance)
+    if left or mask <= 0:
+        return None
+    layout = Layout(size, mask, 1)
+    layout.width, at = _field_at(first.body, layout.place - 1, moved)
+    if layout.split(first.body)[0] != at or layout.split(first.body)[1] != layout.split(second.body)[1]:
+        return None
+    return layout, Pattern(state, count, at, sorted(moved), parts)
+
+
+def _number(body: bytes, size: int) -> int:
+    return int.from_bytes(body[:size], "big")
 
 
 def _parts(here: Sequence[Any], there: Sequence[Any], moved: set[int], distance: int) -> Iterator[Any]:
@@ -319,9 +332,8 @@ def _first_made(instructions: Sequence[Any]) -> int:
     return min([id - 1 for id in _made_by(instructions)], default=_NONE_MADE)
 
 
-def _field_at(body: bytes, place: int, moved: Sequence[int]) -> tuple[int, int]:
+def _field_at(body: bytes, place: int, known: set[int]) -> tuple[int, int]:
     """Return how many bytes the number takes whose last byte is at a place, and what it is: one of those that move."""
-    known = {*moved}
     for _, before, width in reversed(_WIDTHS):
         begin = place + 1 - width
         number = int.from_bytes(body[max(begin, 0) : place + 1], "big")

@@ -1,0 +1,288 @@
+"""Calls that a program makes again and again are executed as one, and nobody can tell but by the time it takes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from server.session.programs import stretches
+from telegrad.errors import LinearAlgebraError, OutOfMemoryError
+
+ROUNDS = 7
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often stretches were recorded, begun as one, and taken back."""
+    counted: Counter[str] = Counter()
+    for name in ("_record", "_begin", "_take_back"):
+        plain = getattr(stretches, name)
+
+        def noting(*args: Any, plain: Any = plain, name: str = name) -> Any:
+            counted[name] += 1
+            return plain(*args)
+
+        monkeypatch.setattr(stretches, name, noting)
+    return counted
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def on(request: pytest.FixtureRequest) -> tuple[Any, str]:
+    """The client library, and where it computes."""
+    name = "tg" if request.param == "cpu" else "cuda_tg"
+    return request.getfixturevalue(name), request.param
+
+
+@contextlib.contextmanager
+def _call_by_call(tg: Any) -> Iterator[None]:
+    """Have the session look for nothing that came before."""
+    batches = tg.ones(1)._session.transport._session._batches
+    before, batches.policy.cooldown = batches.policy.cooldown, 1 << 30
+    try:
+        yield
+    finally:
+        batches.policy.cooldown = before
+
+
+def _block(tg: Any, x: Any, weights: list[Any]) -> Any:
+    """Calls of many kinds that change nothing: products, views, rows, casts, results that are not needed."""
+    for weight in weights:
+        a, b, c = (x @ weight).split(8, dim=1)
+        mixed = tg.softmax(a @ b.transpose(0, 1), -1) @ c
+        x = x + tg.cat([mixed, mixed.tanh(), mixed.double().to(x.dtype)], 1) @ weight.transpose(0, 1) * 0.1
+        x = tg.nn.functional.layer_norm(x, (16,))
+    return x
+
+
+def _weights(tg: Any, rng: np.random.Generator, device: str) -> list[Any]:
+    return [tg.tensor(rng.standard_normal((16, 24)), device=device, dtype=tg.float32) for _ in range(3)]
+
+
+def _loop(tg: Any, x: Any, weights: list[Any], rounds: int = ROUNDS) -> list[np.ndarray[Any, Any]]:
+    results = []
+    for _ in range(rounds):
+        y = x
+        for _ in range(3):
+            y = _block(tg, y, weights)
+        results.append(y.detach().numpy())
+    return results
+
+
+def test_results_are_equal_to_the_bit(
+    on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str]
+) -> None:  # fmt: skip
+    tg, device = on
+    weights = _weights(tg, rng, device)
+    x = tg.tensor(rng.standard_normal((5, 16)), device=device, dtype=tg.float32)
+    with _call_by_call(tg):
+        (expected,) = _loop(tg, x, weights, 1)
+    assert not noted
+    for found in _loop(tg, x, weights):
+        np.testing.assert_array_equal(found, expected)
+    assert noted["_record"] and noted["_begin"] and not noted["_take_back"]
+
+
+def test_shapes_may_change(on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str]) -> None:
+    tg, device = on
+    weights = _weights(tg, rng, device)
+    inputs = [tg.tensor(rng.standard_normal((n, 16)), device=device, dtype=tg.float32) for n in (3, 7, 4)]
+    with _call_by_call(tg):
+        expected = [_loop(tg, x, weights, 1)[0] for x in inputs]
+    for _ in range(ROUNDS):
+        for x, wanted in zip(inputs, expected, strict=True):
+            np.testing.assert_array_equal(_loop(tg, x, weights, 1)[0], wanted)
+    assert noted["_begin"]
+
+
+def _train(tg: Any, device: str, arrays: list[np.ndarray[Any, Any]], steps: int) -> list[np.ndarray[Any, Any]]:
+    weights = [tg.tensor(each, device=device, dtype=tg.float32, requires_grad=True) for each in arrays[1:]]
+    x = tg.tensor(arrays[0], device=device, dtype=tg.float32)
+    optimizer = tg.optim.AdamW(weights, lr=1e-2)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        hidden = _block(tg, x, weights)
+        loss = (_block(tg, hidden, weights) - x).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach().numpy())
+    return [*losses, *[each.detach().numpy() for each in weights]]
+
+
+def test_training_is_equal_to_the_bit(on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str]) -> None:
+    tg, device = on
+    arrays = [rng.standard_normal((5, 16)), *[rng.standard_normal((16, 24)) for _ in range(2)]]
+    with _call_by_call(tg):
+        expected = _train(tg, device, arrays, 12)
+    found = _train(tg, device, arrays, 12)
+    assert noted["_begin"]
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_gradients_of_gradients_and_hooks_are_those_of_calls(
+    on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str]
+) -> None:  # fmt: skip
+    tg, device = on
+    weight = tg.tensor(rng.standard_normal((16, 24)), device=device, dtype=tg.float32, requires_grad=True)
+    x = tg.tensor(rng.standard_normal((4, 16)), device=device, dtype=tg.float32)
+
+    def both() -> list[np.ndarray[Any, Any]]:
+        y = _block(tg, x, [weight, weight])
+        seen: list[Any] = []
+        y.register_hook(lambda gradient: seen.append(gradient) or gradient * 2)
+        (first,) = tg.autograd.grad(y.square().sum(), weight, create_graph=True)
+        (second,) = tg.autograd.grad(first.square().sum(), weight)
+        return [seen[0].detach().numpy(), first.detach().numpy(), second.numpy()]
+
+    with _call_by_call(tg):
+        expected = both()
+    for _ in range(ROUNDS):
+        for a, b in zip(both(), expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert noted["_begin"]
+
+
+def test_random_numbers_go_on_as_they_would(on: tuple[Any, str], noted: Counter[str]) -> None:
+    tg, device = on
+    x = tg.ones(64, device=device)
+
+    def drawn() -> np.ndarray[Any, Any]:
+        tg.manual_seed(5)
+        y = x
+        for _ in range(ROUNDS):
+            for _ in range(12):
+                y = tg.nn.functional.dropout(y, 0.1).sin() + tg.rand(64, device=device)
+            y.sum().item()
+        return y.numpy()
+
+    with _call_by_call(tg):
+        expected = drawn()
+    np.testing.assert_array_equal(drawn(), expected)
+    np.testing.assert_array_equal(drawn(), expected)
+    assert noted["_begin"]
+
+
+def test_who_writes_to_a_view_afterwards_writes_to_its_base(on: tuple[Any, str], noted: Counter[str]) -> None:
+    tg, device = on
+    x = tg.ones(4, 6, device=device)
+    for _ in range(ROUNDS):
+        y = x
+        for _ in range(10):
+            y = y.transpose(0, 1).view(y.shape[1], y.shape[0]) * 1.5
+        row = y[0]
+        row.add_(2.5)
+        y[1, 1] = 7.0
+        assert float(y[0, 0]) == pytest.approx(1.5**10 + 2.5, rel=1e-6)
+        assert float(y[1, 1]) == 7.0 and float(row[0]) == float(y[0, 0])
+    assert noted["_begin"]
+
+
+def test_memory_is_given_back(on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str]) -> None:
+    tg, device = on
+    weights = _weights(tg, rng, device)
+    x = tg.tensor(rng.standard_normal((5, 16)), device=device, dtype=tg.float32)
+
+    def held() -> int:
+        return int(x._session.query("memory_stats", x.device.type)["allocated_bytes.all.current"])
+
+    with _call_by_call(tg):
+        _loop(tg, x, weights, 1)
+        before = held()
+    _loop(tg, x, weights)
+    assert noted["_begin"]
+    assert held() == before
+
+
+def test_what_fails_in_the_middle_fails_where_it_is(tg: Any, rng: np.random.Generator, noted: Counter[str]) -> None:
+    """The tenth of twelve calls fails for what only the elements tell: those before it are there, those after it not."""
+    matrix, good = (tg.tensor(rng.standard_normal((3, 3)) + 5 * np.eye(3)) for _ in range(2))
+
+    def run(elements: Any) -> tuple[Any, Any, Any]:
+        matrix.copy_(elements).sum().item()
+        y = matrix
+        for _ in range(9):
+            y = y * 1.0
+        inverse = tg.linalg.inv(y)  # this line
+        return y, inverse, inverse.sin().cos()
+
+    for _ in range(ROUNDS):
+        y, inverse, last = run(good)
+        assert np.isfinite(last.numpy()).all()
+    y, inverse, last = run(tg.zeros(3, 3, dtype=tg.float64))
+    with pytest.raises(LinearAlgebraError, match=r"linalg\.inv"):
+        last.numpy()
+    assert not y.numpy().any()
+    assert noted["_take_back"] == 1
+
+
+def test_lack_of_memory_leaves_what_came_before_it(tg: Any, noted: Counter[str]) -> None:
+    x = tg.ones(1 << 20)
+
+    def run() -> tuple[Any, list[Any]]:
+        y, kept = x, []
+        for _ in range(9):
+            y = y + 1
+        for _ in range(6):
+            kept.append(y.repeat(16))
+        return y, kept
+
+    for _ in range(ROUNDS):
+        y, kept = run()
+        assert float(kept[-1][0]) == 10.0
+        del y, kept
+    held, total = tg.cuda.memory_allocated("cpu"), tg.cuda.mem_get_info()[1]
+    tg.cuda.set_per_process_memory_fraction((held + (200 << 20)) / total)
+    y, kept = run()
+    with pytest.raises(OutOfMemoryError):
+        kept[-1].sum().item()
+    assert float(y[0]) == 10.0 and float(kept[0][0]) == 10.0
+
+
+def test_a_batch_is_found_by_its_bytes_alone(tg: Any, rng: np.random.Generator, noted: Counter[str]) -> None:
+    """Any other number in a batch makes it another batch."""
+    x = tg.tensor(rng.standard_normal(8))
+    batches = x._session.transport._session._batches
+
+    def run(factor: float, dim: int = 0) -> float:
+        y = x
+        for _ in range(8):
+            y = (y * factor).sin()
+        return float(y.sum(dim).item())
+
+    for _ in range(ROUNDS):
+        run(1.25)
+    before = batches.policy.hits + batches._hits
+    assert run(-0.5) == pytest.approx(float(_repeated(np.sin, x.numpy(), -0.5)))
+    assert batches.policy.hits + batches._hits == before
+    run(1.25)
+    run(1.25)
+    assert batches.policy.hits + batches._hits > before
+
+
+def _repeated(function: Any, x: np.ndarray[Any, Any], factor: float) -> Any:
+    for _ in range(8):
+        x = function(x * factor)
+    return x.sum()
+
+
+def test_somebody_who_watches_sees_each_call(tg: Any, noted: Counter[str]) -> None:
+    x = tg.ones(8)
+
+    def run() -> None:
+        y = x
+        for _ in range(16):
+            y = y.sin() + 1
+        y.sum().item()
+
+    for _ in range(ROUNDS):
+        run()
+    assert noted["_begin"]
+    with tg.profiler.profile() as profile:
+        run()
+    assert sum([row.count for row in profile.key_averages() if row.key == "aten::sin"]) == 16
