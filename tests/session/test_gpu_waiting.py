@@ -14,12 +14,19 @@ import numpy as np
 import pytest
 
 from server.engine.devices import open_device
+from server.session.programs import recurring
 from telegrad_protocol.meta import Device
 
 pytestmark = pytest.mark.gpu
 SIZE = 24
 REPEATS = 12
 Step = Callable[[Any, list[Any], str], None]
+
+
+@pytest.fixture(autouse=True)
+def _no_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes again is executed call by call here, or else no launches of single calls would wait."""
+    monkeypatch.setattr(recurring, "FEWEST", 1 << 30)
 
 
 @pytest.fixture

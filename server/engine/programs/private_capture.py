@@ -21,7 +21,7 @@ from server.engine.random import PlacedGenerator
 from server.engine.replay.captures import drawing_from, succeeds
 from server.engine.replay.shadows import REPLAYED
 from server.engine.value import Backend, Storage, Value
-from telegrad_protocol.dtypes import DType, float32, uint8
+from telegrad_protocol.dtypes import float32, uint8
 from telegrad_protocol.errors import OutOfMemoryError
 from telegrad_protocol.meta import Meta
 
@@ -53,6 +53,40 @@ class _Made(NamedTuple):
     version: int
 
 
+class _Copies:
+    """Copies between memory that stays and memory that is another one each time: words by one kernel for all."""
+
+    def __init__(self, backend: Backend, fixed: Sequence[tuple[Block, int]]) -> None:
+        self._backend = backend
+        self._sizes = [nbytes for _, nbytes in fixed]
+        dtypes = [uint8 if nbytes % float32.itemsize else float32 for nbytes in self._sizes]
+        self._metas = [
+            Meta.of((nbytes // dtype.itemsize,), dtype, backend.device) for nbytes, dtype in zip(self._sizes, dtypes)
+        ]
+        self._fixed = [self._over(block, place) for place, (block, _) in enumerate(fixed)]
+        self._words = [n for n, nbytes in enumerate(self._sizes) if nbytes and dtypes[n] is float32]
+        self._bytes = [n for n, dtype in enumerate(dtypes) if dtype is uint8]
+        self._fixed_words = tuple([self._fixed[n] for n in self._words])
+
+    def copy_in(self, blocks: Sequence[Block]) -> None:
+        """Copy from these blocks to those that stay."""
+        for n in self._bytes:
+            F.copy_(self._fixed[n], self._over(blocks[n], n))
+        if self._words:
+            F._foreach_copy_(self._fixed_words, tuple([self._over(blocks[n], n) for n in self._words]))
+
+    def copy_out(self, blocks: Sequence[Block]) -> None:
+        """Copy to these blocks from those that stay."""
+        for n in self._bytes:
+            F.copy_(self._over(blocks[n], n), self._fixed[n])
+        if self._words:
+            F._foreach_copy_(tuple([self._over(blocks[n], n) for n in self._words]), self._fixed_words)
+
+    def _over(self, block: Block, place: int) -> Value:
+        backend = self._backend
+        return Value(Storage(backend, block, self._sizes[place], REPLAYED), self._metas[place], backend)
+
+
 class PrivateCapture:
     """Such an execution. ``words`` are those that it draws of the device's generator.
 
@@ -64,7 +98,10 @@ class PrivateCapture:
         self._backend, self._memory, self._graph = run.backend, run.memory, graph
         self._memory.enter()
         self._fixed = tuple(fixed)
-        self._moved, self._made = tuple(run.moved), tuple(run.made)
+        self._moved = tuple([one.number for one in run.moved])
+        self._inward = _Copies(run.backend, [(one.block, one.nbytes) for one in run.moved])
+        self._made = tuple(run.made)
+        self._outward = _Copies(run.backend, [(one.block, one.nbytes) for one in run.made])
         self._numbers, self._place = run.numbers, run.backend.place()
         self._held = Held(context.current.host_memory, graph.nbytes)
         self.is_dropped = False
@@ -100,33 +137,16 @@ class PrivateCapture:
     def launch(self, values: Sequence[Any], made: Sequence[Storage]) -> bool:
         """Copy inputs in, launch, and copy results out to the storages; False if the device refuses to launch."""
         backend, memory = self._backend, list(storages_of(values))
-        self._copy([(block, memory[number].block, nbytes) for number, nbytes, block in self._moved])
+        self._inward.copy_in([memory[number].block for number in self._moved])
         backend.flush()
         if not self._graph.launch():
             return False
         backend.graph_memory.note_launch(self)
         versions = [storage.version for storage in made]
-        self._copy([(storage.block, one.block, one.nbytes) for storage, one in zip(made, self._made, strict=True)])
+        self._outward.copy_out([storage.block for storage in made])
         for storage, version in zip(made, versions):
             storage.version = version
         return True
-
-    def _copy(self, copies: Sequence[tuple[Block, Block, int]]) -> None:
-        """Copy bytes to blocks from others: words by one kernel, what is no multiple of them one by one."""
-        targets, sources = [], []
-        for target, source, nbytes in copies:
-            if nbytes % float32.itemsize:
-                F.copy_(self._over(target, nbytes, uint8), self._over(source, nbytes, uint8))
-            elif nbytes:
-                targets.append(self._over(target, nbytes, float32))
-                sources.append(self._over(source, nbytes, float32))
-        if targets:
-            F._foreach_copy_(tuple(targets), tuple(sources))
-
-    def _over(self, block: Block, nbytes: int, dtype: DType) -> Value:
-        backend = self._backend
-        meta = Meta.of((nbytes // dtype.itemsize,), dtype, backend.device)
-        return Value(Storage(backend, block, nbytes, REPLAYED), meta, backend)
 
 
 class _Drop:
