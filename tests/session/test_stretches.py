@@ -32,10 +32,13 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def on(request: pytest.FixtureRequest) -> tuple[Any, str]:
+def on(request: pytest.FixtureRequest) -> Iterator[tuple[Any, str]]:
     """The client library, and where it computes."""
-    name = "tg" if request.param == "cpu" else "cuda_tg"
-    return request.getfixturevalue(name), request.param
+    import telegrad
+
+    host = request.getfixturevalue("host" if request.param == "cpu" else "cuda_host")
+    with telegrad.connect(in_process=host):
+        yield telegrad, request.param
 
 
 @contextlib.contextmanager

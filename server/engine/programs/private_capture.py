@@ -101,6 +101,7 @@ class PrivateCapture:
         self._moved = tuple([one.number for one in run.moved])
         self._inward = _Copies(run.backend, [(one.block, one.nbytes) for one in run.moved])
         self._made = tuple(run.made)
+        self._metas = [Meta.of((one.nbytes,), uint8, run.backend.device) for one in run.made]
         self._outward = _Copies(run.backend, [(one.block, one.nbytes) for one in run.made])
         self._numbers, self._place = run.numbers, run.backend.place()
         self._held = Held(context.current.host_memory, graph.nbytes)
@@ -128,9 +129,9 @@ class PrivateCapture:
     def new_storages(self) -> list[Storage]:
         """Allocate memory for the results, which may have this capture dropped."""
         made = []
-        for _, nbytes, version in self._made:
-            storage = self._backend.empty(_bytes(self._backend, nbytes)).storage
-            storage.version = version
+        for meta, one in zip(self._metas, self._made):
+            storage = self._backend.empty(meta).storage
+            storage.version = one.version
             made.append(storage)
         return made
 
@@ -269,7 +270,3 @@ def _extents(values: Sequence[Any], moving: set[Block]) -> dict[Block, int] | No
                 return None
             extents[storage.block] = max(extents.get(storage.block, 0), end)
     return extents
-
-
-def _bytes(backend: Backend, nbytes: int) -> Meta:
-    return Meta.of((nbytes,), uint8, backend.device)

@@ -117,7 +117,12 @@ class Layout:
         """Return the pattern of a batch, and the first number that moves; None for other batches."""
         first, rest = self.split(body)
         pattern = self.patterns.get(rest)
-        return (pattern, first) if pattern is not None and pattern.least <= first <= pattern.most else None
+        if pattern is None or not pattern.least <= first <= pattern.most:
+            return None
+        if any([part.__class__ is Stretch and part.has_checks for part in pattern.parts]):
+            del self.patterns[rest]  # it will be taken apart in other places
+            return None
+        return pattern, first
 
 
 class RecurringBatches:

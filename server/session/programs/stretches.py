@@ -49,16 +49,25 @@ _HOLDS: Final = frozenset(
 )  # fmt: skip
 
 
+_checked: Final[set[int]] = set()
+"""Operations that turned out to have a device check what they are given."""
+
+
 def may_hold(one: Any) -> bool:
     """Whether an instruction can be a part of a stretch: it computes, and neither changes nor checks anything."""
     kind = one.__class__
-    return one.op in _HOLDS if kind is messages.Call else kind is messages.Free
+    if kind is messages.Call:
+        return one.op in _HOLDS and one.op not in _checked
+    return kind is messages.Free
 
 
 class Stretch:
     """Calls that came twice, and how they are executed in situations that came again."""
 
-    __slots__ = ("_inputs", "_moving", "_seen", "begins", "calls", "first", "last_run", "template", "used", "variants")
+    __slots__ = (
+        "_inputs", "_moving", "_operations", "_seen", "begins", "calls", "first", "last_run", "template", "used",
+        "variants",
+    )  # fmt: skip
 
     def __init__(self, instructions: Sequence[Any], flat: Flat, first: int, moving: Sequence[bool]) -> None:
         self.template = Template(len(flat.inputs), flat.rows, flat.constants)
@@ -67,6 +76,7 @@ class Stretch:
         self.first = first
         self.begins = next(one for one in instructions if one.__class__ is messages.Call)
         """The first call, as it came the first time."""
+        self._operations = {one.op for one in instructions if one.__class__ is messages.Call}
         self.calls = sum([one.__class__ is messages.Call for one in instructions])
         self.used = used_inputs(flat.rows)
         """Positions of inputs that are more than freed."""
@@ -74,6 +84,11 @@ class Stretch:
         self.last_run = 0
         """How many operations the session had executed by then."""
         self._seen: set[Any] = set()
+
+    @property
+    def has_checks(self) -> bool:
+        """Whether it turned out that a device checks what one of its operations is given."""
+        return bool(_checked) and not _checked.isdisjoint(self._operations)
 
     def ids(self, distance: int) -> list[int]:
         """Return the ids of calls whose new tensors are so far from those that came first, by slot."""
