@@ -96,4 +96,4 @@ def test_sightings_beyond_the_limit_start_anew() -> None:
 def test_every_mechanism_can_afford_what_it_learns(limits: Limits) -> None:
     assert 0 < limits.cost <= limits.budget and limits.gain > 0
     assert limits.longest_cooldown >= limits.cooldown
-    assert len(TABLE) == 6
+    assert len(TABLE) == 7

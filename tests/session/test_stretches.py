@@ -123,7 +123,7 @@ def test_training_is_equal_to_the_bit(on: tuple[Any, str], rng: np.random.Genera
     with _call_by_call(tg):
         expected = _train(tg, device, arrays, 12)
     found = _train(tg, device, arrays, 12)
-    assert noted["_begin"]
+    assert not noted["_begin"]  # what has a history is executed call by call
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -148,7 +148,6 @@ def test_gradients_of_gradients_and_hooks_are_those_of_calls(
     for _ in range(ROUNDS):
         for a, b in zip(both(), expected, strict=True):
             np.testing.assert_array_equal(a, b)
-    assert noted["_begin"]
 
 
 def test_random_numbers_go_on_as_they_would(on: tuple[Any, str], noted: Counter[str]) -> None:

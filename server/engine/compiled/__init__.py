@@ -8,6 +8,7 @@ else imports them.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib
 import importlib.util
@@ -120,11 +121,9 @@ def compile_all() -> None:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Wait until no other process compiles into the same cache, where the platform has locks of files."""
+    """Wait until no other process compiles into the same cache, where that can be written to."""
     with ExitStack() as stack:
-        with suppress(ImportError, OSError):
-            import fcntl
-
+        with suppress(OSError):
             _folder().mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context(open(_folder() / "compiling", "w"))
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -55,17 +55,14 @@ class UsedUp(Node):
 
 
 class Given(NamedTuple):
-    """A value that was there before the run: of a place among the program's values, its gradient, or what it views."""
+    """A value that was there before the run: of a place among the program's values, or the gradient of that one."""
 
     place: int
     is_gradient: bool
-    is_base: bool = False
 
     def of(self, values: Sequence[Any]) -> Value:
         """Return it."""
         value = values[self.place]
-        if self.is_base:
-            return value.base  # type: ignore[no-any-return]
         return value.autograd.grad if self.is_gradient else value  # type: ignore[no-any-return]
 
 

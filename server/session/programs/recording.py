@@ -106,8 +106,6 @@ class Recording:
         self.recorder = self._new_recorder(state, rows)
         for place, value in enumerate(values):
             self._enter(value, Given(place, False))
-            if value.base is not None and not self.reads_gradients:
-                self._given.append((value.base, Given(place, False, True)))
             if self.reads_gradients and value.autograd is not None and value.autograd.grad is not None:
                 self._enter(value.autograd.grad, Given(place, True))
         taken = [given.of(values) for given in self._takes]

@@ -87,6 +87,11 @@ class Pattern:
         self.most = first + min([_most_as_wide(id) - id for id in moved])
         self._held = Held(state.host_memory, count * _BYTES_OF_A_ROW)
 
+    @property
+    def is_useless(self) -> bool:
+        """Whether all that could be executed as one never is."""
+        return all([part.is_refused for part in self.parts if part.__class__ is Stretch])
+
     def items(self, first: int) -> Iterator[Any]:
         """Yield what stands for the parts in the session's stream, where this is the first number that moves."""
         distance = first - self.first
@@ -145,6 +150,8 @@ class RecurringBatches:
         for layout in same:
             found = layout.find(body)
             if found is not None:
+                if found[0].is_useless:
+                    return decoded(state, body)
                 if layout is not same[0]:
                     same.remove(layout)
                     same.insert(0, layout)

@@ -1,9 +1,10 @@
 """Stretches: calls of operations that a program makes again and again without saying so, executed as one.
 
-A stretch only makes new tensors of others: nothing that is there changes. So if anything goes wrong in the middle,
-nothing has happened, and its calls are executed one by one, of which the right one fails. Nothing is optimised, so
-results are equal to the bit; on a GPU a stretch that comes again in the same state of memory is one CUDA graph launch,
-like a run of a program (``compiled``). Which calls came again is found by ``recurring``.
+A stretch only makes new tensors of others, without a history: nothing that is there changes. So if anything goes wrong
+in the middle, nothing has happened, and its calls are executed one by one, of which the right one fails. Nothing is
+optimised, so results are equal to the bit. On a GPU a stretch is one CUDA graph launch, like a run of a program
+(``compiled``): on the memory where it lay, if that comes again, else on memory that all share, with copies. Which calls
+came again is found by ``recurring``.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ FEWEST: Final = 8
 """Calls in a row that are worth a stretch."""
 _MOST_VARIANTS: Final = 128
 """A stretch is recorded in so many situations at most: caches that grow have another shape for each token."""
+_MOST_REFUSALS: Final = 8
 _UNKNOWN: Final = object()
 
 
@@ -65,7 +67,7 @@ class Stretch:
     """Calls that came twice, and how they are executed in situations that came again."""
 
     __slots__ = (
-        "_inputs", "_moving", "_operations", "_seen", "begins", "calls", "first", "last_run", "template", "used",
+        "_inputs", "_moving", "_operations", "_seen", "begins", "calls", "first", "refusals", "template", "used",
         "variants",
     )  # fmt: skip
 
@@ -81,9 +83,14 @@ class Stretch:
         self.used = used_inputs(flat.rows)
         """Positions of inputs that are more than freed."""
         self.variants: dict[Any, Variant | None] = {}
-        self.last_run = 0
-        """How many operations the session had executed by then."""
+        self.refusals = 0
+        """How often in a row its calls were executed one by one, since there was no situation for more."""
         self._seen: set[Any] = set()
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it is not worth to find it any more: programs that train make their calls with a history."""
+        return self.refusals >= _MOST_REFUSALS
 
     @property
     def has_checks(self) -> bool:
@@ -162,7 +169,7 @@ def _situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | 
     modes = modes_of(state)
     if modes is None or not values or values[0].__class__ is not Value:
         return None
-    backend = values[0].backend
+    backend, is_recording = values[0].backend, state.context.is_recording
     described: list[Any] = []
     for value in values:
         if value.__class__ is not Value or value.backend is not backend or not value.keys & backend.key:
@@ -170,27 +177,23 @@ def _situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | 
         meta = value.autograd
         if meta is None:
             described.append(value.meta)
-        elif value.base is not None and meta.requires_grad and not _is_view_as_made(value):
+        elif is_recording and meta.requires_grad:
             return None
         else:
-            described.append((value.meta, meta.requires_grad, meta.grad_fn is not None, value.base is not None))
+            described.append((value.meta, meta.requires_grad, meta.grad_fn is not None))
     return modes, tuple(described)
-
-
-def _is_view_as_made(view: Value) -> bool:
-    """Whether nobody has modified what a view is of, so that its history is still the one that it was made with."""
-    base = view.base.autograd if view.base is not None else None
-    return base is not None and view.seen >= base.rebased
 
 
 def run_stretch(state: SessionState, run: RunStretch) -> int:
     """Handle the calls: execute them as one, or have them be next; return what the turn is to count."""
     stretch, ids = run
-    stretch.last_run = state.operations
     if not state.is_stopped:
         values: list[Any] = [state.values.get(ids[position]) for position in stretch.used]
         met = _situation(state, values)
-        if met is not None:
+        if met is None:
+            stretch.refusals += 1
+        else:
+            stretch.refusals = 0
             variant = stretch.variants.get(met, _UNKNOWN)
             if variant.__class__ is Variant:
                 return _begin(state, stretch, variant, values, ids)
