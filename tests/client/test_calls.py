@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from telegrad._ops.call import cache_info
+from telegrad._ops.call_plan import cache_info
 from telegrad._session.send_queue import BATCH_OPERATIONS
 from telegrad_protocol.errors import DeviceError
 
