@@ -30,6 +30,7 @@ from .sharing import sharing
 
 _plan_of = PLANS.get
 _SCALARS = frozenset((bool, int, float, complex))
+_BECOMES_DUAL = "a view has become a dual number"
 _MAX_TENSOR_TYPES = 64
 _TENSOR_TYPES: set[Any] = {Tensor}
 """``Tensor`` and up to ``_MAX_TENSOR_TYPES`` subclasses that were seen in lists: a quick test for ``isinstance``."""
@@ -43,33 +44,43 @@ def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
     """
     modes = thread.modes
     records = modes.records
-    key: list[Any] = [pattern, dtypes._default, modes.of_plans]
-    wire: list[Any] = []
-    parents: list[GradientEdge] = []
-    session: ClientSession | None = None
     is_plain = pattern.is_plain
-    if is_plain:
-        tensors = values
-    else:
-        pick = pattern.tensors
-        tensors = pick(values)
-    for tensor in tensors:
-        if type(tensor) is Tensor:
-            its_session, aliases = tensor._session, tensor._aliases
-            key.append(tensor._meta)
-            wire.append(tensor._id)
-        else:  # a parameter, most often: Python is slow where one instruction reads attributes of several classes
-            its_session, aliases = tensor._session, tensor._aliases
-            key.append(tensor._meta)
-            wire.append(tensor._id)
-        if its_session is not session:
-            if session is not None:
-                raise _several_sessions(pattern.op, session, its_session)
-            session = its_session
+    key: list[Any]
+    session: ClientSession | None
+    parents: list[GradientEdge] = []
+    if pattern.is_single:  # most calls are: the other branch does the same for any number of operands
+        tensor = values[0]
+        session, aliases = tensor._session, tensor._aliases
+        key = [pattern, dtypes._default, modes.of_plans, tensor._meta]
+        wire: list[Any] = [tensor._id]
         if aliases is not None and aliases.version != tensor._seen and tensor._refresh():
-            raise OperandHasHandler(f"{pattern.op.public}: a view has become a dual number")
+            raise OperandHasHandler(f"{pattern.op.public}: {_BECOMES_DUAL}")
         if records and tensor._requires_grad:
             parents.append(tensor._node or tensor._gradient_edge())
+    else:
+        session, wire, key = None, [], [pattern, dtypes._default, modes.of_plans]
+        if is_plain:
+            tensors = values
+        else:
+            pick = pattern.tensors
+            tensors = pick(values)
+        for tensor in tensors:
+            if type(tensor) is Tensor:
+                its_session, aliases = tensor._session, tensor._aliases
+                key.append(tensor._meta)
+                wire.append(tensor._id)
+            else:  # a parameter, most often: Python is slow where one instruction reads attributes of several classes
+                its_session, aliases = tensor._session, tensor._aliases
+                key.append(tensor._meta)
+                wire.append(tensor._id)
+            if its_session is not session:
+                if session is not None:
+                    raise _several_sessions(pattern.op, session, its_session)
+                session = its_session
+            if aliases is not None and aliases.version != tensor._seen and tensor._refresh():
+                raise OperandHasHandler(f"{pattern.op.public}: {_BECOMES_DUAL}")
+            if records and tensor._requires_grad:
+                parents.append(tensor._node or tensor._gradient_edge())
     if not is_plain:
         pick_others = pattern.attributes
         if pick_others is not None:
@@ -167,19 +178,21 @@ def _add_lists(
 ) -> ClientSession | None:
     """Add the values that are lists to the key of a plan; return the session, None where no tensor tells it."""
     for index in pattern.lists:
-        items = values[index]
-        if _are_integers(items):
-            key.append(tuple(items))
-            continue
         metas: Any = []
-        for tensor in items:
-            kind = type(tensor)
-            if kind is Tensor or kind in _TENSOR_TYPES:
-                its_session = tensor._session
-                metas.append(tensor._meta)
+        for item in values[index]:
+            kind = type(item)
+            if kind is Tensor:
+                its_session = item._session
+                metas.append(item._meta)
+            elif kind is int:  # a size, most often
+                metas.append(item)
+                continue
+            elif kind in _TENSOR_TYPES:
+                its_session = item._session
+                metas.append(item._meta)
             else:
-                metas = map(_key_of, items)
-                session = _session_of(pattern.op, items, session)
+                metas = map(_key_of, values[index])
+                session = _session_of(pattern.op, values[index], session)
                 break
             if its_session is not session:
                 if session is not None:
@@ -189,19 +202,11 @@ def _add_lists(
     return session
 
 
-def _are_integers(items: Any) -> bool:
-    """Tell whether all items are integers, and no bools: a key of them needs no types beside them."""
-    for item in items:  # noqa: SIM110 - a generator expression takes three times as long
-        if type(item) is not int:
-            return False
-    return True
-
-
 def _wire_arguments(pattern: CallPattern, plan: CallPlan, ids: list[int]) -> list[Any]:
     """Return the arguments as they travel, for a call whose tensors are not the first of them."""
     wire = plan.template.copy()
-    for position, id in zip(pattern.positions, ids, strict=True):
-        wire[position] = id
+    for number, position in enumerate(pattern.positions):  # ``zip`` takes longer for so few
+        wire[position] = ids[number]
     return wire
 
 

@@ -26,7 +26,8 @@ class CallPattern:
     * ``floats`` are the indices of floats and complex numbers, ``lists`` those of lists; ``tensor_lists`` pairs the
       index of each list that has tensors with the position of its parameter.
     * ``positions`` are the parameters of the tensors, -1 for one of several values that a parameter takes together;
-      ``is_leading`` tells that they are the first parameters, ``is_plain`` that all values are tensors.
+      ``is_leading`` tells that they are the first parameters, ``is_plain`` that all values are tensors,
+      ``is_single`` that the first value is one and no other is.
     * ``has_no_grad`` tells that some of the tensors are never differentiated; ``differentiable`` picks the others.
     * ``sources`` has the index of the value of each parameter, None where the call leaves the parameter out;
       ``device_source`` is that of the device on which a result is made.
@@ -43,6 +44,7 @@ class CallPattern:
         "is_cacheable",
         "is_leading",
         "is_plain",
+        "is_single",
         "lists",
         "names",
         "op",
@@ -67,6 +69,7 @@ class CallPattern:
             [i for i, its_kind in enumerate(kinds) if its_kind is kind] for kind in _KINDS
         )
         self.is_plain = len(tensors) == len(values)
+        self.is_single = tensors == [0]
         self.tensors = _picker(tensors)
         self.positions = [position_of.get(i, -1) for i in tensors]
         self.is_leading = self.positions == list(range(len(tensors)))
