@@ -129,9 +129,6 @@ def _is_overridden(tensor: Any) -> bool:
 def _getitem(self: Tensor, index: Any) -> Any:
     if (modes_entered or type(self) is not Tensor) and _is_overridden(self):
         return handle_torch_function(_getitem, (self,), self, index)
-    view = _indexing.basic_view(self, index, _run)
-    if view is not None:
-        return view
     return _indexing.getitem(self, index, _run, lambda array: upload_array(array, self._meta.device, self._session))
 
 

@@ -26,6 +26,9 @@ _MASKS = (bool_, uint8)
 
 def getitem(tensor: Any, index: Any, call: Call, upload: Upload) -> Any:
     """``tensor[index]``"""
+    view = _basic_view(tensor, index, call)
+    if view is not None:
+        return view
     walk = _Walk(tensor, call, upload)
     walk.follow(index)
     if walk.advanced:
@@ -33,10 +36,10 @@ def getitem(tensor: Any, index: Any, call: Call, upload: Upload) -> Any:
     return walk.view if walk.view is not tensor else call("alias", tensor)
 
 
-def basic_view(tensor: Any, index: Any, call: Call) -> Any:
+def _basic_view(tensor: Any, index: Any, call: Call) -> Any:
     """Return ``tensor[index]`` where plain integers, slices, None and one Ellipsis index; None for other indices.
 
-    It calls what ``getitem`` calls, which looks at every kind of index, and says what is wrong with one.
+    It calls what a walk calls, which looks at every kind of index, and says what is wrong with one.
     """
     items = index if type(index) is tuple else (index,)
     used = ellipses = 0
