@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from telegrad._ops.call import cache_info
+from telegrad._ops.call_plan import cache_info
 from telegrad._session.send_queue import BATCH_OPERATIONS
 from telegrad_protocol.errors import DeviceError
 
@@ -139,3 +139,34 @@ def test_the_line_that_calls_is_found_for_every_kind_of_operation(tg: Any) -> No
             sites.forget()
             call()
             assert call.__code__ in sites.introduced()
+
+
+def test_sizes_are_told_apart_from_other_numbers_in_their_place(tg: Any) -> None:
+    x = tg.arange(2.0)
+    for _ in range(2):
+        assert tg.stack([x, x]).sum((0, 1)).item() == 2.0
+        assert x.view([2, 1]).shape == x.view((2, 1)).shape == (2, 1)
+        for sizes in ((2, 1.0), [2.0, 1], (2, "1")):
+            with pytest.raises(TypeError):
+                x.view(sizes)
+        with pytest.raises(TypeError):
+            tg.stack([x, 1])
+
+
+def test_operators_ask_a_mode_that_begins_after_they_were_called(tg: Any) -> None:
+    asked: list[str] = []
+
+    class Noting(tg.overrides.TorchFunctionMode):  # type: ignore[misc, name-defined]
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append(function.__name__)
+            return function(*args, **(kwargs or {}))
+
+    x = tg.ones(2)
+    for _ in range(2):
+        for _ in range(2):
+            assert ((x + x) * 2.0 - 1).tolist() == (1.0 + x * 2).tolist() == [3.0, 3.0]
+        assert asked == []
+        with Noting():
+            ((x + x) * 2.0 - 1, 1.0 + x)
+        assert asked == ["add", "mul", "sub", "add"]
+        asked.clear()

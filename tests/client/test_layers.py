@@ -230,3 +230,48 @@ def test_initializers_have_the_papers_spread(tg: Any) -> None:
     assert weight.requires_grad
     with pytest.raises(RuntimeError, match="fewer than 2 dimensions"):
         init.xavier_uniform_(tg.ones(3))
+
+
+def _with_property(nn: Any) -> Any:
+    class Doubled(nn.Linear):  # type: ignore[misc, name-defined]
+        @property
+        def weight(self) -> Any:
+            if "weight" not in self._parameters:
+                raise AttributeError("weight")
+            return self._parameters["weight"] * 2
+
+    return Doubled(3, 2)
+
+
+def _with_plain_attribute(nn: Any) -> Any:
+    layer = nn.Linear(3, 2)
+    weight = layer.weight
+    del layer.weight
+    layer.weight = weight * 3
+    return layer
+
+
+def _parametrized(nn: Any) -> Any:
+    class Negative(nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, weight: Any) -> Any:
+            return -weight
+
+    layer = nn.Linear(3, 2)
+    nn.utils.parametrize.register_parametrization(layer, "weight", Negative())
+    return layer
+
+
+def _with_entry_replaced(nn: Any) -> Any:
+    layer = nn.LayerNorm(3)
+    layer._parameters["weight"] = layer.weight.detach() + 1
+    return layer
+
+
+@pytest.mark.parametrize("make", [_with_property, _with_plain_attribute, _parametrized, _with_entry_replaced])
+def test_layers_compute_with_the_weight_that_their_attribute_is(tg: Any, rng: np.random.Generator, make: Any) -> None:
+    array, layer = rng.standard_normal((4, 3), np.float32), make(tg.nn)
+    x, weight, bias = (torch.tensor(a) for a in (array, layer.weight.detach().numpy(), layer.bias.detach().numpy()))
+    is_norm = isinstance(layer, tg.nn.LayerNorm)
+    functional = torch.nn.functional
+    expected = functional.layer_norm(x, (3,), weight, bias) if is_norm else functional.linear(x, weight, bias)
+    np.testing.assert_allclose(layer(tg.tensor(array)).detach().numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from telegrad._ops.functions import function
-from telegrad._session.session import ClientSession
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.messages import DropGrads
+
+Key = TypeVar("Key")
 
 
 def clear_gradients(parameters: Sequence[Tensor], set_to_none: bool) -> None:
@@ -23,10 +25,7 @@ def clear_gradients(parameters: Sequence[Tensor], set_to_none: bool) -> None:
 
 
 def _drop(parameters: Sequence[Tensor]) -> None:
-    by_session: dict[ClientSession, list[Tensor]] = {}
-    for parameter in parameters:
-        by_session.setdefault(parameter._session, []).append(parameter)
-    for session, those in by_session.items():
+    for session, those in _grouped(parameters, [parameter._session for parameter in parameters]):
         try:
             session.submit(DropGrads([parameter._id for parameter in those]))
         finally:  # the instruction is queued even if ``submit`` raises an earlier failure
@@ -36,7 +35,14 @@ def _drop(parameters: Sequence[Tensor]) -> None:
 
 def by_device(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     """Return the tensors grouped by device, in their order."""
-    groups: dict[str, list[Tensor]] = {}
-    for tensor in tensors:
-        groups.setdefault(tensor._meta.device.name, []).append(tensor)
-    return list(groups.values())
+    return [group for _, group in _grouped(tensors, [tensor._meta.device for tensor in tensors])]
+
+
+def _grouped(tensors: Sequence[Tensor], keys: list[Key]) -> list[tuple[Key, list[Tensor]]]:
+    """Return tensors in groups of the same key, which nearly always is one group."""
+    if keys and keys.count(keys[0]) == len(keys):
+        return [(keys[0], list(tensors))]
+    groups: dict[Key, list[Tensor]] = {}
+    for tensor, key in zip(tensors, keys, strict=True):
+        groups.setdefault(key, []).append(tensor)
+    return list(groups.items())

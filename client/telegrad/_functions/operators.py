@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from telegrad._ops import functions as _functions
 from telegrad._ops.functions import UnmadeMethod, function
-from telegrad._ops.operand_classes import OVERRIDING, modes_entered, overrides
+from telegrad._ops.operand_classes import OVERRIDING, modes_entered, overrides, patterns_of
 from telegrad._ops.overriding import handle_torch_function
 from telegrad._session.session import ClientSession
 from telegrad._tensor import host_arrays as _host_arrays
@@ -30,6 +31,7 @@ _BINARY = {
 _COMPARISONS = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 _UNARY = {"neg": "neg", "abs": "abs", "invert": "bitwise_not", "pos": "positive"}
 _NUMBERS = (Tensor, bool, int, float, complex)
+_USUAL = frozenset(_NUMBERS)
 
 
 def operand(self: Tensor, other: Any) -> Any:
@@ -49,10 +51,18 @@ def upload_array(array: np.ndarray[Any, Any], device: Device, session: ClientSes
 
 
 def _operator(name: str) -> Callable[[Tensor, Any], Any]:
-    run = function(name)
+    """Return an operator; it calls what came before without the function in between."""
+    run, patterns = function(name), patterns_of(name)
 
     def apply(self: Tensor, other: Any) -> Any:
-        if other.__class__ is Tensor or isinstance(other, _NUMBERS):
+        kind = type(other)
+        if kind in _USUAL or isinstance(other, _NUMBERS):
+            pattern = patterns.get((type(self), kind))
+            if pattern is not None:
+                try:
+                    return _functions.call(pattern, (self, other))
+                except ArgumentTypeError:  # ``run`` knows other ways
+                    pass
             return run(self, other)
         other = operand(self, other)
         return other if other is NotImplemented else run(self, other)
@@ -61,11 +71,19 @@ def _operator(name: str) -> Callable[[Tensor, Any], Any]:
 
 
 def _reflected(name: str) -> Callable[[Tensor, Any], Any]:
-    run = function(name)
+    run, patterns = function(name), patterns_of(name)
 
     def apply(self: Tensor, other: Any) -> Any:
-        if not isinstance(other, _NUMBERS):
-            other = operand(self, other)
+        kind = type(other)
+        if kind in _USUAL or isinstance(other, _NUMBERS):
+            pattern = patterns.get((kind, type(self)))
+            if pattern is not None:
+                try:
+                    return _functions.call(pattern, (other, self))
+                except ArgumentTypeError:
+                    pass
+            return run(other, self)
+        other = operand(self, other)
         return other if other is NotImplemented else run(other, self)
 
     return apply
@@ -109,7 +127,7 @@ def _is_overridden(tensor: Any) -> bool:
 
 
 def _getitem(self: Tensor, index: Any) -> Any:
-    if _is_overridden(self):
+    if (modes_entered or type(self) is not Tensor) and _is_overridden(self):
         return handle_torch_function(_getitem, (self,), self, index)
     return _indexing.getitem(self, index, _run, lambda array: upload_array(array, self._meta.device, self._session))
 
@@ -124,7 +142,11 @@ def _setitem(self: Tensor, index: Any, value: Any) -> None:
 
 
 def _run(name: str, *args: Any) -> Any:
-    return function(name)(*args)
+    run = _MADE.get(name) or function(name)
+    return run(*args)
+
+
+_MADE = {name: function(name) for name in ("select", "slice", "unsqueeze")}
 
 
 def _iter(self: Tensor) -> Iterator[Tensor]:

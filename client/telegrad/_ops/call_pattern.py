@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
@@ -22,11 +22,12 @@ class CallPattern:
     The ``values`` of a call are its positional arguments and then those by keyword. For all calls of the pattern this
     says which of the values are what:
 
-    * ``tensors`` picks the tensors, ``floats`` the floats and complex numbers, ``attributes`` what else a plan depends
-      on; the last two are None where there are no such values.
-    * ``lists`` pairs the index of each value that is a list with the position of its parameter.
+    * ``tensors`` picks the tensors, ``attributes`` what a plan depends on besides, None where there is no such value.
+    * ``floats`` are the indices of floats and complex numbers, ``lists`` those of lists; ``tensor_lists`` pairs the
+      index of each list that has tensors with the position of its parameter.
     * ``positions`` are the parameters of the tensors, -1 for one of several values that a parameter takes together;
-      ``is_leading`` tells that they are the first parameters, ``is_plain`` that all values are tensors.
+      ``is_leading`` tells that they are the first parameters, ``is_plain`` that all values are tensors,
+      ``is_single`` that the first value is one and no other is.
     * ``has_no_grad`` tells that some of the tensors are never differentiated; ``differentiable`` picks the others.
     * ``sources`` has the index of the value of each parameter, None where the call leaves the parameter out;
       ``device_source`` is that of the device on which a result is made.
@@ -43,11 +44,13 @@ class CallPattern:
         "is_cacheable",
         "is_leading",
         "is_plain",
+        "is_single",
         "lists",
         "names",
         "op",
         "positions",
         "sources",
+        "tensor_lists",
         "tensors",
     )  # fmt: skip
 
@@ -66,13 +69,15 @@ class CallPattern:
             [i for i, its_kind in enumerate(kinds) if its_kind is kind] for kind in _KINDS
         )
         self.is_plain = len(tensors) == len(values)
+        self.is_single = tensors == [0]
         self.tensors = _picker(tensors)
         self.positions = [position_of.get(i, -1) for i in tensors]
         self.is_leading = self.positions == list(range(len(tensors)))
         differentiable = [i for i in tensors if position_of.get(i) not in op.no_grad]
         self.has_no_grad, self.differentiable = len(differentiable) < len(tensors), _picker(differentiable)
-        self.lists = [(i, position_of.get(i, -1)) for i in lists]
-        self.floats = _picker(floats) if floats else None
+        self.lists, self.floats = lists, floats
+        placed = [(i, position_of.get(i, -1)) for i in lists]
+        self.tensor_lists = [(i, position) for i, position in placed if position in op.tensor_positions]
         self.attributes = _picker(others) if others else None
 
     @staticmethod
@@ -97,6 +102,15 @@ class CallPattern:
 def count() -> int:
     """Return how many patterns are cached."""
     return len(_PATTERNS)
+
+
+def types_of(values: tuple[Any, ...], names: Iterable[str] = ()) -> tuple[Any, ...]:
+    """Return the types of values, and names after them; ``map`` and comprehensions are slower for so few."""
+    types: list[Any] = []
+    for value in values:
+        types.append(type(value))
+    types += names
+    return tuple(types)
 
 
 class _Placeholder:

@@ -21,17 +21,17 @@ from telegrad_protocol.ops.contract import describe
 from telegrad_protocol.ops.namespaces import NAMESPACES, place_of
 
 from . import signatures as _signatures
-from .call import call
-from .call_pattern import CallPattern
+from .call import call as call
+from .call_pattern import CallPattern, types_of
 from .duals import DualTensor, duals, run_in_level
 from .older_forms import has_older_forms, in_todays_form
 from .operand_classes import (
     DISPATCHING,
     OVERRIDING,
-    PATTERNS,
     handler_of,
     modes_entered,
     overrides,
+    patterns_of,
     unknown_handler_of,
 )
 from .outputs import check_separate, into, targets_of
@@ -130,12 +130,22 @@ Miss = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, CallPattern | None
 
 
 def _with_cache(public: str, miss: Miss) -> Callable[..., Any]:
-    patterns: dict[tuple[Any, ...], CallPattern] = {}
-    PATTERNS.append(patterns)
+    patterns = patterns_of(public)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        values = (*args, *kwargs.values()) if kwargs else args
-        key = (*map(type, values), *kwargs)
+        values: tuple[Any, ...] = args
+        key: tuple[Any, ...]
+        if kwargs:
+            values = (*args, *kwargs.values())
+            key = types_of(values, kwargs)
+        elif (count := len(args)) == 1:
+            key = (type(args[0]),)
+        elif count == 2:
+            key = type(args[0]), type(args[1])
+        elif count == 3:
+            key = type(args[0]), type(args[1]), type(args[2])
+        else:
+            key = types_of(args)
         pattern = patterns.get(key)
         if pattern is not None:
             try:

@@ -21,8 +21,18 @@ OVERRIDING: set[type] = set()
 """Those classes of ``HANDLERS`` that override operations by ``__torch_function__``, which a thread can disable."""
 DISPATCHING: set[type] = set()
 """Classes that answer operations below autograd, by ``__torch_dispatch__``."""
+_by_name: dict[str, dict[tuple[Any, ...], Any]] = {}
 PATTERNS: list[dict[Any, Any]] = []
 """What every function keeps of how it was called; emptied where a mode begins, so that the mode is asked."""
+
+
+def patterns_of(public: str) -> dict[tuple[Any, ...], Any]:
+    """Return the patterns that are kept of calls of a function, by the types of arguments and the names of keywords."""
+    patterns = _by_name.get(public)
+    if patterns is None:
+        patterns = _by_name[public] = {}
+        PATTERNS.append(patterns)
+    return patterns
 
 
 class _Overrides(threading.local):

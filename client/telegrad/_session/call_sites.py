@@ -12,6 +12,8 @@ from telegrad_protocol.messages import Site
 
 from .own_code import is_own, other_files, own_files, shown_name
 
+_getframe = sys._getframe
+
 
 class CallSites:
     """The lines that the server of one session has been told of."""
@@ -36,15 +38,15 @@ class CallSites:
 
     def current(self, depth: int = 0) -> int:
         """Return the number of the line of the innermost caller that is not telegrad's; skips ``depth`` callers."""
-        frame = inner = sys._getframe(depth + 1)
-        own = own_files
-        try:
-            while (file := frame.f_code.co_filename) in own or (file not in other_files and is_own(file)):
-                inner = frame
-                frame = frame.f_back  # type: ignore[assignment]
-        except AttributeError:  # all callers are telegrad's, as in a thread that it started
-            frame = inner
-        key = (id(frame.f_code), frame.f_lasti)
+        frame = _getframe(depth + 1)
+        code = frame.f_code
+        while (file := code.co_filename) in own_files or (file not in other_files and is_own(file)):
+            outer = frame.f_back
+            if outer is None:  # all callers are telegrad's, as in a thread that it started
+                break
+            frame = outer
+            code = frame.f_code
+        key = (id(code), frame.f_lasti)
         return self._numbers.get(key) or self._introduce(key, frame)
 
     def _introduce(self, key: tuple[int, int], frame: FrameType) -> int:

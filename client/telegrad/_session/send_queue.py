@@ -133,7 +133,7 @@ class SendQueue:
 
     def submit(self, instruction: Any, modes: Modes = DEFAULT) -> None:
         """Queue an instruction that runs under ``modes``; sends the batch when it is full."""
-        if self._dead and instruction.__class__ in _ALLOCATING:
+        if self._dead and type(instruction) in _ALLOCATING:
             self._pending.append(self._frees())
         self.queue(instruction, modes)
         if instruction.__class__ is messages.Backward:

@@ -114,6 +114,18 @@ class OperationNode:
         self.extras: Extras | None = None
 
 
+_allocate = object.__new__
+
+
+def new_node(parents: Sequence[GradientEdge], name: str) -> OperationNode:
+    """Return what ``OperationNode(tuple(parents), name)`` gives, in half the time."""
+    node = _allocate(OperationNode)
+    node.parents = tuple(parents)
+    node.name = name
+    node.extras = None
+    return node
+
+
 class GradientNode(OperationNode):
     """What computed a gradient that can be differentiated again; ``parents`` are more than what it depends on.
 
@@ -317,6 +329,12 @@ def gradient_receivers(roots: Iterable[GradientEdge]) -> Receivers | None:
     while stack:
         node = stack.pop()
         extras = node.extras
+        if extras is None and type(node) is OperationNode:  # nearly all nodes
+            for parent in node.parents:
+                if parent not in seen:
+                    seen.add(parent)
+                    stack.append(parent)
+            continue
         if extras is not None:
             if extras.watched or node.__class__ is ClientNode or extras.hooked():
                 return None

@@ -22,16 +22,58 @@ from telegrad_protocol.errors import ArgumentTypeError, DimensionError, IndexOut
 Call = Callable[..., Any]
 Upload = Callable[[np.ndarray[Any, Any]], Any]
 _MASKS = (bool_, uint8)
-_EVERYTHING = slice(None)
 
 
 def getitem(tensor: Any, index: Any, call: Call, upload: Upload) -> Any:
     """``tensor[index]``"""
+    view = _basic_view(tensor, index, call)
+    if view is not None:
+        return view
     walk = _Walk(tensor, call, upload)
     walk.follow(index)
     if walk.advanced:
         return call("index", walk.view, walk.positions())
     return walk.view if walk.view is not tensor else call("alias", tensor)
+
+
+def _basic_view(tensor: Any, index: Any, call: Call) -> Any:
+    """Return ``tensor[index]`` where plain integers, slices, None and one Ellipsis index; None for other indices.
+
+    It calls what a walk calls, which looks at every kind of index, and says what is wrong with one.
+    """
+    items = index if type(index) is tuple else (index,)
+    used = ellipses = 0
+    for item in items:
+        kind = type(item)
+        if kind is int or kind is slice:
+            used += 1
+        elif item is Ellipsis:
+            ellipses += 1
+        elif item is not None:
+            return None
+    ndim = tensor.ndim
+    if used > ndim or ellipses > 1:
+        return None
+    view, dim = tensor, 0
+    for item in items:
+        if type(item) is int:
+            view = call("select", view, dim, item)
+        elif item is Ellipsis:
+            dim += ndim - used
+        else:
+            view = call("unsqueeze", view, dim) if item is None else _sliced(view, dim, item, call)
+            dim += 1
+    return view if view is not tensor else call("alias", tensor)
+
+
+def _sliced(view: Any, dim: int, item: slice, call: Call) -> Any:
+    start, stop, step = item.start, item.stop, item.step
+    if start is None and stop is None and step is None and dim:
+        return view
+    return call(
+        "slice", view, dim, None if start is None else operator.index(start),
+        None if stop is None else operator.index(stop), 1 if step is None else operator.index(step),
+    )  # fmt: skip
 
 
 def setitem(tensor: Any, index: Any, value: Any, call: Call, upload: Upload) -> None:
@@ -109,10 +151,7 @@ class _Walk:
         self.dim += 1
 
     def _slice(self, item: slice) -> None:
-        if item != _EVERYTHING or self.dim == 0:
-            bounds = [None if b is None else operator.index(b) for b in (item.start, item.stop, item.step)]
-            step = 1 if bounds[2] is None else bounds[2]
-            self.view = self.call("slice", self.view, self.dim, bounds[0], bounds[1], step)
+        self.view = _sliced(self.view, self.dim, item, self.call)
         self.dim += 1
 
     def _array(self, array: np.ndarray[Any, Any]) -> None:

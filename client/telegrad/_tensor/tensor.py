@@ -99,8 +99,9 @@ class Tensor(Attached):
 
     def __del__(self) -> None:
         try:
-            if self._id:
-                self._session.free(self._id)
+            if id := self._id:
+                free = self._session.free
+                free(id)
         except AttributeError:  # __init__ did not finish
             pass
 
@@ -378,6 +379,21 @@ class Tensor(Attached):
         Tensor.__init__(wrapped, tensor._session, tensor._id, tensor._meta)
         tensor._id = 0
         return wrapped
+
+
+_allocate = object.__new__
+
+
+def new_tensor(session: ClientSession, id: int, meta: Meta) -> Tensor:
+    """Return the handle of the tensor of this number: what ``Tensor(session, id, meta)`` gives, in half the time."""
+    tensor = _allocate(Tensor)
+    tensor._id = id
+    tensor._session = session
+    tensor._meta = meta
+    tensor._requires_grad = False
+    tensor._node = tensor._grad = tensor._base = tensor._aliases = None
+    tensor._seen = 0
+    return tensor
 
 
 HANDLES.make = Tensor

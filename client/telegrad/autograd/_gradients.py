@@ -9,7 +9,7 @@ from telegrad._session.grad_mode import no_grad
 from telegrad._session.session import ClientSession
 from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._tensor.autograd_graph import GradientEdge, GradientNode, StandInNode
-from telegrad._tensor.tensor import Tensor
+from telegrad._tensor.tensor import Tensor, new_tensor
 from telegrad_protocol.meta import Meta
 
 
@@ -18,14 +18,28 @@ def gradient_of(leaf: Tensor, create_graph: bool) -> Tensor:
     if leaf._grad is not None and _is_sparse(leaf._grad):
         make_dense(leaf)
     if leaf._grad is None or create_graph:
-        leaf._grad = new_gradient(leaf._session, gradient_meta(leaf))
+        leaf._grad = new_gradient(leaf._session, dense_meta(leaf._meta))
     return leaf._grad
+
+
+def pairs_for(leaves: Sequence[Tensor], create_graph: bool) -> list[tuple[int, int]]:
+    """Return for every leaf its number and that of its gradient, which ``gradient_of`` gives."""
+    pairs = []
+    for leaf in leaves:
+        gradient = leaf._grad
+        if gradient is None:
+            gradient = leaf._grad = new_gradient(leaf._session, dense_meta(leaf._meta))
+        elif create_graph or type(gradient) is not Tensor:
+            gradient = gradient_of(leaf, create_graph)
+        pairs.append((leaf._id, gradient._id))
+    return pairs
 
 
 def new_gradient(session: ClientSession, meta: Meta) -> Tensor:
     """Return the handle of a gradient that is about to be computed."""
-    tensor = Tensor(session, session.new_id(), meta)
-    return tensor if session.adopt is None else session.adopt(tensor)
+    new_id, adopt = session.new_id, session.adopt
+    tensor = new_tensor(session, new_id(), meta)
+    return tensor if adopt is None else adopt(tensor)
 
 
 def gradient_meta(leaf: Tensor) -> Meta:

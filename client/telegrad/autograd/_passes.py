@@ -30,7 +30,7 @@ from telegrad_protocol.messages import Backward, Gradient
 
 from ._batched_passes import are_batched, grad_in_levels, in_level
 from ._client_pass import ClientPass
-from ._gradients import are_computed, drop_unreached, gradient_meta, gradient_of, new_gradient, settle, update_handles
+from ._gradients import are_computed, drop_unreached, gradient_meta, new_gradient, pairs_for, settle, update_handles
 from ._sparse_operands import has_sparse, values_of, with_indices_of
 from .anomaly_mode import anomalies, explained, wait_explained
 
@@ -65,7 +65,7 @@ def backward(
             _continue(stopping.handed, retain, create_graph, listed)
         return
     wanted = receivers.tensors
-    leaves = [(leaf._id, gradient_of(leaf, create_graph)._id) for leaf in wanted]
+    leaves = pairs_for(wanted, create_graph)
     site = session.sites.current()
     session.submit(
         Backward(site, _ids(roots), _optional_ids(gradients), leaves, retain, create_graph, inputs is not None),
@@ -299,6 +299,8 @@ def _gradients_listed(gradients: Any, count: int) -> list[Tensor | None]:
 
 
 def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], list[Tensor | None]]:
+    if type(tensors) is Tensor and gradients is None and tensors.requires_grad and tensors._meta.numel == 1:
+        return [tensors], [None]  # nearly always: a loss
     roots = _listed(tensors)
     if not roots:
         raise AutogradError(f"{name}: no tensor given")

@@ -106,9 +106,12 @@ def _activation(name: str, input: Tensor, inplace: bool, *args: Any) -> Tensor:
     return function(f"{name}_" if inplace else name)(input, *args)  # type: ignore[no-any-return]
 
 
+_relu, _relu_ = function("relu"), function("relu_")
+
+
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """max(input, 0)"""
-    return _activation("relu", input, inplace)
+    return _relu_(input) if inplace else _relu(input)  # type: ignore[no-any-return]
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:

@@ -39,7 +39,9 @@ class Adam(Optimizer):
         super().__init__(params, defaults)
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
-        states = [self._state_of(parameter, group["amsgrad"]) for parameter in params]
+        states = [self.state[parameter] for parameter in params]
+        if not all(states):
+            states = [self._state_of(parameter, group["amsgrad"]) for parameter in params]
         beta1, beta2 = group["betas"]
         step = "_fused_adamw_" if group["decoupled_weight_decay"] else "_fused_adam_"
         lists = [

@@ -211,6 +211,8 @@ class Optimizer:
     def _scaling(self, device: Device) -> dict[str, Tensor | None]:
         """``grad_scale`` and ``found_inf`` as arguments of a fused step, where the parameters are."""
         scaling = {"grad_scale": self.grad_scale, "found_inf": self.found_inf}
+        if self.grad_scale is None and self.found_inf is None:
+            return scaling
         return {name: None if tensor is None else tensor.to(device) for name, tensor in scaling.items()}
 
     def _numbered(self) -> dict[int, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Protocol
 
 
@@ -35,15 +34,15 @@ class Holder(Protocol):
 
 def without_parts(queued: list[Any]) -> list[Any]:
     """Return what is sent for the entries of a queue."""
-    return list(_sent(iter(queued)))
-
-
-def _sent(queued: Iterator[Any]) -> Iterator[Any]:
-    for entry in queued:
-        if entry.__class__ is not Part:
-            yield entry
+    sent: list[Any] = []
+    place = 0
+    while place < len(queued):
+        entry = queued[place]
+        place += 1
+        if type(entry) is not Part:
+            sent.append(entry)
         elif entry.replaced is not None:
             count, instructions = entry.replaced
-            yield from instructions
-            for _ in range(count):
-                next(queued)
+            sent += instructions
+            place += count
+    return sent

@@ -30,7 +30,10 @@ def with_modes(queued: list[Any], told: Modes) -> tuple[list[Any], Modes]:
     """Return a batch of the queued instructions with changes of mode put between them, and the modes at its end."""
     batch: list[Any] = []
     for item in queued:
-        modes, instruction = item if isinstance(item, tuple) else (DEFAULT, item)
+        if type(item) is tuple:
+            modes, instruction = item
+        else:
+            modes, instruction = DEFAULT, item
         if modes is not told and (
             (kind := type(instruction)) in MODAL or (modes.thread != told.thread and kind in _STOPPABLE)
         ):

@@ -153,8 +153,8 @@ class ProgramTable:
 
         Where it ``verifies``, the server is to compare what it executes as one with the instructions.
         """
-        plain = [entry[1] if entry.__class__ is tuple else entry for entry in queued]
-        modes = [entry[0] if entry.__class__ is tuple else DEFAULT for entry in queued]
+        plain = [entry[1] if type(entry) is tuple else entry for entry in queued]
+        modes = [entry[0] if type(entry) is tuple else DEFAULT for entry in queued]
         text = _encoded(plain)
         for program in self._expected.get(len(text), ()):
             run = program.run_as_expected(text, modes, first)

@@ -99,6 +99,9 @@ class ReLU(_Activation):
 
     _function, _settings = "relu", {"inplace": False}
 
+    def forward(self, input: Tensor) -> Tensor:
+        return F.relu(input, self.inplace)
+
 
 class ReLU6(_Activation):
     """min(max(input, 0), 6)"""

@@ -61,6 +61,9 @@ class Linear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input: Tensor) -> Tensor:
+        own = self._parameters
+        if type(self) is Linear and "weight" in own and "bias" in own:
+            return F.linear(input, own["weight"], own["bias"])  # type: ignore[arg-type]  # what ``self.weight`` finds after a look elsewhere
         return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:

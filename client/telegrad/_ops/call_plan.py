@@ -1,0 +1,139 @@
+"""Plans of calls: what the contract says about an operation on operands of given metas and attributes.
+
+The shape rule runs where a plan is made: that is where wrong shapes, dtypes and devices are found.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from telegrad import return_types
+from telegrad._session.devices import default_device, require_device
+from telegrad._session.session import ClientSession
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.autocast import Autocast, recast
+from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.ops import Op
+from telegrad_protocol.ops.contract import device_of, is_view
+
+from . import call_pattern as _call_pattern
+from .call_pattern import CallPattern
+from .grad_names import grad_name
+from .outputs import check_target
+
+_MAX_PLANS = 1 << 15
+"""The cache of plans is emptied at this size, so that a program whose shapes keep changing does not grow for ever."""
+PLANS: Final[dict[tuple[Any, ...], CallPlan]] = {}
+
+
+class CallPlan:
+    """What a call gives and how it travels, for one operation on operands of given metas and attributes.
+
+    ``meta`` is that of the result, where there is exactly one result and it is a new handle; ``outs`` are the metas of
+    all results, None where only the data tell their shapes. ``rest`` is what follows the operands on the wire where
+    these come first; ``template`` are all arguments on the wire, with None in the places of operands. ``is_known_view``
+    tells that autograd knows the results as views. ``index`` is the operation's number.
+    """
+
+    __slots__ = (
+        "constants", "device", "differentiable", "gives_gradient", "grad_name", "index", "is_known_view", "is_tuple",
+        "is_view", "meta", "op", "outs", "rest", "result_type", "template", "view_of",
+    )  # fmt: skip
+
+    def __init__(self, op: Op, bound: tuple[Any, ...], device: Device, autocast: Autocast | None = None) -> None:
+        given = tuple([_meta_of(argument) for argument in bound])
+        called, metas = (op, given) if autocast is None else recast(op, given, autocast)
+        inferred = called.infer(metas)
+        for position in op.mutates:
+            check_target(op, metas[position])
+        self.op = op
+        self.index = op.index
+        self.outs: tuple[Meta, ...] | None
+        self.outs = inferred if isinstance(inferred, tuple) else (inferred,) if inferred is not None else None
+        self.is_tuple = isinstance(inferred, tuple)
+        self.result_type = return_types.TYPES[op.public]._make if op.returns else tuple
+        self.is_view = is_view(op, metas) and metas[op.view_of] is given[op.view_of]  # type: ignore[index]
+        self.is_known_view = self.is_view and op.public not in ("detach", "_unversioned")
+        self.view_of = op.view_of
+        self.differentiable = op.differentiable
+        self.constants = op.constants
+        self.grad_name = grad_name(op, given) if op.differentiable else ""
+        is_simple = self.outs is not None and not (self.is_tuple or op.mutates)
+        self.meta: Meta | None = inferred if is_simple else None  # type: ignore[assignment]
+        self.gives_gradient = self.meta is not None and op.differentiable and self.meta.dtype.category >= 2
+        tensors = [p for p in op.tensor_positions if _holds_tensor(bound[p])]
+        self.rest: list[Any] = []
+        self.template = [None if p in tensors else _encode(op, p, argument) for p, argument in enumerate(bound)]
+        self.device = device
+
+
+def _meta_of(argument: Any) -> Any:
+    if isinstance(argument, Tensor):
+        return argument._meta
+    return tuple([_meta_of(element) for element in argument]) if isinstance(argument, tuple) else argument
+
+
+def _holds_tensor(argument: Any) -> bool:
+    return isinstance(argument, (Tensor, tuple))
+
+
+def _encode(op: Op, position: int, argument: Any) -> Any:
+    """Return an attribute as it travels; a number in a tensor's place becomes a list: an integer is an id."""
+    kind = op.params[position].kind
+    if argument is None:
+        return None
+    if kind.holds_tensors:
+        return [argument.real, argument.imag] if isinstance(argument, complex) else [argument]
+    return kind.encode(argument) if kind.encode else argument
+
+
+def _is_tensor(argument: Any) -> bool:
+    return isinstance(argument, Tensor)
+
+
+def _normalize(op: Op, bound: tuple[Any, ...], session: ClientSession) -> tuple[Any, ...]:
+    """Return arguments in canonical form; a call that makes a tensor and names no device gets the default one.
+
+    Devices are checked: the server has them.
+    """
+    bound = op.normalize(bound, _is_tensor)
+    has_tensors = any(_holds_tensor(bound[position]) for position in op.tensor_positions)
+    completed = []
+    for param, argument in zip(op.params, bound, strict=True):
+        if isinstance(argument, Device):
+            argument = require_device(argument, session, op.public)
+        elif argument is None and not has_tensors and param.kind.name == "device?":
+            argument = default_device(session)
+        completed.append(argument)
+    return tuple(completed)
+
+
+def plan_for(
+    pattern: CallPattern, values: tuple[Any, ...], key: tuple[Any, ...], session: ClientSession,
+    autocast: Autocast | None,
+) -> CallPlan:  # fmt: skip
+    """Make the plan of a call, and keep it by this key."""
+    bound = _normalize(pattern.op, pattern.bind(values), session)
+    tensors = [t for b in bound for t in (b if isinstance(b, tuple) else (b,)) if isinstance(t, Tensor)]
+    device = device_of([tensor._meta for tensor in tensors]) if tensors else default_device(session)
+    plan = CallPlan(pattern.op, bound, device, autocast)
+    plan.rest = plan.template[len(pattern.positions) :]
+    try:
+        if len(PLANS) >= _MAX_PLANS:
+            PLANS.clear()
+        PLANS[key] = plan
+    except TypeError:  # an attribute cannot be hashed: such a call is planned anew every time
+        pass
+    return plan
+
+
+class CacheInfo(NamedTuple):
+    """How many call plans and call patterns are cached."""
+
+    plans: int
+    patterns: int
+
+
+def cache_info() -> CacheInfo:
+    """Return the sizes of the caches that calls are looked up in."""
+    return CacheInfo(len(PLANS), _call_pattern.count())

@@ -1,0 +1,62 @@
+"""Calls that write into their operands: what they may not write into, and the history of what they have written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from telegrad._session.session import ClientSession
+from telegrad._session.thread_modes import Modes
+from telegrad._tensor.autograd_graph import GradientEdge, OperationNode, new_node
+from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import AutogradError
+
+from .call_pattern import CallPattern
+from .call_plan import CallPlan
+from .outputs import check_writable
+from .sharing import keep_saved, sharing
+
+
+def mutate(
+    pattern: CallPattern, plan: CallPlan, session: ClientSession, values: tuple[Any, ...], wire: list[Any],
+    parents: list[GradientEdge], modes: Modes,
+) -> Any:  # fmt: skip
+    """Run a call that writes into operands, and return these."""
+    op = plan.op
+    targets = [None if pattern.sources[p] is None else values[pattern.sources[p]] for p in op.mutates]  # type: ignore[index]
+    if modes.records and not op.updates:
+        for target in targets:
+            for tensor in target if isinstance(target, (tuple, list)) else (target,):
+                if tensor is not None and (
+                    tensor._requires_grad or tensor._aliases is not None or tensor._is_inference
+                ):
+                    check_writable(op, tensor)
+        if parents and op.form == "out":
+            raise AutogradError(
+                f"{op.public}: out= does not support differentiation, but an operand requires grad; use no_grad()"
+            )
+    if sharing.keeps_saved:
+        keep_saved(session, targets)
+    session.call(op.index, session.sites.current(4), (), wire, modes)
+    if parents and plan.differentiable and isinstance(targets[0], Tensor):
+        _rebase(targets[0], new_node(parents, plan.grad_name))
+    return None if plan.outs is None else plan.result_type(targets) if plan.is_tuple else targets[0]
+
+
+def _rebase(target: Tensor, node: OperationNode) -> None:
+    """Let gradients of ``target``, and of everything that shares its memory, flow to ``node``, which wrote into it."""
+    root = target._base
+    if root is not None:
+        if root._is_tracked():
+            node.parents += (root._gradient_edge(),)
+        root._requires_grad, root._node = True, OperationNode((node,), "torch::autograd::CopySlices")
+        node = OperationNode((root._node,), "AsStridedBackward0")
+    target._requires_grad, target._node = True, node
+    aliases = target._aliases
+    if aliases is None:
+        return
+    aliases.version += 1
+    target._seen = aliases.version
+    if root is None:
+        aliases.node = OperationNode((node,), "AsStridedBackward0")
+    else:
+        aliases.node, root._seen = node, aliases.version
