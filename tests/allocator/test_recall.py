@@ -273,57 +273,6 @@ def test_what_is_freed_to_make_room_is_there_at_once() -> None:
     assert both.allocator.memory_stats()["num_device_free"] == 0
 
 
-def _cooled_down(draw: random.Random) -> CachingAllocator:
-    """An allocator that has met nothing that comes again, and remembers no calls."""
-    allocator, held = CachingAllocator(SimulatedUpstream(1 << 36)), []
-    while not allocator.recall.replay_policy.cooldown:
-        held.append(allocator.allocate(draw.randrange(1, 1 << 20), 0, 1))
-        if len(held) > 50:
-            allocator.free(held.pop(draw.randrange(len(held))))
-    for block in held:
-        allocator.free(block)
-    return allocator
-
-
-def test_a_cooldown_ends_when_totals_come_again(seed: int) -> None:
-    allocator, draw = _cooled_down(random.Random(seed)), random.Random(seed + 1)
-    sizes = [draw.randrange(1, 1 << 20) for _ in range(200)]
-
-    def step() -> None:
-        blocks = [allocator.allocate(nbytes, 0, 1) for nbytes in sizes]
-        for block in blocks:
-            allocator.free(block)
-
-    left = allocator.recall.replay_policy.cooldown
-    for _ in range(8):
-        step()
-    assert allocator.start_sequence() is not None
-    assert 8 * 2 * len(sizes) < left, "the cooldown is not over by its length"
-
-
-def test_a_cooldown_goes_on_while_nothing_but_blocks_of_a_moment_come_back(seed: int) -> None:
-    draw = random.Random(seed)
-    allocator = _cooled_down(draw)
-    for _ in range(20):
-        kept = []
-        for _ in range(200):
-            kept.append(allocator.allocate(draw.randrange(1, 1 << 20), 0, 1))
-            allocator.free(allocator.allocate(draw.randrange(1, 1 << 20), 0, 1))
-        for block in kept:
-            allocator.free(block)
-    assert allocator.recall.replay_policy.cooldown
-
-
-def test_of_states_that_do_not_come_again_only_names_are_kept(seed: int) -> None:
-    allocator, draw = CachingAllocator(SimulatedUpstream(1 << 36)), random.Random(seed)
-    for block in [allocator.allocate(1 << 20, 0, 1) for _ in range(200)]:
-        allocator.free(block)
-    held = [allocator.allocate(draw.randrange(1, 1 << 18), 0, 1) for _ in range(500)]
-    assert allocator.recall.remembered()[0] >= 500
-    assert not any([block.is_stable for block in held])
-    assert not any(allocator.recall._states.values())
-
-
 def test_what_is_freed_while_calls_are_carried_out_comes_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Python's garbage collector does, in the middle of anything."""
     both = Both(AllocatorConfig())

@@ -159,11 +159,10 @@ class Recall:
         self._free_below(block)
         if self._heap.generation != self._changes:
             self.forget()
-        self._name = name = self._name ^ block.key
-        states = self._states
+        states, name = self._states, self._name ^ block.key
         if name in states or self._is_bypassed:
-            return self._enter_state(name)
-        states[name] = _SEEN
+            return self._enter_without(block)
+        self._name, states[name] = name, _SEEN
         self.state = UNKNOWN
         self._left -= 1
         if not self._left:
@@ -178,7 +177,12 @@ class Recall:
         if block.owner != self._turn:
             self._take_turn(block.owner)
         self._give_back(block)
-        if block not in self.core.events:
+        self._enter_without(block)
+
+    def _enter_without(self, block: Block) -> None:
+        """Enter the state that a free has led to; the same without a name where the block stays in use for an event."""
+        self.state = UNKNOWN
+        if not self._is_bypassed or block not in self.core.events:
             self._enter_state(self._name ^ block.key)
 
     def _free_to_known(self, block: Block) -> None:
@@ -188,7 +192,7 @@ class Recall:
         is_linked = state is not UNKNOWN and name in self._states and block.size < self._oversize
         known = self._pieces.representative(block) if is_linked else None
         self._give_back(block)
-        self._enter_state(name)
+        self._enter_without(block)
         if known is not None and known not in state and self.state is not UNKNOWN:
             state[known] = Step(known, False, self._accounts[block.owner], self.state, name, before, self._ledger)
 
@@ -246,7 +250,6 @@ class Recall:
         self.detach()
         self.allocate_unknown, self.free_unknown = self._allocate_below, self._free_in_cooldown
         self._is_cooling = True
-        self._watch.spend()
 
     def _free_in_cooldown(self, block: Block) -> None:
         """Carry out a free during a cooldown, which ends when its calls are over or the totals of frees come again."""
@@ -256,14 +259,18 @@ class Recall:
         else:
             self._free_below(block)
         policy = self.replay_policy
-        policy.cooldown = left = max(0, policy.cooldown - 2)  # as many are allocated
-        if not left or self._watch.repeats(self._ledger.now):
+        policy.cooldown -= 2  # as many blocks are allocated
+        if policy.cooldown <= 0:
+            self.end_cooldown()
+        elif self._watch.repeats(self._ledger.now):
+            self._watch.spend()
             self.end_cooldown()
 
     def end_cooldown(self) -> bool:
         """Remember calls again from here on, if they are not: what has repeated nothing may not be what comes."""
         if not self._is_cooling and not self.replay_policy.cooldown:
             return False
+        self.detach()
         self.replay_policy.cooldown, self._is_cooling = 0, False
         self.allocate_unknown, self.free_unknown = self.allocate_anew, self.free_anew
         if self._heap.generation != self._changes:

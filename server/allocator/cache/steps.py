@@ -100,6 +100,8 @@ def count_calls(log: list[Step], moved: set[Block], ledger: Ledger, heap: Heap) 
             step.take_peaks(ledger, resets)
     ledger.now, account.now = last.now, last.account_now
     for pool in (heap.small, heap.large):
+        if not total:
+            return
         count, nbytes, requested, ended_count, ended_bytes = (
             total >> (_WIDTH * place) & _FIELD for place in range(_FIELDS)
         )
