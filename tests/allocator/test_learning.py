@@ -96,3 +96,17 @@ def test_of_states_that_do_not_come_again_only_names_are_kept(seed: int) -> None
     assert allocator.recall.remembered()[0] >= 500
     assert not any([block.is_stable for block in held])
     assert not any(allocator.recall._states.values())
+
+
+def test_requests_for_nothing_leave_remembered_calls_in_the_log() -> None:
+    """A pass with an empty tensor in it is a sequence of remembered calls, too."""
+    allocator = CachingAllocator(SimulatedUpstream(SIZE))
+    for _ in range(5):
+        start = allocator.start_sequence()
+        block = allocator.allocate(5000, 0, 1)
+        nothing = allocator.allocate(0, 0, 1)
+        allocator.free(nothing)
+        allocator.free(block)
+    assert start is not None
+    calls = allocator.sequence_since(start)
+    assert calls is not None and len(calls.steps) == 2

@@ -105,10 +105,10 @@ class Recall:
 
     def allocate_anew(self, nbytes: int, stream: int, owner: int) -> Block:
         """Carry out an allocation that is not remembered, and note the state that it leads to."""
-        if self.log or self._moved:
-            self.flush_deferred()
         if nbytes <= 0:
             return self._allocate_below(nbytes, stream, owner)
+        if self.log or self._moved:
+            self.flush_deferred()
         if owner != self._turn and (nbytes, stream, owner) in self._take_turn(owner):
             return self.allocate(nbytes, stream, owner)
         state, self.state = self.state, UNKNOWN
@@ -149,6 +149,8 @@ class Recall:
             self._begin_cooldown()
             return self._free_in_cooldown(block)
         if self.log or self._moved:
+            if not block.owns_memory:
+                return
             self.flush_deferred()
         if block.is_free or self._is_bypassed:
             return self._free_with_care(block)
@@ -170,7 +172,7 @@ class Recall:
 
     def _free_with_care(self, block: Block) -> None:
         """Free a block that is free already, or while somebody wants to see every call."""
-        if not block.owns_memory or block is self.core.null:
+        if not block.owns_memory:
             return
         if block.is_free or block in self.core.events:
             return self._free_below(block)
@@ -254,7 +256,7 @@ class Recall:
     def _free_in_cooldown(self, block: Block) -> None:
         """Carry out a free during a cooldown, which ends when its calls are over or the totals of frees come again."""
         if block.is_free or block.is_stable:
-            if block.owns_memory and block is not self.core.null:
+            if block.owns_memory:
                 self._give_back(block)
         else:
             self._free_below(block)

@@ -342,9 +342,16 @@ def _never(account: Account, size: int) -> bool:
     return False
 
 
-def _null_block() -> Block:
+class _NullBlock(Block):
     """The block of nothing: valid to look at, never in a pool."""
+
+    __slots__ = ()
+
+    owns_memory = False
+
+
+def _null_block() -> Block:
     buffer = np.zeros(sizes.MIN_BLOCK, dtype=np.uint8)
-    block = Block(Segment(0, 0, buffer), 0, 0, stream=0, owner=0)
+    block = _NullBlock(Segment(0, 0, buffer), 0, 0, stream=0, owner=0)
     block.is_free = True  # to be taken back, it has nothing to give
     return block
