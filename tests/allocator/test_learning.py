@@ -36,10 +36,10 @@ def test_a_cooldown_ends_when_totals_come_again(seed: int) -> None:
             allocator.free(block)
 
     left = allocator.recall.replay_policy.cooldown
-    for _ in range(8):
+    for _ in range(12):
         step()
     assert allocator.start_sequence() is not None
-    assert 8 * 2 * len(sizes) < left, "the cooldown is not over by its length"
+    assert 12 * 2 * len(sizes) < left, "the cooldown is not over by its length"
 
 
 def test_a_cooldown_goes_on_while_nothing_but_blocks_of_a_moment_come_back(seed: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-FIRST_STREAK: Final = 16
+FIRST_STREAK: Final = 512
 """So many totals in a row that were there before suggest that a program repeats itself."""
 LONGEST_STREAK: Final = 1 << 16
 """Each time that this came to nothing takes twice as many the next time, up to this."""
