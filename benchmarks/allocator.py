@@ -2,7 +2,8 @@
 
 Each figure is the time of one allocate and one free together, in microseconds, without the work on the memory. The
 baselines run in the same process: NumPy's own ``np.empty`` on the host; on a GPU PyTorch's raw calls and CuPy's pool.
-A loop over one size does not show what a search among many free sizes costs; the trace does.
+A loop over one size does not show what a search among many free sizes costs; the trace does. What never comes again is
+measured while the allocator tries to learn it, and while it has given that up, with the time that drawing sizes takes.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ def run(device: str = "cpu") -> list[Figure]:
         _per_pair("a trace of waves of 64 activations", _waves(allocator)),
     ]
     figures += _recorded(allocator, "telegrad-layers")
+    for learns, name in (
+        (True, "an order that never comes again, while it learns"),
+        (False, "the same, having given up"),
+    ):
+        figures.append(_per_pair(name, _wandering(_allocator(device), learns)))
     growing = _allocator(device, AllocatorConfig(expandable_segments=True))
     figures.append(_per_pair("expandable segments: one cached block", _one_size(growing, 1000), at_most=3.0))
     return figures + [_per_pair(name, action) for name, action in _baselines(device)]
@@ -88,6 +94,25 @@ def _waves(allocator: CachingAllocator) -> Callable[[], None]:
             while live:
                 free(live.pop())
 
+    return action
+
+
+def _wandering(allocator: CachingAllocator, learns: bool) -> Callable[[], None]:
+    """Calls of which none is remembered: sixty blocks of few sizes are in use, and any may be the next to go."""
+    draw, live = random.Random(2), [allocator.allocate(4, 0, 1) for _ in range(60)]
+    sizes = (4, 700, 5000, 40_000, 65_536, 300_000, 1_500_000)
+
+    def action() -> None:
+        allocate, free = allocator.allocate, allocator.free
+        if learns:
+            allocator.end_cooldown()
+        for at, nbytes in zip(draw.choices(range(60), k=LOOPS), draw.choices(sizes, k=LOOPS), strict=True):
+            free(live[at])
+            live[at] = allocate(nbytes, 0, 1)
+
+    if not learns:
+        while not allocator.recall.replay_policy.cooldown:
+            action()
     return action
 
 

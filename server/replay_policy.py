@@ -103,12 +103,12 @@ RECURRING_BATCHES = Limits(
 """`RecurringBatches`: whether batches are looked for among earlier ones."""
 
 ALLOCATOR_CALLS = Limits(
-    budget=3 << 17,  # 131,072 calls without a hit: a hundred decoded tokens make 38,000, learnt after three times
-    cost=3,  # remembering a call costs about as much as three remembered ones save
+    budget=3 << 14,  # 16,384 states without a hit: four steps of GPT-2 small, and the first of a much larger model
+    cost=3,  # to note a state costs less than a remembered call saves, but most are never seen again
     gain=1,
     saves=False,
     largest_budget=3 << 18,
-    cooldown=8 << 17,  # calls; eight times as many as were tried, so that trials cost a ninth at most
+    cooldown=8 << 14,  # calls; eight times as many as were tried, so that trials cost a ninth at most
     longest_cooldown=8 << 18,
     proof=4097,  # calls; a full log of `Recall`, in which all calls of a step were hits
     sightings=1 << 17,  # states, and as many pieces of memory; about 100 bytes each
@@ -147,11 +147,15 @@ class ReplayPolicy:
         if count >= limits.proof:
             self._budget, self._next_cooldown = limits.budget, limits.cooldown
 
-    def miss(self) -> bool:
-        """Count a miss or a capture; returns whether the mechanism must give up now, for ``cooldown`` events if any."""
+    def room(self) -> int:
+        """Return how many misses in a row it takes until the mechanism must give up, one at least."""
+        return max(1, -(-(self._budget - self._spent) // self._limits.cost))
+
+    def miss(self, count: int = 1) -> bool:
+        """Count misses or captures; returns whether the mechanism must give up now, for ``cooldown`` events if any."""
         limits = self._limits
-        self.misses += 1
-        self._spent += limits.cost
+        self.misses += count
+        self._spent += count * limits.cost
         if self._spent < self._budget:
             return False
         if self._next_cooldown:

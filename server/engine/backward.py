@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from server.engine import context
 from server.engine.autograd.anomaly import new_task
@@ -34,6 +34,8 @@ from telegrad_protocol.meta import Meta
 
 _UNREPEATABLE = ALL & ~PROFILER
 """Modes under which passes are the engine's; to note a pass changes nothing of it."""
+_ALWAYS_RECORDED: Final = 4
+"""So many passes in a row are recorded although they begin like recorded ones and are others: a loop over views."""
 
 
 def backward(
@@ -140,10 +142,9 @@ def _follow(edge: Edge, gradients: list[Value], retain_graph: bool) -> None:
     nodes: list[Any] = [node]
     program = programs.find(nodes)
     if program is None:
-        recorded = RecordingTask(retain_graph).record(edge, gradients)
-        if recorded is not None and programs.add(recorded):
-            recorded.captures = BackwardCaptures(recorded)
+        _make_new(programs, edge, gradients, retain_graph)
         return
+    current.passes_astray = 0
     if program.looks and current.remade_nodes[1]:
         _fuse(program, nodes, gradients[0].meta)
     if current.before_replay is not None:
@@ -155,6 +156,22 @@ def _follow(edge: Edge, gradients: list[Value], retain_graph: bool) -> None:
         program.captures.run(program, nodes, gradients)
     else:
         program.run(nodes, {0: gradients.pop()})
+
+
+def _make_new(programs: ProgramTree, edge: Edge, gradients: list[Value], retain_graph: bool) -> None:
+    """Make a pass whose graph is not among those recorded, and record it where another of its kind may come.
+
+    Of passes in a row that begin like recorded ones and are others, a few are recorded, then the eighth, the sixteenth
+    and so on. That is enough to find out when they come again, and where they never do it costs little.
+    """
+    if not programs.is_empty:
+        astray = context.current.passes_astray = context.current.passes_astray + 1
+        if astray > _ALWAYS_RECORDED and astray & (astray - 1):
+            GraphTask(retain_graph, False, ()).execute_from(edge, gradients)
+            return
+    recorded = RecordingTask(retain_graph).record(edge, gradients)
+    if recorded is not None and programs.add(recorded):
+        recorded.captures = BackwardCaptures(recorded)
 
 
 def _fuse(program: Program, nodes: list[Any], gradient: Meta) -> None:

@@ -248,6 +248,31 @@ def test_a_cooldown_that_ends_early_has_calls_learned_at_once() -> None:
     assert allocator.start_sequence() is not None and allocator.allocated_bytes() == before
 
 
+def test_what_is_freed_to_make_room_is_there_at_once() -> None:
+    """Frees that are remembered are carried out before the allocation that waits for them goes on."""
+    both = Both(AllocatorConfig(), 60 * MIB)
+    both.allocator.set_memory_fraction(1.0)
+    spare: list[tuple] = []
+
+    def give_up() -> bool:
+        has_freed = bool(spare)
+        while spare:
+            both.free(spare.pop())
+        return has_freed
+
+    both.allocator.free_memory_callbacks.append(give_up)
+    for _ in range(5):
+        spare += [both.allocate(18 * MIB) for _ in range(3)]
+        give_up()
+    spare += [both.allocate(18 * MIB) for _ in range(3)]
+    reclaimed = both.allocator.allocate(17 * MIB, 0, 1)
+    assert reclaimed.segment.size == 18 * MIB and not spare
+    assert both.allocator.allocated_bytes() == reclaimed.size
+    both.allocator.free(reclaimed)
+    both.allocator.flush_deferred()
+    assert both.allocator.memory_stats()["num_device_free"] == 0
+
+
 def test_what_is_freed_while_calls_are_carried_out_comes_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Python's garbage collector does, in the middle of anything."""
     both = Both(AllocatorConfig())

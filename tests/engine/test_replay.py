@@ -219,6 +219,28 @@ def test_views_of_other_places_are_programs_of_one_tree(counts: dict[str, int]) 
         np.testing.assert_array_equal(layer.weight.grad.numpy(), grads)
 
 
+def test_of_graphs_that_never_come_again_few_are_recorded_until_they_do(counts: dict[str, int]) -> None:
+    import telegrad as tg
+
+    def step(leaf: Any, number: int) -> None:
+        y = leaf * 1.0
+        for bit in range(6):
+            y = y.sin() if number >> bit & 1 else y.cos()
+        (y * 2.0).sum().backward()
+
+    with tg.connect(in_process=Host(["cpu"])):
+        leaf = tg.randn(4, requires_grad=True)
+        for number in range(30):
+            step(leaf, number)
+        tg.cuda.synchronize()
+        # The second pass, four that begin like it, and the eighth and the sixteenth of those.
+        assert counts == {"recorded": 7, "replayed": 0}
+        for number in (17, 50, 50):
+            step(leaf, number)
+        tg.cuda.synchronize()
+        assert counts == {"recorded": 8, "replayed": 2}
+
+
 # -- where passes differ
 
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from server.allocator.cache.recall import LONGEST_LOG, UNKNOWN, Recall, State, Step
+from server.allocator.cache.recall import LONGEST_LOG, UNKNOWN, Recall
+from server.allocator.cache.steps import State, Step
 from server.allocator.core.block import Block
 
 from .shadow_blocks import Arena, ReplayMismatch, ShadowBlock
@@ -98,10 +99,6 @@ class CallSequences:
     def __init__(self, recall: Recall) -> None:
         self._recall = recall
         self._null = recall.core.null
-        self._instead: DryRun | Arena | None = None
-        # Calls that Recall does not remember come here first: during a dry run it remembers none.
-        recall.allocate_unknown = self._allocate
-        recall.free_unknown = self._free
 
     def start_sequence(self) -> SequenceStart | None:
         """Return where a sequence may begin; None if calls are not remembered now."""
@@ -155,26 +152,18 @@ class CallSequences:
         recall, collects = self._recall, gc.isenabled()
         gc.disable()
         state, recall.state = recall.state, UNKNOWN
-        self._instead = instead
+        # From a state without remembered calls, every call comes to these.
+        before = recall.allocate_unknown, recall.free_unknown
+        recall.allocate_unknown, recall.free_unknown = instead.allocate, instead.free
         try:
             yield
         finally:
-            self._instead, recall.state = None, state
+            recall.allocate_unknown, recall.free_unknown = before
+            recall.state = state
             if collects:
                 gc.enable()
             for block in instead.queued_frees:
                 recall.free(block)
-
-    def _allocate(self, nbytes: int, stream: int, owner: int) -> Block:
-        if self._instead is not None:
-            return self._instead.allocate(nbytes, stream, owner)
-        return self._recall.allocate_anew(nbytes, stream, owner)
-
-    def _free(self, block: Block) -> None:
-        if self._instead is not None:
-            self._instead.free(block)
-        elif block.__class__ is not ShadowBlock:  # one that outlived its dry run stands for nothing
-            self._recall.free_anew(block)
 
     def record_stream(self, block: Block, stream: int) -> None:
         """Hold the block back, once freed, until what ``stream`` has queued by then is done."""

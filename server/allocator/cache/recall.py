@@ -1,59 +1,36 @@
 """Calls whose outcome is known from the last time: a training step asks for the same memory again and again.
 
 Which block serves a request depends on nothing but what is in use, as long as no segment comes or goes and no memory
-changes hands. So this layer remembers states, named by what is in use in them, and where each call led from there. A
-call that is remembered is only logged; whoever wants to see blocks or totals calls `flush_deferred` first, which
-carries out what the logged calls amount to. All other calls are carried out by the layer below, and remembered if they
-start from a state that occurred before. Knows the core, whose blocks the layer below hands out.
+changes hands. So this layer names states by what is in use in them, and remembers where each call led from a state that
+has come back. A call that is remembered is only logged; whoever wants to see blocks or totals calls `flush_deferred`
+first, which carries out what the logged calls amount to. All other calls are carried out by the layer below: of those
+from states that did not occur before, nothing is kept but the name of the state that they led to. Knows the core, whose
+blocks the layer below hands out.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from random import Random
-from typing import Any
+from typing import Any, Final
 
-from server.allocator.cache.placement import place_blocks
-from server.allocator.core.account import Account
+from server.allocator.cache.pieces import Pieces, piece_of
+from server.allocator.cache.placement import place_blocks, put_back
+from server.allocator.cache.steps import State, Step, count_calls
+from server.allocator.cache.watch import Watch
 from server.allocator.core.block import Block
 from server.allocator.core.block_cache import BlockCache
 from server.allocator.core.layer import Layer
-from server.allocator.core.ledger import ALL, SPLIT, SPLIT_BYTES, field
-from server.allocator.core.splitting import replace_block, replace_by_copy
+from server.allocator.core.splitting import replace_by_copy
 from server.replay_policy import ALLOCATOR_CALLS, ReplayPolicy
 
-# How many calls are logged before their effect on the totals is worked out; working out a batch takes about 1 ms.
+# How many calls are logged before their effect on the totals is worked out.
 LONGEST_LOG = 4096
-
-# From one state, where calls led: by size, stream and session for allocations, by block for frees.
-State = dict[Any, "Step"]
 # The state of memory of which nothing is remembered, because it did not occur before.
 UNKNOWN: State = {}
-
-
-class Step:
-    """One call from one state: the block that it takes or frees, the state after it, and the totals then."""
-
-    __slots__ = (
-        "account", "account_now", "after", "block", "ended_inactive_bytes", "ended_inactive_count", "name", "now",
-        "takes",
-    )  # fmt: skip
-
-    def __init__(self, block: Block, account: Account, *, takes: bool) -> None:
-        self.block = block
-        self.takes = takes
-        self.account = account
-        self.account_now = account.now
-
-    def lead_to(self, after: State, name: int, before: int, now: int) -> None:
-        """Note the state after the call, that state's name, and the device's totals before and after."""
-        self.after = after
-        self.name = name
-        self.now = now
-        # How many inactive split blocks, and bytes in them, ceased to be inactive.
-        self.ended_inactive_count = max(0, field(before, ALL, SPLIT) - field(now, ALL, SPLIT))
-        self.ended_inactive_bytes = max(0, field(before, ALL, SPLIT_BYTES) - field(now, ALL, SPLIT_BYTES))
+# What is kept of a state that occurred once.
+_SEEN: Final[State] = {}
+_LONGEST_COUNT: Final = 256
+"""So many misses are counted before the policy is told of them."""
 
 
 class Recall:
@@ -65,7 +42,7 @@ class Recall:
     def __init__(self, below: Layer, core: BlockCache) -> None:
         self._allocate_below = below.allocate
         self._free_below = below.free
-        # Who gets the calls that are not remembered; a layer above may put itself here.
+        # Who gets the calls that are not remembered; a layer above may put itself here for a while.
         self.allocate_unknown = self.allocate_anew
         self.free_unknown = self.free_anew
         self.core = core
@@ -79,19 +56,29 @@ class Recall:
         # The calls since the totals were right, and the blocks whose use differs from what the segments say.
         self.log: list[Step] = []
         self._moved: set[Block] = set()
-        # All keys of the blocks in use, by exclusive or: the state's name.
-        self._name = 0
-        self._states: dict[tuple[int, int], State] = {}
-        # By place, size, request and session: the key of a piece that was in use once, the block of one that was twice.
-        self._pieces: dict[tuple[int, int, int, int], int | Block] = {}
+        self._pieces = Pieces()
+        # A key for each session. That of the session whose turn it is and the keys of the blocks in use, by exclusive
+        # or, are the state's name.
+        self._turn_keys: dict[int, int] = {}
+        self._name = self._turn_key = self._key_of_turn(0)
+        # By name: what is known of states.
+        self._states: dict[int, State] = {}
         self._changes = 0
-        self._keys = Random()
         # Whether logged calls are being carried out; blocks that are freed meanwhile are queued.
         self._is_flushing = False
         self._queued_frees: list[Block] = []
         self.replay_policy = ReplayPolicy(ALLOCATOR_CALLS)
+        self._watch = Watch()
+        self._is_cooling = False
         self._most_states = ALLOCATOR_CALLS.sightings
+        # How many misses there are between two times that the policy is told of them, and how many of them are left.
+        self._count = self._left = max(1, min(_LONGEST_COUNT, self._most_states >> 6))
+        self._is_bypassed = core.bypasses
+        core.bypass_listeners.append(self._set_bypassed)
         core.observer = self
+
+    def _set_bypassed(self, is_bypassed: bool) -> None:
+        self._is_bypassed = is_bypassed
 
     def allocate(self, nbytes: int, stream: int = 0, owner: int = 0) -> Block:
         """Return a block of at least ``nbytes`` for use on ``stream``, accounted to session ``owner``.
@@ -117,134 +104,185 @@ class Recall:
         self.log.append(step)
 
     def allocate_anew(self, nbytes: int, stream: int, owner: int) -> Block:
-        """Carry out an allocation that is not remembered, and remember where it led."""
-        if nbytes <= 0 or (self.replay_policy.cooldown and self._cools_down()):
+        """Carry out an allocation that is not remembered, and note the state that it leads to."""
+        if nbytes <= 0:
             return self._allocate_below(nbytes, stream, owner)
-        call = nbytes, stream, owner
         if self.log or self._moved:
             self.flush_deferred()
-        state = self._leave_state(owner)
-        if call in state:
-            return self._continue_from(state).allocate(*call)
-        name, before, changes = self._name, self._ledger.now, self._heap.generation
-        block = self._recognize(self._allocate_below(nbytes, stream, owner))
-        is_alone = self._name == name and self._heap.generation == changes
-        self._name ^= block.key
-        after = self._enter_state(owner)
-        if after is not None and state is not UNKNOWN and is_alone and block.is_stable and block.size < self._oversize:
-            step = state[call] = Step(block, self._accounts[owner], takes=True)
-            step.lead_to(after, self._name, before, self._ledger.now)
+        if owner != self._turn and (nbytes, stream, owner) in self._take_turn(owner):
+            return self.allocate(nbytes, stream, owner)
+        state, self.state = self.state, UNKNOWN
+        from_name, before = self._name, self._ledger.now
+        block = self._allocate_below(nbytes, stream, owner)
+        if self._heap.generation != self._changes:
+            self.forget()
+        piece = block.pointer, block.size, nbytes, owner
+        key: Any = self._pieces.table.get(piece)
+        if key.__class__ is not int:
+            key = self._pieces.name(block, piece)
+        block.key, block.is_stable = key, False
+        is_alone = self._name == from_name
+        self._name = name = self._name ^ key
+        states = self._states
+        if name not in states and not self._is_bypassed:
+            states[name] = _SEEN
+            self.state = UNKNOWN
+            self._left -= 1
+            if not self._left:
+                self._tell_policy()
+            return block
+        self._enter_state(name)
+        if state is UNKNOWN or self.state is UNKNOWN or not is_alone or block.size >= self._oversize:
+            return block
+        block = self._pieces.recognize(block)
+        state[nbytes, stream, owner] = Step(
+            block, True, self._accounts[owner], self.state, name, before, self._ledger
+        )  # fmt: skip
         return block
 
     def free_anew(self, block: Block) -> None:
-        """Carry out a free that is not remembered, and remember where it led."""
-        if block is self.core.null:
-            return
+        """Carry out a free that is not remembered, and note the state that it leads to."""
         if self._is_flushing:
             self._queued_frees.append(block)
             return
-        if self.replay_policy.cooldown and self._cools_down():
-            block.is_stable = False
-            return self._free_below(block)
+        if self.replay_policy.cooldown:
+            self._begin_cooldown()
+            return self._free_in_cooldown(block)
         if self.log or self._moved:
+            if not block.owns_memory:
+                return
             self.flush_deferred()
+        if block.is_free or self._is_bypassed:
+            return self._free_with_care(block)
+        if block.owner != self._turn and block in self._take_turn(block.owner):
+            return self.free(block)
+        if block.is_stable or (self.state is not UNKNOWN and self._name ^ block.key in self._states):
+            return self._free_to_known(block)
+        self._free_below(block)
+        if self._heap.generation != self._changes:
+            self.forget()
+        states, name = self._states, self._name ^ block.key
+        if name in states or self._is_bypassed:
+            return self._enter_without(block)
+        self._name, states[name] = name, _SEEN
+        self.state = UNKNOWN
+        self._left -= 1
+        if not self._left:
+            self._tell_policy()
+
+    def _free_with_care(self, block: Block) -> None:
+        """Free a block that is free already, or while somebody wants to see every call."""
+        if not block.owns_memory:
+            return
         if block.is_free or block in self.core.events:
             return self._free_below(block)
-        owner = block.owner
-        state = self._leave_state(owner)
-        if block in state:
-            return self._continue_from(state).free(block)
-        before, changes = self._ledger.now, self._heap.generation
+        if block.owner != self._turn:
+            self._take_turn(block.owner)
+        self._give_back(block)
+        self._enter_without(block)
+
+    def _enter_without(self, block: Block) -> None:
+        """Enter the state that a free has led to; the same without a name where the block stays in use for an event."""
+        self.state = UNKNOWN
+        if not self._is_bypassed or block not in self.core.events:
+            self._enter_state(self._name ^ block.key)
+
+    def _free_to_known(self, block: Block) -> None:
+        """Carry out a free between two states that occurred before, and remember it; or that of a stable block."""
+        state, before = self.state, self._ledger.now
+        name = self._name ^ block.key
+        is_linked = state is not UNKNOWN and name in self._states and block.size < self._oversize
+        known = self._pieces.representative(block) if is_linked else None
+        self._give_back(block)
+        self._enter_without(block)
+        if known is not None and known not in state and self.state is not UNKNOWN:
+            state[known] = Step(known, False, self._accounts[block.owner], self.state, name, before, self._ledger)
+
+    def _give_back(self, block: Block) -> None:
+        """Have a block freed, or a copy of it if it stands for its piece; then it is never free itself."""
         self._free_below(replace_by_copy(block) if block.is_stable else block)
-        if block in self.core.events:
+        if self._heap.generation != self._changes:
+            self.forget()
+
+    def _take_turn(self, owner: int) -> State:
+        """Go on with another session's calls; returns what is remembered of them from the state at hand."""
+        self._turn, self.state = owner, UNKNOWN
+        self._name ^= self._turn_key
+        self._turn_key = self._key_of_turn(owner)
+        self._name ^= self._turn_key
+        if self._heap.generation != self._changes:
+            self.forget()
+        if self._name in self._states and not self._is_bypassed:
+            self._enter_state(self._name)
+        return self.state
+
+    def _key_of_turn(self, owner: int) -> int:
+        key = self._turn_keys.get(owner)
+        if key is None:
+            key = self._turn_keys[owner] = self._pieces.new_key()
+        return key
+
+    def _enter_state(self, name: int) -> None:
+        """Note the state that a call has led to; calls from it are remembered if it occurred before."""
+        self._name, self.state = name, UNKNOWN
+        if self._is_bypassed or self._is_cooling:
             return
-        self._name ^= block.key
-        after = self._enter_state(owner)
-        if (
-            after is not None
-            and state is not UNKNOWN
-            and self._heap.generation == changes
-            and block.is_stable
-            and block.size < self._oversize
-        ):
-            step = state[block] = Step(block, self._accounts[owner], takes=False)
-            step.lead_to(after, self._name, before, self._ledger.now)
-
-    def _leave_state(self, owner: int) -> State:
-        """Leave the current state; returns what is remembered of this session's calls from it."""
-        state, self.state = self.state, UNKNOWN
-        if self._heap.generation != self._changes:
-            self.forget()
-        if owner == self._turn:
-            return state
-        self._turn = owner
-        return UNKNOWN if self.core.bypasses else self._states.get((self._name, owner), UNKNOWN)
-
-    def _continue_from(self, state: State) -> Recall:
-        self.state = state
-        return self
-
-    def _enter_state(self, owner: int) -> State | None:
-        """Remember the state that a call has led to; None while somebody wants to see every call."""
-        if self.core.bypasses:
-            return None
-        if self.replay_policy.miss():
-            self.forget()
-            return None
-        if self._heap.generation != self._changes:
-            self.forget()
-        place = self._name, owner
-        state = self._states.get(place)
+        state = self._states.get(name)
         if state is None:
-            if max(len(self._states), len(self._pieces)) >= self._most_states:
-                self.forget()
-            state = self._states[place] = {}
-        else:
-            self.state = state
-        return state
+            self._states[name] = _SEEN
+            self._left -= 1
+            if not self._left:
+                self._tell_policy()
+            return
+        if state is _SEEN:
+            state = self._states[name] = {}
+        self.state = state
 
-    def _recognize(self, block: Block) -> Block:
-        """Return the block that stood for this piece of memory before, put in the place of the one that was just cut.
-
-        If segments have come or gone since, the new block is returned: another segment may lie at the same address.
-        """
-        if self._heap.generation != self._changes:
+    def _tell_policy(self) -> None:
+        """Tell the policy of the states that were new; a cooldown begins if there were too many of them."""
+        gives_up = self.replay_policy.miss(self._count)
+        if max(self.remembered()) >= self._most_states:
             self.forget()
-        piece = block.pointer, block.size, block.requested, block.owner
-        known = self._pieces.get(piece)
-        if isinstance(known, Block):
-            known.bin, known.split, known.is_free = block.bin, block.split, False
-            replace_block(block, known)
-            return known
-        block.key = known or self._keys.getrandbits(128)
-        block.is_stable = known is not None
-        block.array = block.meta = None
-        self._pieces[piece] = block if block.is_stable else block.key
-        return block
+        self._count = self._left = max(1, min(_LONGEST_COUNT, self._most_states >> 6, self.replay_policy.room()))
+        if gives_up:
+            self._begin_cooldown()
 
-    def _cools_down(self) -> bool:
-        """Count a call of a cooldown; returns whether the cooldown goes on. When it ends, the state gets a new name."""
-        if not self.replay_policy.cool_down():
-            return True
-        self._name = 0
-        for segment in self._heap.segments.values():
-            for block in segment.blocks():
-                self._add_to_name(block)
-        return False
+    def _begin_cooldown(self) -> None:
+        """Leave all calls to the layer below, but for watching whether the totals after frees come again."""
+        self.detach()
+        self.allocate_unknown, self.free_unknown = self._allocate_below, self._free_in_cooldown
+        self._is_cooling = True
+
+    def _free_in_cooldown(self, block: Block) -> None:
+        """Carry out a free during a cooldown, which ends when its calls are over or the totals of frees come again."""
+        if block.is_free or block.is_stable:
+            if block.owns_memory:
+                self._give_back(block)
+        else:
+            self._free_below(block)
+        policy = self.replay_policy
+        policy.cooldown -= 2  # as many blocks are allocated
+        if policy.cooldown <= 0:
+            self.end_cooldown()
+        elif self._watch.repeats(self._ledger.now):
+            self._watch.spend()
+            self.end_cooldown()
 
     def end_cooldown(self) -> bool:
         """Remember calls again from here on, if they are not: what has repeated nothing may not be what comes."""
-        if not self.replay_policy.cooldown:
+        if not self._is_cooling and not self.replay_policy.cooldown:
             return False
-        self.replay_policy.cooldown = 1
-        self._cools_down()
+        self.detach()
+        self.replay_policy.cooldown, self._is_cooling = 0, False
+        self.allocate_unknown, self.free_unknown = self.allocate_anew, self.free_anew
+        if self._heap.generation != self._changes:
+            self.forget()
+        self._name = self._turn_key
+        for segment in self._heap.segments.values():
+            for block in segment.blocks():
+                if block.mapped and not block.is_free:
+                    self._name ^= self._pieces.name(block, piece_of(block))
         return True
-
-    def _add_to_name(self, block: Block) -> None:
-        if block.mapped and not block.is_free:
-            block.is_stable = False
-            block.key = self._keys.getrandbits(128)
-            self._name ^= block.key
 
     def forget(self) -> None:
         """Drop all that is remembered; for what changes where calls lead. Logged calls must have been carried out."""
@@ -253,11 +291,11 @@ class Recall:
         for state in self._states.values():
             state.clear()
         self._states.clear()
-        self._pieces.clear()
+        self._pieces.forget()
 
     def remembered(self) -> tuple[int, int]:
         """How many states, and how many pieces of memory, are remembered."""
-        return len(self._states), len(self._pieces)
+        return len(self._states), len(self._pieces.table)
 
     def flush_totals(self) -> None:
         """Bring the totals up to date."""
@@ -267,23 +305,10 @@ class Recall:
     def _flush_totals(self) -> None:
         log, self.log = self.log, []
         self.replay_policy.hit(len(log))
-        for step, times in Counter(log).items():
-            self._count(step, times)
+        if len(log) > _LONGEST_COUNT:
+            self._watch.prove()
         self._name = log[-1].name
-        self._ledger.now = log[-1].now
-        log[-1].account.now = log[-1].account_now
-
-    def _count(self, step: Step, times: int) -> None:
-        block = step.block
-        pool = block.segment.pool
-        if times & 1:
-            self._moved ^= {block}
-        if step.takes:
-            step.account.accumulated.add(times, times * block.size, times * block.requested, pool.is_small)
-            step.account.pass_through(step.account_now)
-        pool.ended_inactive_count += times * step.ended_inactive_count
-        pool.ended_inactive_bytes += times * step.ended_inactive_bytes
-        self._ledger.pass_through(step.now)
+        count_calls(log, self._moved, self._ledger, self._heap)
 
     def flush_deferred(self) -> None:
         """Bring the totals and the segments up to date."""
@@ -311,14 +336,8 @@ class Recall:
         self._heap.coalesce_deferred()
         taken = [block for block in moved if block.is_free]
         for block in moved.difference(taken):
-            self._put_back(block)
+            put_back(self._heap, block)
         place_blocks(taken)
-
-    def _put_back(self, block: Block) -> None:
-        pool = block.segment.pool
-        counted = pool.ended_inactive_count, pool.ended_inactive_bytes
-        self._heap.put(replace_by_copy(block))
-        pool.ended_inactive_count, pool.ended_inactive_bytes = counted
 
     def detach(self) -> None:
         """Carry out logged calls; the current state is unknown until the next call has been carried out."""
@@ -356,6 +375,7 @@ class Recall:
     def end_session(self, owner: int) -> None:
         """Drop the account of a session that has freed everything."""
         self.invalidate()
+        self._turn_keys.pop(owner, None)
         self.core.end_session(owner)
 
     def before_release(self) -> None:

@@ -19,8 +19,11 @@ class ShadowBlock(Block):
 
     __slots__ = ("real",)
 
+    owns_memory = False
+
     def __init__(self, real: Block) -> None:
         super().__init__(real.segment, real.offset, real.size, real.stream, real.owner)
+        self.is_free = True  # to be taken back, it has nothing to give
         self.requested = real.requested
         self.real = real
 

@@ -70,6 +70,8 @@ class Block:
 
     # Whether there is memory behind the addresses.
     mapped = True
+    # Whether the block is the memory's own, which it gives back when it is freed.
+    owns_memory = True
 
     def __init__(self, segment: Segment, offset: int, size: int, stream: int, owner: int) -> None:
         self.segment = segment

@@ -109,10 +109,15 @@ class BlockCache:
 
     def _reclaim(self) -> bool:
         """Ask whoever holds memory that it can spare; return whether anybody freed some."""
-        return any([callback() for callback in self.free_memory_callbacks])  # a list: each must be asked
+        has_freed = any([callback() for callback in self.free_memory_callbacks])  # a list: each must be asked
+        self.observer.before_inspection()
+        return has_freed
 
     def _give_up(self, owner: int | None) -> bool:
-        return any([callback(owner) for callback in self.pressure_callbacks])
+        """Ask whoever holds what can be made anew to give it up; return whether anybody did."""
+        has_freed = any([callback(owner) for callback in self.pressure_callbacks])
+        self.observer.before_inspection()
+        return has_freed
 
     def _hand_out(self, block: Block, request: Request, account: Account) -> Block:
         """Take a free block, or the front of it, out of its pool and account for it."""
@@ -337,7 +342,16 @@ def _never(account: Account, size: int) -> bool:
     return False
 
 
-def _null_block() -> Block:
+class _NullBlock(Block):
     """The block of nothing: valid to look at, never in a pool."""
+
+    __slots__ = ()
+
+    owns_memory = False
+
+
+def _null_block() -> Block:
     buffer = np.zeros(sizes.MIN_BLOCK, dtype=np.uint8)
-    return Block(Segment(0, 0, buffer), 0, 0, stream=0, owner=0)
+    block = _NullBlock(Segment(0, 0, buffer), 0, 0, stream=0, owner=0)
+    block.is_free = True  # to be taken back, it has nothing to give
+    return block

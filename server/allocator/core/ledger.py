@@ -59,7 +59,7 @@ def _at_least(one: int, other: int) -> int:
 class Ledger:
     """Totals of what is in use and of what waits for events, with the peaks of both."""
 
-    __slots__ = ("allocated_peak", "ceiling", "now", "peak", "pending", "quota")
+    __slots__ = ("allocated_peak", "ceiling", "now", "peak", "pending", "quota", "resets")
 
     def __init__(self) -> None:
         self.now = 0
@@ -67,6 +67,8 @@ class Ledger:
         self.pending = 0
         self.peak = 0
         self.allocated_peak = 0
+        # How often the peaks were reset.
+        self.resets = 0
         self.quota = UNLIMITED
         self.ceiling = GUARDS
 
@@ -108,6 +110,7 @@ class Ledger:
 
     def reset_peak(self) -> None:
         """Forget earlier peaks: they are what is in use now."""
+        self.resets += 1
         self.peak = self.now
         self.allocated_peak = self.now - self.pending
         self.take_peaks()

@@ -219,6 +219,11 @@ class ProgramTree:
         self._fork: tuple[Program, int] | None = None
         self._count = self._hits = 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no pass was recorded yet."""
+        return self._root is None
+
     def find(self, nodes: list[Any]) -> Program | None:
         """Return the program of the graph that begins with the node in the list; fills in the graph's other nodes."""
         program, number, self._fork = self._root, 0, None
