@@ -17,7 +17,8 @@ import platform
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -107,11 +108,27 @@ def _features() -> str | None:
 
 
 def compile_all() -> None:
-    """Compile all modules into the cache, then note that they are there."""
-    for name in MODULES:
-        load(name)
-    with suppress(OSError):
-        mark().touch()
+    """Compile all modules into the cache, then note that they are there; servers that start together do it once."""
+    with _alone():
+        if mark().exists():
+            return
+        for name in MODULES:
+            load(name)
+        with suppress(OSError):
+            mark().touch()
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Wait until no other process compiles into the same cache, where the platform has locks of files."""
+    with ExitStack() as stack:
+        with suppress(ImportError, OSError):
+            import fcntl
+
+            _folder().mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context(open(_folder() / "compiling", "w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def mark() -> Path:
