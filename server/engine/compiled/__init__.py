@@ -26,7 +26,7 @@ from typing import Any, Final
 from server.kernel_cache import kernels_directory
 
 MODULES: Final = (
-    "loops", "elementwise", "rows", "products", "planes", "matrices", "blas", "pool", "calls", "fourier",
+    "loops", "elementwise", "rows", "products", "planes", "matrices", "interleaved", "blas", "pool", "calls", "fourier",
 )  # fmt: skip
 LEAST: Final = 1 << 14
 """Elements of the result from which on compiled loops are used."""
