@@ -45,8 +45,8 @@ def _load(source: Array, first: int, group: Array) -> None:
 def _store(group: Array, first: int, out: Array) -> None:
     """Write the matrices of a group that there are."""
     for w in range(min(out.shape[0] - first, group.shape[2])):
-        for i in range(group.shape[0]):
-            for j in range(group.shape[1]):
+        for j in range(group.shape[1]):
+            for i in range(group.shape[0]):
                 out[first + w, i, j] = group[i, j, w]
 
 
@@ -192,12 +192,17 @@ def determinants(
 
 
 @_compiled("T[:,:,:]", "T[:,:,:]", "int32[::1]", "T[:,:,::1]", "T[::1]")
-def cholesky(source: Array, out: Array, infos: Array, group: Array, roots: Array) -> None:
+def cholesky(source: Array, out: Array, infos: Array, group: Array, reciprocals: Array) -> None:
     """Write the lower factors of ``source``, whose lower triangle is read, and info. The last two are scratch."""
     size, width = group.shape[0], group.shape[2]
     for first in range(0, source.shape[0], width):
         count = min(source.shape[0] - first, width)
-        _load(source, first, group)
+        for i in range(size):
+            for j in range(i + 1):
+                for w in range(count):
+                    group[i, j, w] = source[first + w, i, j]
+                for w in range(count, width):
+                    group[i, j, w] = 1 if i == j else 0
         for w in range(count):
             infos[first + w] = 0
         for k in range(size):
@@ -205,13 +210,16 @@ def cholesky(source: Array, out: Array, infos: Array, group: Array, roots: Array
                 if not group[k, k, w] > 0 and infos[first + w] == 0:
                     infos[first + w] = k + 1
             for w in range(width):
-                roots[w] = math.sqrt(group[k, k, w])
-                group[k, k, w] = roots[w]
+                root = math.sqrt(group[k, k, w])
+                group[k, k, w] = root
+                reciprocals[w] = 1 / root
             for i in range(k + 1, size):
-                _divide(group[i, k], roots)
                 for w in range(width):
-                    group[k, i, w] = 0
+                    group[i, k, w] *= reciprocals[w]
             for i in range(k + 1, size):
                 for j in range(k + 1, i + 1):
                     _subtract(group[i, j], group[i, k], group[j, k])
-        _store(group, first, out)
+        for w in range(count):
+            for j in range(size):
+                for i in range(size):
+                    out[first + w, i, j] = group[i, j, w] if i >= j else 0
