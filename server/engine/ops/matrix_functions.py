@@ -138,6 +138,8 @@ _PADE = (
 _SHORT_PADE = 17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0
 _PADE_RADIUS, _SHORT_PADE_RADIUS = 5.371920351148152, 3.925724783138660
 """Up to these 1-norms approximants of degree 13 and 7 are exact in double and in single precision (Higham 2005)."""
+_EXACT_EXPONENTIALS = 16
+"""Up to this size double precision takes hardly more time than single precision."""
 
 
 def _exp_backward(grad, A):
@@ -150,9 +152,12 @@ def _exp_backward(grad, A):
 
 @implements(ops.matrix_exp, A=_exp_backward)
 def matrix_exp(xp, A):
-    """By scaling and squaring of a Padé approximant."""
+    """By scaling and squaring of a Padé approximant; small matrices in double precision."""
     if not A.size:
         return A
+    given = A.dtype
+    if A.shape[-1] <= _EXACT_EXPONENTIALS:
+        A = A.astype(np.result_type(given, np.float64), copy=False)
     is_short = A.real.dtype == np.float32
     norms = xp.abs(A).sum(-2).max(-1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -164,7 +169,7 @@ def matrix_exp(xp, A):
     result = library_of(xp).solve(even - odd, even + odd)[0]
     for step in range(int(squarings.max())):
         result = xp.where(squarings > step, result @ result, result)
-    return result
+    return result.astype(given, copy=False)
 
 
 def _pade_parts(A, identity, is_short):
