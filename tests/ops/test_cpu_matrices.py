@@ -6,9 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from server.engine import functional as F
 from server.engine.array_library import host_lapack
 from server.engine.array_library import host_small_matrices as small
+from telegrad_protocol.errors import LinearAlgebraError
+
+from .adapters import EngineAdapter
 
 SIZES = [1, 2, 3, 8, 17, 32]
 KINDS = {"f": 2e-5, "d": 1e-13}
@@ -22,12 +27,18 @@ def _silent() -> Any:
 
 
 @pytest.fixture
+def adapter() -> EngineAdapter:
+    return EngineAdapter()
+
+
+@pytest.fixture
 def lapack(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Calls a function of ``host_lapack`` without the loops."""
 
     def call(function: Any, *args: Any) -> Any:
         with monkeypatch.context() as patch:
-            patch.setattr(small, "loops_for", lambda *given: None)
+            for name in ("loops_for", "interleaved_for"):
+                patch.setattr(small, name, lambda *given: None)
             return function(*args)
 
     return call
@@ -76,6 +87,68 @@ def test_factorizations_and_solutions_are_exact(rng: Any, lapack: Any, size: int
         exact_factor = np.linalg.cholesky(definite.astype(float))
         assert not info.any()
         close(factor, exact_factor.swapaxes(1, 2) if upper else exact_factor, kind, 10 * size)
+
+
+def definite_of(rng: np.random.Generator, size: int, kind: str) -> Any:
+    """Symmetric positive-definite matrices, as many as ``batch_of`` has, with two dimensions for the batch."""
+    a = batch_of(rng, size, kind)
+    definite = a @ a.swapaxes(1, 2) / size + np.eye(size, dtype=kind)
+    return definite.reshape(1, *definite.shape)
+
+
+CALLS: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
+    "lower": ("cholesky_ex", (), {}), "upper": ("cholesky", (), {"upper": True}), "lu": ("lu_factor_ex", (), {}),
+    "inv": ("inv", (), {}), "det": ("det", (), {}), "slogdet": ("slogdet", (), {}), "eigh": ("eigvalsh", (), {}),
+    "svdvals": ("svdvals", (), {}), "solve": ("solve", (3,), {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1, 3, 8, 16])
+@pytest.mark.parametrize("call", CALLS)
+def test_operations_write_into_their_results(
+    adapter: EngineAdapter, rng: Any, call: str, size: int, kind: str
+) -> None:  # fmt: skip
+    name, columns, keywords = CALLS[call]
+    a = torch.from_numpy(definite_of(rng, size, kind))
+    sides = [torch.from_numpy(rng.standard_normal((*a.shape[:3], n)).astype(kind)) for n in columns]
+    expected = getattr(torch.linalg, name)(a.double(), *[side.double() for side in sides], **keywords)
+    operands = [adapter.tensor(tensor) for tensor in (a, *sides)]
+    function = getattr(F, f"linalg_{name}")
+    results = function(*operands, **keywords)
+    several = isinstance(results, tuple)
+    for result, other in zip(results if several else [results], expected if several else [expected], strict=True):
+        assert tuple(result.shape) == tuple(other.shape)
+        close(adapter.numpy(result), other.numpy(), kind, 40 * size)
+    turned = function(F.transpose(operands[0], -2, -1), *operands[1:], **keywords)
+    first = adapter.numpy(turned[0] if several else turned)
+    close(first, adapter.numpy(results[0] if several else results), kind, 40 * size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_operations_say_which_matrix_fails(adapter: EngineAdapter, rng: Any, kind: str) -> None:
+    a = definite_of(rng, 8, kind)
+    a[0, 5] = 0
+    wrong, sides = [adapter.tensor(torch.from_numpy(array)) for array in (a, a[..., :1] * 0)]
+    for run in (lambda: F.linalg_cholesky(wrong), lambda: F.linalg_inv(wrong), lambda: F.linalg_solve(wrong, sides)):
+        with pytest.raises(LinearAlgebraError, match=r"Batch element 5"):
+            run()
+    assert np.flatnonzero(adapter.numpy(F.linalg_cholesky_ex(wrong)[1])).tolist() == [5]
+    assert np.flatnonzero(adapter.numpy(F.linalg_lu_factor_ex(wrong)[2])).tolist() == [5]
+    assert np.isnan(adapter.numpy(F.linalg_inv_ex(wrong)[0])[0, 5]).all()
+    assert adapter.numpy(F.linalg_det(wrong))[0, 5] == 0
+    sign, logarithm = F.linalg_slogdet(wrong)
+    assert (adapter.numpy(sign)[0, 5], adapter.numpy(logarithm)[0, 5]) == (0, -np.inf)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_determinants_near_the_ends_of_the_range_have_logarithms(adapter: EngineAdapter, rng: Any, kind: str) -> None:
+    for scale in (np.finfo(kind).tiny * 64, np.finfo(kind).max / 64):
+        a = (rng.uniform(0.5, 1, (40, 8, 1)) * np.eye(8) * rng.choice([-1, 1], (40, 1, 8)) * scale).astype(kind)
+        sign, logarithm = F.linalg_slogdet(adapter.tensor(torch.from_numpy(a)))
+        expected = torch.linalg.slogdet(torch.from_numpy(a / a.dtype.type(scale)).double())
+        close(adapter.numpy(sign), expected[0].numpy(), kind)
+        close(adapter.numpy(logarithm), expected[1].numpy() + 8 * np.log(float(scale)), kind, 100)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -126,3 +126,38 @@ def test_the_row_that_fails_is_told(xp: Any) -> None:
     singular = xp.asarray([[1.0, 2.0], [2.0, 4.0]])
     assert library.lu_factor(singular, True)[2].tolist() == 2
     assert library.inv(singular)[1].tolist() == 2
+
+
+@pytest.mark.parametrize("size", [(4, 4), (6, 3), (3, 6), (70, 40), (40, 70)])
+@pytest.mark.parametrize("batch", [(), (3,), (2, 2)])
+def test_least_squares_are_those_of_the_smallest_norm(
+    xp: Any, rng: np.random.Generator, dtype: Any, batch: tuple[int, ...], size: tuple[int, int]
+) -> None:
+    m, n = size
+    a = _numbers(xp, rng, (*batch, m, n), dtype)
+    a[..., : min(size), : min(size)] += xp.eye(min(size), dtype=dtype) * 2 * max(size)
+    b = _numbers(xp, rng, (*batch, m, 2), dtype)
+    x = library_of(xp).lstsq(a, b, 1e-6, "gels")[0]
+    host = [array.get() if hasattr(array, "get") else array for array in (a, b)]
+    expected = np.linalg.pinv(host[0].astype(np.complex128)) @ host[1]
+    assert x.dtype == a.dtype and x.shape == (*batch, n, 2)
+    _assert_close(x, expected if np.dtype(dtype).kind == "c" else expected.real, dtype)
+
+
+@pytest.mark.parametrize("size", [(5, 5), (5, 3), (3, 5), (40, 40)])
+@pytest.mark.parametrize("batch", [(), (3,), (2, 2)])
+def test_factors_and_rows_exchanged_give_matrices_back(
+    xp: Any, rng: np.random.Generator, dtype: Any, batch: tuple[int, ...], size: tuple[int, int]
+) -> None:
+    """Whichever of two complex numbers a library takes for the larger one, multipliers stay below the root of 2."""
+    a, k = _numbers(xp, rng, (*batch, *size), dtype), min(size)
+    lu, pivots, info = library_of(xp).lu_factor(a, True)
+    lower = xp.tril(lu[..., :k], -1) + xp.eye(size[0], k, dtype=dtype)
+    product = lower @ xp.triu(lu[..., :k, :])
+    exchanged = (pivots.get() if hasattr(pivots, "get") else pivots).reshape(-1, k)
+    flat = product.reshape(-1, *size)
+    for number, rows in enumerate(exchanged.tolist()):
+        for row in reversed(range(k)):
+            flat[number, [row, rows[row] - 1]] = flat[number, [rows[row] - 1, row]]
+    _assert_close(flat.reshape(a.shape), a, dtype)
+    assert float(abs(lower).max()) < 1.4143 and not info.any()

@@ -146,6 +146,19 @@ def test_exponentials_of_small_and_large_matrices_agree_with_pytorch(
     np.testing.assert_allclose(mine, expected.numpy(), rtol=tolerance, atol=tolerance * expected.abs().max().item())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_exponentials_of_larger_matrices_have_single_precision(
+    adapter: EngineAdapter, seed: int, dtype: torch.dtype
+) -> None:  # fmt: skip
+    """Whose largest elements are right to a few units in the last place, times what squaring adds."""
+    given = torch.randn(3, 40, 40, dtype=dtype) * torch.tensor([1e-3, 0.3, 1.0]).reshape(3, 1, 1)
+    expected = torch.linalg.matrix_exp(given.to(torch.complex128)).numpy()
+    mine = adapter.numpy(adapter.functional.matrix_exp(adapter.tensor(given)))
+    assert mine.dtype == given.numpy().dtype
+    for actual, exact in zip(mine, expected, strict=True):
+        np.testing.assert_allclose(actual, exact, rtol=0, atol=5e-5 * np.abs(exact).max())
+
+
 def test_decompositions_reach_users(tg: Any, rng: np.random.Generator) -> None:
     numbers = rng.standard_normal((5, 4, 4))
     a = tg.tensor(numbers)

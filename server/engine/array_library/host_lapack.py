@@ -38,11 +38,9 @@ def _uses_loops(array: Array, largest: int = _SMALL) -> bool:
 
 def cholesky(a: Array, upper: bool) -> tuple[Array, Array]:
     """The factor of Hermitian positive-definite matrices; what is in the other triangle is not read."""
-    loops = small.loops_for(a)
-    if loops is not None:
-        factor, info = small.cholesky(loops, a, upper)
-        if not info.any():
-            return factor, info
+    factorized = small.cholesky(a, upper)
+    if factorized is not None and not factorized[1].any():
+        return factorized
     info = np.zeros(a.shape[:-2], np.int32)
     if _uses_loops(a) or not a.size:
         factor = (_loops.cholesky_up if upper else _loops.cholesky_lo)(a)
@@ -89,9 +87,9 @@ def lu_factor(a: Array, pivot: bool) -> tuple[Array, Array, Array]:
     """The compact LU factorization, the rows exchanged, counted from 1, and info."""
     if not pivot:
         raise NotSupportedError("linalg.lu_factor: LU without pivoting is not implemented on the CPU")
-    loops = small.loops_for(a)
-    if loops is not None:
-        return small.lu_factor(loops, a)
+    factorized = small.lu_factor(a)
+    if factorized is not None:
+        return factorized
     batch, shape = a.shape[:-2], (*a.shape[:-2], min(a.shape[-2:]))
     lu = columns_of(a)
     if not lu.size:
@@ -124,9 +122,9 @@ def _either_way(a: Array) -> tuple[Array, str]:
 
 def solve(a: Array, b: Array) -> tuple[Array, Array]:
     """The solution of A X = B and info per matrix; batches are equal."""
-    loops = small.loops_for(a)
-    if loops is not None and b.size:
-        return small.solve(loops, a, b)
+    solved = small.solve(a, b) if b.size else None
+    if solved is not None:
+        return solved
     if _uses_loops(a, _TINY) or not b.size:
         x = _loops.solve(a, b)
         if not np.isnan(x).any():
@@ -142,9 +140,9 @@ def solve(a: Array, b: Array) -> tuple[Array, Array]:
 
 def inv(a: Array) -> tuple[Array, Array]:
     """The inverse and info per matrix."""
-    loops = small.loops_for(a)
-    if loops is not None:
-        return small.inv(loops, a)
+    inverted = small.inv(a)
+    if inverted is not None:
+        return inverted
     if _uses_loops(a, _TINY) or not a.size:
         inverse = _loops.inv(a)
         if not np.isnan(inverse).any():

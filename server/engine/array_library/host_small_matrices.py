@@ -1,10 +1,14 @@
 """Batches of small real matrices on the host, by compiled loops: a call of LAPACK per matrix would cost the most.
 
-``loops_for`` says whether they are used; the other functions take what it returns. They return what LAPACK returns.
+``loops_for`` and ``interleaved_for`` say whether they are used; functions take what these return. The smallest matrices
+are factorized side by side (``compiled.interleaved``), the others one after the other (``compiled.matrices``). All
+return what LAPACK returns. Functions whose names end with ``into`` write arrays of any layout.
 """
 
 from __future__ import annotations
 
+import math
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,23 +20,41 @@ from .host_matrices import Array, matrices
 
 _LARGEST = 32
 """The most rows or columns for which the loops are faster than LAPACK, whose calls cost two microseconds."""
+_INTERLEAVED = 16
+"""The most rows or columns for which a group of matrices fits into the cache, so that it is factorized side by side."""
+_GROUP_ELEMENTS, _NARROWEST, _WIDEST = 1 << 14, 16, 64
+"""How many elements of matrices a group has at most, and how many matrices at least and at most."""
 _BLOCK = 64
 """Rows of a large triangle that are solved at a time: products between blocks are BLAS's."""
 _LEAST_MATRICES, _LEAST_ELEMENTS = 8, 1 << 11
 """Batches from which on they are used: loading them takes time once."""
 
 
+@lru_cache(maxsize=4096)
+def takes(shape: tuple[int, ...], char: str, largest: int = _LARGEST) -> bool:
+    """Whether compiled loops compute batches of this shape and type, of at most so many rows and columns."""
+    size, least = max(shape[-2:]), max(_LEAST_ELEMENTS, _LEAST_MATRICES * max(shape[-2:]) ** 2)
+    return char in "fd" and size <= largest and math.prod(shape) >= least
+
+
+def are_interleaved(shape: tuple[int, ...], char: str) -> bool:
+    """Whether batches of this shape and type are factorized side by side."""
+    return takes(shape, char, _INTERLEAVED)
+
+
 def loops_for(a: Array, largest: int = _LARGEST) -> Any:
     """The compiled loops if a batch of matrices, of at most so many rows and columns, is one for them; else None."""
-    size = max(a.shape[-2:])
-    if a.dtype.char not in "fd" or size > largest or a.size < max(_LEAST_ELEMENTS, _LEAST_MATRICES * size * size):
-        return None
-    return compiled.kernels("matrices")
+    return compiled.kernels("matrices") if takes(a.shape, a.dtype.char, largest) else None
+
+
+def interleaved_for(a: Array) -> Any:
+    """The compiled loops that factorize a batch of matrices side by side, if it is one for them; else None."""
+    return compiled.kernels("interleaved") if are_interleaved(a.shape, a.dtype.char) else None
 
 
 def _writable(a: Array) -> Array:
     """A batch of matrices as the loops take it, which know no arrays that cannot be written to."""
-    batch = matrices(a)
+    batch = a if a.ndim == 3 else matrices(a)
     return batch if batch.flags.writeable else batch.copy(order="K")
 
 
@@ -41,36 +63,120 @@ def _empty_columns(a: Array, shape: tuple[int, int]) -> Array:
     return np.empty((a.size // (a.shape[-2] * a.shape[-1]), *shape[::-1]), a.dtype)
 
 
-def lu_factor(loops: Any, a: Array) -> tuple[Array, Array, Array]:
-    """The compact LU factorization, the rows exchanged, counted from 1, and info."""
-    factors = _empty_columns(a, a.shape[-2:])
+@lru_cache(maxsize=1024)
+def _width(shape: tuple[int, ...], columns: int) -> int:
+    """How many matrices of a batch are factorized side by side, where scratch memory has so many columns for each."""
+    most = _GROUP_ELEMENTS // (shape[-2] * max(columns, shape[-1]))
+    return max(_NARROWEST, min(_WIDEST, most, math.prod(shape[:-2]) + _NARROWEST - 1) // _NARROWEST * _NARROWEST)
+
+
+def _scratch(a: Array) -> tuple[Array, Array, Array]:
+    """Memory for a group of matrices, and for a number and an index of each."""
+    width = _width(a.shape, a.shape[-1])
+    return np.empty((*a.shape[-2:], width), a.dtype), np.empty(width, a.dtype), np.empty(width, np.int32)
+
+
+def lu_factor_into(loops: Any, a: Array, lu: Array, pivots: Array, info: Array) -> None:
+    """Write compact LU factorizations, the rows exchanged, counted from 1, and info."""
+    rows = pivots if pivots.ndim == 2 else pivots.reshape(-1, pivots.shape[-1])
+    loops.lu_factor(_writable(a), matrices(lu), rows, info.reshape(-1), *_scratch(a))
+
+
+def solve_into(loops: Any, a: Array, b: Array, x: Array, info: Array) -> None:
+    """Write the solutions of A X = B and info; one right side may be that of all matrices."""
+    group, tops, chosen = _scratch(a)
+    sides = np.empty((b.shape[-2], b.shape[-1], group.shape[-1]), a.dtype)
+    loops.solve(_writable(a), _writable(b), matrices(x), info.reshape(-1), group, sides, tops, chosen)
+
+
+@cache
+def _identity(size: int, char: str) -> Array:
+    return np.eye(size, dtype=char)[None]
+
+
+def inv_into(loops: Any, a: Array, inverse: Array, info: Array) -> None:
+    """Write the inverses, NaN where there is none, and info."""
+    solve_into(loops, a, _identity(a.shape[-1], a.dtype.char), inverse, info)
+    if info.any():
+        inverse[info != 0] = np.nan
+
+
+def cholesky_into(loops: Any, a: Array, upper: bool, factor: Array, info: Array) -> None:
+    """Write the factors of positive-definite matrices and info; a factor is not to be used where info is not 0."""
+    given, target = (a.swapaxes(-2, -1), factor.swapaxes(-2, -1)) if upper else (a, factor)
+    loops.cholesky(_writable(given), matrices(target), info.reshape(-1), *_scratch(a)[:2])
+
+
+def det_into(loops: Any, a: Array, determinant: Array) -> None:
+    """Write the determinants."""
+    _determinants(loops, a, np.empty(determinant.size, a.dtype), determinant, False)
+
+
+def slogdet_into(loops: Any, a: Array, sign: Array, logarithm: Array) -> None:
+    """Write the signs of determinants and the logarithms of their absolute values."""
+    _determinants(loops, a, sign, logarithm, True)
+
+
+def _determinants(loops: Any, a: Array, signs: Array, sizes: Array, as_logarithms: bool) -> None:
+    scratch = _scratch(a)
+    loops.determinants(_writable(a), signs.reshape(-1), sizes.reshape(-1), as_logarithms, *scratch)
+
+
+def lu_factor(a: Array) -> tuple[Array, Array, Array] | None:
+    """The compact LU factorization, the rows exchanged, counted from 1, and info; None if LAPACK is to factorize."""
+    interleaved = interleaved_for(a)
+    loops = interleaved or loops_for(a)
+    if loops is None:
+        return None
+    batch, factors = a.shape[:-2], _empty_columns(a, a.shape[-2:])
     pivots, infos = np.empty((len(factors), min(a.shape[-2:])), np.int32), np.empty(len(factors), np.int32)
-    loops.lu_factor(_writable(a), factors, pivots, infos)
-    batch = a.shape[:-2]
+    if interleaved is None:
+        loops.lu_factor(_writable(a), factors, pivots, infos)
+    else:
+        lu_factor_into(loops, a, factors.swapaxes(1, 2), pivots, infos)
     return factors.swapaxes(1, 2).reshape(a.shape), pivots.reshape(*batch, -1), infos.reshape(batch)
 
 
-def solve(loops: Any, a: Array, b: Array) -> tuple[Array, Array]:
-    """The solution of A X = B and info per matrix; batches are equal."""
-    factors, pivots, infos = lu_factor(loops, a)
+def solve(a: Array, b: Array) -> tuple[Array, Array] | None:
+    """The solution of A X = B and info per matrix, or None if LAPACK is to solve; batches are equal."""
+    loops = interleaved_for(a)
+    if loops is not None:
+        x, infos = np.empty(b.shape, b.dtype), np.empty(a.shape[:-2], np.int32)
+        solve_into(loops, a, b, x, infos)
+        return x, infos
+    factorized = lu_factor(a)
+    if factorized is None:
+        return None
+    factors, pivots, infos = factorized
     x = matrices(b).copy(order="C")
-    loops.lu_solve(matrices(factors), matrices(pivots[..., None])[..., 0], x)
+    compiled.kernels("matrices").lu_solve(matrices(factors), matrices(pivots[..., None])[..., 0], x)
     return x.reshape(b.shape), infos
 
 
-def inv(loops: Any, a: Array) -> tuple[Array, Array]:
-    """The inverse, NaN where there is none, and info per matrix."""
-    inverse, infos = solve(loops, a, np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape))
+def inv(a: Array) -> tuple[Array, Array] | None:
+    """The inverse, NaN where there is none, and info per matrix; None if LAPACK is to invert."""
+    solved = solve(a, np.broadcast_to(np.eye(a.shape[-1], dtype=a.dtype), a.shape))
+    if solved is None:
+        return None
+    inverse, infos = solved
     if infos.any():
         inverse[infos != 0] = np.nan
     return inverse, infos
 
 
-def cholesky(loops: Any, a: Array, upper: bool) -> tuple[Array, Array]:
-    """The factor of positive-definite matrices and info."""
+def cholesky(a: Array, upper: bool) -> tuple[Array, Array] | None:
+    """The factor of positive-definite matrices and info; None if LAPACK is to factorize."""
+    interleaved = interleaved_for(a)
+    loops = interleaved or loops_for(a)
+    if loops is None:
+        return None
     factors, infos = _empty_columns(a, a.shape[-2:]), np.empty(a.shape[:-2], np.int32)
-    loops.cholesky(_writable(a.swapaxes(-2, -1) if upper else a), factors, infos.reshape(-1))
-    return (factors if upper else factors.swapaxes(1, 2)).reshape(a.shape), infos
+    if interleaved is None:
+        loops.cholesky(_writable(a.swapaxes(-2, -1) if upper else a), factors, infos.reshape(-1))
+        return (factors if upper else factors.swapaxes(1, 2)).reshape(a.shape), infos
+    factor = factors.swapaxes(1, 2).reshape(a.shape)
+    cholesky_into(loops, a, upper, factor, infos)
+    return factor, infos
 
 
 def qr(loops: Any, a: Array, columns: int) -> tuple[Array, Array]:

@@ -62,6 +62,22 @@ def _eigh_by_loops(a: Array, upper: bool, vectors: bool) -> tuple[Array, Array, 
     return values, columns, _failed(values)
 
 
+def eigh_into(a: Array, upper: bool, values: Array, vectors: Array) -> bool:
+    """Write eigenvalues and eigenvectors; False, and nothing of use, where LAPACK fails, or MKL is the faster one."""
+    if not a.size or not _uses_loops(a, np.inf):
+        return False
+    (_loops.eigh_up if upper else _loops.eigh_lo)(a, out=(values, vectors))
+    return not np.isnan(values).any()
+
+
+def svdvals_into(a: Array, values: Array) -> bool:
+    """Write the singular values; False, and nothing of use, where LAPACK fails, or NumPy's loop is slower."""
+    if not a.size or not _uses_loops(a, _SMALL):
+        return False
+    _svd_loop("", a)(a, out=values)
+    return not np.isnan(values).any()
+
+
 def _failed(values: Array) -> Array:
     """An info of 1 where NumPy's loops gave NaN, with which they tell that LAPACK did not converge."""
     return np.isnan(values).any(-1).astype(np.int32) if values.shape[-1] else np.zeros(values.shape[:-1], np.int32)

@@ -9,12 +9,16 @@ import numpy as np
 from server.engine import functional as F
 from server.engine.array_library.lapack import library_of
 from server.engine.autograd.inplace import requires_grad
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS
 from server.engine.registry import composite, implements
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 from telegrad_protocol.ops import factorizations as ops
 
 from .complex import conj
 from .matrices import adjoint, check_info, constant_of, diagonal, expanded, not_differentiable, swapped
+
+_CHOLESKY, _LU = OPERATORS["linalg_cholesky_ex"], OPERATORS["linalg_lu_factor_ex"]
 
 
 def _cholesky_backward(grad_L, L, upper):
@@ -47,7 +51,7 @@ def cholesky_ex(xp, A, *, upper, check_errors):
 
 @composite(ops.cholesky)
 def cholesky(A, *, upper):
-    return F.linalg_cholesky_ex(A, upper=upper, check_errors=True)[0]
+    return dispatch(_CHOLESKY, (A, upper, True))[0]
 
 
 def _split(LU):
@@ -103,7 +107,7 @@ def lu_factor_ex(xp, A, *, pivot, check_errors):
 
 @composite(ops.lu_factor)
 def lu_factor(A, *, pivot):
-    return F.linalg_lu_factor_ex(A, pivot=pivot, check_errors=True)[:2]
+    return dispatch(_LU, (A, pivot, True))[:2]
 
 
 @composite(ops.lu)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from server.engine import functional as F
+from server.engine.array_library.lapack import library_of
 from server.engine.registry import composite, derive, implements
 from telegrad_protocol.ops import matrix_functions as ops
 
@@ -134,8 +135,11 @@ _PADE = (
     64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0, 129060195264000.0,
     10559470521600.0, 670442572800.0, 33522128640.0, 1323241920.0, 40840800.0, 960960.0, 16380.0, 182.0, 1.0,
 )  # fmt: skip
-_PADE_RADIUS = 5.371920351148152
-"""Up to this 1-norm the approximant of degree 13 is exact in double precision (Higham 2005)."""
+_SHORT_PADE = 17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0
+_PADE_RADIUS, _SHORT_PADE_RADIUS = 5.371920351148152, 3.925724783138660
+"""Up to these 1-norms approximants of degree 13 and 7 are exact in double and in single precision (Higham 2005)."""
+_EXACT_EXPONENTIALS = 16
+"""Up to this size double precision takes hardly more time than single precision."""
 
 
 def _exp_backward(grad, A):
@@ -148,26 +152,38 @@ def _exp_backward(grad, A):
 
 @implements(ops.matrix_exp, A=_exp_backward)
 def matrix_exp(xp, A):
-    """By scaling and squaring of the Padé approximant of degree 13, in double precision."""
+    """By scaling and squaring of a Padé approximant; small matrices in double precision."""
     if not A.size:
         return A
     given = A.dtype
-    A = A.astype(np.result_type(given, np.float64), copy=False)
+    if A.shape[-1] <= _EXACT_EXPONENTIALS:
+        A = A.astype(np.result_type(given, np.float64), copy=False)
+    is_short = A.real.dtype == np.float32
     norms = xp.abs(A).sum(-2).max(-1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        squarings = xp.nan_to_num(xp.ceil(xp.log2(norms / _PADE_RADIUS)), nan=0.0, posinf=0.0, neginf=0.0)
+        scales = xp.log2(norms / (_SHORT_PADE_RADIUS if is_short else _PADE_RADIUS))
+        squarings = xp.nan_to_num(xp.ceil(scales), nan=0.0, posinf=0.0, neginf=0.0)
     squarings = xp.clip(squarings, 0, 1100)[..., None, None]
     A = A * xp.exp2(-squarings)
-    b, identity = _PADE, xp.eye(A.shape[-1], dtype=A.dtype)
-    A2 = A @ A
-    A4 = A2 @ A2
-    A6 = A4 @ A2
-    odd = A @ (A6 @ (b[13] * A6 + b[11] * A4 + b[9] * A2) + b[7] * A6 + b[5] * A4 + b[3] * A2 + b[1] * identity)
-    even = A6 @ (b[12] * A6 + b[10] * A4 + b[8] * A2) + b[6] * A6 + b[4] * A4 + b[2] * A2 + b[0] * identity
-    result = xp.linalg.solve(even - odd, even + odd)
+    odd, even = _pade_parts(A, xp.eye(A.shape[-1], dtype=A.dtype), is_short)
+    result = library_of(xp).solve(even - odd, even + odd)[0]
     for step in range(int(squarings.max())):
         result = xp.where(squarings > step, result @ result, result)
     return result.astype(given, copy=False)
+
+
+def _pade_parts(A, identity, is_short):
+    """The terms of odd and of even powers of the approximant's numerator; the denominator has the odd ones negated."""
+    A2 = A @ A
+    A4 = A2 @ A2
+    A6 = A4 @ A2
+    if is_short:
+        b = _SHORT_PADE
+        odd = A @ (b[7] * A6 + b[5] * A4 + b[3] * A2 + b[1] * identity)
+        return odd, b[6] * A6 + b[4] * A4 + b[2] * A2 + b[0] * identity
+    b = _PADE
+    odd = A @ (A6 @ (b[13] * A6 + b[11] * A4 + b[9] * A2) + b[7] * A6 + b[5] * A4 + b[3] * A2 + b[1] * identity)
+    return odd, A6 @ (b[12] * A6 + b[10] * A4 + b[8] * A2) + b[6] * A6 + b[4] * A4 + b[2] * A2 + b[0] * identity
 
 
 @composite(ops.linalg_matrix_exp)

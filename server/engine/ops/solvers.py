@@ -6,12 +6,16 @@ import numpy as np
 
 from server.engine import functional as F
 from server.engine.array_library.lapack import library_of
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS
 from server.engine.registry import composite, implements
 from server.engine.value import Value
 from telegrad_protocol.ops import solvers as ops
 
 from .complex import conj
 from .matrices import adjoint, check_info, expanded, swapped
+
+_SOLVE, _INV = OPERATORS["_linalg_solve"], OPERATORS["linalg_inv_ex"]
 
 
 def _solve_backward_B(grad_result, A, left):
@@ -47,7 +51,7 @@ def plain_solve(xp, A, B, left, check_errors):
 @composite(ops.solve_ex)
 def solve_ex(A, B, *, left, check_errors):
     if not ops.is_vector(A.meta, B.meta):
-        return F._linalg_solve(A, B, left, check_errors)
+        return dispatch(_SOLVE, (A, B, left, check_errors))
     result, info = F._linalg_solve(A, F.unsqueeze(B, -1), left, check_errors)
     return F.squeeze(result, -1), info
 
@@ -105,7 +109,7 @@ def inv_ex(xp, A, *, check_errors):
 
 @composite(ops.inv)
 def inv(A):
-    return F.linalg_inv_ex(A, check_errors=True)[0]
+    return dispatch(_INV, (A, True))[0]
 
 
 def _per_matrix(value):

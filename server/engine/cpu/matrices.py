@@ -1,0 +1,147 @@
+"""Factorizations and spectra of batches of small matrices, written into the results' own memory.
+
+Factorizations of real ones are compiled loops, spectra are NumPy's. Where the loops are not compiled yet, and where a
+matrix has no factorization or is not finite, the generic kernels compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from server.engine import keys
+from server.engine.array_library import host_small_matrices as small
+from server.engine.array_library.dtypes import NUMPY_DTYPES
+from server.engine.array_library.host_spectra import eigh_into, svdvals_into
+from server.engine.operators import Request
+from server.engine.ops import factorizations as generic_factorizations
+from server.engine.ops import solvers as generic_solvers
+from server.engine.ops import spectra as generic_spectra
+from server.engine.registry import prepares
+from server.engine.value import Launch
+from telegrad_protocol.meta import Meta
+from telegrad_protocol.ops import factorizations, solvers, spectra
+
+Array = Any
+
+
+def _is_small(meta: Meta) -> bool:
+    return small.are_interleaved(meta.shape, NUMPY_DTYPES[meta.dtype].char)
+
+
+def _launch(
+    generic: Callable[..., Any], names: tuple[str, ...], request: Request, write: Callable[..., bool]
+) -> Launch:
+    """A launch that calls ``write`` with all arrays, and computes generically where that returns False.
+
+    ``names`` are those of the keywords that the generic kernel takes last.
+    """
+    operands = sum([isinstance(arg, Meta) for arg in request.args])
+    others = request.args[operands:]
+    cut = len(others) - len(names)
+    keywords = dict(zip(names, others[cut:], strict=True))
+
+    def launch(args: Any, outs: Any) -> None:
+        given, targets = [arg.array for arg in args[:operands]], [out.array for out in outs]
+        if write(*given, *targets):
+            return
+        results = generic(np, *given, *others[:cut], **keywords)
+        for target, result in zip(targets, results if results.__class__ is tuple else (results,), strict=True):
+            np.copyto(target, result)
+
+    return launch
+
+
+def _with_loops(
+    generic: Callable[..., Any], names: tuple[str, ...], request: Request, write: Callable[..., bool]
+) -> Launch:  # fmt: skip
+    """The same, where ``write`` gets the compiled loops first, if they are there."""
+
+    def write_with_loops(a: Array, *others: Array) -> bool:
+        loops = small.interleaved_for(a)
+        return loops is not None and write(loops, a, *others)
+
+    return _launch(generic, names, request, write_with_loops)
+
+
+@prepares(factorizations.cholesky_ex, keys.CPU)
+def cholesky_ex(request: Request) -> Launch | None:
+    A, upper, _ = request.args
+    if not _is_small(A):
+        return None
+
+    def write(loops: Any, a: Array, factor: Array, info: Array) -> bool:
+        small.cholesky_into(loops, a, upper, factor, info)
+        return not info.any()
+
+    return _with_loops(generic_factorizations.cholesky_ex, ("upper", "check_errors"), request, write)
+
+
+@prepares(factorizations.lu_factor_ex, keys.CPU)
+def lu_factor_ex(request: Request) -> Launch | None:
+    A, pivot, check_errors = request.args
+    if not pivot or not _is_small(A):
+        return None
+
+    def write(loops: Any, a: Array, lu: Array, pivots: Array, info: Array) -> bool:
+        small.lu_factor_into(loops, a, lu, pivots, info)
+        return not (check_errors and info.any())
+
+    return _with_loops(generic_factorizations.lu_factor_ex, ("pivot", "check_errors"), request, write)
+
+
+@prepares(solvers.inv_ex, keys.CPU)
+def inv_ex(request: Request) -> Launch | None:
+    A, check_errors = request.args
+    if not _is_small(A):
+        return None
+
+    def write(loops: Any, a: Array, inverse: Array, info: Array) -> bool:
+        small.inv_into(loops, a, inverse, info)
+        return not (check_errors and info.any())
+
+    return _with_loops(generic_solvers.inv_ex, ("check_errors",), request, write)
+
+
+@prepares(solvers.plain_solve, keys.CPU)
+def plain_solve(request: Request) -> Launch | None:
+    A, B, left, check_errors = request.args
+    if not (left and B.numel and A.shape[:-2] == B.shape[:-2] and _is_small(A)):
+        return None
+
+    def write(loops: Any, a: Array, b: Array, x: Array, info: Array) -> bool:
+        small.solve_into(loops, a, b, x, info)
+        return not (check_errors and info.any())
+
+    return _with_loops(generic_solvers.plain_solve, (), request, write)
+
+
+@prepares(solvers.det, keys.CPU)
+def det(request: Request) -> Launch | None:
+    def write(loops: Any, a: Array, determinant: Array) -> bool:
+        small.det_into(loops, a, determinant)
+        return True
+
+    return _with_loops(generic_solvers.det, (), request, write) if _is_small(request.args[0]) else None
+
+
+@prepares(solvers.slogdet, keys.CPU)
+def slogdet(request: Request) -> Launch | None:
+    def write(loops: Any, a: Array, sign: Array, logarithm: Array) -> bool:
+        small.slogdet_into(loops, a, sign, logarithm)
+        return True
+
+    return _with_loops(generic_solvers.slogdet, (), request, write) if _is_small(request.args[0]) else None
+
+
+@prepares(spectra.eigh, keys.CPU)
+def eigh(request: Request) -> Launch | None:
+    upper = request.args[1] in "Uu"
+    return _launch(generic_spectra.eigh, (), request, lambda a, values, vectors: eigh_into(a, upper, values, vectors))
+
+
+@prepares(spectra.plain_svdvals, keys.CPU)
+def plain_svdvals(request: Request) -> Launch | None:
+    return _launch(generic_spectra.plain_svdvals, (), request, svdvals_into)
