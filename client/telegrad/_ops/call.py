@@ -99,11 +99,11 @@ def _encode(op: Op, position: int, argument: Any) -> Any:
     return kind.encode(argument) if kind.encode else argument
 
 
-def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
+def call(pattern: CallPattern, values: tuple[Any, ...], depth: int = 2) -> Any:
     """Run an operation on the values of a call of this pattern, and return its results.
 
     The line that the server is told is that of the innermost caller outside of telegrad: ``sites.current`` is given how
-    many frames from here on are known to be telegrad's.
+    many frames are known to be telegrad's, which are ``depth`` from here on.
     """
     modes = thread.modes
     records = modes.records
@@ -141,7 +141,7 @@ def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
     if pattern.lists:
         _place_lists(pattern, values, wire, parents, records)
     if plan.meta is None:
-        return _finish(pattern, plan, session, values, wire, parents, modes)
+        return _finish(pattern, plan, session, values, wire, parents, modes, depth + 1)
     id = session.new_id()
     result = Tensor(session, id, plan.meta)
     if parents and plan.gives_gradient:
@@ -150,19 +150,19 @@ def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
     elif not records and modes.inference:
         result._is_inference = True
     freed = session.take_dead() if session._dead else ()
-    session.queue(Call(pattern.op.index, session.sites.current(2), (id,), wire, freed), modes)
+    session.queue(Call(pattern.op.index, session.sites.current(depth), (id,), wire, freed), modes)
     return result
 
 
 def _finish(
     pattern: CallPattern, plan: CallPlan, session: ClientSession, values: tuple[Any, ...], wire: list[Any],
-    parents: list[GradientEdge], modes: Modes,
+    parents: list[GradientEdge], modes: Modes, depth: int,
 ) -> Any:  # fmt: skip
     """Finish a call that has several results or none, a view as its result, or a result whose shape the data tell."""
     if plan.op.mutates:
-        return _mutate(pattern, plan, session, values, wire, parents, modes)
+        return _mutate(pattern, plan, session, values, wire, parents, modes, depth + 1)
     if plan.outs is None:
-        return _wait_for_shapes(plan, session, wire, parents, modes)
+        return _wait_for_shapes(plan, session, wire, parents, modes, depth + 1)
     node = OperationNode(tuple(parents), plan.grad_name) if parents and plan.differentiable else None
     results = [_result(pattern, plan, session, values, meta, node) for meta in plan.outs]
     if modes.inference and not plan.is_view:
@@ -171,7 +171,7 @@ def _finish(
     if node is not None:
         for number in plan.constants:
             results[number]._requires_grad, results[number]._node = False, None
-    session.call(plan.op.index, session.sites.current(3), tuple([result._id for result in results]), wire, modes)
+    session.call(plan.op.index, session.sites.current(depth), tuple([result._id for result in results]), wire, modes)
     return plan.result_type(results) if plan.is_tuple else results[0]
 
 
@@ -326,12 +326,12 @@ def _result(
 
 
 def _wait_for_shapes(
-    plan: CallPlan, session: ClientSession, wire: list[Any], parents: list[GradientEdge], modes: Modes
+    plan: CallPlan, session: ClientSession, wire: list[Any], parents: list[GradientEdge], modes: Modes, depth: int
 ) -> Any:
     """Run an operation whose result's shape depends on data: the one kind of call that waits for the server."""
     ids = tuple([session.new_id() for _ in range(max(len(plan.op.returns), 1))])
     try:
-        session.call(plan.op.index, session.sites.current(4), ids, wire, modes)
+        session.call(plan.op.index, session.sites.current(depth), ids, wire, modes)
         described = session.describe(ids, (plan.device,) * len(ids))
     except BaseException:
         for id in ids:
@@ -346,7 +346,7 @@ def _wait_for_shapes(
 
 def _mutate(
     pattern: CallPattern, plan: CallPlan, session: ClientSession, values: tuple[Any, ...], wire: list[Any],
-    parents: list[GradientEdge], modes: Modes,
+    parents: list[GradientEdge], modes: Modes, depth: int,
 ) -> Any:  # fmt: skip
     op = plan.op
     targets = [None if pattern.sources[p] is None else values[pattern.sources[p]] for p in op.mutates]  # type: ignore[index]
@@ -361,7 +361,7 @@ def _mutate(
             )
     if sharing.keeps_saved:
         keep_saved(session, targets)
-    session.call(op.index, session.sites.current(4), (), wire, modes)
+    session.call(op.index, session.sites.current(depth), (), wire, modes)
     if parents and plan.differentiable and isinstance(targets[0], Tensor):
         _rebase(targets[0], OperationNode(tuple(parents), plan.grad_name))
     return None if plan.outs is None else plan.result_type(targets) if plan.is_tuple else targets[0]
