@@ -1,49 +1,123 @@
 """The profiler beside PyTorch's, and what it costs: ``python -m benchmarks.profiling [--device cuda:0] [--save NAME]``.
 
-Kernel times are held against PyTorch's profiler where both libraries run a kernel of one name, and against the time
-between two events around many launches. A training step's kernels and gaps, the one before the first kernel too, are
-held against its wall time. The cost of an operation is that of a loop of small ones, with and without a profile. On the
-CPU there is the cost alone.
+Times of kernels are held against those that PyTorch's profiler tells of the same work, in turns: products for which
+both call cuBLAS, kernels of one CUDA C++ text that both compile and launch, and a copy from pinned memory. A row has no
+goal where the names of what ran differ. A training step's kernels and gaps, the one before the first kernel too, are
+held against its wall time. The cost of an operation is that of a loop of small ones, with and without a profile, and by
+processor time what each end adds. On the CPU there is the cost alone. What fails is said, and the rest is measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 from . import models
 from .measure import Figure, figure, save
+from .profiling_cost import cost_figures, part_figures
 
 CALLS = 20
-EVENT_CALLS = 100
-"""Runs between two events, which add a few microseconds together."""
-OCCUPATIONS = 8
-"""Products before the first event: some 20 ms, in which the host gets ahead."""
 ROUNDS = 7
 STEPS = 20
-SMALL_CALLS = 4000
-
-
-def _cases(lib: Any, device: str) -> dict[str, Callable[[], Any]]:
-    """Work of a few hundred microseconds, so that launches do not matter."""
-    half = lib.randn(4096, 4096, device=device, dtype=lib.bfloat16)
-    single = lib.randn(4096, 4096, device=device)
-    large = lib.randn(1 << 26, device=device)
-    host = lib.randn(1 << 24, device="cpu")
-    return {
-        "matmul 4096 bf16": lambda: half @ half,
-        "matmul 4096 fp32": lambda: single @ single,
-        "add 64M fp32": lambda: large + large,
-        "softmax 4096x4096": lambda: lib.softmax(single, -1),
-        "copy 64 MiB to the GPU": lambda: host.to(device),
+ELEMENTS = 1 << 26
+ROWS, COLUMNS = 1 << 14, 1 << 12
+AXPY = r"""
+extern "C" __global__ void profiled_axpy(const float4* x, const float4* y, float4* out, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) {
+        float4 a = x[i], b = y[i];
+        out[i] = make_float4(2.5f * a.x + b.x, 2.5f * a.y + b.y, 2.5f * a.z + b.z, 2.5f * a.w + b.w);
     }
+}
+"""
+"""Reads and writes as fast as the memory does it."""
+SOFTMAX = r"""
+#define COLUMNS 4096
+#define THREADS 256
+__device__ float combined(float value, bool is_sum, float* shared) {
+    shared[threadIdx.x] = value;
+    __syncthreads();
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) {
+            float other = shared[threadIdx.x + half];
+            shared[threadIdx.x] = is_sum ? shared[threadIdx.x] + other : fmaxf(shared[threadIdx.x], other);
+        }
+        __syncthreads();
+    }
+    float whole = shared[0];
+    __syncthreads();
+    return whole;
+}
+extern "C" __global__ void profiled_softmax(const float* x, float* out) {
+    __shared__ float shared[THREADS];
+    const float* row = x + (size_t)blockIdx.x * COLUMNS;
+    float kept[COLUMNS / THREADS], largest = row[threadIdx.x], sum = 0.0f;
+    for (int k = 0; k < COLUMNS / THREADS; k++) {
+        kept[k] = row[threadIdx.x + k * THREADS];
+        largest = fmaxf(largest, kept[k]);
+    }
+    largest = combined(largest, false, shared);
+    for (int k = 0; k < COLUMNS / THREADS; k++) sum += kept[k] = __expf(kept[k] - largest);
+    sum = combined(sum, true, shared);
+    for (int k = 0; k < COLUMNS / THREADS; k++) {
+        out[(size_t)blockIdx.x * COLUMNS + threadIdx.x + k * THREADS] = kept[k] / sum;
+    }
+}
+"""
+"""Waits for other threads and computes, too."""
 
 
-def _kernel_times(lib: Any, work: Callable[[], Any]) -> tuple[str, list[float]]:
-    """The name of the kernel that took most of the time, and the microseconds of each of its runs."""
+class Case:
+    """The same work for both libraries: ``work(lib, device)`` returns what does it once."""
+
+    def __init__(self, name: str, work: Callable[[Any, str], Callable[[], Any]]) -> None:
+        self.name, self.work = name, work
+
+
+def _product(dtype: str) -> Callable[[Any, str], Callable[[], Any]]:
+    def work(lib: Any, device: str) -> Callable[[], Any]:
+        a = lib.randn(4096, 4096, device=device, dtype=getattr(lib, dtype))
+        return lambda: a @ a
+
+    return work
+
+
+def _axpy(lib: Any, device: str) -> Callable[[], Any]:
+    kernel = lib.cuda._compile_kernel(AXPY, "profiled_axpy")
+    x, y = lib.randn(ELEMENTS, device=device), lib.randn(ELEMENTS, device=device)
+    out, count = lib.empty_like(x), ELEMENTS // 4
+    return lambda: kernel(grid=(count // 256, 1, 1), block=(256, 1, 1), args=[x, y, out, count])
+
+
+def _softmax(lib: Any, device: str) -> Callable[[], Any]:
+    kernel = lib.cuda._compile_kernel(SOFTMAX, "profiled_softmax")
+    x = lib.randn(ROWS, COLUMNS, device=device)
+    out = lib.empty_like(x)
+    return lambda: kernel(grid=(ROWS, 1, 1), block=(256, 1, 1), args=[x, out])
+
+
+def _copy(lib: Any, device: str) -> Callable[[], Any]:
+    """A copy from pinned memory; telegrad pins by itself."""
+    host = lib.randn(1 << 24, device="cpu").pin_memory()
+    return lambda: host.to(device)
+
+
+CASES = (
+    Case("matmul 4096 bf16", _product("bfloat16")),
+    Case("matmul 4096 fp32", _product("float32")),
+    Case("CUDA text, axpy of 64M fp32", _axpy),
+    Case("CUDA text, softmax 16384x4096 fp32", _softmax),
+    Case("copy 64 MiB to the GPU, pinned", _copy),
+)
+
+
+def _kernel_times(lib: Any, work: Callable[[], Any]) -> tuple[str, float]:
+    """The name of what took most of the GPU's time, and the median of the microseconds of its runs."""
     profiler = lib.profiler
     with profiler.profile(activities=[profiler.ProfilerActivity.CPU, profiler.ProfilerActivity.CUDA]) as profile:
         for _ in range(CALLS):
@@ -54,61 +128,43 @@ def _kernel_times(lib: Any, work: Callable[[], Any]) -> tuple[str, list[float]]:
         if event.device_type.name == "CUDA" and not getattr(event, "is_user_annotation", False):
             kernels.setdefault(event.name, []).append(event.time_range.elapsed_us())
     if not kernels:
-        return "no kernel", [0.0]
+        raise RuntimeError(f"{lib.__name__}: the profile has no kernels")
     name = max(kernels, key=lambda each: sum(kernels[each]))
-    return name, kernels[name]
+    return name, statistics.median(kernels[name])
 
 
-def _between_events(lib: Any, work: Callable[[], Any], occupy: Callable[[], Any]) -> float:
-    """Microseconds of one run, of many in a row that the device finds waiting when it comes to the first event."""
-    first, last = (lib.cuda.Event(enable_timing=True) for _ in range(2))
-    lib.cuda.synchronize()
-    for _ in range(OCCUPATIONS):
-        occupy()
-    first.record()
-    for _ in range(EVENT_CALLS):
-        work()
-    last.record()
-    last.synchronize()
-    return float(first.elapsed_time(last)) * 1e3 / EVENT_CALLS
+def _is_same(ours: str, theirs: str) -> bool:
+    """Return whether two names are of the same work; of a copy PyTorch also says from which memory it comes."""
+    return ours == theirs or theirs.startswith(f"{ours} (Pinned")
 
 
-def kernel_figures(tg: Any, torch: Any, device: str) -> list[Figure]:
-    """Times of kernels, as shares of what PyTorch's profiler and events say."""
-    figures = []
-    ours, theirs = _cases(tg, device), _cases(torch, device)
-    for name, work in ours.items():
-        work(), work()
-        theirs[name](), theirs[name]()
-        own_name, own = _kernel_times(tg, work)
-        their_name, their = _kernel_times(torch, theirs[name])
-        mine, reference = statistics.median(own), statistics.median(their)
-        same = own_name == their_name or own_name.startswith("Memcpy")
-        ratios = [1 + abs(time / reference - 1) for time in own]
-        note = f"{mine:.1f} us, PyTorch's profiler {reference:.1f} us: {own_name[:60]} / {their_name[:60]}"
-        goal = 1.03 if same else None
-        figures.append(figure(f"{name}: kernel / PyTorch's profiler", "x", ratios, at_most=goal, baseline=note))
-        if not own_name.startswith("Memcpy"):
-            events = [_between_events(tg, work, ours["matmul 4096 fp32"]) for _ in range(ROUNDS)]
-            apart = [1 + abs(mine * len(own) / CALLS / each - 1) for each in events]
-            note = f"{mine:.1f} us, {statistics.median(events):.1f} us between events"
-            figures.append(figure(f"{name}: kernel / events", "x", apart, at_most=1.03, baseline=note))
-    return figures
+def kernel_figure(tg: Any, torch: Any, device: str, case: Case) -> Figure:
+    """How far the time of a kernel is from what PyTorch's profiler says of the same one, in either direction."""
+    ours, theirs = case.work(tg, device), case.work(torch, device)
+    for lib, work in ((tg, ours), (torch, theirs)):
+        for _ in range(CALLS):
+            work()
+        lib.cuda.synchronize()
+    pairs = [(_kernel_times(tg, ours), _kernel_times(torch, theirs)) for _ in range(ROUNDS)]
+    (own_name, _), (their_name, _) = pairs[-1]
+    is_same = all(_is_same(own[0], their[0]) for own, their in pairs)
+    mine, reference = (statistics.median([pair[side][1] for pair in pairs]) for side in (0, 1))
+    apart = [1 + abs(own[1] / their[1] - 1) for own, their in pairs]
+    note = f"{mine:.1f} us, PyTorch's profiler {reference:.1f} us: {own_name[:60]} / {their_name[:60]}"
+    goal = 1.03 if is_same else None
+    return figure(f"{case.name}: kernel / PyTorch's profiler", "x", apart, at_most=goal, baseline=note)
 
 
-def step_figures(tg: Any, device: str) -> list[Figure]:
+def step_figure(tg: Any, device: str, setting: models.Setting) -> Figure:
     """How far kernels and gaps of training steps are from the steps' wall time."""
-    figures = []
-    for setting in (models.GPT_SMALL, models.GPT_MIDDLE):
-        step = models.gpt(tg, setting, device)
-        for _ in range(10):
-            step()
-        samples, texts = [], ""
-        for _ in range(3):
-            sums, wall, texts = _profiled_steps(tg, step)
-            samples.append(1 + abs(sums / wall - 1))
-        figures.append(figure(f"{setting.name}: kernels + gaps / wall", "x", samples, at_most=1.02, baseline=texts))
-    return figures
+    step = models.gpt(tg, setting, device)
+    for _ in range(10):
+        step()
+    samples, texts = [], ""
+    for _ in range(3):
+        sums, wall, texts = _profiled_steps(tg, step)
+        samples.append(1 + abs(sums / wall - 1))
+    return figure(f"{setting.name}: kernels + gaps / wall", "x", samples, at_most=1.02, baseline=texts)
 
 
 def _profiled_steps(tg: Any, step: Callable[[], Any]) -> tuple[float, float, str]:
@@ -140,33 +196,6 @@ def _profiled_steps(tg: Any, step: Callable[[], Any]) -> tuple[float, float, str
     return whole, wall, text
 
 
-def cost_figures(tg: Any, device: str, clock: Callable[[], float] = time.perf_counter) -> list[Figure]:
-    """Microseconds that a small operation takes longer under a profile, client and worker together."""
-    a, b = tg.randn(64, 64, device=device), tg.randn(64, 64, device=device)
-
-    def loop() -> float:
-        tg.cuda.synchronize()
-        begin = clock()
-        for _ in range(SMALL_CALLS):
-            a + b
-        tg.cuda.synchronize()
-        return (clock() - begin) / SMALL_CALLS * 1e6
-
-    loop()
-    off, on, more = [], [], []
-    for _ in range(ROUNDS):
-        off.append(loop())
-        with tg.profiler.profile():
-            loop()
-            on.append(loop())
-        more.append(on[-1] - off[-1])
-    return [
-        figure("add 64x64: an operation without a profile", "us", off),
-        figure("add 64x64: an operation under a profile", "us", on),
-        figure("add 64x64: the difference", "us", more, at_most=2.0),
-    ]
-
-
 def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.profiling", description=__doc__)
@@ -176,24 +205,53 @@ def main() -> None:
     import telegrad as tg
 
     described: dict[str, Any] = {"device": options.device}
-    if options.device == "cpu":
-        from server.worker.host import Host
+    results = Results()
+    from server.worker.host import Host
 
-        with tg.connect(in_process=Host(["cpu"])):  # one thread does the work of both, and nobody waits
-            figures = cost_figures(tg, "cpu", time.process_time)
-    else:
-        import torch
-
-        with tg.connect(devices=options.device):
-            figures = cost_figures(tg, options.device)
-            figures += [*step_figures(tg, options.device), *kernel_figures(tg, torch, options.device)]
-            described |= {"gpu": torch.cuda.get_device_name(), "torch": str(torch.__version__)}
-            described["kernel_times"] = _way(tg, options.device)
-    for each in figures:
-        print(each.row())
+    with tg.connect(in_process=Host(["cpu"])):  # one thread does the work of both, and nobody waits
+        if options.device == "cpu":
+            results.add(lambda: cost_figures(tg, "cpu", time.process_time))
+        results.add(lambda: part_figures(tg))
+    if options.device != "cpu":
+        described |= _on_gpu(tg, options.device, results)
     print(described)
     if options.save:
-        save(options.save, figures, **described)
+        save(options.save, results.figures, **described)
+    sys.exit(results.failed)
+
+
+class Results:
+    """Figures as they come, each printed at once; ``failed`` counts what could not be measured."""
+
+    def __init__(self) -> None:
+        self.figures: list[Figure] = []
+        self.failed = 0
+
+    def add(self, measured: Callable[[], list[Figure]]) -> None:
+        """Measure some figures; what fails is printed, and the next ones may be measured."""
+        try:
+            figures = measured()
+        except Exception:
+            self.failed += 1
+            traceback.print_exc()
+            return
+        self.figures += figures
+        for each in figures:
+            print(each.row(), flush=True)
+
+
+def _on_gpu(tg: Any, device: str, results: Results) -> dict[str, Any]:
+    """Measure everything on a GPU, and return what it was measured on."""
+    import torch
+
+    with tg.connect(devices=device):
+        results.add(lambda: cost_figures(tg, device))
+        for setting in (models.GPT_SMALL, models.GPT_MIDDLE):
+            results.add(lambda setting=setting: [step_figure(tg, device, setting)])  # type: ignore[misc]
+        for case in CASES:
+            results.add(lambda case=case: [kernel_figure(tg, torch, device, case)])  # type: ignore[misc]
+        described = {"gpu": torch.cuda.get_device_name(), "torch": str(torch.__version__)}
+        return {**described, "kernel_times": _way(tg, device)}
 
 
 def _way(tg: Any, device: str) -> str:

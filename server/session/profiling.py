@@ -142,8 +142,9 @@ def _noting_launch(state: SessionState, handler: Callable[[Any], Any]) -> Callab
             return handler(instruction)
         finally:
             if recorder is ctx.profiler:
-                description = recorder.named(recording.INSTRUCTION, f"telegrad::launch_kernel: {kernel.name}"[:100])
-                recorder.note(description, begin, first, tracer.end(first), device.index or 0)
+                name = f"telegrad::launch_kernel: {kernel.name}"[:100]
+                description = recorder.named(recording.INSTRUCTION, name, device.index or 0)
+                recorder.note(description, begin, first, tracer.end(first))
                 if recorder.with_memory:
                     recorder.note_memory()
 

@@ -15,7 +15,7 @@ import pytest
 
 import telegrad as tg
 from server.gateway.workers.watchdog import Watchdog
-from server.ipc.heartbeat import Heartbeat
+from server.ipc.heartbeat import BEGIN, SESSION, Heartbeat
 from telegrad.errors import LimitExceededError, WorkerCrashedError
 from tests.end_to_end.server_process import ServerProcess
 from tests.transport.waiting import wait_until
@@ -175,18 +175,25 @@ class _Process:
     """A worker process that says what it is ended for."""
 
     number, oldest_request = 0, 0.0
+    pid = 1 << 22
+    """No process has a number as large."""
 
     def __init__(self) -> None:
         self.heartbeat = Heartbeat()
         self.events: Any = SimpleNamespace(watchdog_acted=lambda *told: None)
         self.ended: list[_Ended] = []
+        self.goes_on = False
 
     @property
     def alive(self) -> bool:
-        return not self.ended
+        return not (self.ended or self.goes_on)
 
     def kill(self, reason: str, session: int, error: Exception) -> None:
         self.ended.append(_Ended(reason, session, error))
+        self.on_end()
+
+    def on_end(self) -> None:
+        """Let others go on that this one has held up."""
 
     async def request(self, *_: object) -> None:
         """Answer a ping."""
@@ -214,3 +221,30 @@ def test_who_has_kernels_of_its_own_has_a_limit_of_its_own(
         assert passed >= (0.1 if limit.startswith("KERNEL") else 0.5)
     finally:
         process.heartbeat.close()
+
+
+def test_a_worker_that_hangs_ends_before_those_whose_device_it_holds_up() -> None:
+    """One hangs in a call of the driver, and the other waits for the same GPU since the same time."""
+    hanging, waiting = _Process(), _Process()
+
+    def go_on() -> None:
+        waiting.heartbeat.end_wait(5)
+        waiting.goes_on = True
+
+    hanging.on_end = go_on  # type: ignore[method-assign]
+
+    async def watch() -> None:
+        processes: list[Any] = [hanging, waiting]
+        await asyncio.gather(*[Watchdog(process, 0.2, 0.1).run() for process in processes])
+
+    try:
+        waiting.heartbeat.note_wait(5, False)
+        hanging.heartbeat.numbers[BEGIN] = time.perf_counter()
+        hanging.heartbeat.numbers[SESSION] = 9
+        asyncio.run(watch())
+        (told,) = hanging.ended
+        assert told.session == 9 and isinstance(told.error, LimitExceededError)
+        assert not waiting.ended, "who only waits goes on"
+    finally:
+        hanging.heartbeat.close()
+        waiting.heartbeat.close()

@@ -9,10 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from server.engine import context
 from server.engine.autograd.node import OpNode
 from server.engine.profiling import recorder
+from server.engine.profiling.descriptions import Description
+from server.engine.profiling.kernel import noting
+from server.engine.profiling.traced_launches import LaunchLog
 from telegrad_protocol.messages import Answer, Call, Detach, Failure, Free, Mode, Query, Resume, Site
-from telegrad_protocol.meta import CPU
+from telegrad_protocol.meta import CPU, Device
 from telegrad_protocol.ops import TABLE
 from telegrad_protocol.tracing import recording
 
@@ -51,6 +55,57 @@ def test_rows_say_what_was_executed_when_and_for_which_line(talk: Talk) -> None:
     assert not recorded.dropped and not recorded.message
     assert OpNode.apply.__name__ == "apply", "passes note nothing once no session is profiled"
     assert not talk.session.state.plain_handlers
+
+
+def test_rows_name_the_first_result_or_what_is_written_into(talk: Talk) -> None:
+    talk.upload(1, ONES)
+    talk.upload(2, ONES)
+    _start(talk)
+    talk.send(
+        Call(TABLE["mul"].index, 5, (3,), [1, 2]), Call(TABLE["add_"].index, 6, (), [2, 1, 1]),
+        Call(TABLE["unbind"].index, 7, (4, 5), [1, 0]), Call(TABLE["_foreach_zero_"].index, 8, (), [[2, 1]]),
+    )  # fmt: skip
+    recorded = _stop(talk)
+    outs = {recorded.descriptors[row.descriptor].name: (row.site, row.out) for row in recorded.rows() if row.site}
+    assert (outs["mul"], outs["add_"], outs["unbind"]) == ((5, 3), (6, -2), (7, 4))
+    assert outs["_foreach_zero_"] == (8, -2)
+
+
+def test_operations_on_a_gpu_that_nothing_traces_are_noted_without_launches(talk: Talk) -> None:
+    """This is a profile of the host alone, where a session has a GPU."""
+    talk.upload(1, ONES)
+    _start(talk)
+    described = Description(recording.OPERATION, "exp", device=1)
+    state = talk.session.state
+    context.activate(state.context)
+    assert noting(described, lambda args: args[0], Device("cuda:1"))((7,)) == 7
+    (row,) = [row for row in recorded_rows(talk) if row[0].name == "exp"]
+    assert row[0].device == 1 and (row[1].first, row[1].launches) == (0, 0)
+
+
+def test_operations_have_the_numbers_of_the_launches_that_they_have_asked_for(talk: Talk) -> None:
+    """Some wait already, some are made meanwhile, and some wait at the end."""
+    _start(talk)
+    log = LaunchLog([_launch, _launch])
+    talk.session.state.context.profiler.logs[0] = log
+    context.activate(talk.session.state.context)
+
+    def work(args: Any) -> None:
+        log.waiting.clear()
+        log.note(0, 2)
+        log.waiting.extend([_launch] * 3)
+
+    noting(Description(recording.OPERATION, "exp"), work, Device("cuda:0"))(())
+    (row,) = [row for descriptor, row in recorded_rows(talk) if descriptor.name == "exp"]
+    assert (row.first, row.launches, log.made) == (2, 3, 2)
+
+
+_launch: Any = (print, 0)
+
+
+def recorded_rows(talk: Talk) -> list[tuple[recording.Descriptor, recording.EventRow]]:
+    recorded = _stop(talk)
+    return [(recorded.descriptors[row.descriptor], row) for row in recorded.rows()]
 
 
 def test_questions_out_of_place_are_refused(talk: Talk) -> None:

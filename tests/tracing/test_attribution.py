@@ -39,12 +39,12 @@ def _kernel(name: int, begin: int, correlation: int, kind: int = 0, graph: int =
 def _recording(times: str, kernels: bytes, calls: bytes = b"", flushes: bytes = b"") -> Recording:
     names = [(0, "linear"), (0, "mm"), (0, "add_"), (2, "telegrad::backward"), (3, "ProfilerStep#1")]
     events = _bytes(
-        # descriptor, begin, end, site, first result, first launch, launches, device, sequence
-        (1, 1100, 1200, 1, 5, 0, 1, 0, 0),
-        (0, 1000, 1300, 1, 5, 0, 2, 0, 0),
-        (2, 1400, 1500, 2, 0, 2, 1, 0, 0),
-        (3, 1600, 1900, 3, 0, 0, 0, 0, 0),
-        (4, 900, 2000, 0, 0, 0, 0, 0, 0),
+        # descriptor, begin, end, site, first result, first launch, launches, sequence
+        (1, 1100, 1200, 1, 5, 0, 1, 0),
+        (0, 1000, 1300, 1, 5, 0, 2, 0),
+        (2, 1400, 1500, 2, 0, 2, 1, 0),
+        (3, 1600, 1900, 3, 0, 0, 0, 0),
+        (4, 900, 2000, 0, 0, 0, 0, 0),
     )
     texts = ["gemm", "bias", "splitKreduce_kernel", "add", "Memcpy HtoD", "call"]
     work = DeviceWork(0, times, "", texts, kernels, calls, flushes, PROPERTIES)
@@ -79,11 +79,26 @@ def test_launches_that_waited_belong_to_those_that_asked_for_them() -> None:
     assert unpacked(packed(1 << 30, 3, 5)) == [1 << 30, 3, 5]
 
 
+def test_launches_belong_to_operations_of_their_own_gpu() -> None:
+    """The first launch of each of two GPUs was asked for by an operation on that GPU."""
+    recorded = _recording(recording.CUPTI_TIMES, _bytes(_kernel(3, 2000, 1)), _bytes((5, 1550, 1560, 1)))
+    flushes = _bytes((1540, 1570, 0, 1))
+    first = recorded.devices[0]
+    recorded.devices = [
+        DeviceWork(number, first.times, "", first.names, first.kernels, first.calls, flushes, PROPERTIES)
+        for number in (0, 1)
+    ]
+    recorded.descriptors.append(Descriptor(recording.OPERATION, "exp", device=1))
+    recorded.events = _bytes((5, 1000, 1100, 1, 6, 0, 1, 0), (2, 1400, 1500, 2, 0, 0, 1, 0))
+    owners = {(k.device, k.parent.name if k.parent else "-") for k in Timeline(recorded).kernels}
+    assert owners == {(0, "aten::add_"), (1, "aten::exp")}
+
+
 def test_times_between_events_belong_to_the_innermost_operation() -> None:
     kernels = _bytes(_kernel(5, 1110, 0), _kernel(5, 1100, 1), _kernel(5, 1410, 2))
     recorded = _recording(recording.EVENT_TIMES, kernels)
     recorded.events = _bytes(
-        (1, 1100, 1200, 1, 5, 0, 1, 0, 0), (0, 1000, 1300, 1, 5, 1, 1, 0, 0), (2, 1400, 1500, 2, 0, 2, 1, 0, 0)
+        (1, 1100, 1200, 1, 5, 0, 1, 0), (0, 1000, 1300, 1, 5, 1, 1, 0), (2, 1400, 1500, 2, 0, 2, 1, 0)
     )
     owners = _owners(recorded)
     assert owners == [

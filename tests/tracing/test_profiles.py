@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +231,54 @@ def test_arrows_lead_from_operations_to_the_nodes_that_they_have_made(tg: Any, t
     theirs = _links(torch, tmp_path / "theirs.json")
     assert _links(tg, tmp_path / "ours.json") == theirs
     assert [node for _, node in theirs[0]][:2] == ["SumBackward0", "MulBackward0"]
+
+
+def test_every_kind_of_call_is_found_again_in_the_worker(tg: Any, tmp_path: Path) -> None:
+    """Results that are new, several or views, and operands that are written into, in two threads at a time."""
+    from telegrad._ops.functions import function
+
+    zero = function("_foreach_zero_")
+    names = ("aten::mul", "aten::unbind", "aten::add_", "aten::_foreach_zero_", "aten::select", "aten::nonzero")
+
+    def first(x: Any, y: Any) -> None:
+        for _ in range(5):
+            x * y, tg.unbind(x), y.add_(1), zero([x, y]), x[0], y.nonzero()
+
+    def second(x: Any, y: Any) -> None:
+        for _ in range(5):
+            x * y, tg.unbind(x), y.add_(1), zero([x, y]), x[0], y.nonzero()
+
+    with tg.profiler.profile(with_stack=True) as profile:
+        thread = threading.Thread(target=second, args=(tg.ones(2, 2), tg.ones(2, 2)), name="the second")
+        thread.start()
+        first(tg.ones(2, 2), tg.ones(2, 2))
+        thread.join()
+        tg.cuda.synchronize()
+    for name in names:
+        innermost = [event.stack[0] for event in profile.events() if event.name == name and event.cpu_parent is None]
+        assert sorted(line.rpartition(": ")[2] for line in innermost) == ["first"] * 5 + ["second"] * 5, name
+        assert all(len(event.stack) > 1 for event in profile.events() if event.name == name), name
+    profile.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    calls = {(e["ts"], e["tid"]): e for e in events if e.get("cat") == "client_call"}
+    begins = [e for e in events if e.get("cat") == "client_to_worker" and e["ph"] == "s"]
+    led_from = Counter(calls[e["ts"], e["tid"]]["name"] for e in begins)
+    assert [led_from[name] for name in names] == [10] * len(names)
+    assert len({e["tid"] for e in begins}) == 2
+
+
+def test_a_bounded_number_of_the_clients_calls_is_noted(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from telegrad._ops import functions
+    from telegrad.profiler import _log
+
+    monkeypatch.setattr(_log, "MOST", 100)
+    plain, x = vars(functions)["call"], tg.ones(2)
+    with tg.profiler.profile() as profile:
+        for _ in range(300):
+            x + x
+        assert vars(functions)["call"] is plain, "the rest is called as ever"
+    assert len(profile.profiler.captured.log.calls) == 100
+    assert sum(event.count for event in profile.key_averages() if event.key == "aten::add") == 300
 
 
 def test_stacks_are_exported(tg: Any, tmp_path: Path) -> None:

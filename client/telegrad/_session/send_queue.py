@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from telegrad._transport.ahead import Ahead, max_ahead_seconds
@@ -24,6 +24,7 @@ from telegrad_protocol.pytorch_variables import is_blocking
 
 from . import sync_debug
 from .call_sites import CallSites
+from .draft import Draft
 from .parts.mark import Part, without_parts
 from .parts.modal import with_modes
 from .parts.table import ProgramTable
@@ -52,19 +53,6 @@ A call carries the numbers of the tensors that died before it.
 """
 
 
-class _Draft(NamedTuple):
-    """A batch that is being sent.
-
-    ``end`` is its last instruction; ``accepted`` is how many frames the transport had accepted before; ``told`` are the
-    modes that the server has after it, ``submitted`` the number of its last instruction.
-    """
-
-    end: object
-    accepted: int
-    told: Modes
-    submitted: int
-
-
 class SendQueue:
     """The sending part of a session. The receiving part, ``ClientSession``, implements the methods that raise here."""
 
@@ -79,7 +67,7 @@ class SendQueue:
         self._dead: deque[int] = deque()
         self.free: Callable[[int], None] = self._dead.append
         """Free a tensor with the next instruction. Finalizers call this, so it only appends the number to a list."""
-        self._draft: _Draft | None = None
+        self._draft: Draft | None = None
         self._uploading: messages.Upload | None = None
         self._told = DEFAULT
         self._is_mixed = self._is_armed = self._has_parts = False
@@ -331,7 +319,7 @@ class SendQueue:
             if is_mixed or self._is_mixed or told is not DEFAULT:
                 batch, told = with_modes(batch, told)
             body = wire.encode_batch(batch)
-            self._draft = _Draft(end, self.transport.accepted, told, ahead.pace.submitted + max(count, len(batch)))
+            self._draft = Draft(end, self.transport.accepted, told, ahead.pace.submitted + max(count, len(batch)))
         except BaseException:  # an interrupt: what is queued stays so
             self._has_parts, self._is_mixed = True, True
             raise
@@ -352,7 +340,7 @@ class SendQueue:
             self._pending.appendleft(messages.Free([cut.id]))
             self._uploading = None
 
-    def _recover(self, draft: _Draft) -> None:
+    def _recover(self, draft: Draft) -> None:
         """Recover from an interrupt during a send: remove the batch from the queue if the transport had accepted it."""
         if self.transport.accepted == draft.accepted:
             self._is_mixed = self._has_parts = True
@@ -360,7 +348,7 @@ class SendQueue:
             self._forget_sent(draft)
         self._draft = None
 
-    def _forget_sent(self, draft: _Draft) -> None:
+    def _forget_sent(self, draft: Draft) -> None:
         self._told = draft.told
         self._pending_bytes = 0
         self.ahead.submit(draft.submitted)

@@ -29,15 +29,14 @@ class Wanted(NamedTuple):
 
 def client_calls(captured: Captured) -> dict[int, CallNote]:
     """Return the client's call that each of the worker's operations was executed for, by the number of its span."""
-    queued: dict[tuple[int, int], deque[CallNote]] = {}
+    queued: dict[tuple[str, int], deque[CallNote]] = {}
     for call in captured.log.calls:
-        for instruction in call.instructions:
-            key = (instruction.site, instruction.outs[0] if instruction.outs else 0)
-            queued.setdefault(key, deque()).append(call)
+        if call.out:
+            queued.setdefault((call.name, call.out), deque()).append(call)
     found: dict[int, CallNote] = {}
     for span in captured.timeline.spans:
         if span.kind == recording.OPERATION and (span.parent is None or span.parent.kind == recording.RANGE):
-            waiting = queued.get((span.site, span.out))
+            waiting = queued.get((span.descriptor.name, span.out))
             if waiting:
                 found[span.number] = waiting.popleft()
     return found

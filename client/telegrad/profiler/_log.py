@@ -9,14 +9,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
 from telegrad._ops import functions
 from telegrad._session.own_code import is_own, shown_name
 from telegrad._session.session import ClientSession
-from telegrad_protocol.messages import Call
+from telegrad._tensor.tensor import Tensor
 
 from ._requests import Wait, listen, stop_listening
 
@@ -24,15 +23,15 @@ now: Final = time.monotonic_ns
 MOST: Final = 1 << 20
 """So many calls are noted; later ones are missing."""
 DEEPEST: Final = 64
-_FIELDS: Final = 5
-"""What is noted of a call: its pattern, when it began and ended, its thread, and its stack."""
+_FIELDS: Final = 6
+"""What is noted of a call: its pattern, when it began and ended, its thread, its tensor's id, and its stack."""
 Stack = tuple[tuple[CodeType, int], ...]
 
 
 class CallNote(NamedTuple):
     """One call of an operation, in nanoseconds; ``stack`` are code objects and lines, the innermost first.
 
-    ``instructions`` are what it has queued.
+    ``out`` is what ``EventRow.out`` says of what it was executed as, 0 where that is not known.
     """
 
     name: str
@@ -40,7 +39,7 @@ class CallNote(NamedTuple):
     end: int
     thread: int
     stack: Stack
-    instructions: tuple[Call, ...]
+    out: int
 
 
 class FrameNote(NamedTuple):
@@ -59,9 +58,9 @@ class ClientLog:
         self._with_stack = with_stack
         self.calls: list[CallNote] = []
         self._noted: list[Any] = []
-        """Instructions that run operations, and after them the five fields of the call that has queued them.
+        """The fields of calls, one after the other.
 
-        They are no tuples, which Python's garbage collector would go through again and again.
+        They are no tuples, which Python's garbage collector would go through again and again, and hold no tensors.
         """
         self.frames: list[FrameNote] = []
         self.waits: list[Wait] = []
@@ -73,7 +72,6 @@ class ClientLog:
         session, transport = self._session, self._session.transport
         self._plain_call = vars(functions)["call"]
         vars(functions)["call"] = self._noting_call(self._plain_call)
-        session.queue = self._noting_queue(session.queue)  # type: ignore[method-assign, assignment]
         transport.send_batch = self._noting_send(transport.send_batch)  # type: ignore[method-assign, assignment]
         transport.send_chunk = self._noting_chunk(transport.send_chunk)  # type: ignore[method-assign, assignment]
         listen(session, self.waits.append)
@@ -81,35 +79,32 @@ class ClientLog:
     def stop(self) -> None:
         """Note no more."""
         session, transport = self._session, self._session.transport
-        vars(functions)["call"] = self._plain_call
-        for owner, name in ((session, "queue"), (transport, "send_batch"), (transport, "send_chunk")):
-            vars(owner).pop(name, None)
+        self._leave_calls()
+        for name in ("send_batch", "send_chunk"):
+            vars(transport).pop(name, None)
         stop_listening(session, self.waits.append)
-        self.calls = list(_calls(self._noted))
+        self.calls = list(_calls(self._noted))[:MOST]
         self._noted.clear()
         named = {thread.ident: thread.name for thread in threading.enumerate()}
         self.threads = {call.thread: named.get(call.thread, f"thread {call.thread}") for call in self.calls}
+
+    def _leave_calls(self) -> None:
+        """Note calls no more."""
+        vars(functions)["call"] = self._plain_call
 
     def _noting_call(self, call: Callable[..., Any]) -> Callable[..., Any]:
         extend, identify, with_stack = self._noted.extend, threading.get_ident, self._with_stack
 
         def noted(pattern: Any, values: tuple[Any, ...]) -> Any:
+            result = None
             begin = now()
             try:
-                return call(pattern, values)
+                result = call(pattern, values)
+                return result
             finally:
-                extend((pattern, begin, now(), identify(), stack_of(sys._getframe(1)) if with_stack else ()))
-
-        return noted
-
-    def _noting_queue(self, queue: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-        noted_so_far, most = self._noted, MOST * _FIELDS
-        append = noted_so_far.append
-
-        def noted(instruction: Any, modes: Any) -> None:
-            if instruction.__class__ is Call and len(noted_so_far) < most:
-                append(instruction)
-            queue(instruction, modes)
+                end = now()
+                id = result._id if result.__class__ is Tensor else _id_of(pattern, values, result)
+                extend((pattern, begin, end, identify(), id, stack_of(sys._getframe(1)) if with_stack else ()))
 
         return noted
 
@@ -120,6 +115,8 @@ class ClientLog:
                 send(body)
             finally:
                 self.frames.append(FrameNote(begin, now(), len(body)))
+                if len(self._noted) >= MOST * _FIELDS:  # looked at once for a batch of calls
+                    self._leave_calls()
 
         return noted
 
@@ -134,16 +131,21 @@ class ClientLog:
         return noted
 
 
+def _id_of(pattern: Any, values: tuple[Any, ...], result: Any) -> int:
+    """Return the id of the first tensor of a call's result; of one that returns None, of what it writes into."""
+    if result is None and pattern.op.mutates:
+        source = pattern.sources[pattern.op.mutates[0]]
+        result = None if source is None else values[source]
+    while isinstance(result, (tuple, list)):
+        result = result[0] if result else None
+    return result._id if isinstance(result, Tensor) else 0
+
+
 def _calls(noted: list[Any]) -> Iterator[CallNote]:
-    instructions: list[Call] = []
     items = iter(noted)
-    for item in items:
-        if item.__class__ is Call:
-            instructions.append(item)
-        else:
-            pattern, (begin, end, thread, stack) = item, islice(items, _FIELDS - 1)
-            yield CallNote(pattern.op.name, begin, end, thread, stack, tuple(instructions))
-            instructions.clear()
+    for pattern, begin, end, thread, id, stack in zip(*[items] * _FIELDS, strict=True):
+        op = pattern.op
+        yield CallNote(op.name, begin, end, thread, stack, -id if op.mutates else id)
 
 
 def stack_of(frame: FrameType | None) -> Stack:

@@ -1,6 +1,6 @@
 """What the worker has noted of one session while it was profiled: rows of whole numbers, and what these refer to.
 
-Times are nanoseconds of the worker's monotonic clock. A row of ``events`` has nine numbers, of which the first says by
+Times are nanoseconds of the worker's monotonic clock. A row of ``events`` has eight numbers, of which the first says by
 the place in ``descriptors`` what happened; ``EventRow`` names all of them. What a device did is in ``DeviceWork``.
 """
 
@@ -35,10 +35,12 @@ EVENT_TIMES: Final = "events"
 
 
 class EventRow(NamedTuple):
-    """One event: when it began and ended, the number of the client's line, and the id of its first result.
+    """One event: when it began and ended, and the number of the client's line.
 
-    ``first`` and ``launches`` say which launches of a GPU it asked for, by their numbers in the order in which these
-    were asked for, or what the kind of the descriptor says. ``sequence`` is that of a node of the backward graph; of
+    ``out`` is the id of the first result of the call that is executed, or with a minus that of what a call without
+    results writes into; 0 where there is none, or no call. ``first`` and ``launches`` say which launches of a GPU it
+    asked for, by their numbers in the order in which these were asked for, or what the kind of the descriptor says; the
+    descriptor names the GPU. ``sequence`` is that of a node of the backward graph; of
     everything else it is larger than those of all nodes that were made until then.
     """
 
@@ -49,7 +51,6 @@ class EventRow(NamedTuple):
     out: int
     first: int
     launches: int
-    device: int
     sequence: int
 
 
@@ -96,7 +97,10 @@ class FlushRow(NamedTuple):
 
 
 class Descriptor(Struct, array_like=True, frozen=True):
-    """What events of one kind have in common; of operations also their operands, of which ``shapes`` may be lists."""
+    """What events of one kind have in common; of operations also their operands, of which ``shapes`` may be lists.
+
+    ``device`` is the index of the GPU that launches are of, and of changes of memory a place in ``memory_devices``.
+    """
 
     kind: int
     name: str
@@ -104,6 +108,7 @@ class Descriptor(Struct, array_like=True, frozen=True):
     strides: list[Any] = []
     dtypes: list[str] = []
     concrete: list[str] = []
+    device: int = 0
 
 
 class SiteName(Struct, array_like=True, frozen=True):

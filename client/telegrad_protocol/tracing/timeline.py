@@ -32,7 +32,7 @@ class Span:
         self.name = shown_name(descriptor)
         self.begin, self.end = clock(row.begin), clock(row.end)
         self.site, self.out = row.site, row.out
-        self.first, self.count, self.device = row.first, row.launches, row.device
+        self.first, self.count, self.device = row.first, row.launches, descriptor.device
         self.parent: Span | None = None
         self.forward: Span | None = None
         """The operation that has made the node which was evaluated."""
@@ -106,7 +106,7 @@ class Timeline:
         for number, row in enumerate(self.recorded.rows(), 1):
             descriptor = descriptors[row.descriptor]
             if descriptor.kind == recording.MEMORY:
-                device = self.recorded.memory_devices[row.device]
+                device = self.recorded.memory_devices[descriptor.device]
                 self.memory.append((clock(row.begin), device, row.first, row.launches))
             elif descriptor.kind == recording.FRAME:
                 self.frames.append((clock(row.begin), row.first))

@@ -61,14 +61,15 @@ class _Tracer:
     def __init__(self, backend: Gpu, ctx: StreamUser, waits: bool) -> None:
         self._backend, self._context, self.index = backend, ctx, backend.index
         self._queue = backend.launches
-        self._log = traced(self._queue, waits)
+        self._launches = traced(self._queue, waits)
+        self.log = self._launches if waits else None
         self._is_released = False
 
     def _streams(self) -> list[int]:
         return list(self._context.own_streams.opened.get(self._backend.device, {}).values())
 
     def _flushes(self, began: int, ended: int) -> bytes:
-        rows = self._log.rows
+        rows = self._launches.rows
         kept = array("q")
         for place in range(0, len(rows), 4):
             if began <= rows[place] <= ended:
@@ -119,10 +120,10 @@ class CuptiTracer(_Tracer):
             )
 
     def begin(self) -> int:
-        return self._log.made + len(self._queue.waiting)
+        return self._launches.made + len(self._launches.waiting)
 
     def end(self, first: int) -> int:
-        return self._log.made + len(self._queue.waiting) - first
+        return self.begin() - first
 
     def stop(self) -> None:
         """Launch what waits; nothing else is left to do before the GPU has come to the end."""
@@ -265,5 +266,5 @@ def _noted_launch(graph: CudaGraph) -> bool:
     try:
         return _plain_launch(graph)
     finally:
-        name = recorder.named(recording.REPLAY, "telegrad::graph_launch")
-        recorder.note(name, begin, first, tracer.end(first), graph.index)
+        name = recorder.named(recording.REPLAY, "telegrad::graph_launch", graph.index)
+        recorder.note(name, begin, first, tracer.end(first))

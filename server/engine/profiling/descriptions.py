@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 from server.engine.operators import Operator
-from server.engine.signature import metas_of
-from telegrad_protocol.meta import Meta
+from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.tracing.recording import OPERATION, Descriptor
 
 _LONGEST_LIST: Final = 256
@@ -17,15 +17,21 @@ _LONGEST_TEXT: Final = 200
 class Description:
     """Of events: their kind, their name, and of operations the operands. It is told to the client as a ``Descriptor``.
 
-    ``without_operands`` describes the same operation on any operands.
+    ``device`` is the GPU whose launches are counted. ``target`` is the position of what an operation writes into,
+    None where its results are new. ``without_operands`` describes the same operation on any operands of that device.
     """
 
-    __slots__ = ("bound", "kind", "name", "without_operands")
+    __slots__ = ("bound", "device", "kind", "name", "target", "without_operands")
 
-    def __init__(self, kind: int, name: str, bound: tuple[Any, ...] = (), plain: Description | None = None) -> None:
+    def __init__(
+        self, kind: int, name: str, bound: tuple[Any, ...] = (), device: int = 0, plain: Description | None = None,
+        target: int | None = None,
+    ) -> None:  # fmt: skip
         self.kind = kind
         self.name = name
         self.bound = bound
+        self.device = device
+        self.target = target
         self.without_operands = plain or self
 
     def told(self) -> Descriptor:
@@ -33,22 +39,19 @@ class Description:
         bound = self.bound
         return Descriptor(
             self.kind, self.name, [_shape(item) for item in bound], [_strides(item) for item in bound],
-            [_dtype(item) for item in bound], [_concrete(item) for item in bound],
+            [_dtype(item) for item in bound], [_concrete(item) for item in bound], self.device,
         )  # fmt: skip
 
 
-def describe(operator: Operator, args: tuple[Any, ...]) -> Description:
-    """Return a new description of an operation on these arguments."""
-    return Description(OPERATION, operator.op.name, metas_of(args), plain(operator))
+def describe(operator: Operator, bound: tuple[Any, ...], gpu: Device | None) -> Description:
+    """Return a new description of an operation on operands of these metas, and on this GPU if on any."""
+    op, device = operator.op, 0 if gpu is None else gpu.index or 0
+    return Description(OPERATION, op.name, bound, device, _plain(op.name, device), next(iter(op.mutates), None))
 
 
-def plain(operator: Operator) -> Description:
-    """Return the description of an operation on any operands."""
-    known = _PLAIN.get(operator.op.name)
-    return known or _PLAIN.setdefault(operator.op.name, Description(OPERATION, operator.op.name))
-
-
-_PLAIN: dict[str, Description] = {}
+@cache
+def _plain(name: str, device: int) -> Description:
+    return Description(OPERATION, name, device=device)
 
 
 def _is_list(item: Any) -> bool:

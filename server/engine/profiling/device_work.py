@@ -6,9 +6,14 @@ from typing import Protocol
 
 from telegrad_protocol.tracing.recording import DeviceWork
 
+from .traced_launches import LaunchLog
+
 
 class DeviceTracer(Protocol):
     """Notes the work of one GPU for one session."""
+
+    log: LaunchLog | None
+    """Numbers the launches, where ``begin`` and ``end`` do no more than to read it; None where they note something."""
 
     def begin(self) -> int:
         """An operation begins: return the number of its first launch."""

@@ -14,12 +14,14 @@ from server.engine.autograd.graph import next_sequence
 from server.engine.autograd.node import OpNode
 from server.engine.dispatcher import BOXED, SPECIALIZERS, redispatch, specialized
 from server.engine.operators import Operator, Run, Signature
+from server.engine.signature import metas_of
 from server.engine.value import Value
+from telegrad_protocol.messages import Call
 from telegrad_protocol.meta import Device
 from telegrad_protocol.tracing.recording import NODE
 
 from .descriptions import Description, describe
-from .recorder import SPILL, now
+from .recorder import FULL, now
 
 Arguments = tuple[Any, ...]
 _BELOW = keys.below(keys.PROFILER)
@@ -45,7 +47,8 @@ def _described(operator: Operator, args: Arguments, signature: Signature) -> tup
     if known is None:
         if len(_DESCRIBED) >= _MOST_DESCRIBED:
             _DESCRIBED.clear()
-        known = _DESCRIBED[key] = describe(operator, args), _gpu_of(args)
+        gpu = _gpu_of(args)
+        known = _DESCRIBED[key] = describe(operator, metas_of(args), gpu), gpu
     return known
 
 
@@ -67,12 +70,15 @@ def _gpu_of(args: Arguments) -> Device | None:
 
 
 def noting(description: Description, inner: Run, gpu: Device | None) -> Run:
-    """``inner``, noted as what the description says; ``gpu`` is the one that it launches on, if any."""
+    """``inner``, noted as what the description says; ``gpu`` is the one that it launches on, if any.
+
+    ``Recorder.note`` is written out in what is returned, since this is most of what profiling costs.
+    """
     return _noting_on_host(description, inner) if gpu is None else _noting_launches(description, inner, gpu)
 
 
 def _noting_on_host(description: Description, inner: Run) -> Run:
-    """``inner``, noted; ``Recorder.note`` is written out, since this is most of what profiling costs."""
+    """``inner``, noted with no launches."""
 
     def run(args: Arguments) -> Any:
         recorder = context.current.profiler
@@ -84,13 +90,15 @@ def _noting_on_host(description: Description, inner: Run) -> Run:
             return inner(args)
         finally:
             end = now()
-            outs = getattr(instruction, "outs", None)  # the instruction itself may be large, and is not kept
-            site = getattr(instruction, "site", 0)
-            out = outs[0] if outs else 0
-            recorder.pending.append((description, begin, end, site, out, 0, 0, 0, next_sequence()))
+            if instruction.__class__ is Call and instruction.outs:
+                site, out = instruction.site, instruction.outs[0]
+            else:
+                site, out = _origin(instruction, description)
+            pending = recorder.pending
+            pending.extend((description, begin, end, site, out, 0, 0, next_sequence()))
             if recorder.with_memory:
                 recorder.note_memory()
-            if len(recorder.pending) >= SPILL:
+            if len(pending) >= FULL:
                 recorder.spill()
 
     return run
@@ -102,25 +110,61 @@ def _noting_launches(description: Description, inner: Run, gpu: Device) -> Run:
 
     def run(args: Arguments) -> Any:
         recorder = context.current.profiler
-        tracer = None if recorder is None else recorder.tracers.get(gpu)
-        if recorder is None or tracer is None:
-            return inner(args)
-        instruction = recorder.source.instruction
-        first = tracer.begin()
+        log = None if recorder is None else recorder.logs.get(number)
+        if recorder is None or log is None:
+            is_traced = recorder is not None and gpu in recorder.tracers
+            way = _noting_between_events(description, inner, gpu) if is_traced else _noting_on_host(description, inner)
+            return way(args)
+        instruction, waiting = recorder.source.instruction, log.waiting
+        first = log.made + len(waiting)
         begin = now()
         try:
             return inner(args)
         finally:
             end = now()
-            outs, site = getattr(instruction, "outs", None), getattr(instruction, "site", 0)
-            out, count = outs[0] if outs else 0, tracer.end(first)
-            recorder.pending.append((description, begin, end, site, out, first, count, number, next_sequence()))
+            if instruction.__class__ is Call and instruction.outs:
+                site, out = instruction.site, instruction.outs[0]
+            else:
+                site, out = _origin(instruction, description)
+            pending = recorder.pending
+            count = log.made + len(waiting) - first
+            pending.extend((description, begin, end, site, out, first, count, next_sequence()))
             if recorder.with_memory:
                 recorder.note_memory()
-            if len(recorder.pending) >= SPILL:
+            if len(pending) >= FULL:
                 recorder.spill()
 
     return run
+
+
+def _noting_between_events(description: Description, inner: Run, gpu: Device) -> Run:
+    """The same where the device's tracer numbers pairs of events, and no launches."""
+
+    def run(args: Arguments) -> Any:
+        recorder = context.current.profiler
+        tracer, instruction = recorder.tracers[gpu], recorder.source.instruction
+        first, begin = tracer.begin(), now()
+        try:
+            return inner(args)
+        finally:
+            count = tracer.end(first)
+            recorder.note(description, begin, first, count, origin=_origin(instruction, description))
+
+    return run
+
+
+def _origin(instruction: Any, description: Description) -> tuple[int, int]:
+    """Return the line of an instruction, and what ``EventRow.out`` says of it."""
+    site = getattr(instruction, "site", 0)
+    if instruction.__class__ is not Call:
+        return site, 0
+    if instruction.outs:
+        return site, instruction.outs[0]
+    target = description.target
+    written = instruction.args[target] if target is not None and target < len(instruction.args) else 0
+    if written.__class__ is list and written:
+        written = written[0]
+    return site, -written if written.__class__ is int else 0
 
 
 BOXED[keys.PROFILER] = note_call

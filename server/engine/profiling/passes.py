@@ -8,9 +8,9 @@ from server.engine import context
 from server.engine.operators import Run
 from server.engine.replay.backward_program import Operation, Program
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.tracing.recording import NODE, OPERATION
+from telegrad_protocol.tracing.recording import NODE
 
-from .descriptions import Description, plain
+from .descriptions import describe
 from .kernel import noting
 from .recorder import now
 
@@ -44,9 +44,8 @@ def _noted_steps(program: Program, current: _Pass) -> list[Any]:
     for step in program.steps:
         if step.__class__ is Operation:
             operator, bound, node = next(described)
-            description = Description(OPERATION, operator.op.name, bound, plain(operator))
             gpu = next((m.device for m in bound if isinstance(m, Meta) and m.device.type != "cpu"), None)
-            run = noting(description, step.run, gpu)
+            run = noting(describe(operator, bound, gpu), step.run, gpu)
             if node:
                 is_first = place == 0 or nodes[place - 1] != node
                 is_last = place + 1 == len(nodes) or nodes[place + 1] != node

@@ -11,7 +11,7 @@ from array import array
 from typing import Final
 
 from server.engine.device.launch_queue import LaunchQueue
-from server.engine.replay.launch_sequences import Sequence, perform
+from server.engine.replay.launch_sequences import Launch, Sequence, perform
 
 now: Final = time.monotonic_ns
 MOST_FLUSHES: Final = 1 << 18
@@ -21,20 +21,24 @@ MOST_FLUSHES: Final = 1 << 18
 class LaunchLog:
     """When launches were made: rows of four numbers, as ``recording.FlushRow`` names them.
 
-    ``made`` is how many were made so far. Several sessions may read one log; each takes the rows of its own time.
+    ``made`` is how many were made so far, ``waiting`` are those that were asked for after them: the number of the next
+    launch is ``made + len(waiting)``. Several sessions may read one log; each takes the rows of its own time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, waiting: list[Launch]) -> None:
         self.made = 0
+        self.waiting = waiting
         self.rows = array("q")
         self.readers = 0
         self.waits = True
 
-    def note(self, begin: int, count: int) -> None:
-        """Note launches that were made from a time until now."""
+    def note(self, begin: int, count: int) -> int:
+        """Note launches that were made from a time until now, which is returned."""
+        end = now()
         if len(self.rows) < 4 * MOST_FLUSHES:
-            self.rows.extend((begin, now(), self.made, count))
+            self.rows.extend((begin, end, self.made, count))
         self.made += count
+        return end
 
 
 _LOGS: dict[LaunchQueue, LaunchLog] = {}
@@ -55,13 +59,13 @@ class TracedLaunchQueue(LaunchQueue):
     def _perform(self, sequence: Sequence) -> None:
         log = _LOGS[self]
         failure: Exception | None = None
+        at = now()
         for launch in sequence:
-            begin = now()
             try:
                 perform((launch,))
             except Exception as error:
                 failure = failure or error
-            log.note(begin, 1)
+            at = log.note(at, 1)
         if failure is not None:
             raise failure
 
@@ -80,7 +84,7 @@ def traced(queue: LaunchQueue, waits: bool) -> LaunchLog:
     queue.flush()
     log = _LOGS.get(queue)
     if log is None:
-        log = _LOGS[queue] = LaunchLog()
+        log = _LOGS[queue] = LaunchLog(queue.waiting)
         log.waits = waits
         queue.disallow()
         queue.__class__ = TracedLaunchQueue if waits else EagerLaunchQueue

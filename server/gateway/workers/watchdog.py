@@ -28,6 +28,11 @@ ANSWER_SECONDS: Final = 120.0
 PING_SECONDS: Final = 10.0
 """How often a worker is asked something, so that one shows that does nothing."""
 _LONGEST_PAUSE: Final = 0.5
+PATIENCE_SECONDS: Final = CANCEL_SECONDS + 2 * _LONGEST_PAUSE
+"""For so much longer a session without kernels of its own may wait for a device.
+
+What holds the device up may be a worker that hangs since the same time: it is ended first, and those that wait go on.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +71,7 @@ class Watchdog:
         if self._has_killed:
             return
         turn = self._heartbeat.turn()
-        overdue = [wait for wait in self._heartbeat.waits() if now - wait.begin > self._limit_of(wait)]
+        overdue = [wait for wait in self._heartbeat.waits() if now - wait.begin > self._longest(wait)]
         if overdue:  # who waits longest, of those that could, has most likely launched what does not end
             self._kill(min(overdue, key=lambda wait: (not wait.has_kernels, wait.begin)), "a kernel on the device")
         elif turn is not None and now - turn.begin > self._limit:
@@ -79,6 +84,10 @@ class Watchdog:
             self._has_killed = True
             self._process.events.watchdog_acted(self._process.number, "silent", 0)
             self._process.kill("did not answer and was ended")
+
+    def _longest(self, wait: Turn) -> float:
+        """Return for how long a session may wait for a device without progress."""
+        return self._kernel_limit if wait.has_kernels else self._limit + PATIENCE_SECONDS
 
     def _limit_of(self, turn: Turn) -> float:
         return self._kernel_limit if turn.has_kernels else self._limit
