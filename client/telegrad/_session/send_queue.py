@@ -24,7 +24,7 @@ from telegrad_protocol.pytorch_variables import is_blocking
 
 from . import sync_debug
 from .call_sites import CallSites
-from .draft import Draft
+from .parts.draft import Draft
 from .parts.mark import Part, without_parts
 from .parts.modal import with_modes
 from .parts.table import ProgramTable
@@ -37,13 +37,11 @@ if TYPE_CHECKING:
 
 BATCH_OPERATIONS: Final = 64
 """A batch is sent when it has so many instructions: few enough that the server need not wait for work."""
-_ENOUGH: Final = 32
-"""So many instructions are sent after a backward pass; fewer wait for the next one, unless the batch becomes full."""
+_ENOUGH: Final = BATCH_OPERATIONS // 2  # are sent after a backward pass; fewer wait for the next one
 BATCH_BYTES: Final = 1 << 15
 """A batch is sent when uploads in it have more bytes than this."""
 FIRST_ID: Final = 1 << 16
-"""The number of a session's first tensor. From here on all numbers take as many bytes, so that what a program sends
-again differs in nothing but numbers: the server recognises it by that."""
+"""The number of a session's first tensor: all take as many bytes then, by which batches are known."""
 _ALLOCATING: Final[frozenset[type]] = frozenset(
     (messages.Backward, messages.Gradient, messages.Upload, messages.BeginPass, messages.GiveGradients)
 )
@@ -150,8 +148,7 @@ class SendQueue:
 
     def _under_modes(self, instruction: Any) -> Any:
         """Return an instruction as it is queued: with this thread's modes, where they are not the default ones."""
-        modes = thread.modes
-        if modes is DEFAULT:
+        if (modes := thread.modes) is DEFAULT:
             return instruction
         self._is_mixed = True
         return modes, instruction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .thread_modes import Modes
+from telegrad._session.thread_modes import Modes
 
 
 class Draft(NamedTuple):
