@@ -241,10 +241,13 @@ _target = ""
 
 
 @contextmanager
-def collecting(target: str) -> Iterator[Collection]:
-    """Collect what is asked for within the block instead of loading it; ``target`` is the architecture in its stead."""
+def collecting(target: str, collection: Collection | None = None) -> Iterator[Collection]:
+    """Collect what is asked for within the block instead of loading it, beside what is in ``collection`` already.
+
+    ``target`` is the architecture that stands in for the device's.
+    """
     global _collection, _target
-    collection = Collection()
+    collection = collection or Collection()
     _collection, _target = collection, target
     try:
         yield collection
