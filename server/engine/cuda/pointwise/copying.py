@@ -6,6 +6,7 @@ move whole lines. All other copies are element-wise kernels. Copies without a ca
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 from server.engine import keys
@@ -109,6 +110,7 @@ def _width(dtype: DType, reach: list[int], edge: int) -> int:
     return width
 
 
+@functools.lru_cache(maxsize=1 << 10)
 def _text(tile: Tile) -> str:
     source, computed, target, edge, width_in, width_out, layout = tile
     return f"""{PRELUDE}{INDEXING}

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from server.allocator import Block
 from server.engine.cuda.runtime.geometry import INDEXING, VECTOR_BYTES, blocks, packed
 from server.engine.cuda.runtime.launch import load, multiprocessors
-from server.engine.cuda.runtime.prelude import PRELUDE
+from server.engine.cuda.runtime.prelude import PRELUDE, assembled
 from server.engine.device.cupy_module import cp
 from server.engine.value import Launch, Value
 
@@ -159,13 +159,13 @@ def _splits(pieces: int, at_once: int, most: int) -> int:
 def source(walk: Walk, state: State, shape: Shape) -> str:
     """The text of a kernel named ``reduce``."""
     types = index_types(walk.is_wide, kept_t=walk.kept, reduced_t=walk.reduced)
-    return "\n".join((
+    return assembled(
         PRELUDE, INDEXING, types, STATES, LOADS, KERNELS, f"typedef {state.text} Op;",
         f'extern "C" __global__ void __launch_bounds__({_MOST_ROW_THREADS}, {_BLOCKS_AT_ONCE}) reduce(',
         "    typename Op::First* first, typename Op::Second* second, const typename Op::In* __restrict__ in,",
         "    void* partial, u32* tickets, const __grid_constant__ Job job",
         f") {{ {shape.body}; }}\n",
-    ))  # fmt: skip
+    )  # fmt: skip
 
 
 def job(walk: Walk, state: State, shape: Shape) -> bytes:
