@@ -176,8 +176,8 @@ def _single(dtype: DType) -> Iterator[Call]:
         for dim in range(len(shape)):
             yield call("flip", _of(dtype, *shape), (dim,))
     for kind in (dtype, dtypes.int64, dtypes.int32, dtypes.bool_, dtypes.float64):
-        for shape in ((), (1,), (64,)):
-            yield call("full", shape, 0, dtype=kind, device=DEVICE)
+        for size in ((), (1,), (64,)):
+            yield call("full", size, 0, dtype=kind, device=DEVICE)
     yield call("reciprocal", _of(dtypes.float64))
     yield call("_amp_update_scale_", _of(dtypes.float32), _of(dtypes.int32), _of(dtypes.float32), 2.0, 0.5, 100)
     for name, strides in itertools.product(_COMPARED, ((1, 0), (34, 1))):

@@ -93,7 +93,7 @@ def _launch(
     Each usual count has a function of its own: to take any number of them, and hand them on, costs a third more. Only
     the one that is needed is made, since so many are made for new shapes that the garbage collector would be called.
     """
-    make = _MAKERS.get(count, _of_any_number)
+    make: Callable[..., Launch] = _MAKERS.get(count, _of_any_number)
     return make(cp.cuda.driver.launchKernel, function, geometry, fill, buffer, parameters, launches)
 
 
@@ -271,7 +271,7 @@ def _parameters(
     buffer = ctypes.create_string_buffer(made.nbytes)
     start = ctypes.addressof(buffer)
     for offset, item in zip(made.offsets[len(made.offsets) - len(packed) :], packed, strict=True):
-        buffer[offset : offset + len(item)] = item
+        ctypes.memmove(start + offset, item, len(item))
     made.write_places(buffer, made.places, *[start + offset for offset in made.offsets])
     return buffer, start + made.places, made.fill
 
