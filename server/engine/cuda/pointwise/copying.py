@@ -115,7 +115,8 @@ def _width(dtype: DType, reach: list[int], edge: int) -> int:
 @functools.lru_cache(maxsize=1 << 10)
 def _text(tile: Tile) -> str:
     source, computed, target, edge, width_in, width_out, layout = tile
-    return f"""// thread n of a tile of rows cut into vectors: 8 lanes of a warp, or all if they hold one element, move along a row
+    return f"""
+// thread n of a tile of rows cut into vectors: 8 lanes of a warp, or all if they hold one element, move along a row
 template <int WIDTH> __device__ __forceinline__ void place(int n, int& row, int& start) {{
     constexpr int lanes = WIDTH == 1 ? 32 : {edge} / WIDTH < 8 ? {edge} / WIDTH : 8, warps = {edge} / WIDTH / lanes;
     const int lane = n % 32, warp = n / 32;
