@@ -85,6 +85,13 @@ class CompilationCounts(Struct, frozen=True, array_like=True):
     failed: int = 0
 
 
+class ChoiceCounts(Struct, frozen=True, array_like=True):
+    """How often a worker has asked libraries how to compute something in given sizes, or knew it from others."""
+
+    asked: int = 0
+    borrowed: int = 0
+
+
 class WorkerState(Struct, frozen=True, array_like=True):
     """The answer to ``Measurements``: histograms and the loads of tenants by name, and what the process uses."""
 
@@ -96,3 +103,4 @@ class WorkerState(Struct, frozen=True, array_like=True):
     resident_bytes: int
     cpu_seconds: float
     compilations: CompilationCounts = CompilationCounts()
+    choices: ChoiceCounts = ChoiceCounts()

@@ -29,7 +29,8 @@ from server.compilations import compilations
 from server.ipc import channel
 from server.ipc.channel import FrameReader, FrameWriter
 from server.ipc.heartbeat import BEGIN, SESSION, Cancelled, Heartbeat
-from server.ipc.measures import CompilationCounts, TenantLoad, WorkerState
+from server.ipc.measures import ChoiceCounts, CompilationCounts, TenantLoad, WorkerState
+from server.library_choices import library_choices
 from telegrad_protocol import wire
 from telegrad_protocol.errors import CommunicationError, UnknownIdError, WorkerCrashedError
 
@@ -370,6 +371,7 @@ class Worker:
             measures.turn.state, measures.queue.state, measures.round_trip.state, measures.device.state, dict(loads),
             resident_bytes(), time.process_time(),
             CompilationCounts(compilations.on_path, compilations.beside, compilations.failed),
+            ChoiceCounts(library_choices.asked, library_choices.borrowed),
         )  # fmt: skip
 
     def _send(self, kind: int, number: int, value: Any) -> None:

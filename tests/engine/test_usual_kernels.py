@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -12,15 +12,19 @@ import telegrad as tg
 from benchmarks import models
 from benchmarks.models import Setting
 from server.engine import keys, plan
+from server.engine.array_library.dtypes import HALVES
 from server.engine.cuda.families import import_families
 from server.engine.cuda.runtime.launch import collecting
-from server.engine.cuda.texts import DEVICE, DescribedDevice, texts_of
-from server.engine.cuda.usual_calls import usual_calls
+from server.engine.cuda.texts import DEVICE, Call, DescribedDevice, ask, call
+from server.engine.cuda.usual_calls import usual_texts
 from server.engine.operators import OPERATORS, Request
 from server.worker.host import Host
+from telegrad_protocol import dtypes
+from telegrad_protocol.layout import contiguous_strides
 from telegrad_protocol.meta import Device, Meta
 
 from .cuda_registrations import registrations, withdraw
+from .usual_programs import PROGRAMS, Program, Sizes, drawn
 
 _ = registrations
 import_families()
@@ -28,31 +32,21 @@ withdraw()
 
 TARGET = "sm_90"
 GPT = Setting("a GPT", 1, 128, 4, 24, 3)
-Step = Callable[[], Any]
+Asked = tuple[str, Any, Any]
+"""An operation's name, its arguments and its results."""
 
 
-def _pictures() -> Step:
-    nn, functional = tg.nn, tg.nn.functional
-    model = nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 16, 3),
-        nn.GroupNorm(8, 16), nn.SiLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10),
-    )  # fmt: skip
-    optimizer = tg.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
-    pictures, labels = tg.rand(8, 3, 32, 32), tg.randint(0, 10, (8,))
+def _repeated(make: Callable[[], Callable[[], Any]]) -> Program:
+    def program(sizes: Sizes) -> None:
+        step = make()
+        for _ in range(2):
+            step().item()
 
-    def step() -> Any:
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(model(pictures), labels)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return loss
-
-    return step
+    return program
 
 
-STEPS: dict[str, Callable[[], Step]] = {
-    "GPT": lambda: models.gpt(tg, GPT, "cpu"), "MLP": lambda: models.mlp(tg, "cpu"), "pictures": _pictures,
+ALL_PROGRAMS: dict[str, Program] = {
+    "GPT": _repeated(lambda: models.gpt(tg, GPT, "cpu")), "MLP": _repeated(lambda: models.mlp(tg, "cpu")), **PROGRAMS
 }  # fmt: skip
 
 
@@ -68,14 +62,12 @@ def _there(item: Any) -> Any:
 @cache
 def _usual() -> set[Any]:
     """The texts that are compiled beforehand."""
-    return set(texts_of(usual_calls(is_hopper=True), TARGET).texts)
+    return set(usual_texts(TARGET).texts)
 
 
-@pytest.mark.parametrize("name", STEPS)
-def test_a_usual_step_asks_for_kernels_that_were_compiled_beforehand(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[Any, Any, Any]] = []
+def _asked(program: Program, sizes: Sizes, monkeypatch: pytest.MonkeyPatch) -> list[Asked]:
+    """What a program asks of the CPU for the first time, derivatives included, as it would ask it of a GPU."""
+    asked: list[Asked] = []
     make = plan.Plan._kernel_run
 
     def noted(self: Any, operator: Any, bound: Any) -> Any:
@@ -86,22 +78,56 @@ def test_a_usual_step_asks_for_kernels_that_were_compiled_beforehand(
     for operator in OPERATORS.values():
         monkeypatch.setattr(operator, "plans", {})
     with tg.connect(in_process=Host(["cpu"])):
-        step = STEPS[name]()
-        asked.clear()  # initial weights are another matter
-        for _ in range(2):
-            step().item()
+        program(sizes)
+    return asked
+
+
+def _texts(called: str, args: Any, outs: Any) -> set[Any]:
+    """The texts that the launch of an operation needs, and those of the calls that it makes."""
+    operator = OPERATORS[called]
+    op, made = operator.op, outs or ()
+    if op.form == "functional" and op.mutates:
+        made = ()
+    base = args[: len(op.base.params)]
+    compute = op.base.compute_dtype(base) if op.promotion else None
+    request = Request(op.base, DescribedDevice(), base, made, compute)  # type: ignore[arg-type]
+    with collecting(TARGET) as collection:
+        for preparer in operator.preparers.get(keys.CUDA, ()):
+            if preparer.factory(request) is not None:
+                for nested in _nested(called, base, made, hasattr(preparer.factory, "__wrapped__")):
+                    ask(nested)
+                break
+    return set(collection.texts)
+
+
+def _nested(called: str, args: Any, outs: Any, is_row_major: bool) -> Iterator[Call]:
+    """The calls that a launch makes; a factory of row-major operands is one that ``row_major`` has wrapped."""
+    for arg in args if is_row_major else ():
+        if isinstance(arg, Meta) and not arg.is_contiguous:
+            yield call("_in_layout", arg, contiguous_strides(arg.shape))
+    if called == "embedding_dense_backward":
+        yield call("sort", Meta.of((args[1].numel,), args[1].dtype, DEVICE), 0, False, stable=True)
+    if called == "convolution" and args[2] is not None:
+        bias = Meta.of((args[2].numel, *(1,) * (outs[0].ndim - 2)), args[2].dtype, DEVICE)
+        yield call("add_", outs[0], bias)
+    if called in ("index_add", "index_put", "scatter_add") and args[0].dtype in HALVES:
+        yield call("_to_copy", outs[0], dtype=dtypes.float32)
+        yield call("copy_", outs[0], outs[0].like(dtype=dtypes.float32))
+
+
+@pytest.mark.parametrize("name", ALL_PROGRAMS)
+def test_a_usual_program_asks_for_kernels_that_were_compiled_beforehand(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = _asked(ALL_PROGRAMS[name], drawn(seed), monkeypatch)
     lacking = set()
     for called, args, outs in asked:
-        operator = OPERATORS[called]
-        op, made = operator.op, outs or ()
-        if op.form == "functional" and op.mutates:
-            made = ()
-        base = args[: len(op.base.params)]
-        compute = op.base.compute_dtype(base) if op.promotion else None
-        request = Request(op.base, DescribedDevice(), base, made, compute)  # type: ignore[arg-type]
-        with collecting(TARGET) as collection:
-            any(preparer.factory(request) is not None for preparer in operator.preparers.get(keys.CUDA, ()))
-        if not _usual() >= collection.texts.keys():
-            lacking.add((called, " ".join(map(str, args))[:150]))
+        if not _usual() >= _texts(called, args, outs):
+            lacking.add((called, " ".join(map(_described, args))[:250]))
     assert len(asked) > 10
     assert not lacking
+
+
+def _described(arg: Any) -> str:
+    is_part = isinstance(arg, Meta) and not arg.is_contiguous
+    return f"{arg} of strides {arg.strides}" if is_part else str(arg)

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from server.ipc import requests as verbs
-from server.ipc.measures import CompilationCounts, TenantLoad, WorkerState
+from server.ipc.measures import ChoiceCounts, CompilationCounts, TenantLoad, WorkerState
 from server.worker import host_protocol
 from server.worker.measures import Histogram
 from telegrad_protocol.errors import (
@@ -254,8 +254,9 @@ class Host(host_protocol.Host):
         turn.times.append(0.003)
         load = TenantLoad(1, 2, 3, 4, 5)
         return WorkerState(
-            turn.state, turn.state, turn.state, turn.state, {"local": load}, 1 << 20, 0.5, CompilationCounts(1, 2, 3)
-        )
+            turn.state, turn.state, turn.state, turn.state, {"local": load}, 1 << 20, 0.5, CompilationCounts(1, 2, 3),
+            ChoiceCounts(4, 5),
+        )  # fmt: skip
 
     def _describe(self, device: str) -> verbs.DeviceInfo:
         kind, _, index = device.partition(":")

@@ -102,6 +102,8 @@ def test_workers_show_their_histograms_and_queues_while_they_answer(client: Clie
     assert found["telegrad_worker_resident_bytes", "0"] == 1 << 20
     places = ("session", "beside", "failed")
     assert [found["telegrad_kernel_compilations_total", *sorted(("0", place))] for place in places] == [1, 2, 3]
+    ways = ("asked", "borrowed")
+    assert [found["telegrad_library_choices_total", *sorted(("0", way))] for way in ways] == [4, 5]
     client.registry.workers[0].alive = False
     found = metrics_of(client.http)
     assert found["telegrad_turn_seconds_count", "0"] == 1

@@ -400,3 +400,25 @@ def test_products_can_be_captured_in_graphs(gpu: EngineAdapter) -> None:
         result.array[...] = 0
         graph.launch(stream)
         assert np.array_equal(gpu.numpy(result), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_sizes_near_each_other_are_asked_for_once_and_those_that_come_again_on_their_own(
+    gpu: EngineAdapter, seed: int, dtype: torch.dtype
+) -> None:
+    from server.engine.cuda.runtime.provisional import ASKED_AT
+    from server.library_choices import library_choices
+
+    torch.manual_seed(seed)
+    weight, bias = _numbers((96, 72), dtype), _numbers((96,), dtype)
+    asked, borrowed = library_choices.asked, library_choices.borrowed
+    for rows in range(1032, 1500, 24):
+        _compare(gpu, "linear", [_numbers((rows, 72), dtype), weight, bias], 72)
+        _compare(gpu, "mm", [_numbers((96, rows), dtype), _numbers((rows, 72), dtype)], rows)
+    assert library_choices.asked - asked < 10
+    assert library_choices.borrowed - borrowed > 20
+    given = [_numbers((1128, 72), dtype), weight, bias]
+    asked = library_choices.asked
+    for _ in range(2 * ASKED_AT):
+        _compare(gpu, "linear", given, 72)
+    assert library_choices.asked - asked == 1

@@ -1,7 +1,8 @@
 """The calls whose kernels are compiled beforehand: what training and inference do most, in the types they do it in.
 
-A kernel's text depends on classes, such as how long rows are or how dimensions collapse, so shapes here stand for their
-classes. Nothing is executed: a call has metas in place of tensors.
+What is wanted first comes first; ``usual_classes`` completes it. A kernel's text depends on classes, such as how long
+rows are or how dimensions collapse, so shapes here stand for their classes. Nothing is executed: a call has metas in
+place of tensors.
 """
 
 from __future__ import annotations
@@ -17,10 +18,15 @@ from telegrad_protocol.meta import Meta
 
 from .attention.calls import HEADS
 from .attention.hopper_kernel_text import TILINGS
+from .gemm import calls as gemm_calls
 from .optim.multi_tensor import CAPACITIES
-from .texts import DEVICE, Call, call
+from .random import placed_state
+from .runtime.hopper_text import HOPPER
+from .runtime.launch import Collection, collecting
+from .texts import DEVICE, Call, call, texts_of
+from .usual_classes import class_calls
+from .usual_lines import TYPES
 
-TYPES = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
 _UNARY = (
     "relu", "gelu", "silu", "sigmoid", "tanh", "softplus", "exp", "log", "sqrt", "rsqrt", "square", "reciprocal", "abs",
     "neg", "sin", "cos", "sgn", "floor", "isnan", "isfinite", "clone", "zeros_like", "ones_like", "log1p", "expm1",
@@ -55,6 +61,16 @@ _RARELY_REDUCED: tuple[Size, ...] = ((64, 10), (64, 33), (64, 64), (64, 512), (6
 """Shapes of which reductions other than sums are usual."""
 
 
+def usual_texts(target: str) -> Collection:
+    """The texts that usual calls need on an architecture, and the usual ones to which no operation leads."""
+    collection = texts_of(usual_calls(target == HOPPER), target)
+    with collecting(target, collection):
+        placed_state.check_loads(dtypes.float32)
+        for dtype in (*TYPES, dtypes.int64):
+            gemm_calls.check_loads(dtype)
+    return collection
+
+
 def usual_calls(is_hopper: bool) -> Iterator[Call]:
     """All of them; those that have kernels of their own on Hopper too where it is one.
 
@@ -78,6 +94,7 @@ def usual_calls(is_hopper: bool) -> Iterator[Call]:
             for width, heads in itertools.product(TILINGS, HEADS):
                 operand = Meta.of((heads, 1, 128, width), dtype, DEVICE)
                 yield call("_attention", operand, operand, operand, None, True, 1.0, False)
+    yield from class_calls()
 
 
 def _of(dtype: DType, *shape: int, strides: Size | None = None) -> Meta:

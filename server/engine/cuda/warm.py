@@ -17,10 +17,8 @@ from concurrent.futures import ProcessPoolExecutor
 from telegrad_protocol.errors import TelegradError
 
 from .runtime.compiler import compile_cubin, is_kept
-from .runtime.hopper_text import HOPPER
 from .runtime.launch import architecture
-from .texts import texts_of
-from .usual_calls import usual_calls
+from .usual_calls import usual_texts
 
 _NICENESS = 10
 
@@ -47,7 +45,7 @@ def main() -> int:
     begin = time.perf_counter()
     try:
         target = options.architecture or architecture(0)
-        texts = texts_of(usual_calls(target == HOPPER), target).texts
+        texts = usual_texts(target).texts
         count = compile_all(texts, target)
     except TelegradError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)

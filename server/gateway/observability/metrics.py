@@ -136,6 +136,10 @@ class Metrics:
             counter, "kernel_compilations", "Texts of CUDA kernels that were compiled: while a session waited "
             "(`session`), or `beside` it, and those of the latter that `failed`.", "where",
         )  # fmt: skip
+        self.choices = of_worker(
+            counter, "library_choices", "How something is computed in given sizes: NVIDIA's libraries were `asked`, or "
+            "it was `borrowed` from neighbouring sizes.", "how",
+        )  # fmt: skip
         self.memory = kept(
             gauge, "memory_bytes", "Memory of a device held by tensors (`allocated`), or `reserved`.",
             "worker", "device", "kind",
@@ -203,6 +207,8 @@ class Metrics:
         counts = state.compilations
         for where, count in (("session", counts.on_path), ("beside", counts.beside), ("failed", counts.failed)):
             self.compilations.set(count, worker, where)
+        for how, count in (("asked", state.choices.asked), ("borrowed", state.choices.borrowed)):
+            self.choices.set(count, worker, how)
         self.forget_load(worker)
         for tenant, load in state.loads.items():
             self._set_load(worker, tenant, load)

@@ -5,14 +5,14 @@ All operands and the result of a graph have one memory format; operands in anoth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Hashable
 from typing import Any
 
 from server.engine import context, keys
 from server.engine import functional as F
 from server.engine.context import CudnnModes
 from server.engine.cuda.runtime import cudnn_graph
-from server.engine.cuda.runtime.cudnn_graph import Execution, Graph, build, is_aligned
+from server.engine.cuda.runtime.cudnn_graph import Describe, Graph, Run, build, is_aligned
 from server.engine.cuda.runtime.launch import pointer
 from server.engine.operators import OPERATORS, Request
 from server.engine.registry import prepares
@@ -27,18 +27,17 @@ from telegrad_protocol.ops import convolution as ops
 
 _TYPES = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
 Numbers = dict[str, list[int]]
-Describe = Callable[[Graph], None]
 
 
 class _Format:
     """One memory format for all tensors of a convolution; sequences are images of one line."""
 
     def __init__(self, *metas: Meta) -> None:
-        self._innermost = any(is_channels_last(m.shape, m.strides) for m in metas)
+        self.is_innermost = any(is_channels_last(m.shape, m.strides) for m in metas)
 
     def strides(self, shape: Size) -> Size:
         """Dense strides in this format."""
-        return channels_last_strides(shape) if self._innermost and len(shape) > 3 else contiguous_strides(shape)
+        return channels_last_strides(shape) if self.is_innermost and len(shape) > 3 else contiguous_strides(shape)
 
     def fits(self, meta: Meta) -> bool:
         """Whether a tensor has this format already."""
@@ -60,6 +59,15 @@ def _numbers(padding: Size, stride: Size, dilation: Size) -> Numbers:
     return {
         "pre_padding": pads, "post_padding": pads, "stride": [*ones, *stride], "dilation": [*ones, *dilation],
     }  # fmt: skip
+
+
+def _kind(
+    name: str, layout: _Format, numbers: Numbers, images: tuple[Meta, ...], weight: Meta, is_transposed: bool = False
+) -> Hashable:
+    """What convolutions have in common that differ by less than a factor of two in the sizes and number of images."""
+    attributes = tuple([(attribute, *values) for attribute, values in numbers.items()])
+    sizes = [(m.shape[0].bit_length(), m.shape[1], *[n.bit_length() for n in m.shape[2:]]) for m in images]
+    return name, layout.is_innermost, attributes, tuple(sizes), weight.shape, weight.dtype, is_transposed
 
 
 def _spread(values: tuple[Size, ...], dims: int) -> list[Size]:
@@ -89,7 +97,8 @@ def _prepare(request: Request) -> Launch | None:
             result = graph.graph.conv_fprop(image=x, weight=w, **numbers)
         graph.result(result, *layout.described(out.shape, out.dtype))
 
-    run = _prepared("convolution", request, describe, layout, (input, weight), out)
+    kind = _kind("convolution", layout, numbers, (input, out), weight, transposed)
+    run = _prepared("convolution", request, describe, layout, (input, weight), kind)
     return run if run is None or bias is None else _with_bias(run)
 
 
@@ -107,14 +116,16 @@ def _prepare_weight_backward(request: Request) -> Launch | None:
         result = graph.graph.conv_wgrad(image=x, loss=d, **numbers)
         graph.result(result, *layout.described(out.shape, out.dtype))
 
-    return _prepared("convolution weight backward", request, describe, layout, (grad, input), out)
+    kind = _kind("weight", layout, numbers, (grad, input), out)
+    return _prepared("convolution weight backward", request, describe, layout, (grad, input), kind)
 
 
 def _prepared(
-    name: str, request: Request, describe: Describe, layout: _Format, operands: tuple[Meta, ...], out: Meta
+    name: str, request: Request, describe: Describe, layout: _Format, operands: tuple[Meta, ...], kind: Hashable
 ) -> Launch | None:
     """The launch of a graph, its operands brought into its format; None where cuDNN has none."""
-    chosen = _Choice(name, request.backend, operands[0].dtype, describe)
+    (out,) = request.outs
+    chosen = _Choice(name, request.backend, operands[0].dtype, describe, kind)
     if chosen.current() is None:
         return None
     moved = tuple([None if layout.fits(m) else layout.strides(m.shape) for m in operands])
@@ -134,7 +145,7 @@ def _prepared(
     return launch
 
 
-def _run_moved(run: Execution, backend: Backend, operands: list[Value], made: Meta | None, out: Value) -> None:
+def _run_moved(run: Run, backend: Backend, operands: list[Value], made: Meta | None, out: Value) -> None:
     target = out if made is None else backend.empty(made)
     run(pointer(operands[0]), pointer(operands[1]), pointer(target))
     if made is not None:
@@ -158,13 +169,14 @@ def _in_layout(value: Value, strides: Size | None) -> Value:
 class _Choice:
     """The graphs of one convolution by the session's modes; a graph is built when it is first needed."""
 
-    def __init__(self, name: str, backend: Backend, dtype: DType, describe: Describe) -> None:
+    def __init__(self, name: str, backend: Backend, dtype: DType, describe: Describe, kind: Hashable) -> None:
         self._name, self._backend, self._dtype, self._describe = name, backend, dtype, describe
-        self._built: dict[tuple[str, ...], Execution | None] = {}
+        self._kind = kind
+        self._built: dict[tuple[str, ...], Run | None] = {}
         self._modes: tuple[CudnnModes, Switches] | None = None
-        self._chosen: Execution | None = None
+        self._chosen: Run | None = None
 
-    def current(self) -> Execution | None:
+    def current(self) -> Run | None:
         """The graph for the current modes; None if there is none."""
         modes = (context.current.cudnn, context.current.switches)
         if modes != self._modes:
@@ -173,7 +185,9 @@ class _Choice:
                 return None
             avoided = _avoided(self._dtype)
             if avoided not in self._built:
-                self._built[avoided] = build(self._name, self._backend, self._dtype, self._describe, avoid=avoided)
+                self._built[avoided] = build(
+                    self._name, self._backend, self._dtype, self._describe, avoid=avoided, kind=self._kind
+                )
             self._modes, self._chosen = modes, self._built[avoided]
         return self._chosen
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from server.library_choices import library_choices
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 
@@ -121,7 +122,7 @@ class Product:
         self._handle = _handle(device)
         self._operation = self._described(problem)
         self._layouts = [self._layout(side, problem.batch) for side in (problem.a, problem.b, problem.c, problem.d)]
-        self._preference = self._preferred(problem)
+        self._problem = problem
         scale = _SCALES[problem.d.dtype]
         self._factors = np.array([problem.alpha, problem.beta]).astype(scale)
         self._bias = 0
@@ -132,15 +133,32 @@ class Product:
         """The algorithms that cuBLASLt's heuristic proposes, best first; none if it cannot compute the product."""
         results = np.zeros(count, lt.matmul_heuristic_result_dtype)
         returned = np.zeros(1, np.int32)
+        preference = self._preferred(self._problem)
+        library_choices.asked += 1
         try:
             lt.matmul_algo_get_heuristic(
-                self._handle, self._operation, *self._layouts, self._preference, count, results.ctypes.data,
+                self._handle, self._operation, *self._layouts, preference, count, results.ctypes.data,
                 returned.ctypes.data,
             )  # fmt: skip
         except lt.cuBLASLtError:
             return []
         usable = [result for result in results[: returned[0]] if result["state"] == 0]
         return [Algorithm(np.array(result["algo"]), int(result["workspace_size"])) for result in usable]
+
+    def checked(self, algorithm: Algorithm) -> Algorithm | None:
+        """An algorithm that was proposed for another product, for this one; None where it cannot compute it."""
+        result = np.zeros(1, lt.matmul_heuristic_result_dtype)
+        try:
+            lt.matmul_algo_check(
+                self._handle, self._operation, *self._layouts, algorithm.opaque.ctypes.data, result.ctypes.data
+            )
+        except lt.cuBLASLtError:
+            return None
+        workspace = int(result[0]["workspace_size"])
+        if result[0]["state"] != 0 or workspace > WORKSPACE_BYTES:
+            return None
+        library_choices.borrowed += 1
+        return Algorithm(algorithm.opaque, workspace)
 
     def call(self, algorithm: Algorithm) -> Call:
         """The arguments of ``matmul`` for an algorithm, without addresses and stream."""

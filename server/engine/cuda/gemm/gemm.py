@@ -10,10 +10,12 @@ from typing import Any
 
 from server.engine import context
 from server.engine.cuda.runtime.launch import nothing
+from server.engine.cuda.runtime.provisional import Provisional
 from server.engine.switches import Switches
 from server.engine.value import Launch, Value
 
 from .launch import Values
+from .neighbours import Algorithms
 from .product import Product
 from .solutions import solution_launch
 from .tunable import tuned
@@ -28,10 +30,10 @@ def multiplication(backend: Any, product: Product) -> Launch | None:
         return nothing
     if product.beta == 0:
         product = product._replace(added=None)
-    first = solution_launch(backend, product, context.current.switches, None)
+    launches: dict[Switches, Launch] = {}
+    first = _preferred(backend, product, context.current.switches, launches)
     if first is None:
         return None
-    launches: dict[Switches, Launch] = {}
 
     def launch(args: Values, outs: tuple[Value, ...]) -> None:
         switches = context.current.switches
@@ -39,7 +41,7 @@ def multiplication(backend: Any, product: Product) -> Launch | None:
         if run is None:
             if len(launches) >= _KEPT_LAUNCHES:
                 launches.clear()
-            run = launches[switches] = _chosen(backend, product, switches, args, outs) or first
+            run = launches[switches] = _chosen(backend, product, switches, launches, args, outs) or first
         run(args, outs)
 
     if context.current.switches.tuner is None:
@@ -47,7 +49,33 @@ def multiplication(backend: Any, product: Product) -> Launch | None:
     return launch
 
 
-def _chosen(backend: Any, product: Product, switches: Switches, args: Values, outs: tuple[Value, ...]) -> Launch | None:
+def _chosen(
+    backend: Any,
+    product: Product,
+    switches: Switches,
+    launches: dict[Switches, Launch],
+    args: Values,
+    outs: tuple[Value, ...],
+) -> Launch | None:
     if switches.tuner is None:
-        return solution_launch(backend, product, switches, None)
+        return _preferred(backend, product, switches, launches)
     return backend.at_once(tuned)(backend, product, switches, switches.tuner, args, outs)  # type: ignore[no-any-return]
+
+
+def _preferred(backend: Any, product: Product, switches: Switches, launches: dict[Switches, Launch]) -> Launch | None:
+    """What the switches prefer; by a neighbour's algorithm until the product has come again a few times.
+
+    Not where results must be the same in every run: which neighbours there are depends on what was computed before.
+    """
+    algorithms = Algorithms(borrows=not switches.deterministic_algorithms)
+    launch = solution_launch(backend, product, switches, None, algorithms)
+    if launch is None or not algorithms.borrowed:
+        return launch
+
+    def ask() -> Launch | None:
+        asked = solution_launch(backend, product, switches, None)
+        if asked is not None:
+            launches[switches] = asked
+        return asked
+
+    return Provisional(backend, launch, ask)

@@ -17,37 +17,46 @@ from . import cublaslt
 from . import padding as gemm_padding
 from . import tiles as gemm_tiles
 from .launch import Core, Fire, Run, careful, direct, firing, guarded, padded, straight
+from .neighbours import Algorithms
 from .product import Product, compute_type, problem
 
 _BIASED = (cublaslt.BIAS, cublaslt.RELU_BIAS, cublaslt.GELU_BIAS, cublaslt.BIAS_GRADIENT_B)
 """Epilogues that read a bias, or leave its gradient."""
 
 
-def solution_launch(backend: Any, product: Product, switches: Switches, solution: str | None) -> Launch | None:
-    """A launch by one way to compute a product: the named one, or what the switches and the library prefer."""
+def solution_launch(
+    backend: Any, product: Product, switches: Switches, solution: str | None, algorithms: Algorithms | None = None
+) -> Launch | None:
+    """A launch by one way to compute a product: the named one, or what the switches and the library prefer.
+
+    ``algorithms`` finds those of cuBLASLt; without it, each product is asked for.
+    """
+    algorithms = algorithms or Algorithms(borrows=False)
     copies = not (product.left.is_blas and product.right.is_blas and product.out.is_blas)
     packed = _packed(product) if copies else product
     filled = packed.added is not None and not (packed.adds_bias or packed.adds_matrix)
-    core = _core(backend, packed, switches, solution, filled)
+    core = _core(backend, packed, switches, solution, filled, algorithms)
     if core is None and packed.adds_bias and packed.activation == cublaslt.PLAIN:
         filled = True
-        core = _core(backend, packed, switches, solution, filled)
+        core = _core(backend, packed, switches, solution, filled, algorithms)
     if core is None:
         return None
     plain = careful(backend, product, packed, core.run, core.fills)
     if copies or core.fills:
         return plain
     simple = core.straight or direct(backend, product, core.run)
-    fast = _aligned(backend, product, switches, solution, simple) or simple
+    fast = _aligned(backend, product, switches, solution, algorithms, simple) or simple
     return guarded(product, fast, plain) if product.may_alias else fast
 
 
-def _aligned(backend: Any, product: Product, switches: Switches, solution: str | None, simple: Launch) -> Launch | None:
+def _aligned(
+    backend: Any, product: Product, switches: Switches, solution: str | None, algorithms: Algorithms, simple: Launch
+) -> Launch | None:
     """A launch on padded copies, where they make it faster; it falls back on the simple one."""
     stand_in = gemm_padding.stand_in(product, compute_type(product, switches))
     if stand_in is None:
         return None
-    core = _core(backend, stand_in, switches, solution, False)
+    core = _core(backend, stand_in, switches, solution, False, algorithms)
     if core is None or core.fills:
         return None
     return padded(backend, product, stand_in, core.run, simple)
@@ -59,7 +68,9 @@ def _packed(product: Product) -> Product:
     return product._replace(left=left, right=right, out=out)
 
 
-def _core(backend: Any, product: Product, switches: Switches, solution: str | None, filled: bool) -> Core | None:
+def _core(
+    backend: Any, product: Product, switches: Switches, solution: str | None, filled: bool, algorithms: Algorithms
+) -> Core | None:
     chosen = solution or _preferred(product, switches)
     if not chosen:
         return None
@@ -70,7 +81,7 @@ def _core(backend: Any, product: Product, switches: Switches, solution: str | No
         if run is not None:
             return Core(run, product.added is not None)
     rank = int(chosen.rpartition("_")[2]) if chosen.startswith("cublaslt_") else 0
-    core = _by_cublaslt(backend, product, switches, filled, rank)
+    core = _by_cublaslt(backend, product, switches, filled, rank, algorithms)
     return core if core is not None or solution is not None else _own(product)
 
 
@@ -100,19 +111,26 @@ def _own(product: Product) -> Core | None:
     return Core(run)
 
 
-def _by_cublaslt(backend: Any, product: Product, switches: Switches, filled: bool, rank: int) -> Core | None:
+def _by_cublaslt(
+    backend: Any, product: Product, switches: Switches, filled: bool, rank: int, algorithms: Algorithms
+) -> Core | None:
     described = problem(product, switches, filled)
     operation = cublaslt.Product(backend.index, described)
-    algorithms = operation.algorithms(rank + 1)
-    if rank >= len(algorithms):
+    algorithm = _ranked(operation, rank) if rank else algorithms.first(backend.index, operation, described)
+    if algorithm is None:
         return None
-    call, is_swapped, biased = operation.call(algorithms[rank]), product.is_swapped, described.epilogue in _BIASED
+    call, is_swapped, biased = operation.call(algorithm), product.is_swapped, described.epilogue in _BIASED
     adds = product.added is not None and not filled and not biased
     fire = firing(backend, operation, call, biased)
     run = _run(backend, fire, call.workspace, is_swapped, adds)
     if biased:
         return Core(run)
     return Core(run, filled, straight(backend, product, fire, call.workspace) if product.added is None else None)
+
+
+def _ranked(operation: cublaslt.Product, rank: int) -> cublaslt.Algorithm | None:
+    proposed = operation.algorithms(rank + 1)
+    return proposed[rank] if rank < len(proposed) else None
 
 
 def _run(backend: Any, fire: Fire, size: int, is_swapped: bool, adds: bool) -> Run:

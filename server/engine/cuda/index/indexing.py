@@ -16,7 +16,7 @@ from server.engine.cuda.rows.rowwise import byte_offset, dense, fits_grid
 from server.engine.cuda.runtime import geometry
 from server.engine.cuda.runtime.faults import FAULTS, expect, record_of
 from server.engine.cuda.runtime.launch import load
-from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Launch
@@ -167,7 +167,7 @@ def _fetch(
     kinds = [CTYPES[meta.dtype] for meta in metas]
     element = _MOVED[indexed.dtype.itemsize]
     text = fetching(element, iteration.width, iteration.type, kinds, iteration.items, placement.wraps)
-    kernel = load(f"{PRELUDE}{geometry.INDEXING}{FAULTS}{FETCHING}{text}", "run")
+    kernel = load(assembled(PRELUDE, geometry.INDEXING, FAULTS, FETCHING, text), "run")
     fire = kernel.prepare(iteration.grid, THREADS, "PP" + "P" * len(kinds) + "PQ", iteration.constants)
     backend, o, x = request.backend, byte_offset(out), byte_offset(indexed)
     if len(positions) == 1 and isinstance(positions[0], int):

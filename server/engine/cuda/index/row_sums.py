@@ -13,7 +13,7 @@ from server.engine.cuda.reduce.layout import flag
 from server.engine.cuda.rows.rowwise import fits_grid, vector_width
 from server.engine.cuda.runtime.faults import FAULTS, FaultRecord
 from server.engine.cuda.runtime.launch import load
-from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
@@ -179,4 +179,4 @@ class RowSums:
 
 def _kernel(parameters: str, call: str) -> Any:
     body = f'extern "C" __global__ void __launch_bounds__({_THREADS}) run({parameters}) {{ {call}; }}\n'
-    return load(f"{PRELUDE}{FAULTS}{_TEXT}\n{body}", "run")
+    return load(assembled(PRELUDE, FAULTS, _TEXT, body), "run")

@@ -24,7 +24,7 @@ from server.engine.cuda.rows.rowwise import byte_offset, dense, fits_grid
 from server.engine.cuda.runtime import geometry
 from server.engine.cuda.runtime.faults import FAULTS, expect, record_of
 from server.engine.cuda.runtime.launch import load
-from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.device.cupy_module import cp
 from server.engine.operators import OPERATORS, Request
 from server.engine.registry import prepares
@@ -87,7 +87,7 @@ class Store:
             iteration.items,
             placement.wraps,
         )
-        kernel = load(f"{PRELUDE}{geometry.INDEXING}{FAULTS}{ATOMICS}{SCALED}{STORING}{text}", "run")
+        kernel = load(assembled(PRELUDE, geometry.INDEXING, FAULTS, ATOMICS, SCALED, STORING, text), "run")
         scales = self._source.alpha != 1
         numbers: list[Any] = [
             _bytes(self._source.number, target.dtype), _bytes(self._source.alpha, _computed(target.dtype)),

@@ -13,7 +13,7 @@ from server.engine.checks import Check
 from server.engine.cuda.rows.rowwise import ROWS, byte_offset, fits_grid, vector_width
 from server.engine.cuda.runtime.faults import FAULTS, expect, record_of
 from server.engine.cuda.runtime.launch import load
-from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Launch
@@ -94,7 +94,7 @@ def _prepare(request: Request, name: str) -> Launch | None:
         f"{{ add_within_rows<{element}, {sum_type}, {kind}, {width}>"
         "(out, in, index, source, record, tag, size, length); }"
     )
-    kernel = load(f"{PRELUDE}{ROWS}{FAULTS}{_TEXT}\n{body}\n", "run")
+    kernel = load(assembled(PRELUDE, ROWS, FAULTS, _TEXT, body), "run")
     numbers = [("i64", size), ("i64", length)]
     fire = kernel.prepare(out.numel // size, _THREADS, "PPPPPQ", numbers, shared=size * wide.itemsize)
     backend, check, generic = request.backend, Check(name, places(input, [dim])), generic_kernel(request)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from server.engine.cuda.rows.rowwise import byte_offset
 from server.engine.cuda.runtime.launch import load, pointer
-from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.device.cupy_module import cp
 from server.engine.value import Value
 from telegrad_protocol.dtypes import DType
@@ -214,7 +214,7 @@ class Lists:
 
     def _fire(self, kernel: Kernel, part: Part, extra: int) -> Callable[..., None]:
         text = kernel.body(CTYPES[part.dtype], part.capacity)
-        return load(PRELUDE + TEXT + text, kernel.name).prepare(
+        return load(assembled(PRELUDE, TEXT, text), kernel.name).prepare(
             part.blocks, THREADS, kernel.varying, [part.packed], table=part.capacity * (len(self._at) + extra)
         )
 

@@ -6,12 +6,13 @@ move whole lines. All other copies are element-wise kernels. Copies without a ca
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 from server.engine import keys
 from server.engine.cuda.runtime.geometry import INDEXING, VECTOR_BYTES, Layout, blocks, layout_of, packed
 from server.engine.cuda.runtime.launch import load, nothing
-from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Backend, Launch, Value
@@ -98,7 +99,9 @@ def _transposing(target: Meta, source: Meta, layout: Layout, along: int) -> Fire
         ("i64", rows), ("i64", columns), ("i64", target_steps[along]), ("i64", source_steps[last]),
         ("unsigned", across), ("unsigned", down), packed(batch, wide=layout.is_wide),
     ]  # fmt: skip
-    return load(_text(tile), "transposing").prepare(across * down * batch.numel, _THREADS, "PP", constants)
+    return load(assembled(PRELUDE, INDEXING, _text(tile)), "transposing").prepare(
+        across * down * batch.numel, _THREADS, "PP", constants
+    )
 
 
 def _width(dtype: DType, reach: list[int], edge: int) -> int:
@@ -109,9 +112,10 @@ def _width(dtype: DType, reach: list[int], edge: int) -> int:
     return width
 
 
+@functools.lru_cache(maxsize=1 << 10)
 def _text(tile: Tile) -> str:
     source, computed, target, edge, width_in, width_out, layout = tile
-    return f"""{PRELUDE}{INDEXING}
+    return f"""
 // thread n of a tile of rows cut into vectors: 8 lanes of a warp, or all if they hold one element, move along a row
 template <int WIDTH> __device__ __forceinline__ void place(int n, int& row, int& start) {{
     constexpr int lanes = WIDTH == 1 ? 32 : {edge} / WIDTH < 8 ? {edge} / WIDTH : 8, warps = {edge} / WIDTH / lanes;

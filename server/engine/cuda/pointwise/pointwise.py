@@ -6,6 +6,7 @@ numbers are parameters of the launch.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -89,7 +90,7 @@ def generated(
     A launch takes the stream and the addresses of the result and the operands.
     """
     compute = chosen.compute or compute
-    used = set(NAMES.findall(chosen.text))
+    used = _names_in(chosen.text)
     names = [name for name, arg in attributes.items() if isinstance(arg, Meta) and name in used]
     metas = [attributes[name] for name in names]
     numbers = {**{n: a for n, a in attributes.items() if is_number(a)}, **chosen.numbers}
@@ -131,6 +132,12 @@ def is_number(argument: Any) -> bool:
     return isinstance(argument, (bool, int, float, complex))
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def _names_in(text: str) -> frozenset[str]:
+    return frozenset(NAMES.findall(text))
+
+
+@functools.lru_cache(maxsize=1 << 12)
 def _library(text: str, compute: DType, out: DType) -> str:
     half = TO_HALF if out in HALVES and compute is dtypes.float32 else ""
     gamma = GAMMA if "gamma_of" in text else ""

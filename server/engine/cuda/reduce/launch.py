@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from server.allocator import Block
 from server.engine.cuda.runtime.geometry import INDEXING, VECTOR_BYTES, blocks, packed
 from server.engine.cuda.runtime.launch import load, multiprocessors
-from server.engine.cuda.runtime.prelude import PRELUDE
+from server.engine.cuda.runtime.prelude import PRELUDE, assembled
 from server.engine.device.cupy_module import cp
 from server.engine.value import Launch, Value
 
@@ -43,7 +43,9 @@ class State(NamedTuple):
 class Shape(NamedTuple):
     """A chosen kernel: its body's text, threads and blocks; what its job says; and bytes of states kept by blocks.
 
-    ``vector`` is how many elements a unit along the reduced dimensions has, where these are not one line.
+    ``vector`` is how many elements a unit along the reduced dimensions has, where these are not one line. ``lanes`` of
+    the threads share a result, or have neighbouring columns. The body depends on classes of lengths only: vectors, and
+    accesses of one thread that are in flight at once, in powers of two.
     """
 
     body: str
@@ -54,6 +56,7 @@ class Shape(NamedTuple):
     splits: int = 1
     chunk: int = 0
     partial: int = 0
+    lanes: int = 32
 
 
 def reduction(backend: Any, walk: Walk, state: State, itemsize: int, itemsizes: tuple[int, int]) -> Launch:
@@ -98,18 +101,18 @@ def choose(walk: Walk, state: State, itemsize: int, processors: int) -> Shape:
 
 def _sub_warp_rows(walk: Walk, vector: int, units: int) -> Shape:
     lanes = min(ceiling(units), 32)
-    units_per_lane = max(1, blocks(units, lanes))
+    units_per_lane = ceiling(blocks(units, lanes))
     at_once = max(1, _MOST_UNITS // 2 // units_per_lane)
-    numbers = f"{vector}, {lanes}, {units_per_lane}, {at_once}, {flag(walk.is_line)}"
+    numbers = f"{vector}, {units_per_lane}, {at_once}, {flag(walk.is_line)}"
     body = f"sub_warp_rows<Op, {numbers}>(first, second, in, job)"
     return Shape(
         body, _FEW_THREADS, blocks(walk.results, _FEW_THREADS // lanes * at_once), units,
-        1 if walk.is_line else vector,
+        1 if walk.is_line else vector, lanes=lanes,
     )  # fmt: skip
 
 
 def _misaligned_rows(walk: Walk, vector: int) -> Shape:
-    units_per_lane = blocks(walk.length // vector, 32)
+    units_per_lane = ceiling(blocks(walk.length // vector, 32))
     at_once = max(1, _MOST_UNITS // 2 // units_per_lane)
     grid = blocks(walk.results, _FEW_THREADS // 32 * at_once)
     body = f"misaligned_rows<Op, {vector}, {units_per_lane}, {at_once}>(first, second, in, job)"
@@ -138,10 +141,10 @@ def _columns(walk: Walk, state: State, itemsize: int, processors: int) -> Shape:
     at_once = processors * _BLOCKS_AT_ONCE * _MOST_ROW_THREADS // _COLUMN_THREADS
     chunk = blocks(walk.length, _splits(tiles, at_once, walk.length // (down * 16)))
     splits = blocks(walk.length, chunk)
-    body = f"columns<Op, {vector}, {across}>(first, second, in, partial, tickets, job)"
+    body = f"columns<Op, {vector}>(first, second, in, partial, tickets, job)"
     return Shape(
         body, _COLUMN_THREADS, tiles * splits, walk.length, 1, splits, chunk,
-        tiles * splits * across * vector * state.nbytes,
+        tiles * splits * across * vector * state.nbytes, across,
     )  # fmt: skip
 
 
@@ -156,20 +159,20 @@ def _splits(pieces: int, at_once: int, most: int) -> int:
 def source(walk: Walk, state: State, shape: Shape) -> str:
     """The text of a kernel named ``reduce``."""
     types = index_types(walk.is_wide, kept_t=walk.kept, reduced_t=walk.reduced)
-    return "\n".join((
+    return assembled(
         PRELUDE, INDEXING, types, STATES, LOADS, KERNELS, f"typedef {state.text} Op;",
-        f'extern "C" __global__ void __launch_bounds__({shape.threads}, {1024 // shape.threads}) reduce(',
+        f'extern "C" __global__ void __launch_bounds__({_MOST_ROW_THREADS}, {_BLOCKS_AT_ONCE}) reduce(',
         "    typename Op::First* first, typename Op::Second* second, const typename Op::In* __restrict__ in,",
         "    void* partial, u32* tickets, const __grid_constant__ Job job",
         f") {{ {shape.body}; }}\n",
-    ))  # fmt: skip
+    )  # fmt: skip
 
 
 def job(walk: Walk, state: State, shape: Shape) -> bytes:
     """The structure ``Job`` of the text."""
     layouts = packed(walk.kept, wide=walk.is_wide) + packed(walk.reduced, shape.vector, wide=walk.is_wide)
     index = "q" if walk.is_wide else "I"
-    numbers = struct.pack(f"={index * 3}I", walk.results, shape.units, shape.chunk, shape.splits)
+    numbers = struct.pack(f"={index * 3}2I", walk.results, shape.units, shape.chunk, shape.splits, shape.lanes)
     text = struct.pack("=d", state.value) + layouts + numbers
     return text + bytes(-len(text) % 8)
 

@@ -23,7 +23,8 @@ template <class T, int V> DEV vec<T, V> load_vector(const T* from) {
 
 KERNELS = r"""
 // kept_t and reduced_t are layouts of geometry.INDEXING: of the operand and the results, and of the operand
-struct Job { double value; kept_t kept; reduced_t reduced; index_t results, units, chunk; u32 splits; };
+// lanes: a power of two, how many threads share a result or, of columns, have neighbours
+struct Job { double value; kept_t kept; reduced_t reduced; index_t results, units, chunk; u32 splits, lanes; };
 
 DEV index_t offset_of(const reduced_t& reduced, index_t i) {
     index_t at[1];
@@ -46,20 +47,25 @@ template <class A> DEV A shuffle_down(A a, int distance) {
     for (int k = 0; k < N; ++k) u.at[k] = __shfl_down_sync(0xffffffff, u.at[k], distance);
     return u.value;
 }
-// lane 0 of every G lanes gets their state
-template <class Op, int G> DEV typename Op::Acc warp_reduce(typename Op::Acc a) {
+// lane 0 of every warp gets its state
+template <class Op> DEV typename Op::Acc warp_reduce(typename Op::Acc a) {
 #pragma unroll
-    for (int d = G / 2; d; d /= 2) a = Op::merge(a, shuffle_down(a, d));
+    for (int d = 16; d; d /= 2) a = Op::merge(a, shuffle_down(a, d));
+    return a;
+}
+// lane 0 of each so many lanes gets their state
+template <class Op> DEV typename Op::Acc sub_warp_reduce(typename Op::Acc a, u32 lanes) {
+    for (u32 d = lanes / 2; d; d /= 2) a = Op::merge(a, shuffle_down(a, (int)d));
     return a;
 }
 // thread 0 gets the block's
 template <class Op> DEV typename Op::Acc block_reduce(typename Op::Acc a, typename Op::Acc* shared) {
-    a = warp_reduce<Op, 32>(a);
+    a = warp_reduce<Op>(a);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     __syncthreads();
     if (lane == 0) shared[warp] = a;
     __syncthreads();
-    if (warp == 0) a = warp_reduce<Op, 32>(lane < warps ? shared[lane] : Op::init());
+    if (warp == 0) a = warp_reduce<Op>(lane < warps ? shared[lane] : Op::init());
     return a;
 }
 
@@ -133,24 +139,24 @@ DEV bool is_last(u32* ticket, u32 of) {
     return last;
 }
 
-// G lanes make a result of at most G * U units, R results at a time
-template <class Op, int V, int G, int U, int R, bool LINE>
+// lanes of a warp make a result of at most a unit each, or all of them one of U units each; R results at a time
+template <class Op, int V, int U, int R, bool LINE>
 DEV void sub_warp_rows(
     typename Op::First* first, typename Op::Second* second, const typename Op::In* in, const Job& job
 ) {
     typedef vec<typename Op::In, V> Vec;
-    const int GROUPS = 256 / G;
-    index_t row = (index_t)blockIdx.x * (GROUPS * R) + threadIdx.x / G;
-    u32 lane = threadIdx.x % G;
+    const u32 shift = 31 - __clz((int)job.lanes), groups = 256 >> shift;
+    index_t row = (index_t)blockIdx.x * (groups * R) + (threadIdx.x >> shift);
+    u32 lane = threadIdx.x & (job.lanes - 1);
     Vec v[R][U];
     Offsets at[R];
 #pragma unroll
     for (int r = 0; r < R; ++r) {
-        bool is_row = row + r * GROUPS < job.results;
-        if (is_row) at[r] = offsets_of(job.kept, row + r * GROUPS);
+        bool is_row = row + r * groups < job.results;
+        if (is_row) at[r] = offsets_of(job.kept, row + r * groups);
 #pragma unroll
         for (int u = 0; u < U; ++u) {
-            index_t unit = lane + u * G;
+            index_t unit = lane + u * 32;
             if (is_row && unit < job.units) {
                 index_t offset = LINE ? unit * V : offset_of(job.reduced, unit);
                 v[r][u] = load_vector<typename Op::In, V>(in + at[r].in + offset);
@@ -162,11 +168,11 @@ DEV void sub_warp_rows(
         Accumulators<Op, V> lanes;
 #pragma unroll
         for (int u = 0; u < U; ++u) {
-            index_t unit = lane + u * G;
-            if (row + r * GROUPS < job.results && unit < job.units) lanes.add(v[r][u], unit * V, job.value);
+            index_t unit = lane + u * 32;
+            if (row + r * groups < job.results && unit < job.units) lanes.add(v[r][u], unit * V, job.value);
         }
-        typename Op::Acc a = warp_reduce<Op, G>(lanes.merged());
-        if (lane == 0 && row + r * GROUPS < job.results)
+        typename Op::Acc a = sub_warp_reduce<Op>(lanes.merged(), job.lanes);
+        if (lane == 0 && row + r * groups < job.results)
             Op::write(a, job.value, first + at[r].first, second + at[r].second);
     }
 }
@@ -207,7 +213,7 @@ DEV void misaligned_rows(
         for (int u = 0; u < U; ++u)
             if (lane + u * 32 < units[r]) lanes.add(v[r][u], head[r] + (lane + u * 32) * V, job.value);
         if (edge[r] < length[r]) rest.add(single[r], edge[r], job.value);
-        typename Op::Acc a = warp_reduce<Op, 32>(Op::merge(lanes.merged(), rest.merged()));
+        typename Op::Acc a = warp_reduce<Op>(Op::merge(lanes.merged(), rest.merged()));
         if (lane == 0 && row + r * WARPS < job.results)
             Op::write(a, job.value, first + at[r].first, second + at[r].second);
     }
@@ -269,34 +275,34 @@ DEV void add_row(Accumulators<Op, V>& lanes, const vec<typename Op::In, V>& v, i
     for (int k = 0; k < V; ++k) Op::add(lanes.at[k], v.at[k], row, lanes.steps, x);
 }
 // threads of the first row get the states of their columns
-template <class Op, int V, int TX>
-DEV void reduce_rows(Accumulators<Op, V>& lanes, typename Op::Acc* shared, u32 tx, u32 ty) {
-    for (u32 half = 128 / TX; half; half /= 2) {
+template <class Op, int V>
+DEV void reduce_rows(Accumulators<Op, V>& lanes, typename Op::Acc* shared, u32 tx, u32 ty, u32 across) {
+    for (u32 half = 128 / across; half; half /= 2) {
         if (ty >= half && ty < 2 * half)
 #pragma unroll
-            for (int k = 0; k < V; ++k) shared[((ty - half) * V + k) * TX + tx] = lanes.at[k];
+            for (int k = 0; k < V; ++k) shared[((ty - half) * V + k) * across + tx] = lanes.at[k];
         __syncthreads();
         if (ty < half)
 #pragma unroll
-            for (int k = 0; k < V; ++k) lanes.at[k] = Op::merge(lanes.at[k], shared[(ty * V + k) * TX + tx]);
+            for (int k = 0; k < V; ++k) lanes.at[k] = Op::merge(lanes.at[k], shared[(ty * V + k) * across + tx]);
         __syncthreads();
     }
 }
 
-// TX threads have V columns each; 256 / TX share the block's rows, `splits` blocks share all rows
-template <class Op, int V, int TX>
+// job.lanes threads have V columns each; the others share the block's rows, `splits` blocks share all rows
+template <class Op, int V>
 DEV void columns(
     typename Op::First* first, typename Op::Second* second, const typename Op::In* in, void* partial, u32* tickets,
     const Job& job
 ) {
     typedef typename Op::Acc Acc;
     typedef typename Op::In T;
-    const int TY = 256 / TX;
-    __shared__ alignas(16) u64 memory[TY > 1 ? (TY / 2 * TX * V * sizeof(Acc) + 7) / 8 : 1];
+    __shared__ alignas(16) u64 memory[(128 * V * sizeof(Acc) + 7) / 8];
     Acc* shared = (Acc*)memory;
-    u32 tx = threadIdx.x % TX, ty = threadIdx.x / TX;
+    const u32 across = job.lanes, shift = 31 - __clz((int)across), down = 256 >> shift;
+    u32 tx = threadIdx.x & (across - 1), ty = threadIdx.x >> shift;
     u32 tile = blockIdx.x / job.splits, split = blockIdx.x % job.splits;
-    index_t result = ((index_t)tile * TX + tx) * V;
+    index_t result = ((index_t)tile * across + tx) * V;
     bool is_column = result < job.results;
     Offsets at = {0, 0, 0};
     if (is_column) at = offsets_of(job.kept, result);
@@ -307,29 +313,29 @@ DEV void columns(
     if (is_column) {
         StridedElements<T, V> source = {in + at.in, &job.reduced};
         const int U = V * sizeof(Acc) <= 64 ? 8 : 4;  // registers are few
-        for (; i + (U - 1) * TY < end; i += U * TY) {
+        for (; i + (U - 1) * down < end; i += U * down) {
             vec<T, V> v[U];
 #pragma unroll
-            for (int u = 0; u < U; ++u) v[u] = source.load(i + u * TY);
+            for (int u = 0; u < U; ++u) v[u] = source.load(i + u * down);
 #pragma unroll
-            for (int u = 0; u < U; ++u) add_row<Op, V>(lanes, v[u], i + u * TY, job.value);
+            for (int u = 0; u < U; ++u) add_row<Op, V>(lanes, v[u], i + u * down, job.value);
         }
-        for (; i < end; i += TY) add_row<Op, V>(lanes, source.load(i), i, job.value);
+        for (; i < end; i += down) add_row<Op, V>(lanes, source.load(i), i, job.value);
     }
     lanes.close();
-    reduce_rows<Op, V, TX>(lanes, shared, tx, ty);
+    reduce_rows<Op, V>(lanes, shared, tx, ty, across);
     if (job.splits > 1) {
-        Acc* mine = (Acc*)partial + (index_t)tile * job.splits * (TX * V);
+        Acc* mine = (Acc*)partial + (index_t)tile * job.splits * (across * V);
         if (ty == 0)
 #pragma unroll
-            for (int k = 0; k < V; ++k) mine[(split * TX + tx) * V + k] = lanes.at[k];
+            for (int k = 0; k < V; ++k) mine[(split * across + tx) * V + k] = lanes.at[k];
         if (!is_last(tickets + tile, job.splits)) return;
         lanes = Accumulators<Op, V>();
-        for (u32 s = ty; s < job.splits; s += TY)
+        for (u32 s = ty; s < job.splits; s += down)
 #pragma unroll
-            for (int k = 0; k < V; ++k) lanes.at[k] = Op::merge(lanes.at[k], mine[(s * TX + tx) * V + k]);
+            for (int k = 0; k < V; ++k) lanes.at[k] = Op::merge(lanes.at[k], mine[(s * across + tx) * V + k]);
         __syncthreads();
-        reduce_rows<Op, V, TX>(lanes, shared, tx, ty);
+        reduce_rows<Op, V>(lanes, shared, tx, ty, across);
     }
     if (ty == 0 && is_column)
 #pragma unroll

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from server.engine import keys
 from server.engine.cuda.runtime.geometry import INDEXING, VECTOR_BYTES, Layout, blocks, collapse, packed
 from server.engine.cuda.runtime.launch import load, multiprocessors, nothing
-from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Launch, Value
@@ -137,7 +137,7 @@ def _cut(parts: int, strips: int, processors: int) -> tuple[int, int]:
 
 def source(lines: Lines, carry: Carry, threads: int, body: str) -> str:
     """The text of a kernel named ``scan_lines``."""
-    return "\n".join((
+    return assembled(
         PRELUDE, INDEXING, index_types(lines.is_wide, lines_t=lines.others), STATES, LOADS, CARRIES, KERNELS,
         f"typedef {carry.text} Carried;",
         f'extern "C" __global__ void __launch_bounds__({threads}, {1024 // threads}) scan_lines(',
@@ -147,7 +147,7 @@ def source(lines: Lines, carry: Carry, threads: int, body: str) -> str:
         "    Pointers to = {in, other, first, second};",
         f"    {body};",
         "}\n",
-    ))  # fmt: skip
+    )  # fmt: skip
 
 
 def job(lines: Lines, plan: Plan) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any
 from server.engine import functional as F
 from server.engine import keys
 from server.engine.cuda.runtime.launch import load
-from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Launch, Value
@@ -33,7 +33,7 @@ _BLOCKS_OF_ELEMENTS = 4224
 
 def _kernel(threads: int, parameters: str, call: str) -> Any:
     body = f'extern "C" __global__ void __launch_bounds__({threads}) run({parameters}) {{ {call}; }}\n'
-    return load(f"{PRELUDE}{ROWS}{BATCH_NORM}\n{body}", "run")
+    return load(assembled(PRELUDE, ROWS, BATCH_NORM, body), "run")
 
 
 class _Channels:

@@ -7,7 +7,7 @@ from typing import Any
 
 from server.engine import keys
 from server.engine.cuda.runtime.launch import load
-from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Launch
@@ -128,7 +128,7 @@ __device__ __forceinline__ void backward_elements(
 
 def _kernel(threads: int, parameters: str, call: str) -> Any:
     body = f'extern "C" __global__ void __launch_bounds__({threads}) run({parameters}) {{ {call}; }}\n'
-    return load(f"{PRELUDE}{ROWS}{MOMENTS}{_TEXT}\n{body}", "run")
+    return load(assembled(PRELUDE, ROWS, MOMENTS, _TEXT, body), "run")
 
 
 class _Groups:

@@ -14,7 +14,7 @@ from server.engine import keys
 from server.engine.checks import Check
 from server.engine.cuda.runtime.faults import FAULTS, expect, record_of
 from server.engine.cuda.runtime.launch import load
-from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Launch
@@ -59,7 +59,7 @@ class _Sizes:
 
 def _kernel(threads: int, parameters: str, call: str) -> Any:
     body = f'extern "C" __global__ void __launch_bounds__({threads}) run({parameters}) {{ {call}; }}\n'
-    return load(f"{PRELUDE}{ROWS}{FAULTS}{LOSSES}\n{body}", "run")
+    return load(assembled(PRELUDE, ROWS, FAULTS, LOSSES, body), "run")
 
 
 def _scratch(request: Request, dtype: dtypes.DType, count: int) -> Callable[[], Any]:

@@ -24,6 +24,8 @@ _THREADS = 128
 """Threads of a block if one row takes fewer."""
 _HELD = 16
 """The preferred number of a row's elements in a thread's registers, over all operands; at most twice as many."""
+_ITEMS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Numbers of vectors that a thread may hold: few, so that few kernels serve all lengths; usual widths fill them."""
 _LARGEST_GRID = (1 << 31) - 1
 
 ROWS = r"""
@@ -159,6 +161,7 @@ def held_rows(
     items = -(-length // (threads * width))
     if items * width > 2 * per_thread:
         return None
+    items = min(next(count for count in _ITEMS if count >= items), 2 * per_thread // width)
     return Rows(threads, width, items, max(_THREADS // threads, 1), is_shifted)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from server.engine import keys
 from server.engine.cuda.runtime.launch import load
-from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Launch
@@ -235,10 +235,8 @@ __device__ __forceinline__ void softmax_backward_columns(
 
 def _kernel(body: str, parameters: str, arguments: str, threads: int) -> str:
     """The text of kernel ``run``: one instance of a template of ``TEXT``."""
-    return (
-        f'{PRELUDE}{ROWS}{TEXT}\nextern "C" __global__ void __launch_bounds__({threads}) run({parameters}) '
-        f"{{ {body}({arguments}); }}\n"
-    )
+    head = f'extern "C" __global__ void __launch_bounds__({threads}) run({parameters})'
+    return assembled(PRELUDE, ROWS, TEXT, f"{head} {{ {body}({arguments}); }}\n")
 
 
 _FORWARD = ("{out}* out, const {0}* in", "out, in")

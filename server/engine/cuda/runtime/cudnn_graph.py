@@ -1,7 +1,8 @@
 """cuDNN graphs: described once per shape, built, and executed with raw pointers on the session's stream.
 
-Everything works without cuDNN too: then nothing can be built, and whoever asks gets None. ``BUILT`` says what the first
-use of each shape has cost. Knows nothing of operations.
+Graphs that are alike but for their sizes begin with the plan of one of them, see ``cudnn_plans``. Everything works
+without cuDNN too: then nothing can be built, and whoever asks gets None. ``BUILT`` says what the first uses of shapes
+have cost. Knows nothing of operations.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import contextlib
 import ctypes
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import util
 from typing import Any
 
@@ -20,10 +21,15 @@ from server.engine import context
 from server.engine.device.cuda_streams import CudaEvent
 from server.engine.device.cupy_module import cp
 from server.engine.value import Backend
+from server.library_choices import library_choices
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
+
+from . import cudnn_plans
+from .cudnn_plans import LARGEST_WORKSPACE, KnownPlans
+from .provisional import Provisional
 
 try:
     import cudnn
@@ -34,7 +40,6 @@ library: Any = cudnn
 _log = logging.getLogger(__name__)
 _KEPT_WORKSPACE = 32 << 20
 """Workspaces up to this size are shared by the calls of a stream; larger ones are taken for one call only."""
-_LARGEST_WORKSPACE = 4 << 30
 _ALIGNMENT = 16
 _CHOSEN = -1
 """The plan that cuDNN's heuristics put first."""
@@ -44,15 +49,20 @@ _TIMED_RUNS = 5
 
 @dataclass
 class Counts:
-    """What was built so far: graphs, those that cuDNN refused, and the seconds that both took."""
+    """What was built so far: graphs, those that cuDNN refused or that have the plan of another graph, and the seconds
+    that all took."""
 
     graphs: int = 0
     refused: int = 0
+    borrowed: int = 0
     seconds: float = 0.0
     by_name: dict[str, float] = field(default_factory=dict)
 
 
 BUILT = Counts()
+_KNOWN = KnownPlans()
+Run = Callable[..., None]
+"""Executes a graph; it takes the pointers of its tensors, in the order in which they were named."""
 
 
 @cache
@@ -143,11 +153,11 @@ class Graph:
             compute_data_type=compute,
             handle=handle,
         )
-        self._count = 0
+        self.count = 0
 
     def _next(self) -> int:
-        self._count += 1
-        return self._count
+        self.count += 1
+        return self.count
 
     def input(self, shape: Size, strides: Size, dtype: DType) -> Any:
         """An operand."""
@@ -159,32 +169,34 @@ class Graph:
         tensor.set_uid(self._next())
 
 
+Describe = Callable[[Graph], None]
+"""Adds the operands, the operation and the results to a graph."""
+
+
 class Execution:
     """A built graph; call it with the pointers of its tensors, in the order in which they were named.
 
-    Sessions that ask for it get the plan that was the fastest of several when it was first called, others the first;
-    all get the first where plans are to be avoided, because candidates do not tell whether they are meant.
+    Sessions that ask for it get the plan that was the fastest of several when it was first called, others the one that
+    the graph was built with; so do all where there is no ``describe``, which makes a graph for those candidates.
     """
 
     __slots__ = (
-        "_backend", "_execute", "_fastest", "_graph", "_handle", "_is_free", "_numbers", "_scratch", "_usual",
+        "_backend", "_candidates", "_describe", "_execute", "_fastest", "_handle", "_numbers", "_scratch",
     )  # fmt: skip
 
-    def __init__(self, backend: Any, graph: Any, count: int, is_free: bool) -> None:
+    def __init__(self, backend: Any, graph: Any, count: int, describe: Callable[[], Any] | None) -> None:
         self._backend = backend
-        self._graph = graph
         self._execute = graph._execute  # ``execute`` asks each pointer what it is
+        self._describe = describe
+        self._candidates: Any = None
         self._handle = handle_of(backend)
         self._numbers = tuple(range(1, count + 1))
         self._scratch = {_CHOSEN: self._scratch_of(graph.get_workspace_size())}
-        self._is_free = is_free
         self._fastest: int | None = None
-        self._usual = _CHOSEN
-        """The first plan by its number, once others were built: the graph itself runs what was built last."""
 
     def __call__(self, *pointers: int) -> None:
-        if not self._is_free or not context.current.cudnn.benchmark:
-            self._run(pointers, self._usual)
+        if self._describe is None or not context.current.cudnn.benchmark:
+            self._run(pointers, _CHOSEN)
             return
         if self._fastest is None:
             self._fastest = self._backend.at_once(self._find_fastest)(pointers)
@@ -207,22 +219,23 @@ class Execution:
         if plan == _CHOSEN:
             self._execute(operands, scratch, handle)
         else:
-            self._graph._execute_plan_at_index(operands, scratch, plan, handle)
+            self._candidates._execute_plan_at_index(operands, scratch, plan, handle)
 
     def _find_fastest(self, pointers: tuple[int, ...]) -> int:
         """Build what plans there are, and time them on the very operands: they write results and nothing else."""
         begin = time.perf_counter()
         times: dict[int, float] = {}
-        for plan in range(min(self._graph.get_execution_plan_count(), _MOST_TRIED)):
+        assert self._describe is not None
+        candidates = self._candidates = cudnn_plans.ask_all(cudnn, self._describe)
+        for plan in range(min(candidates.get_execution_plan_count(), _MOST_TRIED)):
             try:
-                self._graph.build_plan_at_index(plan)
-                self._scratch[plan] = self._scratch_of(self._graph.get_workspace_size_plan_at_index(plan))
-                if self._scratch[plan].numel <= _LARGEST_WORKSPACE:
+                candidates.build_plan_at_index(plan)
+                self._scratch[plan] = self._scratch_of(candidates.get_workspace_size_plan_at_index(plan))
+                if self._scratch[plan].numel <= LARGEST_WORKSPACE:
                     times[plan] = self._time(pointers, plan)
             except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:  # only candidates until they are built
                 _log.debug("cudnn: plan %d cannot be had: %s", plan, error)
         BUILT.seconds += time.perf_counter() - begin
-        self._usual = min(times, default=_CHOSEN)
         return min(times, key=lambda plan: times[plan], default=_CHOSEN)
 
     def _time(self, pointers: tuple[int, ...], plan: int) -> float:
@@ -239,19 +252,25 @@ class Execution:
 
 
 def build(
-    name: str, backend: Backend, dtype: DType, describe: Callable[[Graph], None], *, avoid: Sequence[str] = ()
-) -> Execution | None:
+    name: str, backend: Backend, dtype: DType, describe: Describe, *, avoid: Sequence[str] = (), kind: Hashable = None
+) -> Run | None:
     """The graph that ``describe`` makes, ready to run; None where cuDNN has no plan for it.
 
-    ``avoid``: numerical notes of plans that are not wanted, such as ``TENSOR_CORE``.
+    ``avoid``: numerical notes of plans that are not wanted, such as ``TENSOR_CORE``. ``kind``: what the graph has in
+    common with graphs whose plans it may begin with, unless the session asks for the same results in every run, or for
+    the fastest plan.
     """
     begin = time.perf_counter()
     try:
-        graph = Graph(backend, dtype)
-        describe(graph)
-        _plan(graph.graph, avoid)
-        return Execution(backend, graph.graph, graph._count, not avoid)
-    except (cudnn.cudnnGraphNotSupportedError, RuntimeError, ValueError) as error:
+        may_borrow = kind is not None and not avoid and not _asks()
+        plan = _KNOWN.of((backend.index, kind)) if may_borrow else ""  # type: ignore[attr-defined]
+        borrowed = _borrowed(backend, dtype, describe, plan) if plan else None
+        if borrowed is None:
+            return _asked(backend, dtype, describe, avoid, kind)
+        BUILT.borrowed += 1
+        library_choices.borrowed += 1
+        return Provisional(backend, borrowed, partial(build, name, backend, dtype, describe), _asks)
+    except cudnn_plans.refusals(cudnn) as error:
         BUILT.refused += 1
         _log.info("cudnn: no plan for %s: %s", name, error)
         return None
@@ -262,15 +281,38 @@ def build(
         BUILT.by_name[name] = BUILT.by_name.get(name, 0.0) + spent
 
 
-def _plan(graph: Any, avoid: Sequence[str]) -> None:
-    graph.validate()
-    graph.build_operation_graph()
-    graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
-    graph.deselect_workspace_greater_than(_LARGEST_WORKSPACE)
-    if avoid:
-        graph.deselect_numeric_notes([getattr(cudnn.numerical_note, note) for note in avoid])
-    graph.check_support()
-    graph.build_plans(cudnn.build_plan_policy.HEURISTICS_CHOICE)
+def _asks() -> bool:
+    """Whether the session wants the plan that the heuristics choose for a shape, whatever it costs to ask."""
+    return context.current.cudnn.benchmark or is_deterministic()
+
+
+def _asked(backend: Any, dtype: DType, describe: Describe, avoid: Sequence[str], kind: Hashable) -> Execution:
+    made = _Described(backend, dtype, describe)
+    library_choices.asked += 1
+    graph, plan = cudnn_plans.ask(cudnn, made, avoid)
+    if kind is not None and not avoid:
+        _KNOWN.note((backend.index, kind), plan)
+    return Execution(backend, graph, made.count, None if avoid else made)
+
+
+def _borrowed(backend: Any, dtype: DType, describe: Describe, plan: str) -> Execution | None:
+    made = _Described(backend, dtype, describe)
+    graph = cudnn_plans.borrow(cudnn, made, plan)
+    return None if graph is None else Execution(backend, graph, made.count, None)
+
+
+class _Described:
+    """Makes the same graph of the library whenever it is called; ``count`` is how many tensors that has."""
+
+    def __init__(self, backend: Backend, dtype: DType, describe: Describe) -> None:
+        self._backend, self._dtype, self._describe = backend, dtype, describe
+        self.count = 0
+
+    def __call__(self) -> Any:
+        graph = Graph(self._backend, self._dtype)
+        self._describe(graph)
+        self.count = graph.count
+        return graph.graph
 
 
 def is_aligned(meta: Meta) -> bool:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from cuda.bindings import driver
 
@@ -24,7 +24,12 @@ from server.engine.value import Value
 
 from .compiler import KernelCompilationError, compile_cubin
 
-_FORMATS = {"int": "i", "unsigned": "I", "i64": "q", "u64": "Q", "float": "f", "double": "d", "pointer": "Q"}
+_PACKS = {
+    kind: struct.Struct(f"={form}").pack
+    for kind, form in {
+        "int": "i", "unsigned": "I", "i64": "q", "u64": "Q", "float": "f", "double": "d", "pointer": "Q",
+    }.items()
+}  # fmt: skip
 _LARGEST_STATIC = 48 << 10
 _H100_MULTIPROCESSORS = 132
 
@@ -62,10 +67,9 @@ class Kernel:
         ``table``: the first parameter is an array of so many addresses by value, which come before the varying
         parameters.
         """
-        buffer, parameters = _parameters(varying, constants, table)
+        buffer, parameters, fill = _parameters(varying, constants, table)
         if shared > _LARGEST_STATIC:
             self._allow_shared(shared)
-        fill = struct.Struct(f"={table}Q{''.join(map(_padded, varying))}").pack_into
         geometry = (*_three(grid), *_three(block), shared)
         make = _launch_of_numbers if "f" in varying or "d" in varying else _launch
         launch = make(
@@ -86,62 +90,118 @@ def _launch(
 ) -> Launch:
     """What fills ``count`` parameters in and launches, or waits where launches do.
 
-    Each usual count has a function of its own: to take any number of them, and hand them on, costs a third more.
+    Each usual count has a function of its own: to take any number of them, and hand them on, costs a third more. Only
+    the one that is needed is made, since so many are made for new shapes that the garbage collector would be called.
     """
-    gx, gy, gz, bx, by, bz, shared = geometry
-    call, wait = cp.cuda.driver.launchKernel, launches.waiting.append
+    make: Callable[..., Launch] = _MAKERS.get(count, _of_any_number)
+    return make(cp.cuda.driver.launchKernel, function, geometry, fill, buffer, parameters, launches)
 
-    def one(stream: int, a: Any) -> None:
+
+def _of_one(call: Any, function: int, geometry: Any, fill: Any, buffer: Any, parameters: int, launches: Any) -> Launch:
+    gx, gy, gz, bx, by, bz, shared = geometry
+    wait = launches.waiting.append
+
+    def launch(stream: int, a: Any) -> None:
         if launches.is_open:
-            wait((one, stream, a))
+            wait((launch, stream, a))
             return
         fill(buffer, 0, a)
         call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
 
-    def two(stream: int, a: Any, b: Any) -> None:
+    return launch
+
+
+def _of_two(call: Any, function: int, geometry: Any, fill: Any, buffer: Any, parameters: int, launches: Any) -> Launch:
+    gx, gy, gz, bx, by, bz, shared = geometry
+    wait = launches.waiting.append
+
+    def launch(stream: int, a: Any, b: Any) -> None:
         if launches.is_open:
-            wait((two, stream, a, b))
+            wait((launch, stream, a, b))
             return
         fill(buffer, 0, a, b)
         call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
 
-    def three(stream: int, a: Any, b: Any, c: Any) -> None:
+    return launch
+
+
+def _of_three(
+    call: Any, function: int, geometry: Any, fill: Any, buffer: Any, parameters: int, launches: Any
+) -> Launch:
+    gx, gy, gz, bx, by, bz, shared = geometry
+    wait = launches.waiting.append
+
+    def launch(stream: int, a: Any, b: Any, c: Any) -> None:
         if launches.is_open:
-            wait((three, stream, a, b, c))
+            wait((launch, stream, a, b, c))
             return
         fill(buffer, 0, a, b, c)
         call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
 
-    def four(stream: int, a: Any, b: Any, c: Any, d: Any) -> None:
+    return launch
+
+
+def _of_four(call: Any, function: int, geometry: Any, fill: Any, buffer: Any, parameters: int, launches: Any) -> Launch:
+    gx, gy, gz, bx, by, bz, shared = geometry
+    wait = launches.waiting.append
+
+    def launch(stream: int, a: Any, b: Any, c: Any, d: Any) -> None:
         if launches.is_open:
-            wait((four, stream, a, b, c, d))
+            wait((launch, stream, a, b, c, d))
             return
         fill(buffer, 0, a, b, c, d)
         call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
 
-    def five(stream: int, a: Any, b: Any, c: Any, d: Any, e: Any) -> None:
+    return launch
+
+
+def _of_five(call: Any, function: int, geometry: Any, fill: Any, buffer: Any, parameters: int, launches: Any) -> Launch:
+    gx, gy, gz, bx, by, bz, shared = geometry
+    wait = launches.waiting.append
+
+    def launch(stream: int, a: Any, b: Any, c: Any, d: Any, e: Any) -> None:
         if launches.is_open:
-            wait((five, stream, a, b, c, d, e))
+            wait((launch, stream, a, b, c, d, e))
             return
         fill(buffer, 0, a, b, c, d, e)
         call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
 
-    def six(stream: int, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> None:
+    return launch
+
+
+def _of_six(call: Any, function: int, geometry: Any, fill: Any, buffer: Any, parameters: int, launches: Any) -> Launch:
+    gx, gy, gz, bx, by, bz, shared = geometry
+    wait = launches.waiting.append
+
+    def launch(stream: int, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any) -> None:
         if launches.is_open:
-            wait((six, stream, a, b, c, d, e, f))
+            wait((launch, stream, a, b, c, d, e, f))
             return
         fill(buffer, 0, a, b, c, d, e, f)
         call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
 
-    def any_number(stream: int, *values: Any) -> None:
+    return launch
+
+
+def _of_any_number(
+    call: Any, function: int, geometry: Any, fill: Any, buffer: Any, parameters: int, launches: Any
+) -> Launch:
+    gx, gy, gz, bx, by, bz, shared = geometry
+    wait = launches.waiting.append
+
+    def launch(stream: int, *values: Any) -> None:
         if launches.is_open:
-            wait((any_number, stream, *values))
+            wait((launch, stream, *values))
             return
         fill(buffer, 0, *values)
         call(function, gx, gy, gz, bx, by, bz, shared, stream, parameters, 0)
 
-    fixed: dict[int, Launch] = {1: one, 2: two, 3: three, 4: four, 5: five, 6: six}
-    return fixed.get(count, any_number)
+    return launch
+
+
+_MAKERS: dict[int, Callable[..., Launch]] = {
+    1: _of_one, 2: _of_two, 3: _of_three, 4: _of_four, 5: _of_five, 6: _of_six,
+}  # fmt: skip
 
 
 def _launch_of_numbers(
@@ -171,25 +231,49 @@ def _three(extent: int | tuple[int, ...]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _parameters(varying: Sequence[str], constants: Sequence[tuple[str, Any] | bytes], table: int) -> tuple[Any, int]:
-    """The parameter buffer, constants filled in, and where in it the array of the parameters' addresses begins."""
-    packed = [c if isinstance(c, bytes) else struct.pack("=" + _FORMATS[c[0]], c[1]) for c in constants]
+class _Arrangement(NamedTuple):
+    """Where in a buffer the parameters of launches lie that differ in values only; offsets are in bytes."""
+
+    fill: Callable[..., None]
+    """Writes the array of addresses, and the varying parameters."""
+    offsets: tuple[int, ...]
+    """Those of all parameters, of which the last are those of the constants."""
+    places: int
+    """Where the addresses of the parameters are, one after the other."""
+    write_places: Callable[..., None]
+    nbytes: int
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _arranged(varying: tuple[str, ...], sizes: tuple[int, ...], table: int) -> _Arrangement:
+    """The arrangement of varying parameters, of constants of these sizes, and of an array of addresses before them."""
+    forms = [_padded(form) for form in varying]
     offsets, end = [0] if table else [], 8 * table
-    for form in varying:
+    for form in forms:
         offsets.append(end)
-        end += struct.calcsize("=" + _padded(form))
-    filled = len(offsets)
-    for item in packed:
+        end += struct.calcsize(f"={form}")
+    for size in sizes:
         end = -(-end // 16) * 16
         offsets.append(end)
-        end += len(item)
+        end += size
     places = -(-end // 8) * 8
-    buffer = ctypes.create_string_buffer(max(places + 8 * len(offsets), 1))
+    fill = struct.Struct(f"={table}Q{''.join(forms)}").pack_into
+    write_places = struct.Struct(f"={len(offsets)}Q").pack_into
+    return _Arrangement(fill, tuple(offsets), places, write_places, max(places + 8 * len(offsets), 1))
+
+
+def _parameters(
+    varying: Sequence[str], constants: Sequence[tuple[str, Any] | bytes], table: int
+) -> tuple[Any, int, Callable[..., None]]:
+    """The parameter buffer, constants filled in; where in it the addresses of parameters are; and what fills it."""
+    packed = [c if isinstance(c, bytes) else _PACKS[c[0]](c[1]) for c in constants]
+    made = _arranged(tuple(varying), tuple([len(item) for item in packed]), table)
+    buffer = ctypes.create_string_buffer(made.nbytes)
     start = ctypes.addressof(buffer)
-    for offset, item in zip(offsets[filled:], packed, strict=True):
+    for offset, item in zip(made.offsets[len(made.offsets) - len(packed) :], packed, strict=True):
         ctypes.memmove(start + offset, item, len(item))
-    struct.pack_into(f"={len(offsets)}Q", buffer, places, *[start + offset for offset in offsets])
-    return buffer, start + places
+    made.write_places(buffer, made.places, *[start + offset for offset in made.offsets])
+    return buffer, start + made.places, made.fill
 
 
 def architecture(device: int) -> str:
@@ -241,10 +325,13 @@ _target = ""
 
 
 @contextmanager
-def collecting(target: str) -> Iterator[Collection]:
-    """Collect what is asked for within the block instead of loading it; ``target`` is the architecture in its stead."""
+def collecting(target: str, collection: Collection | None = None) -> Iterator[Collection]:
+    """Collect what is asked for within the block instead of loading it, beside what is in ``collection`` already.
+
+    ``target`` is the architecture that stands in for the device's.
+    """
     global _collection, _target
-    collection = Collection()
+    collection = collection or Collection()
     _collection, _target = collection, target
     try:
         yield collection
@@ -279,6 +366,11 @@ def load(source: str, name: str, options: tuple[str, ...] = ()) -> Kernel:
     if _collection is not None:
         return collected(source, name, options, sys._getframe(1))
     device = cp.cuda.Device().id
+    return _kernel(source, name, options, device)
+
+
+@functools.cache
+def _kernel(source: str, name: str, options: tuple[str, ...], device: int) -> Kernel:
     return Kernel(_module(source, options, device).get_function(name), name, launches_on(device))
 
 

@@ -6,6 +6,8 @@ Half precision is held as bits and computed in float, so no CUDA header is read.
 
 from __future__ import annotations
 
+import functools
+
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 
@@ -15,6 +17,16 @@ CTYPES: dict[DType, str] = {
     dtypes.int32: "i32", dtypes.int64: "i64", dtypes.bool_: "bool",
     dtypes.uint16: "u16", dtypes.uint32: "u32", dtypes.uint64: "u64", dtypes.complex32: "c32",
 }  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def assembled(*parts: str) -> str:
+    """The text of these parts, the same object each time, whose hash is known: by it the kernel is found.
+
+    Where a kernel's text is made anew for each launch that is prepared, to make and to hash it takes most of the time.
+    """
+    return "\n".join(parts)
+
 
 PRELUDE = r"""
 typedef unsigned char u8; typedef signed char i8; typedef short i16; typedef int i32; typedef long long i64;

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from server.engine.cuda.reduce.layout import ceiling, flag, index_types, kept_strides, needs_wide
 from server.engine.cuda.runtime.geometry import INDEXING, Layout, blocks, collapse, packed
 from server.engine.cuda.runtime.launch import load
-from server.engine.cuda.runtime.prelude import PRELUDE
+from server.engine.cuda.runtime.prelude import PRELUDE, assembled
 from server.engine.device.cupy_module import cp
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
@@ -251,12 +251,12 @@ def order_type(dtype: DType, descending: bool) -> str:
 
 def source(job: Job, signature: str, body: str, threads: int) -> str:
     """The text of a kernel named ``sort``."""
-    return "\n".join((
+    return assembled(
         PRELUDE, INDEXING, index_types(job.is_wide, lines_t=job.others), ORDER, KERNELS, SELECTION,
         f"typedef {order_type(job.dtype, job.descending)} O;",
         f'extern "C" __global__ void __launch_bounds__({threads}, {_at_once(job, threads)})',
         f"sort({signature}) {{ {body}; }}\n",
-    ))  # fmt: skip
+    )  # fmt: skip
 
 
 def _at_once(job: Job, threads: int) -> int:

@@ -1,0 +1,72 @@
+"""Algorithms of matrix products by neighbourhood: what cuBLASLt proposed for sizes near those that are wanted now.
+
+To ask its heuristic costs a host twenty times as much as to launch a product. Neighbours agree in types, layouts,
+epilogue and alignment, and their sizes differ by less than a half. An algorithm is taken over where cuBLASLt says that
+it can compute the new sizes. Knows nothing of values or launches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from typing import Final
+
+from .cublaslt import Algorithm, Problem, Product, Side
+
+MOST_KEPT: Final = 1 << 13
+"""So many neighbourhoods have an algorithm that is remembered; beyond that all are forgotten, and asked for again."""
+_EXACT: Final = 8
+"""Sizes up to this one are neighbours of themselves only."""
+_ACCESS_BYTES: Final = 16
+_KNOWN: dict[Hashable, Algorithm] = {}
+
+
+class Algorithms:
+    """Finds the algorithm of a product: a neighbour's where it ``borrows``, which ``borrowed`` counts; else its own."""
+
+    __slots__ = ("_borrows", "borrowed")
+
+    def __init__(self, borrows: bool) -> None:
+        self._borrows = borrows
+        self.borrowed = 0
+
+    def first(self, device: int, product: Product, problem: Problem) -> Algorithm | None:
+        """The algorithm to take; None if cuBLASLt cannot compute the product."""
+        place = (device, neighbourhood(problem))
+        known = _KNOWN.get(place) if self._borrows else None
+        if known is not None:
+            checked = product.checked(known)
+            if checked is not None:
+                self.borrowed += 1
+                return checked
+        proposed = product.algorithms(1)
+        if not proposed:
+            return None
+        if len(_KNOWN) >= MOST_KEPT:
+            _KNOWN.clear()
+        _KNOWN[place] = proposed[0]
+        return proposed[0]
+
+
+def neighbourhood(problem: Problem) -> Hashable:
+    """What the product has in common with its neighbours."""
+    sides = (problem.a, problem.b, problem.c, problem.d)
+    inner = problem.a.rows if problem.transposes_a else problem.a.columns
+    sizes = (problem.d.rows, problem.d.columns, inner, problem.batch)
+    return (
+        tuple(map(_traits, sides)), tuple(map(_rounded, sizes)), problem.transposes_a, problem.transposes_b,
+        problem.compute, problem.epilogue, problem.reductions, problem.beta != 0, problem.bias_alignment,
+    )  # fmt: skip
+
+
+def _traits(side: Side) -> tuple[Hashable, ...]:
+    """Type and alignments: of the first element, and of the columns."""
+    return side.dtype, side.alignment, math.gcd(side.leading * side.dtype.itemsize, _ACCESS_BYTES)
+
+
+def _rounded(size: int) -> int:
+    """The size down to a power of two, or to one and a half times that."""
+    if size <= _EXACT:
+        return size
+    shift = size.bit_length() - 2
+    return size >> shift << shift
