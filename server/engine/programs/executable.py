@@ -116,17 +116,17 @@ class Places:
 
     def __init__(self, inputs: Sequence[Slot]) -> None:
         self.initial: list[Any] = [None] * len(inputs)
-        self._of: dict[Slot, int] = {slot: place for place, slot in enumerate(inputs)}
+        self._of: dict[int, int] = {slot.number: place for place, slot in enumerate(inputs)}
 
     def of(self, root: Slot) -> int:
         """The place of a value."""
-        place = self._of.get(root)
+        place = self._of.get(root.number)
         if place is None:
-            place = self._of[root] = self._append(None)
+            place = self._of[root.number] = self._append(None)
         return place
 
     def __contains__(self, root: Slot) -> bool:
-        return root in self._of
+        return root.number in self._of
 
     def put(self, root: Slot, value: Any) -> None:
         """Enter a constant."""

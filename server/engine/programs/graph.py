@@ -23,6 +23,9 @@ class Slot:
 
     number: int
 
+    def __hash__(self) -> int:
+        return self.number
+
     def __repr__(self) -> str:
         return f"%{self.number}"
 

@@ -24,7 +24,7 @@ class Recorder:
     def __init__(self) -> None:
         self.reason = ""
         self.inputs: list[Slot] = []
-        self._steps: list[Step] = []
+        self.steps: list[Step] = []
         self.plans: list[Any] = []
         """The plans that have executed the steps; None for one that has none."""
         self._count = 0
@@ -34,7 +34,7 @@ class Recorder:
         self._storages: dict[int, ReferenceType[Storage]] = {}
 
     def __len__(self) -> int:
-        return len(self._steps)
+        return len(self.steps)
 
     def enter(self, value: Value) -> Slot:
         """Note a value as an input, unless it is one already."""
@@ -62,7 +62,7 @@ class Recorder:
 
     def graph(self, outputs: Sequence[Slot]) -> Graph:
         """Return the graph of what was noted."""
-        return Graph(self._steps, self.inputs, outputs)
+        return Graph(self.steps, self.inputs, outputs)
 
     def note_beginning(self, operator: Operator, args: tuple[Any, ...]) -> None:
         """Do nothing: an operation is noted when it has been executed."""
@@ -75,7 +75,7 @@ class Recorder:
         bound = () if self.reason else self._replaced(args)
         if not self.reason:
             made = result if result.__class__ is tuple else () if result is None else (result,)
-            self._steps.append(Step(operator, bound, tuple([self._name(value) for value in made])))
+            self.steps.append(Step(operator, bound, tuple([self._name(value) for value in made])))
             self.plans.append(plan)
 
     def note_other(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""A recorded list of operations as it is: each step is the plan that executed it, and nothing is optimised.
+"""Recorded operations as they are: each step is the plan that executed it, and nothing is optimised.
 
 Results are those of the recorded operations to the bit, and making such an executable takes a few microseconds for each
 step, so that it pays for what comes again a few times only.
@@ -6,7 +6,8 @@ step, so that it pays for what comes again a few times only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from server.engine import context
 from server.engine.context import Held
@@ -15,32 +16,64 @@ from telegrad_protocol.meta import Device, Meta
 
 from .executable import Description, Executable, Places
 from .execution import Call
-from .graph import Graph, text_of
+from .graph import Slot, Step, text_of
 
 _CALL_BYTES = 1000
 """What the host holds for a step, its arguments and its place among the values."""
+_NOTHING_DONE = Description(0, 0, 0, 0, 0, 0, (), 0, 0, "")
 
 
-def unchanged(graph: Graph, plans: Sequence[Plan], known: Sequence[Meta | type]) -> Executable:
-    """Return what executes a graph whose steps were executed by ``plans``, for inputs of these metas."""
-    places = Places(graph.inputs)
-    calls = []
-    for step, plan, freed in zip(graph.steps, plans, graph.freed, strict=True):
-        take, outs = places.take(step.args), tuple([places.of(slot) for slot in step.outs])
-        is_one = plan.count == 1 and len(outs) == 1
-        gone = tuple([places.of(slot) for slot in freed])
-        calls.append(Call(plan.run, take, outs[0] if is_one else -1, () if is_one else outs, gone))
-    outputs = [places.of(slot) for slot in graph.outputs]
-    held = Held(context.current.host_memory, len(calls) * _CALL_BYTES)
-    return Executable(calls, places.initial, known, outputs, _described(graph), held, _devices(plans, known))
+class Unchanged(Executable):
+    """Executes steps as they were recorded. What describes it is only made for those who ask."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(
+        self, steps: Sequence[Step], plans: Sequence[Plan], inputs: Sequence[Slot], outputs: Sequence[Slot],
+        known: Sequence[Meta | type],
+    ) -> None:  # fmt: skip
+        self._steps = steps
+        places = Places(inputs)
+        calls = [_call(step, plan, places) for step, plan in zip(steps, plans, strict=True)]
+        wanted = [places.of(slot) for slot in outputs]
+        held = Held(context.current.host_memory, len(calls) * _CALL_BYTES)
+        super().__init__(
+            _freeing(calls, steps, places, wanted), places.initial, known, wanted, _NOTHING_DONE, held,
+            _devices(plans, known),
+        )  # fmt: skip
+
+    def describe(self) -> Description:
+        kernels = sum([step.operator.op.view_of is None for step in self._steps])
+        text = "\n".join(map(text_of, self._steps))
+        return Description(len(self._steps), kernels, kernels, 0, 0, 0, (), 0, 0, text)
+
+
+def _call(step: Step, plan: Plan, places: Places) -> Call:
+    take, outs = places.take(step.args), tuple([places.of(slot) for slot in step.outs])
+    is_one = plan.count == 1 and len(outs) == 1
+    return Call(plan.run, take, outs[0] if is_one else -1, () if is_one else outs, ())
+
+
+def _freeing(calls: Sequence[Call], steps: Sequence[Step], places: Places, wanted: Iterable[int]) -> list[Call]:
+    """Return the calls, each with the places that nothing needs after it."""
+    needed = {*wanted}
+    freeing = []
+    for call, step in zip(reversed(calls), reversed(steps), strict=True):
+        used = {places.of(slot) for slot in _slots_of(step.args)}.union(map(places.of, step.outs))
+        ended = used - needed
+        needed |= ended
+        freeing.append(call._replace(freed=tuple(ended)) if ended else call)
+    return freeing[::-1]
+
+
+def _slots_of(args: tuple[Any, ...]) -> Iterator[Slot]:
+    for arg in args:
+        if arg.__class__ is Slot:
+            yield arg
+        elif arg.__class__ is tuple:
+            yield from _slots_of(arg)
 
 
 def _devices(plans: Sequence[Plan], known: Sequence[Meta | type]) -> frozenset[Device]:
-    metas = [meta for meta in known if isinstance(meta, Meta)]
-    return frozenset([meta.device for meta in (*metas, *[out for plan in plans for out in plan.outs or ()])])
-
-
-def _described(graph: Graph) -> Description:
-    kernels = sum([step.operator.op.view_of is None for step in graph.steps])
-    text = "\n".join(map(text_of, graph.steps))
-    return Description(len(graph.steps), kernels, kernels, 0, 0, 0, (), 0, 0, text)
+    outs = {out.device for plan in plans for out in plan.outs or ()}
+    return frozenset(outs.union([meta.device for meta in known if isinstance(meta, Meta)]))

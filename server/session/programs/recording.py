@@ -147,13 +147,11 @@ class Recording:
         gradients = self._gradients_after(outcomes)
         if recorder.reason:
             return None
-        graph, backend = recorder.graph(outcomes.slots), self._backend
-        constants = [_placed(constant, known, backend) for constant, known in recorder.constants]
+        constants = [_placed(constant, known, self._backend) for constant, known in recorder.constants]
         metas: list[Meta | type] = [*self._metas, *[known for _, known in constants]]
         memory = [*self._memory, *range(len(metas), len(metas) + len(constants))]
         takes = (*self._takes, *[constant for constant, _ in constants])
-        executable, awaited = self._executable(graph, metas, memory)
-        replaced = self._replaced(graph, gradients)
+        executable, awaited, replaced = self._executable(outcomes.slots, metas, memory, gradients)
         return Variant(
             self._launched(executable), tuple([None if given in replaced else given for given in takes]),
             tuple(named), tuple(gradients), tuple(patterns), tuple(recorder.checks),
@@ -176,13 +174,16 @@ class Recording:
         return gradients
 
     def _executable(
-        self, graph: Graph, metas: Sequence[Meta | type], memory: Sequence[int]
-    ) -> tuple[Executable, Specialisation | None]:  # fmt: skip
-        """Return what executes the graph, and what it waits for to be executed better."""
+        self, outputs: Sequence[Slot], metas: Sequence[Meta | type], memory: Sequence[int],
+        gradients: Sequence[tuple[int, Outcome]],
+    ) -> tuple[Executable, Specialisation | None, list[Given]]:  # fmt: skip
+        """Return what executes what was recorded, what it waits for to be executed better, and replaced gradients."""
+        graph = self.recorder.graph(outputs)
         with self._state.context.below_autocast():
             specialisation = optimised(graph, metas, memory)
             is_compiled = specialisation.is_compiled()
-            return specialisation.executable(fuse=is_compiled), None if is_compiled else specialisation
+            executable = specialisation.executable(fuse=is_compiled)
+        return executable, None if is_compiled else specialisation, self._replaced(graph, gradients)
 
     def _replaced(self, graph: Graph, gradients: Sequence[tuple[int, Outcome]]) -> list[Given]:
         """Return the gradients that were there before the run, that nothing reads, and that nothing is afterwards."""

@@ -17,10 +17,10 @@ from server.engine.operators import BY_INDEX, Operator
 from server.engine.programs.analysis import is_opaque
 from server.engine.programs.captures import Captures
 from server.engine.programs.executable import Executable
-from server.engine.programs.graph import Graph
+from server.engine.programs.graph import Slot
 from server.engine.programs.indices import takes_indices
 from server.engine.programs.shared_memory import SharedMemory
-from server.engine.programs.unchanged import unchanged
+from server.engine.programs.unchanged import Unchanged
 from server.engine.value import Value
 from server.session.state import SessionState
 from server.session.tensors import forget
@@ -29,7 +29,7 @@ from telegrad_protocol.errors import TelegradError
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.programs.rows import Flat, Template
 
-from .compiled import Variant, launched_soon, modes_of
+from .compiled import Given, Variant, launched_soon, modes_of
 from .ending import EndOfStretch, RestOfStretch, RunStretch
 from .recording import Recording, SessionRecorder
 from .sequences import names_after, used_inputs
@@ -39,6 +39,8 @@ FEWEST: Final = 8
 """Calls in a row that are worth a stretch."""
 _MOST_VARIANTS: Final = 128
 """A stretch is recorded in so many situations at most: caches that grow have another shape for each token."""
+_MOST_AHEAD: Final = 16
+"""So many situations of a stretch are recorded when they are met first, before some have come again."""
 _MOST_REFUSALS: Final = 8
 _UNKNOWN: Final = object()
 
@@ -67,8 +69,8 @@ class Stretch:
     """Calls that came twice, and how they are executed in situations that came again."""
 
     __slots__ = (
-        "_inputs", "_moving", "_operations", "_seen", "begins", "calls", "first", "refusals", "template", "used",
-        "variants",
+        "_inputs", "_moving", "_operations", "_seen", "begins", "calls", "first", "hits", "refusals", "template",
+        "used", "variants",
     )  # fmt: skip
 
     def __init__(self, instructions: Sequence[Any], flat: Flat, first: int, moving: Sequence[bool]) -> None:
@@ -83,6 +85,8 @@ class Stretch:
         self.used = used_inputs(flat.rows)
         """Positions of inputs that are more than freed."""
         self.variants: dict[Any, Variant | None] = {}
+        self.hits = 0
+        """How often it was executed as one."""
         self.refusals = 0
         """How often in a row its calls were executed one by one, since there was no situation for more."""
         self._seen: set[Any] = set()
@@ -112,9 +116,11 @@ class Stretch:
         return len(self._inputs)
 
     def is_worth_recording(self, met: Any) -> bool:
-        """Return whether a situation is met the second time, and may be recorded."""
+        """Return whether a situation may be recorded: at once, or the second time, where few came again so far."""
         if len(self.variants) >= _MOST_VARIANTS:
             return False
+        if len(self.variants) - self.hits < _MOST_AHEAD:
+            return True
         if met in self._seen:
             self._seen.discard(met)
             return True
@@ -150,9 +156,10 @@ class _StretchRecording(Recording):
         return _StretchRecorder(state, rows, False)
 
     def _executable(
-        self, graph: Graph, metas: Sequence[Meta | type], memory: Sequence[int]
-    ) -> tuple[Executable, None]:  # fmt: skip
-        return unchanged(graph, self.recorder.plans, metas), None
+        self, outputs: Sequence[Slot], metas: Sequence[Meta | type], memory: Sequence[int], gradients: Sequence[Any]
+    ) -> tuple[Executable, None, list[Given]]:  # fmt: skip
+        recorder = self.recorder
+        return Unchanged(recorder.steps, recorder.plans, recorder.inputs, outputs, metas), None, []
 
     def _launched(self, executable: Executable) -> Executable | Captures:
         backend, memory = self._backend, self._state.shared_memory
@@ -263,6 +270,7 @@ def continue_stretch(state: SessionState, rest: RestOfStretch) -> int:
     finally:
         current.remade_nodes = remade
     state.operations += stretch.calls
+    stretch.hits += 1
     gone = []
     for slot, value in names:
         if value is None:
