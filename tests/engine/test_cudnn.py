@@ -329,23 +329,3 @@ def test_gradients_of_gradients_with_dropout_are_refused(adapter: EngineAdapter)
     (first,) = grad([found], [None], [q], create_graph=True)
     with pytest.raises(NotSupportedError, match="dropout on a GPU"):
         grad([adapter.functional.sum(first)], [None], [q])
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_images_of_many_sizes_have_few_plans_and_right_results(
-    adapter: EngineAdapter, seed: int, dtype: torch.dtype, layout: str
-) -> None:
-    from server.library_choices import library_choices
-
-    weight, before = torch.randn(24, 16, 3, 3).to(dtype), (library_choices.asked, library_choices.borrowed)
-    for height in range(40, 60, 3):
-        for width in (35, 44, 50):
-            tensors = _laid_out([torch.randn(3, 16, height, width).to(dtype), weight], layout)
-            convolve = {"stride": 1 + height % 2, "padding": 1}
-            _check(
-                adapter, lambda *a, given=convolve: adapter.functional.conv2d(*a, **given),
-                lambda *a, given=convolve: torch.nn.functional.conv2d(*a, **given), tensors, TOLERANCES[dtype],
-            )  # fmt: skip
-    asked, borrowed = library_choices.asked - before[0], library_choices.borrowed - before[1]
-    assert borrowed > asked > 0

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 BATCH_OPERATIONS: Final = 64
 """A batch is sent when it has so many instructions: few enough that the server need not wait for work."""
-_ENOUGH: Final = BATCH_OPERATIONS // 2  # are sent after a backward pass; fewer wait for the next one
 BATCH_BYTES: Final = 1 << 15
 """A batch is sent when uploads in it have more bytes than this."""
 FIRST_ID: Final = 1 << 16
@@ -76,7 +75,7 @@ class SendQueue:
         """What keeps instructions from being sent before their part of the program is complete."""
         self._sending = threading.RLock()
         self.new_id = count(FIRST_ID).__next__
-        self.operations = self._sent = 0
+        self.operations = 0
         self._full_at = BATCH_OPERATIONS
         self._has_new_line = False
         self._new_interrupt = count(1).__next__
@@ -122,15 +121,6 @@ class SendQueue:
         if self._dead and type(instruction) in _ALLOCATING:
             self._pending.append(self._frees())
         self.queue(instruction, modes)
-        if instruction.__class__ is messages.Backward:
-            self._end_step()
-
-    def _end_step(self) -> None:
-        """Let batches end after the passes of a training: those of each step are alike then, and recognised as such."""
-        if self.operations - self._sent >= _ENOUGH:
-            self._send_full()
-        elif not self._has_new_line:
-            self._full_at = self.operations + self.ahead.room(BATCH_OPERATIONS)
 
     def queue(self, instruction: Any, modes: Modes) -> None:
         """Queue an instruction that allocates nothing, or that carries the numbers of dead tensors itself."""
@@ -288,7 +278,6 @@ class SendQueue:
             self._recover(self._draft)
         self._is_armed = self._is_due = False
         pending, ahead = self._pending, self.ahead
-        self._sent = self.operations
         self._full_at = self.operations + ahead.room(BATCH_OPERATIONS)
         if self._uploading is not uploading:
             self._end_cut_upload()
@@ -356,11 +345,16 @@ class SendQueue:
         self._draft = None
 
     def flush_quietly(self) -> None:
-        """Send what is queued, for the timer's thread: the user's next call raises what goes wrong."""
+        """Send what is queued, for the timer's thread: the user's next call raises what goes wrong.
+
+        What follows is sent where it would have been without this, so that the batches of a loop stay alike.
+        """
         self._is_armed = False
         with self._sending, contextlib.suppress(CommunicationError):
             if self.is_open and self.holder is None:
+                end = self._full_at
                 self.flush()
+                self._full_at = min(end, self._full_at) if end > self.operations else self._full_at
 
     def upload(self, meta: Meta, data: memoryview, site: int) -> int:
         """Make a tensor of row-major bytes and return its number. Large data is sent at once, in chunks."""

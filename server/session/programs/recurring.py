@@ -21,12 +21,14 @@ from telegrad_protocol.errors import OutOfMemoryError
 from telegrad_protocol.programs.rows import Flat, Template, is_writable
 
 from .ending import RunStretch
-from .stretches import FEWEST, Stretch, may_hold
+from .stretches import FEWEST, SOON, Stretch, may_hold
 
 _MOST_BYTES: Final = 1 << 14
 """Longer batches are uploads, or lists of tensors, that are not worth a comparison."""
 _MOST_OF_A_LENGTH: Final = 16
 """So many layouts of the same length are kept: each is a product for every batch that has it."""
+_SOON: Final = SOON // 64
+"""A batch that comes again within so many others is one of a loop."""
 _OLD: Final = 4096
 """Tensors that were made so many before a batch are parameters and the like, the same ones in each batch."""
 _HOPELESS: Final = b"-"
@@ -138,12 +140,15 @@ class RecurringBatches:
         self._state = state
         self._layouts: dict[int, list[Layout]] = {}
         """By the length of the batch, the one that fitted last first."""
-        self._sightings: dict[Any, bytes] = {}
+        self._sightings: dict[Any, tuple[bytes, int]] = {}
+        """Batches that came once, and how many had come before."""
+        self._count = 0
         self._hits = 0
 
     def taken(self, body: memoryview) -> list[Any]:
         """Return what a batch is in the session's stream; raises as ``decoded`` does."""
         state, policy = self._state, self.policy
+        self._count += 1
         if len(body) > _MOST_BYTES or state.plain_handlers or (policy.cooldown and not policy.cool_down()):
             return decoded(state, body)
         same = self._layouts.get(len(body), [])
@@ -184,11 +189,11 @@ class RecurringBatches:
         self.policy.hit(self._hits)
         self._hits = 0
         self.policy.miss()
-        key = _key_of(body, instructions)
-        before = self._sightings.get(key)
+        key, now = _key_of(body, instructions), self._count
+        before, since = self._sightings.get(key, (b"", now))
         if before is _HOPELESS:
             return
-        if before is not None:
+        if before and now - since <= _SOON:
             if self._learn(before, body, instructions):
                 del self._sightings[key]
                 return
@@ -196,7 +201,7 @@ class RecurringBatches:
             body = _HOPELESS
         if len(self._sightings) >= RECURRING_BATCHES.sightings:
             self._sightings.clear()
-        self._sightings[key] = body
+        self._sightings[key] = body, now
 
     def _learn(self, before: bytes, body: bytes, instructions: list[Any]) -> bool:
         """Keep the pattern of a batch that came before; returns whether there is one."""

@@ -37,10 +37,10 @@ from .sequences import names_after, used_inputs
 _log = logging.getLogger(__name__)
 FEWEST: Final = 8
 """Calls in a row that are worth a stretch."""
-_MOST_VARIANTS: Final = 128
-"""A stretch is recorded in so many situations at most: caches that grow have another shape for each token."""
-_MOST_AHEAD: Final = 16
-"""So many situations of a stretch are recorded when they are met first, before some have come again."""
+_MOST_VARIANTS: Final = 32
+"""A stretch is recorded in so many situations at most."""
+SOON: Final = 8192
+"""A situation that is met again within so many operations is one of a loop."""
 _MOST_REFUSALS: Final = 8
 _UNKNOWN: Final = object()
 
@@ -69,7 +69,7 @@ class Stretch:
     """Calls that came twice, and how they are executed in situations that came again."""
 
     __slots__ = (
-        "_inputs", "_moving", "_operations", "_seen", "begins", "calls", "first", "hits", "refusals", "template",
+        "_inputs", "_moving", "_operations", "_seen", "begins", "calls", "first", "refusals", "template",
         "used", "variants",
     )  # fmt: skip
 
@@ -85,11 +85,9 @@ class Stretch:
         self.used = used_inputs(flat.rows)
         """Positions of inputs that are more than freed."""
         self.variants: dict[Any, Variant | None] = {}
-        self.hits = 0
-        """How often it was executed as one."""
         self.refusals = 0
         """How often in a row its calls were executed one by one, since there was no situation for more."""
-        self._seen: set[Any] = set()
+        self._seen: dict[Any, int] = {}
 
     @property
     def is_refused(self) -> bool:
@@ -115,19 +113,18 @@ class Stretch:
         """How many tensors it takes from before it."""
         return len(self._inputs)
 
-    def is_worth_recording(self, met: Any) -> bool:
-        """Return whether a situation may be recorded: at once, or the second time, where few came again so far."""
+    def is_worth_recording(self, met: Any, now: int) -> bool:
+        """Return whether a situation came again soon, and may be recorded; ``now`` counts executed operations.
+
+        What is met again only after much else, such as each length of a cache that grows, would be learnt little by
+        little, and each stretch that is new moves the memory of all others meanwhile.
+        """
         if len(self.variants) >= _MOST_VARIANTS:
             return False
-        if len(self.variants) - self.hits < _MOST_AHEAD:
-            return True
-        if met in self._seen:
-            self._seen.discard(met)
-            return True
-        if len(self._seen) >= _MOST_VARIANTS:
+        before, self._seen[met] = self._seen.get(met), now
+        if len(self._seen) > _MOST_VARIANTS:
             self._seen.clear()
-        self._seen.add(met)
-        return False
+        return before is not None and now - before <= SOON
 
 
 class _StretchRecorder(SessionRecorder):
@@ -204,7 +201,7 @@ def run_stretch(state: SessionState, run: RunStretch) -> int:
             variant = stretch.variants.get(met, _UNKNOWN)
             if variant.__class__ is Variant:
                 return _begin(state, stretch, variant, values, ids)
-            if variant is _UNKNOWN and stretch.is_worth_recording(met):
+            if variant is _UNKNOWN and stretch.is_worth_recording(met, state.operations):
                 _record(state, stretch, met, values, ids)
                 return 0
     _one_by_one(state, stretch, ids)
@@ -270,7 +267,6 @@ def continue_stretch(state: SessionState, rest: RestOfStretch) -> int:
     finally:
         current.remade_nodes = remade
     state.operations += stretch.calls
-    stretch.hits += 1
     gone = []
     for slot, value in names:
         if value is None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from server.engine import keys
 from server.engine.cuda.runtime import cudnn_graph
-from server.engine.cuda.runtime.cudnn_graph import Graph, Run, build
+from server.engine.cuda.runtime.cudnn_graph import Execution, Graph, build
 from server.engine.cuda.runtime.launch import pointer
 from server.engine.operators import Request
 from server.engine.ops.attention import suits_cudnn
@@ -136,7 +136,7 @@ def _state(value: Value) -> tuple[int, int]:
 @lru_cache(maxsize=1 << 10)
 def _backward_graph(
     backend: Backend, problem: _Problem, output: Meta, logsumexp: Meta, deterministic: bool
-) -> Run | None:
+) -> Execution | None:
     """The graph that makes the gradients of query, key and value, which lie as these do."""
     if not problem.fits or not cudnn_graph.is_aligned(output):
         return None

@@ -5,14 +5,14 @@ All operands and the result of a graph have one memory format; operands in anoth
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable
 from typing import Any
 
 from server.engine import context, keys
 from server.engine import functional as F
 from server.engine.context import CudnnModes
 from server.engine.cuda.runtime import cudnn_graph
-from server.engine.cuda.runtime.cudnn_graph import Describe, Graph, Run, build, is_aligned
+from server.engine.cuda.runtime.cudnn_graph import Execution, Graph, build, is_aligned
 from server.engine.cuda.runtime.launch import pointer
 from server.engine.operators import OPERATORS, Request
 from server.engine.registry import prepares
@@ -27,17 +27,18 @@ from telegrad_protocol.ops import convolution as ops
 
 _TYPES = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
 Numbers = dict[str, list[int]]
+Describe = Callable[[Graph], None]
 
 
 class _Format:
     """One memory format for all tensors of a convolution; sequences are images of one line."""
 
     def __init__(self, *metas: Meta) -> None:
-        self.is_innermost = any(is_channels_last(m.shape, m.strides) for m in metas)
+        self._innermost = any(is_channels_last(m.shape, m.strides) for m in metas)
 
     def strides(self, shape: Size) -> Size:
         """Dense strides in this format."""
-        return channels_last_strides(shape) if self.is_innermost and len(shape) > 3 else contiguous_strides(shape)
+        return channels_last_strides(shape) if self._innermost and len(shape) > 3 else contiguous_strides(shape)
 
     def fits(self, meta: Meta) -> bool:
         """Whether a tensor has this format already."""
@@ -59,15 +60,6 @@ def _numbers(padding: Size, stride: Size, dilation: Size) -> Numbers:
     return {
         "pre_padding": pads, "post_padding": pads, "stride": [*ones, *stride], "dilation": [*ones, *dilation],
     }  # fmt: skip
-
-
-def _kind(
-    name: str, layout: _Format, numbers: Numbers, images: tuple[Meta, ...], weight: Meta, is_transposed: bool = False
-) -> Hashable:
-    """What convolutions have in common that differ by less than a factor of two in the sizes and number of images."""
-    attributes = tuple([(attribute, *values) for attribute, values in numbers.items()])
-    sizes = [(m.shape[0].bit_length(), m.shape[1], *[n.bit_length() for n in m.shape[2:]]) for m in images]
-    return name, layout.is_innermost, attributes, tuple(sizes), weight.shape, weight.dtype, is_transposed
 
 
 def _spread(values: tuple[Size, ...], dims: int) -> list[Size]:
@@ -97,8 +89,7 @@ def _prepare(request: Request) -> Launch | None:
             result = graph.graph.conv_fprop(image=x, weight=w, **numbers)
         graph.result(result, *layout.described(out.shape, out.dtype))
 
-    kind = _kind("convolution", layout, numbers, (input, out), weight, transposed)
-    run = _prepared("convolution", request, describe, layout, (input, weight), kind)
+    run = _prepared("convolution", request, describe, layout, (input, weight), out)
     return run if run is None or bias is None else _with_bias(run)
 
 
@@ -116,16 +107,14 @@ def _prepare_weight_backward(request: Request) -> Launch | None:
         result = graph.graph.conv_wgrad(image=x, loss=d, **numbers)
         graph.result(result, *layout.described(out.shape, out.dtype))
 
-    kind = _kind("weight", layout, numbers, (grad, input), out)
-    return _prepared("convolution weight backward", request, describe, layout, (grad, input), kind)
+    return _prepared("convolution weight backward", request, describe, layout, (grad, input), out)
 
 
 def _prepared(
-    name: str, request: Request, describe: Describe, layout: _Format, operands: tuple[Meta, ...], kind: Hashable
+    name: str, request: Request, describe: Describe, layout: _Format, operands: tuple[Meta, ...], out: Meta
 ) -> Launch | None:
     """The launch of a graph, its operands brought into its format; None where cuDNN has none."""
-    (out,) = request.outs
-    chosen = _Choice(name, request.backend, operands[0].dtype, describe, kind)
+    chosen = _Choice(name, request.backend, operands[0].dtype, describe)
     if chosen.current() is None:
         return None
     moved = tuple([None if layout.fits(m) else layout.strides(m.shape) for m in operands])
@@ -145,7 +134,7 @@ def _prepared(
     return launch
 
 
-def _run_moved(run: Run, backend: Backend, operands: list[Value], made: Meta | None, out: Value) -> None:
+def _run_moved(run: Execution, backend: Backend, operands: list[Value], made: Meta | None, out: Value) -> None:
     target = out if made is None else backend.empty(made)
     run(pointer(operands[0]), pointer(operands[1]), pointer(target))
     if made is not None:
@@ -169,14 +158,13 @@ def _in_layout(value: Value, strides: Size | None) -> Value:
 class _Choice:
     """The graphs of one convolution by the session's modes; a graph is built when it is first needed."""
 
-    def __init__(self, name: str, backend: Backend, dtype: DType, describe: Describe, kind: Hashable) -> None:
+    def __init__(self, name: str, backend: Backend, dtype: DType, describe: Describe) -> None:
         self._name, self._backend, self._dtype, self._describe = name, backend, dtype, describe
-        self._kind = kind
-        self._built: dict[tuple[str, ...], Run | None] = {}
+        self._built: dict[tuple[str, ...], Execution | None] = {}
         self._modes: tuple[CudnnModes, Switches] | None = None
-        self._chosen: Run | None = None
+        self._chosen: Execution | None = None
 
-    def current(self) -> Run | None:
+    def current(self) -> Execution | None:
         """The graph for the current modes; None if there is none."""
         modes = (context.current.cudnn, context.current.switches)
         if modes != self._modes:
@@ -185,9 +173,7 @@ class _Choice:
                 return None
             avoided = _avoided(self._dtype)
             if avoided not in self._built:
-                self._built[avoided] = build(
-                    self._name, self._backend, self._dtype, self._describe, avoid=avoided, kind=self._kind
-                )
+                self._built[avoided] = build(self._name, self._backend, self._dtype, self._describe, avoid=avoided)
             self._modes, self._chosen = modes, self._built[avoided]
         return self._chosen
 

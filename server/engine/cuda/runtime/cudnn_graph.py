@@ -1,8 +1,7 @@
 """cuDNN graphs: described once per shape, built, and executed with raw pointers on the session's stream.
 
-Graphs that are alike but for their sizes begin with the plan of one of them, see ``cudnn_plans``. Everything works
-without cuDNN too: then nothing can be built, and whoever asks gets None. ``BUILT`` says what the first uses of shapes
-have cost. Knows nothing of operations.
+Everything works without cuDNN too: then nothing can be built, and whoever asks gets None. ``BUILT`` says what the first
+uses of shapes have cost. Knows nothing of operations.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import contextlib
 import ctypes
 import logging
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from importlib import util
 from typing import Any
 
@@ -28,8 +27,7 @@ from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
 
 from . import cudnn_plans
-from .cudnn_plans import LARGEST_WORKSPACE, KnownPlans
-from .provisional import Provisional
+from .cudnn_plans import LARGEST_WORKSPACE
 
 try:
     import cudnn
@@ -49,20 +47,15 @@ _TIMED_RUNS = 5
 
 @dataclass
 class Counts:
-    """What was built so far: graphs, those that cuDNN refused or that have the plan of another graph, and the seconds
-    that all took."""
+    """What was built so far: graphs, those that cuDNN refused, and the seconds that all took."""
 
     graphs: int = 0
     refused: int = 0
-    borrowed: int = 0
     seconds: float = 0.0
     by_name: dict[str, float] = field(default_factory=dict)
 
 
 BUILT = Counts()
-_KNOWN = KnownPlans()
-Run = Callable[..., None]
-"""Executes a graph; it takes the pointers of its tensors, in the order in which they were named."""
 
 
 @cache
@@ -252,24 +245,17 @@ class Execution:
 
 
 def build(
-    name: str, backend: Backend, dtype: DType, describe: Describe, *, avoid: Sequence[str] = (), kind: Hashable = None
-) -> Run | None:
+    name: str, backend: Backend, dtype: DType, describe: Describe, *, avoid: Sequence[str] = ()
+) -> Execution | None:
     """The graph that ``describe`` makes, ready to run; None where cuDNN has no plan for it.
 
-    ``avoid``: numerical notes of plans that are not wanted, such as ``TENSOR_CORE``. ``kind``: what the graph has in
-    common with graphs whose plans it may begin with, unless the session asks for the same results in every run, or for
-    the fastest plan.
+    ``avoid``: numerical notes of plans that are not wanted, such as ``TENSOR_CORE``.
     """
     begin = time.perf_counter()
     try:
-        may_borrow = kind is not None and not avoid and not _asks()
-        plan = _KNOWN.of((backend.index, kind)) if may_borrow else ""  # type: ignore[attr-defined]
-        borrowed = _borrowed(backend, dtype, describe, plan) if plan else None
-        if borrowed is None:
-            return _asked(backend, dtype, describe, avoid, kind)
-        BUILT.borrowed += 1
-        library_choices.borrowed += 1
-        return Provisional(backend, borrowed, partial(build, name, backend, dtype, describe), _asks)
+        made = _Described(backend, dtype, describe)
+        library_choices.asked += 1
+        return Execution(backend, cudnn_plans.ask(cudnn, made, avoid), made.count, None if avoid else made)
     except cudnn_plans.refusals(cudnn) as error:
         BUILT.refused += 1
         _log.info("cudnn: no plan for %s: %s", name, error)
@@ -279,26 +265,6 @@ def build(
         BUILT.graphs += 1
         BUILT.seconds += spent
         BUILT.by_name[name] = BUILT.by_name.get(name, 0.0) + spent
-
-
-def _asks() -> bool:
-    """Whether the session wants the plan that the heuristics choose for a shape, whatever it costs to ask."""
-    return context.current.cudnn.benchmark or is_deterministic()
-
-
-def _asked(backend: Any, dtype: DType, describe: Describe, avoid: Sequence[str], kind: Hashable) -> Execution:
-    made = _Described(backend, dtype, describe)
-    library_choices.asked += 1
-    graph, plan = cudnn_plans.ask(cudnn, made, avoid)
-    if kind is not None and not avoid:
-        _KNOWN.note((backend.index, kind), plan)
-    return Execution(backend, graph, made.count, None if avoid else made)
-
-
-def _borrowed(backend: Any, dtype: DType, describe: Describe, plan: str) -> Execution | None:
-    made = _Described(backend, dtype, describe)
-    graph = cudnn_plans.borrow(cudnn, made, plan)
-    return None if graph is None else Execution(backend, graph, made.count, None)
 
 
 class _Described:

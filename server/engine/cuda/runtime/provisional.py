@@ -22,20 +22,18 @@ def _nothing() -> None:
 class Provisional:
     """Calls ``run`` until ``ask`` is due, and what that returns from then on; ``run`` stays where it returns None.
 
-    It is due at the call number ``ASKED_AT``, where the work is captured next, and where ``is_wanted`` says so; never
-    while a device captures.
+    It is due at the call number ``ASKED_AT``, and where the work is captured next; never while a device captures.
     """
 
-    __slots__ = ("_ask", "_backend", "_is_settled", "_is_wanted", "_left", "_run")
+    __slots__ = ("_ask", "_backend", "_is_settled", "_left", "_run")
 
     def __init__(
         self,
         backend: Backend,
         run: Callable[..., None],
         ask: Callable[[], Callable[..., None] | None],
-        is_wanted: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._backend, self._run, self._ask, self._is_wanted = backend, run, ask, is_wanted
+        self._backend, self._run, self._ask = backend, run, ask
         self._left = ASKED_AT
         self._is_settled = False
 
@@ -49,4 +47,4 @@ class Provisional:
         if self._backend.is_capturing:
             return False
         self._left -= 1
-        return self._left <= 0 or self._backend.settles or self._is_wanted()
+        return self._left <= 0 or self._backend.settles
