@@ -103,12 +103,12 @@ RECURRING_BATCHES = Limits(
 """`RecurringBatches`: whether batches are looked for among earlier ones."""
 
 ALLOCATOR_CALLS = Limits(
-    budget=3 << 14,  # 16,384 states without a hit: four steps of GPT-2 small, and the first of a much larger model
+    budget=3 << 17,  # 131,072 states without a hit: a hundred decoded tokens have 38,000, learnt after three times
     cost=3,  # to note a state costs less than a remembered call saves, but most are never seen again
     gain=1,
     saves=False,
     largest_budget=3 << 18,
-    cooldown=8 << 14,  # calls; eight times as many as were tried, so that trials cost a ninth at most
+    cooldown=8 << 17,  # calls; eight times as many as were tried, so that trials cost a ninth at most
     longest_cooldown=8 << 18,
     proof=4097,  # calls; a full log of `Recall`, in which all calls of a step were hits
     sightings=1 << 17,  # states, and as many pieces of memory; about 100 bytes each
