@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from server.session.programs import stretches
-from telegrad.errors import LinearAlgebraError, OutOfMemoryError
+from telegrad._session.thread_modes import DEFAULT
+from telegrad.errors import InternalError, LinearAlgebraError, OutOfMemoryError
+from telegrad_protocol import messages
+from telegrad_protocol.ops import TABLE
 
 ROUNDS = 7
 
@@ -272,6 +275,18 @@ def _repeated(function: Any, x: np.ndarray[Any, Any], factor: float) -> Any:
     for _ in range(8):
         x = function(x * factor)
     return x.sum()
+
+
+@pytest.mark.parametrize("args", [[1], [[[1]]], ["no tensor"], [{"a": 1}], [1 << 63]], ids=str)
+def test_what_is_no_call_fails_as_ever_however_often_it_comes(tg: Any, args: list[Any]) -> None:
+    session = tg.ones(1)._session
+    for op in (1 << 20, TABLE["sin"].index) * 4:
+        for _ in range(10):
+            session.queue(messages.Call(op, 0, (session.new_id(),), args), DEFAULT)
+        with pytest.raises(tg.TelegradError) as caught:
+            tg.ones(1).item()
+        assert not isinstance(caught.value, InternalError)
+    assert tg.ones(1).item() == 1.0
 
 
 def test_somebody_who_watches_sees_each_call(tg: Any, noted: Counter[str]) -> None:

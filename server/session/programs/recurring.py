@@ -9,11 +9,13 @@ Knows bytes and instructions, and nothing of what stretches do.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from server.engine.context import Held
 from server.replay_policy import RECURRING_BATCHES, ReplayPolicy
+from server.session.host_memory.account import Charged
 from server.session.host_memory.frames import decoded, note_size
 from server.session.state import SessionState
 from telegrad_protocol import messages, wire
@@ -33,6 +35,8 @@ _OLD: Final = 4096
 """Tensors that were made so many before a batch are parameters and the like, the same ones in each batch."""
 _HOPELESS: Final = b"-"
 """Stands for a batch in which there are no calls in a row that are worth a stretch."""
+_BYTES_OF_A_SIGHTING: Final = 3000
+"""What the host holds for a batch that came once, besides its bytes."""
 _NONE_MADE: Final = 1 << 64
 """Above all numbers of tensors."""
 _BYTES_OF_A_ROW: Final = 2000
@@ -140,7 +144,9 @@ class RecurringBatches:
         self._state = state
         self._layouts: dict[int, list[Layout]] = {}
         """By the length of the batch, the one that fitted last first."""
-        self._sightings: dict[Any, tuple[bytes, int]] = {}
+        self._sightings: dict[Any, tuple[bytes, int]] = Charged(
+            state.host_memory, _BYTES_OF_A_SIGHTING, lambda sighting: len(sighting[0])
+        )
         """Batches that came once, and how many had come before."""
         self._count = 0
         self._hits = 0
@@ -195,20 +201,21 @@ class RecurringBatches:
             return
         if before and now - since <= _SOON:
             if self._learn(before, body, instructions):
-                del self._sightings[key]
+                self._sightings.pop(key)
                 return
         elif not any(map(_is_stretch, _groups(instructions))):
             body = _HOPELESS
         if len(self._sightings) >= RECURRING_BATCHES.sightings:
             self._sightings.clear()
-        self._sightings[key] = body, now
+        with suppress(OutOfMemoryError):  # it is not known when it comes again
+            self._sightings[key] = body, now
 
     def _learn(self, before: bytes, body: bytes, instructions: list[Any]) -> bool:
         """Keep the pattern of a batch that came before; returns whether there is one."""
         first = _Sighting(before, wire.decode_instructions(before))
         try:
             found = _pattern_of(self._state, first, _Sighting(body, instructions))
-        except (_DifferentError, OutOfMemoryError):  # it goes on call by call
+        except Exception:  # they differ, there is no room, or it is in no usual form: executing it says what is wrong
             return False
         if found is not None:
             self._keep(*found, before)
