@@ -252,6 +252,17 @@ def names_after(state: SessionState, ids: list[int], before: list[Any]) -> list[
     return names + [(slot, now[slot]) for slot in range(count - len(ids), 0) if now[slot] is not None]
 
 
+def bind_names(state: SessionState, ids: list[int], names: Sequence[tuple[int, Any]]) -> None:
+    """Give ids what their slots name after a run; None: nothing any more."""
+    gone = []
+    for slot, value in names:
+        if value is None:
+            gone.append(ids[slot])
+        else:
+            state.values[ids[slot]] = value
+    forget(state, gone)
+
+
 def _limit_variants(state: SessionState, newest: Program) -> None:
     """Leave the variants of programs that ran longest ago, where the session has too many; they may be made again."""
     programs: list[Program] = [program for program in state.programs.values() if program.variants]
@@ -301,13 +312,7 @@ def continue_run(state: SessionState, rest: RestOfRun) -> int:
     finally:
         checks.covered = False
     state.operations += program.calls
-    gone = []
-    for slot, value in names:
-        if value is None:
-            gone.append(ids[slot])
-        else:
-            state.values[ids[slot]] = value
-    forget(state, gone)
+    bind_names(state, ids, names)
     return program.calls  # type: ignore[no-any-return]
 
 

@@ -23,7 +23,6 @@ from server.engine.programs.shared_memory import SharedMemory
 from server.engine.programs.unchanged import Unchanged
 from server.engine.value import Value
 from server.session.state import SessionState
-from server.session.tensors import forget
 from telegrad_protocol import messages
 from telegrad_protocol.errors import TelegradError
 from telegrad_protocol.meta import Meta
@@ -32,7 +31,7 @@ from telegrad_protocol.programs.rows import Flat, Template
 from .compiled import Given, Variant, launched_soon, modes_of
 from .ending import EndOfStretch, RestOfStretch, RunStretch
 from .recording import Recording, SessionRecorder
-from .sequences import names_after, used_inputs
+from .sequences import bind_names, names_after, used_inputs
 
 _log = logging.getLogger(__name__)
 FEWEST: Final = 8
@@ -267,13 +266,7 @@ def continue_stretch(state: SessionState, rest: RestOfStretch) -> int:
     finally:
         current.remade_nodes = remade
     state.operations += stretch.calls
-    gone = []
-    for slot, value in names:
-        if value is None:
-            gone.append(ids[slot])
-        else:
-            state.values[ids[slot]] = value
-    forget(state, gone)
+    bind_names(state, ids, names)
     return stretch.calls  # type: ignore[no-any-return]
 
 
