@@ -277,6 +277,32 @@ def _repeated(function: Any, x: np.ndarray[Any, Any], factor: float) -> Any:
     return x.sum()
 
 
+def test_an_operation_that_a_device_checks_divides_a_stretch(
+    tg: Any, noted: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    checked: set[int] = set()
+    monkeypatch.setattr(stretches, "_checked", checked)
+    x = tg.ones(4)
+
+    def run() -> float:
+        y = x
+        for _ in range(10):
+            y = y.sin()
+        y = y.tanh()
+        for _ in range(10):
+            y = y.sin()
+        return float(y.sum().item())
+
+    expected = {run() for _ in range(ROUNDS)}
+    whole = noted["_begin"]
+    checked.add(TABLE["tanh"].index)
+    expected |= {run() for _ in range(ROUNDS + 1)}
+    assert len(expected) == 1 and whole
+    before = noted["_begin"]
+    run()
+    assert noted["_begin"] == before + 2
+
+
 @pytest.mark.parametrize("args", [[1], [[[1]]], ["no tensor"], [{"a": 1}], [1 << 63]], ids=str)
 def test_what_is_no_call_fails_as_ever_however_often_it_comes(tg: Any, args: list[Any]) -> None:
     session = tg.ones(1)._session

@@ -135,6 +135,7 @@ class _StretchRecorder(SessionRecorder):
         super().note_operation(operator, args, signature, result)
 
     def _note_checks(self, operator: Any, args: tuple[Any, ...]) -> None:
+        _checked.add(self._state.instruction.op)
         self.give_up(f"only a device can tell whether {operator.op.public} fails")
 
 
@@ -193,11 +194,11 @@ def run_stretch(state: SessionState, run: RunStretch) -> int:
     if not state.is_stopped:
         values: list[Any] = [state.values.get(ids[position]) for position in stretch.used]
         met = _situation(state, values)
-        if met is None:
+        variant = None if met is None else stretch.variants.get(met, _UNKNOWN)
+        if variant is None:
             stretch.refusals += 1
         else:
             stretch.refusals = 0
-            variant = stretch.variants.get(met, _UNKNOWN)
             if variant.__class__ is Variant:
                 return _begin(state, stretch, variant, values, ids)
             if variant is _UNKNOWN and stretch.is_worth_recording(met, state.operations):
