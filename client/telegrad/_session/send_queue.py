@@ -39,8 +39,6 @@ BATCH_OPERATIONS: Final = 64
 """A batch is sent when it has so many instructions: few enough that the server need not wait for work."""
 BATCH_BYTES: Final = 1 << 15
 """A batch is sent when uploads in it have more bytes than this."""
-FIRST_ID: Final = 1 << 16
-"""The number of a session's first tensor: all take as many bytes then, by which batches are known."""
 _ALLOCATING: Final[frozenset[type]] = frozenset(
     (messages.Backward, messages.Gradient, messages.Upload, messages.BeginPass, messages.GiveGradients)
 )
@@ -74,7 +72,7 @@ class SendQueue:
         self.holder: Holder | None = None
         """What keeps instructions from being sent before their part of the program is complete."""
         self._sending = threading.RLock()
-        self.new_id = count(FIRST_ID).__next__
+        self.new_id = count(1).__next__
         self.operations = 0
         self._full_at = BATCH_OPERATIONS
         self._has_new_line = False
