@@ -34,6 +34,20 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
+def _past_small_numbers(tg: Any) -> Any:
+    """Give out so many numbers of tensors that all that follow take as many bytes."""
+    session = tg.ones(1)._session
+    while session.new_id() < 1 << 16:
+        pass
+    return tg
+
+
+@pytest.fixture
+def tg(tg: Any) -> Any:
+    """The client library, with a session that has made many tensors."""
+    return _past_small_numbers(tg)
+
+
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def on(request: pytest.FixtureRequest) -> Iterator[tuple[Any, str]]:
     """The client library, and where it computes."""
@@ -41,7 +55,20 @@ def on(request: pytest.FixtureRequest) -> Iterator[tuple[Any, str]]:
 
     host = request.getfixturevalue("host" if request.param == "cpu" else "cuda_host")
     with telegrad.connect(in_process=host):
-        yield telegrad, request.param
+        yield _past_small_numbers(telegrad), request.param
+
+
+def test_numbers_that_come_to_take_more_bytes_are_learnt_anew(host: Any, noted: Counter[str]) -> None:
+    import telegrad
+
+    with telegrad.connect(in_process=host):
+        x = telegrad.ones(4)
+        for _ in range(60):
+            y = x
+            for _ in range(12):
+                y = y.sin()
+            assert float(y.sum().item()) == pytest.approx(4 * 0.43189843, rel=1e-5)
+    assert noted["_record"] >= 2 and noted["_begin"]
 
 
 @contextlib.contextmanager
