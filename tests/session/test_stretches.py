@@ -342,6 +342,22 @@ def test_what_is_no_call_fails_as_ever_however_often_it_comes(tg: Any, args: lis
     assert tg.ones(1).item() == 1.0
 
 
+def test_a_number_that_changes_each_time_is_not_looked_at_forever(
+    tg: Any, noted: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    x = tg.ones(4)
+    batches = x._session.transport._session._batches
+    looks = []
+    plain = batches._learn
+    monkeypatch.setattr(batches, "_learn", lambda *args: looks.append(1) or plain(*args), raising=False)
+    for number in range(12):
+        y = x
+        for _ in range(10):
+            y = (y * (1.5 + number / 16)).sin()
+        y.sum().item()
+    assert 1 <= len(looks) <= 4 and not noted
+
+
 def test_somebody_who_watches_sees_each_call(tg: Any, noted: Counter[str]) -> None:
     x = tg.ones(8)
 

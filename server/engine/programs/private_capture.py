@@ -116,7 +116,7 @@ class PrivateCapture:
     def drop(self) -> None:
         """Give its memory back at once, also in the middle of a call of the allocator, which is short of it."""
         self.is_dropped = True
-        self._memory.leave()
+        self._memory.leave_at_once()
         self._graph = self._held = None  # type: ignore[assignment]
 
     def fits(self, values: Sequence[Any], numbers: tuple[Any, ...], place: tuple[Any, ...]) -> bool:

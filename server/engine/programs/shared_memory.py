@@ -49,12 +49,25 @@ class Memory:
         self._users += 1
 
     def leave(self) -> None:
-        """Note that such work is no more; with the last it is given back at once, also in a call of the allocator."""
-        self._users -= 1
-        if not self._users and self._block is not None:
-            block, self._block, self.nbytes = self._block, None, 0
+        """Note that such work is no more; with the last it is given back. Finalizers may call this at any time."""
+        block = self._without_users()
+        if block is not None:
+            self._backend.release(block)
+
+    def leave_at_once(self) -> None:
+        """The same from within a call of the allocator that is short of memory: it finds the memory free afterwards."""
+        block = self._without_users()
+        if block is not None:
             with self._backend.exclusive_allocator() as allocator:
                 allocator.free(block)
+
+    def _without_users(self) -> Block | None:
+        """Count one user less; return the block if that was the last one."""
+        self._users -= 1
+        if self._users:
+            return None
+        block, self._block, self.nbytes = self._block, None, 0
+        return block
 
 
 class SharedMemory:

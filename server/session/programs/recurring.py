@@ -33,8 +33,8 @@ _SOON: Final = SOON // 64
 """A batch that comes again within so many others is one of a loop."""
 _OLD: Final = 4096
 """Tensors that were made so many before a batch are parameters and the like, the same ones in each batch."""
-_HOPELESS: Final = b"-"
-"""Stands for a batch in which there are no calls in a row that are worth a stretch."""
+_MOST_FAILURES: Final = 2
+"""So often it is tried to find what batches of the same operations have in common: a number may change in each."""
 _BYTES_OF_A_SIGHTING: Final = 3000
 """What the host holds for a batch that came once, besides its bytes."""
 _NONE_MADE: Final = 1 << 64
@@ -144,10 +144,10 @@ class RecurringBatches:
         self._state = state
         self._layouts: dict[int, list[Layout]] = {}
         """By the length of the batch, the one that fitted last first."""
-        self._sightings: dict[Any, tuple[bytes, int]] = Charged(
+        self._sightings: dict[Any, tuple[bytes, int, int]] = Charged(
             state.host_memory, _BYTES_OF_A_SIGHTING, lambda sighting: len(sighting[0])
         )
-        """Batches that came once, and how many had come before."""
+        """Batches that came once, how many had come before, and how often those like it had no pattern in common."""
         self._count = 0
         self._hits = 0
 
@@ -196,19 +196,20 @@ class RecurringBatches:
         self._hits = 0
         self.policy.miss()
         key, now = _key_of(body, instructions), self._count
-        before, since = self._sightings.get(key, (b"", now))
-        if before is _HOPELESS:
+        before, since, failures = self._sightings.get(key, (b"", now, 0))
+        if failures >= _MOST_FAILURES:
             return
         if before and now - since <= _SOON:
             if self._learn(before, body, instructions):
                 self._sightings.pop(key)
                 return
+            failures += 1
         elif not any(map(_is_stretch, _groups(instructions))):
-            body = _HOPELESS
+            failures = _MOST_FAILURES
         if len(self._sightings) >= RECURRING_BATCHES.sightings:
             self._sightings.clear()
         with suppress(OutOfMemoryError):  # it is not known when it comes again
-            self._sightings[key] = body, now
+            self._sightings[key] = b"" if failures >= _MOST_FAILURES else body, now, failures
 
     def _learn(self, before: bytes, body: bytes, instructions: list[Any]) -> bool:
         """Keep the pattern of a batch that came before; returns whether there is one."""
