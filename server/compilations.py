@@ -18,4 +18,4 @@ class Compilations:
 
 
 compilations: Final = Compilations()
-"""Those of this process."""
+"""The counts of this process."""

@@ -18,7 +18,7 @@ FIRST, SECOND, SLOW = "eng1_k2=3_k14=4", "eng7", "eng0"
 
 
 class NotSupported(Exception):
-    """What the library raises."""
+    """The error that cuDNN's frontend raises for a graph that it has no plan for."""
 
 
 class Device(DescribedDevice):
@@ -47,7 +47,7 @@ class Library:
 
 
 class PlannedGraph:
-    """A graph of the library."""
+    """Stands for a graph of cuDNN's frontend, whose plans can be chosen by their names."""
 
     def __init__(self, library: Library) -> None:
         self._library = library

@@ -89,7 +89,7 @@ class ClientLog:
         self.threads = {call.thread: named.get(call.thread, f"thread {call.thread}") for call in self.calls}
 
     def _leave_calls(self) -> None:
-        """Note calls no more."""
+        """Put back the function that calls operations without noting them."""
         vars(functions)["call"] = self._plain_call
 
     def _noting_call(self, call: Callable[..., Any]) -> Callable[..., Any]:

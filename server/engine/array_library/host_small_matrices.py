@@ -108,7 +108,7 @@ def cholesky_into(loops: Any, a: Array, upper: bool, factor: Array, info: Array)
 
 
 def det_into(loops: Any, a: Array, determinant: Array) -> None:
-    """Write the determinants."""
+    """Write the determinant of each matrix of ``a``, of shape (..., n, n), into ``determinant``, of shape (...)."""
     _determinants(loops, a, np.empty(determinant.size, a.dtype), determinant, False)
 
 

@@ -36,6 +36,13 @@ def compiled(*types: str, flags: set[str] = FAST) -> Callable[[Any], Any]:
     return decorate
 
 
+def compiled_for_reals(*types: str) -> Callable[[Any], Any]:
+    """Compile one function for float32 and float64 elements, which are written ``T`` in the types of its arguments."""
+    signatures = [f"void({','.join(types)})".replace("T", kind) for kind in ("float32", "float64")]
+    decorate: Callable[[Any], Any] = njit(signatures, cache=True, **OPTIONS)
+    return decorate
+
+
 HALF_WORDS = {"e": "uint16", "E": "int16"}
 """The integers as which loops take half precision, by the character of NumPy's type: float16 and bfloat16."""
 

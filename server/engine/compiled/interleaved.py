@@ -8,25 +8,15 @@ thread. Element (i, j) of matrix b is at [b, i, j] of what is given and of what 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from .arithmetic import OPTIONS, inlined
+from .arithmetic import compiled_for_reals, inlined
 
 Array = Any
-_KINDS = "float32", "float64"
 _LARGE, _SMALL = 1e150, 1e-150
 """Between these, products of numbers are collected before their logarithm is taken."""
-
-
-def _compiled(*types: str) -> Callable[[Any], Any]:
-    """Compile a function for both types of elements, which is written ``T`` in the types of its arguments."""
-    signatures = [f"void({','.join(types)})".replace("T", kind) for kind in _KINDS]
-    decorate: Callable[[Any], Any] = njit(signatures, cache=True, **OPTIONS)
-    return decorate
 
 
 @inlined
@@ -96,7 +86,7 @@ def _eliminate(group: Array, k: int, tops: Array) -> None:
             _subtract(group[i, j], group[i, k], group[k, j])
 
 
-@_compiled("T[:,:,:]", "T[:,:,:]", "int32[:,::1]", "int32[::1]", "T[:,:,::1]", "T[::1]", "int32[::1]")
+@compiled_for_reals("T[:,:,:]", "T[:,:,:]", "int32[:,::1]", "int32[::1]", "T[:,:,::1]", "T[::1]", "int32[::1]")
 def lu_factor(
     source: Array, out: Array, pivots: Array, infos: Array, group: Array, tops: Array, chosen: Array
 ) -> None:  # fmt: skip
@@ -118,7 +108,9 @@ def lu_factor(
         _store(group, first, out)
 
 
-@_compiled("T[:,:,:]", "T[:,:,:]", "T[:,:,:]", "int32[::1]", "T[:,:,::1]", "T[:,:,::1]", "T[::1]", "int32[::1]")
+@compiled_for_reals(
+    "T[:,:,:]", "T[:,:,:]", "T[:,:,:]", "int32[::1]", "T[:,:,::1]", "T[:,:,::1]", "T[::1]", "int32[::1]"
+)
 def solve(
     source: Array, given: Array, out: Array, infos: Array, group: Array, sides: Array, tops: Array, chosen: Array
 ) -> None:  # fmt: skip
@@ -154,7 +146,7 @@ def solve(
         _store(sides, first, out)
 
 
-@_compiled("T[:,:,:]", "T[::1]", "T[::1]", "boolean", "T[:,:,::1]", "T[::1]", "int32[::1]")
+@compiled_for_reals("T[:,:,:]", "T[::1]", "T[::1]", "boolean", "T[:,:,::1]", "T[::1]", "int32[::1]")
 def determinants(
     source: Array, signs: Array, sizes: Array, as_logarithms: bool, group: Array, tops: Array, chosen: Array
 ) -> None:  # fmt: skip
@@ -191,7 +183,7 @@ def determinants(
             sizes[b] = total + math.log(collected)
 
 
-@_compiled("T[:,:,:]", "T[:,:,:]", "int32[::1]", "T[:,:,::1]", "T[::1]")
+@compiled_for_reals("T[:,:,:]", "T[:,:,:]", "int32[::1]", "T[:,:,::1]", "T[::1]")
 def cholesky(source: Array, out: Array, infos: Array, group: Array, reciprocals: Array) -> None:
     """Write the lower factors of ``source``, whose lower triangle is read, and info. The last two are scratch."""
     size, width = group.shape[0], group.shape[2]

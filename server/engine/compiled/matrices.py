@@ -7,25 +7,15 @@ of matrix b is at [b, j, i]. Functions release the GIL and run on one thread.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from .arithmetic import OPTIONS, inlined
+from .arithmetic import compiled_for_reals, inlined
 
 Array = Any
-_KINDS = "float32", "float64"
 _LARGE, _SMALL = 1e150, 1e-150
 """Beyond these the square of a number is not exact in double precision."""
-
-
-def _compiled(*types: str) -> Callable[[Any], Any]:
-    """Compile a function for both types of elements, which is written ``T`` in the types of its arguments."""
-    signatures = [f"void({','.join(types)})".replace("T", kind) for kind in _KINDS]
-    decorate: Callable[[Any], Any] = njit(signatures, cache=True, **OPTIONS)
-    return decorate
 
 
 @inlined
@@ -34,7 +24,7 @@ def _subtract(target: Array, factor: float, row: Array) -> None:
         target[i] -= factor * row[i]
 
 
-@_compiled("T[:,:,:]", "T[:,:,::1]", "int32[:,::1]", "int32[::1]")
+@compiled_for_reals("T[:,:,:]", "T[:,:,::1]", "int32[:,::1]", "int32[::1]")
 def lu_factor(source: Array, factors: Array, pivots: Array, infos: Array) -> None:
     """Write the factorizations of ``source``, element (i, j) of which is at [b, i, j], and info."""
     for b in range(factors.shape[0]):
@@ -89,7 +79,7 @@ def _solve_upper(factor: Array, side: Array, is_unit: bool) -> None:
                 row[c] = row[c] / pivot
 
 
-@_compiled("T[:,:,:]", "T[:,:,::1]", "boolean", "boolean")
+@compiled_for_reals("T[:,:,:]", "T[:,:,::1]", "boolean", "boolean")
 def solve_triangular(factors: Array, sides: Array, is_upper: bool, is_unit: bool) -> None:
     """Solve in place; the element (i, j) of a factor is at [b, i, j], and so is that of a right side."""
     for b in range(sides.shape[0]):
@@ -99,7 +89,7 @@ def solve_triangular(factors: Array, sides: Array, is_upper: bool, is_unit: bool
             _solve_lower(factors[b], sides[b], is_unit)
 
 
-@_compiled("T[:,:,:]", "int32[:,::1]", "T[:,:,::1]")
+@compiled_for_reals("T[:,:,:]", "int32[:,::1]", "T[:,:,::1]")
 def lu_solve(factors: Array, pivots: Array, sides: Array) -> None:
     """Solve in place, given LU factorizations; elements are where ``solve_triangular`` has them."""
     for b in range(sides.shape[0]):
@@ -113,7 +103,7 @@ def lu_solve(factors: Array, pivots: Array, sides: Array) -> None:
         _solve_upper(factors[b], side, False)
 
 
-@_compiled("T[:,:,:]", "T[:,:,::1]", "int32[::1]")
+@compiled_for_reals("T[:,:,:]", "T[:,:,::1]", "int32[::1]")
 def cholesky(source: Array, factors: Array, infos: Array) -> None:
     """Write the lower factors of ``source``, of which the lower triangle is read; at [b, i, j] is element (i, j)."""
     for b in range(factors.shape[0]):
@@ -161,7 +151,7 @@ def _apply(reflector: Array, factor: float, column: Array) -> None:
         column[i] -= along * reflector[i]
 
 
-@_compiled("T[:,:,:]", "T[:,:,::1]", "T[::1]", "T[:,:,::1]", "T[:,:,:]")
+@compiled_for_reals("T[:,:,:]", "T[:,:,::1]", "T[::1]", "T[:,:,::1]", "T[:,:,:]")
 def qr(source: Array, reflectors: Array, factors: Array, q: Array, r: Array) -> None:
     """Write Q, column-major, and R, whose element (i, j) is at [b, i, j]; their sizes say how many columns are wanted.
 

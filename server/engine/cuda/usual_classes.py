@@ -25,7 +25,7 @@ _COMPARED: Final = ("lt", "ge", "gt", "le", "eq")
 
 
 def class_calls() -> Iterator[Call]:
-    """All of them."""
+    """Yield the calls whose kernels are compiled ahead: one for each class of sizes and layouts."""
     for dtype in TYPES:
         yield from line_calls(dtype)
         yield from layout_calls(dtype)
@@ -44,7 +44,7 @@ def _of(dtype: DType, *shape: int, strides: Size | None = None, offset: int = 0)
 
 
 def _places(dtype: DType) -> Iterator[Call]:
-    """Rows and elements by index."""
+    """Yield calls that take or put rows and elements by their index, and their gradients."""
     for width, count in itertools.product((1, 2, 3, 4, 6, 8, 12, 16, 33, 34, 36, 40, 64, 768), (1, 30)):
         table, ids = _of(dtype, 64, width), _of(dtypes.int64, count)
         yield call("_embedding", _of(dtypes.int64, 1, count), table, -1, False)

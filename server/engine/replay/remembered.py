@@ -42,7 +42,7 @@ class Tables:
 
 
 tables = Tables()
-"""Those of this process."""
+"""The tables of what this process remembers, in which all entries are counted together."""
 
 
 def new_table() -> Table:

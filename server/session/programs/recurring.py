@@ -38,7 +38,7 @@ _MOST_FAILURES: Final = 2
 _BYTES_OF_A_SIGHTING: Final = 3000
 """What the host holds for a batch that came once, besides its bytes."""
 _NONE_MADE: Final = 1 << 64
-"""Above all numbers of tensors."""
+"""Where a batch makes no tensor: a number above those of all tensors."""
 _BYTES_OF_A_ROW: Final = 2000
 """What the host holds for an instruction of a pattern."""
 _WIDTHS: Final = ((1 << 7, 0, 1), (1 << 8, 1, 1), (1 << 16, 1, 2), (1 << 32, 1, 4), (1 << 64, 1, 8))
@@ -63,7 +63,7 @@ class _DifferentError(Exception):
 
 
 class _Sighting(NamedTuple):
-    """A batch that came once."""
+    """A batch that came once: the bytes of its message and the instructions in it."""
 
     body: bytes
     instructions: list[Any]
@@ -173,13 +173,13 @@ class RecurringBatches:
         return instructions
 
     def clear(self) -> None:
-        """Forget all batches."""
+        """Forget all batches that were seen and all patterns that were learned from them."""
         self._layouts.clear()
         self._sightings.clear()
 
     @property
     def patterns(self) -> list[Pattern]:
-        """Those that there are."""
+        """All patterns that are kept, of layouts of every length."""
         return [one for same in self._layouts.values() for layout in same for one in layout.patterns.values()]
 
     def _fitting(self, layout: Layout, pattern: Pattern, first: int, body: memoryview) -> list[Any]:
