@@ -11,7 +11,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -25,9 +25,9 @@ from telegrad_protocol.pytorch_variables import is_blocking
 from . import sync_debug
 from .call_sites import CallSites
 from .parts.draft import Draft
-from .parts.mark import Part, without_parts
+from .parts.mark import Part, stood_for, without_parts
 from .parts.modal import with_modes
-from .parts.table import ProgramTable
+from .parts.table import Program, ProgramTable
 from .thread_modes import DEFAULT, Modes, thread
 
 if TYPE_CHECKING:
@@ -204,6 +204,30 @@ class SendQueue:
                     self.programs.forget()
                 raise
 
+    def run_again(self, program: Program, inputs: list[int], constants: list[Any], encoded: bytes, count: int) -> int:
+        """Queue a run of a program that makes tensors of the next ``count`` numbers, and return the one before these.
+
+        ``encoded`` are its constants in bytes.
+        """
+        if self._dead:
+            self._pending.append(self._frees())
+        numbers: Any = self.new_id.__self__  # type: ignore[attr-defined]
+        first: int
+        first, *_ = islice(numbers, count + 1)  # at once: other threads take numbers, too
+        part = Part(first)
+        part.stands_for = count
+        with self._sending:
+            try:
+                part.replaced = 0, self.programs.run_again(program, inputs, constants, encoded, first)
+                self._has_parts = self._is_mixed = True
+                self._pending.append(part)
+            except BaseException:
+                self.programs.forget()
+                raise
+        self.operations += count
+        self.release(sends=True)
+        return first
+
     def release(self, sends: bool) -> None:
         """Go on after a part has ended: send what is queued if that ``sends`` and there is enough, or soon."""
         if sends and (self._is_due or self.operations >= self._full_at):
@@ -299,6 +323,7 @@ class SendQueue:
                 batch.pop()
             told, count = self._told, len(batch)
             if has_parts or self._has_parts:
+                count += stood_for(batch)
                 batch = without_parts(batch)
             if is_mixed or self._is_mixed or told is not DEFAULT:
                 batch, told = with_modes(batch, told)

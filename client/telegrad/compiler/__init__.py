@@ -19,6 +19,7 @@ from . import regions, reports
 from .config import Config
 from .control_flow import cond as cond
 from .control_flow import while_loop as while_loop
+from .guarded.calls import Calls
 from .optimized_module import OptimizedModule
 
 __all__ = [
@@ -75,9 +76,11 @@ _MODES: Final = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-
 def _compiled(function: Callable[..., Any], options: regions.Options) -> Callable[..., Any]:
     function = getattr(function, "_torchdynamo_orig_callable", function)
 
+    calls = Calls()
+
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return regions.run(function, args, kwargs, options)
+        return regions.run(function, args, kwargs, options, calls)
 
     call._torchdynamo_orig_callable = function  # type: ignore[attr-defined]
     return call

@@ -7,6 +7,7 @@ from typing import Any
 from telegrad.nn.modules.module import Module
 
 from . import regions
+from .guarded.calls import Calls
 
 
 class OptimizedModule(Module):
@@ -15,12 +16,14 @@ class OptimizedModule(Module):
     def __init__(self, mod: Module, options: regions.Options = regions.DEFAULT_OPTIONS) -> None:
         super().__init__()
         self.__dict__["_compile_options"] = options
+        self.__dict__["_compiled_calls"] = Calls()
         self._modules["_orig_mod"] = mod
         self.__dict__["training"] = mod.training
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module."""
-        return regions.run(self._modules["_orig_mod"], args, kwargs, self.__dict__["_compile_options"])
+        own = self.__dict__
+        return regions.run(self._modules["_orig_mod"], args, kwargs, own["_compile_options"], own["_compiled_calls"])
 
     def __getattr__(self, name: str) -> Any:
         inner = self.__dict__["_modules"]["_orig_mod"]

@@ -17,13 +17,17 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from telegrad._session.current import current_session, has_session
 from telegrad._session.own_code import is_own
-from telegrad._session.parts.mark import Part
+from telegrad._session.parts import mark
 from telegrad._session.session import ClientSession
 from telegrad_protocol import messages
 from telegrad_protocol.programs.messages import RunProgram
 
 from . import logs, reports
 from .breaks import GraphBreak, Unsupported, reason_of
+from .guarded.arguments import Arguments
+from .guarded.calls import Calls, Part, watched
+from .guarded.notes import Notes
+from .guarded.situation import Situation
 
 Instruction = TypeVar("Instruction")
 
@@ -80,6 +84,8 @@ class Region:
 
     def __init__(self, session: ClientSession, function: Any, options: Options) -> None:
         self._session = session
+        self.parts: list[Part] = []
+        """What each part has queued, its first number, and what is sent for it."""
         self._options = options
         self._thread = threading.get_ident()
         self._frame = 0
@@ -101,6 +107,16 @@ class Region:
             self._session.release(sends=error is None)
             if self._teller is not None and self._observer is not None and error is None:
                 self._teller.tell(self._session, self._observer.parts)
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether somebody is told what the call queues."""
+        return self._observer is not None
+
+    @property
+    def first(self) -> int:
+        """The number that the part began with."""
+        return self._part.first
 
     @property
     def is_abandoned(self) -> bool:
@@ -143,7 +159,7 @@ class Region:
         """Begin a part."""
         session = self._session
         self._begun = session.operations
-        self._part = part = Part(session.new_id())
+        self._part = part = mark.Part(session.new_id())
         session.begin_part(part, self)
 
     def split(self, reason: str) -> None:
@@ -174,7 +190,9 @@ class Region:
         session.end_part(self._part, self._replace if observer is None else partial(self._observed, observer))
 
     def _replace(self, queued: list[Any], first: int) -> list[Any] | None:
-        return self._session.programs.replace(queued, first, self._options.verify)
+        sent = self._session.programs.replace(queued, first, self._options.verify)
+        self.parts.append((queued, first, sent))
+        return sent
 
     def _observed(self, observer: Observer, queued: list[Any], first: int) -> list[Any] | None:
         sent = self._replace(queued, first)
@@ -190,8 +208,13 @@ def _all_of(kind: type[Instruction], entries: Iterable[Any]) -> list[Instruction
     return [one for one in instructions if one.__class__ is kind]
 
 
-def run(function: Callable[..., Any], args: Any, kwargs: Any, options: Options = DEFAULT_OPTIONS) -> Any:
-    """Call a function, in a region of its own unless this is a part of one, or nothing is to be compiled."""
+def run(
+    function: Callable[..., Any], args: Any, kwargs: Any, options: Options = DEFAULT_OPTIONS, calls: Calls | None = None
+) -> Any:  # fmt: skip
+    """Call a function, in a region of its own unless this is a part of one, or nothing is to be compiled.
+
+    Its Python is left out where ``calls`` know what the call comes to.
+    """
     if active.region is not None and active.region.is_abandoned:
         active.region.abandon()
     if active.region is not None or active.disabled or not has_session():
@@ -201,8 +224,25 @@ def run(function: Callable[..., Any], args: Any, kwargs: Any, options: Options =
         session.holder.abandon()
     if session.holder is not None or session.blocking or not session.is_open:
         return function(*args, **kwargs)
-    with Region(session, function, options):
-        return function(*args, **kwargs)
+    region = Region(session, function, options)
+    if calls is None or active.is_exporting or options.verify or region.is_observed:
+        with region:
+            return function(*args, **kwargs)
+    if calls.is_hopeful:
+        situation, given = Situation.of(session), Arguments(args, kwargs)
+        record = calls.find(situation, given)
+        if record is not None:
+            return record.replay(given.tensors)
+        if calls.watches():
+            notes = Notes()
+            with region:
+                result = watched(function, args, kwargs, given, notes, region.first)
+            calls.learn(situation, given, notes, region.parts, result)
+            return result
+    with region:
+        result = function(*args, **kwargs)
+    calls.note(session, region.parts)
+    return result
 
 
 @contextmanager

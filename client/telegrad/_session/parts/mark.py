@@ -9,14 +9,15 @@ class Part:
     """Marks the beginning of a part in the queue. Ids above ``first`` were given out since.
 
     ``replaced`` is how many entries of the queue the part has, and what stands for them; None while they are sent as
-    they are.
+    they are. ``stands_for`` is how many instructions there would be, where none were queued at all.
     """
 
-    __slots__ = ("first", "replaced")
+    __slots__ = ("first", "replaced", "stands_for")
 
     def __init__(self, first: int) -> None:
         self.first = first
         self.replaced: tuple[int, list[Any]] | None = None
+        self.stands_for = 0
 
 
 class Holder(Protocol):
@@ -30,6 +31,11 @@ class Holder(Protocol):
 
     def resume(self) -> None:
         """Begin a part after such an instruction."""
+
+
+def stood_for(queued: list[Any]) -> int:
+    """Return how many instructions those parts stand for of which none are in the queue."""
+    return sum([entry.stands_for for entry in queued if type(entry) is Part])
 
 
 def without_parts(queued: list[Any]) -> list[Any]:

@@ -28,7 +28,7 @@ _MOST_EXPECTED: Final = 8
 """So many programs at most whose runs are encoded in the same number of bytes are compared with a part."""
 
 
-class _Program:
+class Program:
     """A program that the server knows, and what its last run was."""
 
     __slots__ = (
@@ -52,19 +52,19 @@ class _Program:
         self._compared = 0
         """Its runs that were compared instruction by instruction, since one was what was expected."""
 
-    def run(self, flat: Flat, first: int, encoded: bytes) -> RunProgram:
-        """Return the instruction that runs it with these inputs and constants."""
+    def run(self, inputs: list[int], given: list[Any], first: int, encoded: bytes) -> RunProgram:
+        """Return the instruction that runs it with these inputs and constants; these are also ``encoded``."""
         self._catch_up()
         distance, self.first = first - self.first, first
-        moved, changed = self._take_inputs(flat.inputs, distance)
+        moved, changed = self._take_inputs(inputs, distance)
         constants: list[tuple[int, Any]] = []
         if encoded != self.encoded:
             constants = [
                 (position, value)
-                for position, (value, before) in enumerate(zip(flat.constants, self.constants, strict=True))
+                for position, (value, before) in enumerate(zip(given, self.constants, strict=True))
                 if value is not before and wire.encoder.encode(value) != wire.encoder.encode(before)
             ]
-            self.constants, self.encoded = flat.constants, encoded
+            self.constants, self.encoded = given, encoded
         if self._compared:  # all inputs of the first run are new
             self.varying = self.varying.with_these(changed, constants)
         return RunProgram(self.number, first, changed, moved, constants)
@@ -127,9 +127,9 @@ class ProgramTable:
     """
 
     def __init__(self) -> None:
-        self._programs: dict[bytes, _Program] = {}
-        self._by_number: dict[int, _Program] = {}
-        self._expected: dict[int, list[_Program]] = {}
+        self._programs: dict[bytes, Program] = {}
+        self._by_number: dict[int, Program] = {}
+        self._expected: dict[int, list[Program]] = {}
         """Programs whose next run is expected, by how many bytes it has."""
         self._seen: dict[int, None] = {}
         self._number = 0
@@ -147,6 +147,22 @@ class ProgramTable:
         self._expected.clear()
         self._seen.clear()
         self._number = 0
+
+    def knows(self, program: Program) -> bool:
+        """Return whether the server knows this program by its number."""
+        return self._by_number.get(program.number) is program
+
+    def program(self, number: int) -> Program | None:
+        """Return the program that the server knows by a number."""
+        return self._by_number.get(number)
+
+    def run_again(
+        self, program: Program, inputs: list[int], constants: list[Any], encoded: bytes, first: int
+    ) -> list[Any]:  # fmt: skip
+        """Return what is queued for a run with these inputs and constants, which are also ``encoded``."""
+        run = program.run(inputs, constants, first, encoded)
+        self.runs += 1
+        return _sent_under(program.under, [run], False)
 
     def replace(self, queued: list[Any], first: int, verifies: bool = False) -> list[Any] | None:
         """Return what is sent in the place of these entries of the queue; None if that is the entries themselves.
@@ -168,7 +184,7 @@ class ProgramTable:
             self._expected[len(text)] = [whole, *others[: _MOST_EXPECTED - 1]]
         return sent
 
-    def _compare(self, queued: list[Any], first: int, verifies: bool) -> tuple[list[Any] | None, _Program | None]:
+    def _compare(self, queued: list[Any], first: int, verifies: bool) -> tuple[list[Any] | None, Program | None]:
         """Return what is sent, and the program that all of it is a run of, if it is one run of a known program."""
         sites = [entry for entry in queued if entry.__class__ is messages.Site]
         entries = [entry for entry in queued if entry.__class__ is not messages.Site] if sites else queued
@@ -196,13 +212,13 @@ class ProgramTable:
         program = self._programs.get(key)
         if program is not None:
             self.runs += 1
-            return [program.run(flat, first, encoded)]
+            return [program.run(flat.inputs, flat.constants, first, encoded)]
         if not self._is_second(key) or not _is_allowed(flat):
             return None
         program = self._define(key, flat, encoded)
         self.runs += 1
         definition = DefineProgram(program.number, len(flat.inputs), flat.rows, flat.constants)
-        return [definition, program.run(flat, first, encoded)]
+        return [definition, program.run(flat.inputs, flat.constants, first, encoded)]
 
     def _is_second(self, key: bytes) -> bool:
         """Return whether these rows were met before, and note that they were met."""
@@ -214,14 +230,26 @@ class ProgramTable:
         self._seen[seen] = None
         return False
 
-    def _define(self, key: bytes, flat: Flat, encoded: bytes) -> _Program:
+    def _define(self, key: bytes, flat: Flat, encoded: bytes) -> Program:
         self._number += 1
         number = self._number
         if len(self._programs) >= MOST_PROGRAMS:
             number = self._programs.pop(next(iter(self._programs))).number
             self._by_number[number].expected = None
-        program = self._programs[key] = self._by_number[number] = _Program(number, flat, encoded)
+        program = self._programs[key] = self._by_number[number] = Program(number, flat, encoded)
         return program
+
+
+def instructions_of(queued: list[Any]) -> list[Any]:
+    """Return the instructions of a part as a program has them: with changes of modes, and without lines told of."""
+    return _under_one([entry for entry in queued if entry.__class__ is not messages.Site])[0]
+
+
+def run_in(table: ProgramTable, sent: list[Any]) -> Program | None:
+    """Return the program that all of what is sent for a part is a run of; None where there is none."""
+    plain = [entry[1] if entry.__class__ is tuple else entry for entry in sent]
+    others = [one for one in plain if one.__class__ is not messages.Site]
+    return table.program(others[0].program) if len(others) == 1 and others[0].__class__ is RunProgram else None
 
 
 def _encoded(plain: list[Any]) -> bytes:

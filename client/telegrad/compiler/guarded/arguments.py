@@ -1,0 +1,84 @@
+"""What a call of a compiled function is given, in a form that is compared with what another one was given."""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import ref
+
+from telegrad._tensor.autograd_graph import OperationNode
+from telegrad._tensor.tensor import Tensor
+
+from . import purity
+
+
+class Arguments:
+    """The tensors among arguments, and ``form``: all that is no tensor, with the places of tensors in it.
+
+    Tensors are compared by how they lie, constants by value, containers by their content, and other objects by
+    identity, for which they are referred to weakly.
+    """
+
+    __slots__ = ("_metas", "_nodes", "_objects", "containers", "form", "tensors")
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.tensors: list[Tensor] = []
+        self.containers: list[Any] = []
+        self._objects: list[Any] = []
+        self.form: list[Any] = []
+        for value in args:
+            self._add(value)
+        for name, value in kwargs.items():
+            self.form.append(name)
+            self._add(value)
+        self._metas = _metas_of(self.tensors)
+        self._nodes: list[Any] | None = None
+
+    def note_histories(self) -> None:
+        """Note the histories of tensors, before a call that may change them."""
+        self._nodes = [tensor._node if isinstance(tensor._node, OperationNode) else None for tensor in self.tensors]
+
+    def are_unchanged(self) -> bool:
+        """Whether the tensors lie and are differentiated as they were when they were given."""
+        nodes = [tensor._node if isinstance(tensor._node, OperationNode) else None for tensor in self.tensors]
+        same = self._nodes is not None and all([a is b for a, b in zip(nodes, self._nodes)])
+        return same and self._metas == _metas_of(self.tensors)
+
+    def _add(self, value: Any) -> None:
+        kind = value.__class__
+        form = self.form
+        form.append(kind)
+        if isinstance(value, Tensor):
+            if value._aliases is not None:
+                value._refresh()
+            self.tensors.append(value)
+        elif kind in purity.CONSTANTS:
+            form.append(value if value or value.__class__ is not float else repr(value))
+        elif kind in (list, tuple, dict) or purity.is_named_tuple(kind):
+            form.append(len(value))
+            self.containers.append(value)
+            for one in value.items() if kind is dict else value:
+                self._add(one)
+        else:
+            form.append(id(value))
+            self._objects.append(value)
+
+    def equal(self, other: Arguments) -> bool:
+        """Whether another call was given the same, other tensors that lie as these do aside."""
+        return self.form == other.form and self._metas == other._metas and self._are_alive()
+
+    def _are_alive(self) -> bool:
+        return all([one() is not None for one in self._objects])
+
+    def forget_tensors(self) -> None:
+        """Keep only what is compared, and keep no object alive; TypeError where one cannot be referred to so."""
+        self._objects = [ref(one) for one in self._objects]
+        self.tensors, self.containers = [], []
+
+
+def _metas_of(tensors: list[Tensor]) -> list[Any]:
+    """Return how tensors lie, and which of them are the same."""
+    places: dict[int, int] = {}
+    return [
+        (one.__class__, one._meta, one._requires_grad, one._is_inference, places.setdefault(id(one), place))
+        for place, one in enumerate(tensors)
+    ]

@@ -1,0 +1,141 @@
+"""What a call of a function has read, as conditions that are checked before its Python is left out.
+
+The conditions become the text of one function, since there are hundreds of a large model: each is then a look-up and a
+comparison by identity. Knows nothing of how they were found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import FunctionType, MethodType
+from typing import Any, Final
+
+_BY_VALUE: Final = frozenset((int, float, complex, str, bytes))
+ABSENT: Final = object()
+"""What stands for an entry that there is none of."""
+
+
+def _function_of(value: Any) -> Any:
+    """Return the function of a bound method, which is another object each time, and other values as they are."""
+    return value.__func__ if value.__class__ is MethodType else value
+
+
+def _has_content(container: Any, expected: Sequence[Any]) -> bool:
+    """Whether a list, set or dict holds these objects and no others; of a dict keys and values take turns."""
+    if isinstance(container, dict):
+        content = [one for pair in container.items() for one in pair]
+    else:
+        content = list(container)
+    return len(content) == len(expected) and all([a is b or _is_same(a, b) for a, b in zip(content, expected)])
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    """Whether two constants are the same for every operation; zeros have signs."""
+    return (
+        value.__class__ is other.__class__ in _BY_VALUE and value == other and bool(value or repr(value) == repr(other))
+    )
+
+
+class Conditions:
+    """Collects conditions. Those that were noted before are not noted again."""
+
+    def __init__(self) -> None:
+        self._known: set[tuple[Any, ...]] = set()
+        self._texts: list[str] = []
+        self._names: dict[int, str] = {}
+        self._globals: dict[str, Any] = {
+            "absent": ABSENT, "function_of": _function_of, "has_content": _has_content, "is_same": _is_same,
+        }  # fmt: skip
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def _name(self, value: Any) -> str:
+        """Return the name that the text has for an object, which is kept."""
+        name = self._names.get(id(value))
+        if name is None:
+            name = self._names[id(value)] = f"v{len(self._names)}"
+            self._globals[name] = value
+        return name
+
+    def _is_new(self, *key: Any) -> bool:
+        if key in self._known:
+            return False
+        self._known.add(key)
+        return True
+
+    def _add(self, read: str, value: Any) -> None:
+        """Note that an expression is to give a value: the same object, or for constants an equal one."""
+        name = self._name(value)
+        if value.__class__ in _BY_VALUE:
+            self._texts.append(f"((x := {read}) is {name} or is_same(x, {name}))")
+        else:
+            self._texts.append(f"{read} is {name}")
+
+    def entry(self, entries: dict[Any, Any], key: Any, value: Any) -> None:
+        """Note that a dict has this value for a key."""
+        if self._is_new("entry", id(entries), key, key.__class__):
+            self._add(f"{self._name(entries)}.get({self._name(key)}, absent)", value)
+
+    def no_entry(self, entries: dict[Any, Any], key: Any) -> None:
+        """Note that a dict has no such key."""
+        if self._is_new("no_entry", id(entries), key):
+            self._texts.append(f"{self._name(key)} not in {self._name(entries)}")
+
+    def element(self, elements: list[Any], place: int, value: Any) -> None:
+        """Note that a list has this value at a place, counted from its begin or its end."""
+        if self._is_new("element", id(elements), place):
+            self._texts.append(f"len({self._name(elements)}) > {place if place >= 0 else -place - 1}")
+            self._add(f"{self._name(elements)}[{place}]", value)
+
+    def content(self, container: Any) -> None:
+        """Note that a list, set or dict holds what it holds now, in this order."""
+        if self._is_new("content", id(container)):
+            content = [one for pair in container.items() for one in pair] if isinstance(container, dict) else container
+            self._texts.append(f"has_content({self._name(container)}, {self._name(tuple(content))})")
+
+    def attribute(self, owner: Any, name: str, value: Any) -> None:
+        """Note that ``owner.name`` is this value; of a method only its function is compared."""
+        if not self._is_new("attribute", id(owner), name):
+            return
+        read = f"getattr({self._name(owner)}, {name!r}, absent)"
+        if isinstance(value, MethodType):
+            self._texts.append(f"function_of({read}) is {self._name(value.__func__)}")
+        else:
+            self._add(read, value)
+
+    def kind(self, owner: Any) -> None:
+        """Note the class of an object."""
+        if self._is_new("kind", id(owner)):
+            self._texts.append(f"{self._name(owner)}.__class__ is {self._name(owner.__class__)}")
+
+    def cell(self, cell: Any, value: Any) -> None:
+        """Note that a variable of an enclosing function has this value."""
+        if self._is_new("cell", id(cell)):
+            self._add(f"{self._name(cell)}.cell_contents", value)
+
+    def code(self, function: FunctionType) -> None:
+        """Note what a function consists of: programs may replace it."""
+        if self._is_new("code", id(function)):
+            name = self._name(function)
+            self._texts.append(f"{name}.__code__ is {self._name(function.__code__)}")
+            self._texts.append(f"{name}.__defaults__ is {self._name(function.__defaults__)}")
+            if function.__kwdefaults__:
+                self.content(function.__kwdefaults__)
+
+    def tensor(self, tensor: Any) -> None:
+        """Note how a tensor lies and whether it requires a gradient."""
+        if self._is_new("tensor", id(tensor)):
+            name = self._name(tensor)
+            self._texts.append(f"{name}._meta is {self._name(tensor._meta)}")
+            self._texts.append(f"{name}._requires_grad is {tensor._requires_grad}")
+            self._texts.append(f"{name}._is_inference is {tensor._is_inference}")
+            self._texts.append(f"({name}._aliases is None or {name}._aliases.version == {name}._seen)")
+
+    def check(self) -> Callable[[], bool]:
+        """Return a function that tells whether all of them hold."""
+        body = "\n".join([f"    if not ({text}): return False" for text in self._texts])
+        code = compile(f"def check():\n{body}\n    return True\n", "<conditions of a compiled function>", "exec")
+        made: dict[str, Any] = self._globals
+        exec(code, made)  # noqa: S102  the text consists of the lines above and of names that are counted here
+        return made.pop("check")  # type: ignore[no-any-return]  # else both would keep each other alive

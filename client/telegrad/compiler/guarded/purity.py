@@ -1,0 +1,139 @@
+"""Which callables and classes do nothing but compute: what a call of them gives depends on its arguments alone.
+
+For telegrad's own it may also depend on the modes of the thread, which are a condition of every call.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import os
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, Final
+
+import telegrad
+from telegrad._session.grad_mode import ModeBlock
+from telegrad._tensor.size import Size
+from telegrad._tensor.tensor import Tensor
+from telegrad.nn.parameter import Buffer, Parameter
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.memory_format import MemoryFormat
+from telegrad_protocol.meta import Device
+
+CONSTANTS: Final[frozenset[Any]] = frozenset(
+    (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), DType, Device, MemoryFormat, slice, range)
+)  # fmt: skip
+"""Classes of values that cannot change."""
+CONTAINERS: Final[frozenset[Any]] = frozenset((list, dict, set))
+"""Classes whose content may change; it is known where the container was made in the call, or is a condition."""
+SEQUENCES: Final[frozenset[Any]] = frozenset((tuple, Size))
+TENSORS: Final[frozenset[Any]] = frozenset((Tensor, Parameter, Buffer))
+ITERATORS: Final[frozenset[Any]] = frozenset((
+    zip, enumerate, map, filter, reversed, type({}.keys()), type({}.values()), type({}.items()), type(iter([])),
+    type(iter(())), type(iter(range(0))), type(reversed([])), type(_ for _ in ()),
+))  # fmt: skip
+"""Classes of what is iterated over once; their sources were looked at when they were made."""
+
+BUILTINS: Final[frozenset[Any]] = frozenset((
+    abs, all, any, bool, bytes, callable, complex, dict, divmod, enumerate, filter, float, format, int, isinstance,
+    issubclass, len, list, map, max, min, pow, range, repr, reversed, round, set, slice, sorted, str, sum, tuple, type,
+    zip,
+))  # fmt: skip
+_MODULES: Final = frozenset((math.__name__, "cmath"))
+_READS: Final = frozenset(("copy", "count", "get", "index", "items", "keys", "values", "__len__", "__contains__"))
+"""Methods of containers that change nothing."""
+_TENSOR_ATTRIBUTES: Final = frozenset((
+    "H", "T", "mH", "mT", "data", "device", "dtype", "imag", "real", "itemsize", "layout", "nbytes", "ndim", "shape",
+    "requires_grad", "is_leaf", "is_cpu", "is_cuda", "is_meta", "is_nested", "is_quantized", "is_sparse",
+))  # fmt: skip
+_TENSOR_EFFECTS: Final = frozenset((
+    "backward", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_", "retain_grad", "apply_",
+    "map_", "set_", "share_memory_", "record_stream", "__reduce_ex__", "__deepcopy__", "__setstate__",
+))  # fmt: skip
+_FOLDER: Final = os.path.dirname(os.path.abspath(str(telegrad.__file__))) + os.sep
+_OPERATIONS: Final = tuple(
+    [_FOLDER + part for part in ("_ops" + os.sep, "_functions" + os.sep, os.path.join("nn", "functional.py"),
+                                 os.path.join("nn", "_functional") + os.sep,
+                                 os.path.join("_tensor", "dtype_limits.py"))]
+)  # fmt: skip
+"""Where the functions are that run operations."""
+_QUESTIONS: Final = frozenset((
+    "finfo", "iinfo", "is_autocast_enabled", "is_compiling", "is_dynamo_compiling", "is_grad_enabled",
+    "is_inference_mode_enabled", "is_scripting", "is_tensor", "is_tracing",
+))  # fmt: skip
+"""Names of telegrad's functions that ask for modes, or for what never changes."""
+
+
+def is_plain(kind: type) -> bool:
+    """Whether operators on values of a class compute, and do nothing else."""
+    return (
+        kind in CONSTANTS or kind in TENSORS or kind in SEQUENCES or kind in CONTAINERS
+        or issubclass(kind, (type, enum.Enum)) or is_named_tuple(kind) or kind in ITERATORS
+    )  # fmt: skip
+
+
+_OPERATORS: Final = ("__bool__", "__len__", "__contains__", "__add__", "__mul__", "__lt__", "__getitem__")
+
+
+def is_opaque(kind: Any) -> bool:
+    """Whether objects of a class are true, and only equal to themselves."""
+    return kind.__eq__ is object.__eq__ and not any([hasattr(kind, name) for name in _OPERATORS])
+
+
+def is_named_tuple(kind: type) -> bool:
+    """Whether a class is that of a named tuple, without a constructor of the program's own."""
+    return issubclass(kind, tuple) and hasattr(kind, "_fields") and "__init__" not in vars(kind)
+
+
+def is_of_named_tuple(owner: Any, function: Any) -> bool:
+    """Whether a method is one that every named tuple has."""
+    kind = owner if isinstance(owner, type) else type(owner)
+    return is_named_tuple(kind) and function.__name__ in ("_make", "_replace", "_asdict")
+
+
+def is_tensor_attribute(name: str) -> bool:
+    """Whether an attribute of tensors follows from how these lie, or is a view."""
+    return name in _TENSOR_ATTRIBUTES
+
+
+def is_tensor_method(function: Any, name: str) -> bool:
+    """Whether a method of tensors is an operation, or tells how the tensor lies."""
+    return name not in _TENSOR_EFFECTS and isinstance(function, FunctionType)
+
+
+def is_operation(function: Any) -> bool:
+    """Whether a function is telegrad's own and runs operations, or asks for modes."""
+    if not isinstance(function, FunctionType):
+        return False
+    file = function.__code__.co_filename
+    return file.startswith(_OPERATIONS) or (file.startswith(_FOLDER) and function.__name__ in _QUESTIONS)
+
+
+def is_own(function: FunctionType) -> bool:
+    """Whether a function is telegrad's own."""
+    return function.__code__.co_filename.startswith(_FOLDER)
+
+
+def is_block(kind: Any) -> bool:
+    """Whether objects of a class set modes of the thread for a block, and set them back."""
+    return isinstance(kind, type) and issubclass(kind, ModeBlock) and kind.__module__.startswith("telegrad")
+
+
+def is_computing(function: Any) -> bool:
+    """Whether a callable of Python's own computes, and does nothing else."""
+    try:
+        if function in BUILTINS:
+            return True
+    except TypeError:  # a bound method of something without a hash
+        return False
+    return isinstance(function, BuiltinFunctionType) and getattr(function, "__module__", None) in _MODULES
+
+
+def is_value_class(kind: Any) -> bool:
+    """Whether a class makes values that cannot change."""
+    return isinstance(kind, type) and (kind in (Device, Size) or is_named_tuple(kind))
+
+
+def reads_only(name: str) -> bool:
+    """Whether the method of a container with this name changes nothing."""
+    return name in _READS

@@ -1,0 +1,179 @@
+"""A call whose Python is left out: what it takes, which run of a program stands for it, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from telegrad._session.parts.table import Program
+from telegrad._tensor.autograd_graph import Aliases, GradientEdge, OperationNode
+from telegrad._tensor.tensor import Tensor, new_tensor
+from telegrad_protocol import wire
+from telegrad_protocol.programs.rows import Flat
+
+from . import purity
+from .arguments import Arguments
+from .history import History
+from .notes import Notes
+from .plain_run import ImpureError, PlainRun
+from .situation import Situation
+
+
+class Made:
+    """What a call's results are made of: its arguments, the nodes of its history, and results that were made before."""
+
+    __slots__ = ("nodes", "results", "tensors")
+
+    def __init__(self, tensors: list[Tensor], nodes: list[GradientEdge]) -> None:
+        self.tensors, self.nodes = tensors, nodes
+        self.results: dict[int, Tensor] = {}
+
+
+Maker = Callable[[int, Made], Any]
+"""Makes a part of what a call returns, given its first number."""
+
+
+class Record:
+    """Stands for calls with such arguments, as long as the conditions hold."""
+
+    def __init__(
+        self, situation: Situation, arguments: Arguments, notes: Notes, run: PlainRun, inputs: list[int], first: int,
+        result: Any,
+    ) -> None:  # fmt: skip
+        """Make the record of a call that was watched: its inputs' and first numbers, and its result.
+
+        ``run`` is an earlier call that sent the same. Raises ImpureError where the call cannot be left out.
+        """
+        self._situation, self._arguments = situation, arguments
+        self._program: Program = run.program
+        self._constants = Flat(run.instructions, run.first).constants
+        self._encoded = wire.encoder.encode(self._constants)
+        self._count = run.count
+        places = {tensor._id: place for place, tensor in enumerate(arguments.tensors)}
+        self._inputs = [_source(id, places, notes) for id in inputs]
+        self._others = frozenset([id(tensor) for tensor in notes.tensors.values()])
+        if not arguments.are_unchanged():
+            raise ImpureError("it changes what is known of its arguments")
+        results = _Results(first, places, notes, History(arguments.tensors, list(notes.tensors.values())))
+        self._result = results.maker(result)
+        self._history = results.history
+        self._history.settle()
+        if results.distances != run.left:
+            raise ImpureError("tensors are left that it does not return")
+        self._holds = notes.conditions.check()
+        self.failed = 0
+        """How often in a row its conditions did not hold."""
+        arguments.forget_tensors()
+
+    def matches(self, situation: Situation, given: Arguments) -> bool:
+        """Whether a call takes what the watched one took, in the same situation; conditions are not looked at."""
+        return (
+            self._situation.equal(situation)
+            and self._arguments.equal(given)
+            and not any([id(tensor) in self._others for tensor in given.tensors])
+        )
+
+    def holds(self) -> bool:
+        """Whether the conditions hold, and the server knows the program."""
+        try:
+            holds = self._situation.session.programs.knows(self._program) and self._holds()
+        except Exception:  # what an attribute raises that has become a property
+            holds = False
+        self.failed = 0 if holds else self.failed + 1
+        return holds
+
+    def replay(self, tensors: list[Tensor]) -> Any:
+        """Queue the run, and return what the call would have returned."""
+        inputs = [tensors[one]._id if one.__class__ is int else one._id for one in self._inputs]
+        session = self._situation.session
+        first = session.run_again(self._program, inputs, self._constants, self._encoded, self._count)
+        return self._result(first, Made(tensors, self._history.made(tensors)))
+
+
+def _source(id: int, places: dict[int, int], notes: Notes) -> Any:
+    """Return where an input comes from: the place of an argument, or the tensor itself."""
+    if id in places:
+        return places[id]
+    if id not in notes.tensors:
+        raise ImpureError("it takes a tensor that came from where it was not seen")
+    return notes.tensors[id]
+
+
+class _Results:
+    """Makes the makers of what a call returns; ``distances`` are the numbers of results, less the first one."""
+
+    def __init__(self, first: int, places: dict[int, int], notes: Notes, history: History) -> None:
+        self._first, self._places, self._notes, self.history = first, places, notes, history
+        self.distances: set[int] = set()
+
+    def maker(self, value: Any) -> Maker:
+        """Return what makes a value like this one; raises ImpureError for values of other kinds."""
+        if isinstance(value, Tensor):
+            return self._of_tensor(value)
+        kind = value.__class__
+        if kind in purity.CONSTANTS:
+            return lambda first, made: value
+        if (kind is dict or kind is list) and id(value) not in self._notes.returned:
+            raise ImpureError(f"it returns a {kind.__name__} that was there before")
+        if kind is dict:
+            entries = {key: self.maker(one) for key, one in value.items()}
+            return lambda first, made: {key: make(first, made) for key, make in entries.items()}
+        if kind in (list, tuple) or purity.is_named_tuple(kind):
+            return _of_sequence(kind, [self.maker(one) for one in value])
+        raise ImpureError(f"it returns a {kind.__name__}")
+
+    def _of_tensor(self, tensor: Tensor) -> Maker:
+        id = tensor._id
+        if id in self._places:
+            place = self._places[id]
+            return lambda first, made: made.tensors[place]
+        if id in self._notes.tensors:
+            return lambda first, made: tensor
+        if id <= self._first or tensor.__class__ is not Tensor or not _is_plain(tensor):
+            raise ImpureError("it returns a tensor that is not only a result")
+        return self._of_result(tensor)
+
+    def _of_result(self, tensor: Tensor) -> Maker:
+        """Return what makes a result, which may be a view of another one or of an argument."""
+        distance, session, meta = tensor._id - self._first, tensor._session, tensor._meta
+        self.distances.add(distance)
+        base = None if tensor._base is None else self._of_tensor(tensor._base)
+        node = self.history.add(tensor._node) if tensor._requires_grad and tensor._node is not None else None
+        is_inference = tensor._is_inference
+
+        def make(first: int, made: Made) -> Tensor:
+            known = made.results.get(distance)
+            if known is not None:
+                return known
+            result = made.results[distance] = new_tensor(session, first + distance, meta)
+            if is_inference:
+                result._is_inference = True
+            if node is not None:
+                result._requires_grad, result._node = True, made.nodes[node]
+            if base is not None:
+                _join(result, base(first, made))
+            return result
+
+        return make
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is what an operation returns: without a gradient or attributes of the program's."""
+    has_own = any([name != "_is_inference" for name in tensor.__dict__])
+    has_node = isinstance(tensor._node, OperationNode)
+    return tensor._grad is None and not has_own and has_node is tensor._requires_grad
+
+
+def _of_sequence(kind: Any, makers: list[Maker]) -> Maker:
+    if kind is list:
+        return lambda first, made: [make(first, made) for make in makers]
+    join = tuple if kind is tuple else kind._make
+    return lambda first, made: join([make(first, made) for make in makers])
+
+
+def _join(view: Tensor, root: Tensor) -> None:
+    """Let a view share what its base and all other views of it share."""
+    aliases = root._aliases
+    if aliases is None:
+        aliases = root._aliases = Aliases()
+    view._base, view._aliases, view._seen = root, aliases, aliases.version

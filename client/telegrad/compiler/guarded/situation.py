@@ -1,0 +1,42 @@
+"""What calls depend on besides arguments and what they read: modes of the thread, and defaults."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from telegrad._ops import functions
+from telegrad._ops.batching import batching
+from telegrad._ops.duals import duals
+from telegrad._ops.operand_classes import modes_entered, overrides
+from telegrad._ops.sharing import sharing
+from telegrad._session.session import ClientSession
+from telegrad._session.thread_modes import Modes, thread
+from telegrad_protocol.dtypes import DType, get_default_dtype
+
+_call: Final = functions.call
+
+
+class Situation(NamedTuple):
+    """The session, the modes of the thread, where tensors are made, and of which type."""
+
+    session: ClientSession
+    modes: Modes
+    places: Any
+    default_dtype: DType
+
+    @staticmethod
+    def of(session: ClientSession) -> Situation:
+        """Return the present one."""
+        return Situation(session, thread.modes, session.places, get_default_dtype())
+
+    def equal(self, other: Situation) -> bool:
+        """Whether both are the same in every respect."""
+        return all([ours is theirs for ours, theirs in zip(self, other)])
+
+
+def is_ordinary() -> bool:
+    """Whether calls of operations go where they usually go: nothing answers, notes or transforms them."""
+    return vars(functions)["call"] is _call and not (
+        modes_entered or overrides.modes or overrides.dispatch_modes or batching.levels or duals.levels
+        or batching.derivatives or sharing.keeps_saved
+    )  # fmt: skip

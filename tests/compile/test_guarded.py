@@ -1,0 +1,218 @@
+"""Calls whose Python is left out return what they return without ``compile``, whatever a program changes in between."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from telegrad.compiler.guarded.calls import Calls
+
+from .guarded import BUILDERS, CALLS, Guarded, layers
+from .harness import exactly
+
+
+@pytest.fixture(autouse=True)
+def _modes(tg: Any) -> Iterator[None]:
+    yield
+    tg.set_grad_enabled(True)
+    tg.set_default_dtype(tg.float32)
+
+
+@pytest.fixture(params=BUILDERS, ids=lambda build: build.__name__)
+def build(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def calls_of(compiled: Any) -> Calls:
+    """Return what a compiled function or module knows of its calls."""
+    own = getattr(compiled, "_compiled_calls", None)
+    return own if own is not None else compiled.__closure__[0].cell_contents  # type: ignore[no-any-return]
+
+
+def _gradients(tg: Any, result: Any, tensors: list[Any]) -> Any:
+    """Return the gradients that a sum of all results has for these tensors."""
+    parts = [result] if isinstance(result, tg.Tensor) else result.values() if isinstance(result, dict) else result
+    losses = [part.float().sum() for part in parts if isinstance(part, tg.Tensor) and part.requires_grad]
+    if not losses:
+        return None
+    return [
+        None if one is None else exactly(tg, one) for one in tg.autograd.grad(sum(losses), tensors, allow_unused=True)
+    ]
+
+
+def outcomes(tg: Any, build: Callable[[Any], Guarded], seed: int, wrap: Callable[[Any], Any]) -> tuple[list[Any], Any]:
+    """Return what each call of a case returns, with gradients, and the function that was called."""
+    tg.set_grad_enabled(True)
+    tg.set_default_dtype(tg.float32)
+    case, rng = build(tg), np.random.default_rng(seed)
+    function = wrap(case.function)
+    tg.manual_seed(seed)
+    told: list[Any] = []
+    for number in range(CALLS):
+        case.change(number)
+        x = tg.tensor(rng.standard_normal((3, 4)), dtype=tg.get_default_dtype())
+        parameters = list(case.function.parameters()) if isinstance(case.function, tg.nn.Module) else []
+        if parameters:
+            x = x.to(parameters[0].dtype)
+        learnt = [one for one in parameters if one.requires_grad]
+        arguments = case.arguments(x, number)
+        try:
+            result = function(*arguments)
+        except ValueError as error:
+            told.append(str(error))
+            continue
+        told.append([exactly(tg, result), exactly(tg, arguments[0]) if isinstance(arguments[0], tg.Tensor) else None])
+        told.append(_gradients(tg, result, learnt) if learnt else None)
+        told.append([exactly(tg, one) for one in getattr(case.function, "buffers", list)()])
+    return told, (case, function)
+
+
+def test_results_are_those_of_the_function(tg: Any, build: Callable[[Any], Guarded], seed: int) -> None:
+    expected, _ = outcomes(tg, build, seed, lambda function: function)
+    got, (case, compiled) = outcomes(tg, build, seed, tg.compile)
+    for number, (a, b) in enumerate(zip(got, expected, strict=True)):
+        assert a == b, f"outcome {number} of {build.__name__}"
+    calls = calls_of(compiled)
+    assert (calls.replayed > 0) is case.is_left_out, calls.reason
+
+
+def _called(function: Any, argument: Any, times: int = 12) -> Any:
+    for _ in range(times):
+        result = function(argument)
+    return result
+
+
+def test_a_profile_shows_all_calls(tg: Any) -> None:
+    compiled = tg.compile(lambda x: x.sin() * 2 + x.cos() + x.exp())
+    x = tg.ones(3)
+    _called(compiled, x)
+    before = calls_of(compiled).replayed
+    with tg.profiler.profile() as profile:
+        compiled(x)
+    assert calls_of(compiled).replayed == before
+    assert {"aten::sin", "aten::cos", "aten::exp"} <= {event.key for event in profile.key_averages()}
+    compiled(x)
+    assert calls_of(compiled).replayed == before + 1
+
+
+def test_what_a_model_needs_is_freed_with_it(tg: Any) -> None:
+    net = layers(tg)
+    compiled = tg.compile(net)
+    _called(compiled, tg.ones(3, 4))
+    assert calls_of(compiled).replayed
+    dead = weakref.ref(net.blocks[0].line.weight)
+    del net, compiled
+    gc.collect()
+    assert dead() is None
+
+
+def test_a_copy_has_calls_of_its_own(tg: Any) -> None:
+    compiled = tg.compile(layers(tg).eval())
+    x = tg.ones(3, 4)
+    _called(compiled, x)
+    other = copy.deepcopy(compiled)
+    with tg.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    assert calls_of(other).replayed == 0
+    assert exactly(tg, _called(other, x)) == exactly(tg, other._orig_mod(x)) != exactly(tg, compiled(x))
+
+
+def test_modes_that_answer_calls_are_asked(tg: Any) -> None:
+    asked: list[str] = []
+
+    class Mode(tg.overrides.TorchFunctionMode):
+        """Notes which functions were called."""
+
+        def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
+            asked.append(function.__name__)
+            return function(*args, **(kwargs or {}))
+
+    compiled = tg.compile(lambda x: x.sin() * 2 + x.cos() + 1)
+    x = tg.ones(3)
+    _called(compiled, x)
+    with Mode():
+        compiled(x)
+    assert "sin" in asked and "cos" in asked
+
+
+def test_transforms_go_through_the_function(tg: Any) -> None:
+    def function(x: Any) -> Any:
+        return (x.sin() * x + x.cos()).sum()
+
+    compiled = tg.compile(function)
+    x = tg.linspace(0, 1, 4)
+    _called(compiled, x)
+    assert calls_of(compiled).replayed
+    assert exactly(tg, tg.func.grad(compiled)(x)) == exactly(tg, tg.func.grad(function)(x))
+    batch = tg.stack([x, x + 1])
+    assert np.allclose(tg.vmap(compiled)(batch).numpy(), tg.vmap(function)(batch).numpy())
+
+
+def test_threads_do_not_share_what_they_give(tg: Any) -> None:
+    compiled = tg.compile(lambda x: (x * 2).sin() + (x * 3).cos() - x)
+    _called(compiled, tg.ones(3))
+    failures: list[str] = []
+
+    def work(number: int) -> None:
+        x = tg.full((3,), float(number))
+        expected = exactly(tg, (x * 2).sin() + (x * 3).cos() - x)
+        for _ in range(20):
+            if exactly(tg, compiled(x)) != expected:
+                failures.append(f"thread {number}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_a_model_is_trained_by_calls_that_are_left_out(tg: Any, seed: int) -> None:
+    def trained(wrap: Callable[[Any], Any]) -> list[Any]:
+        tg.manual_seed(seed % 1000)
+        model = tg.nn.Sequential(tg.nn.Linear(4, 8), tg.nn.GELU(), tg.nn.Linear(8, 2))
+        optimizer = tg.optim.AdamW(model.parameters(), lr=1e-2)
+        chosen, rng, losses = wrap(model), np.random.default_rng(seed), []
+        for number in range(30):
+            x = tg.tensor(rng.standard_normal((3 if number % 7 else 2, 4)), dtype=tg.float32)
+            optimizer.zero_grad()
+            loss = chosen(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(exactly(tg, loss))
+        if chosen is not model:
+            assert calls_of(chosen).replayed > 10, calls_of(chosen).reason
+        return losses
+
+    assert trained(tg.compile) == trained(lambda model: model)
+
+
+def test_histories_are_those_of_the_function(tg: Any) -> None:
+    layer = tg.nn.Linear(4, 2)
+
+    def function(x: Any) -> Any:
+        hidden = layer(x).relu()
+        return hidden, (hidden * 2).sum()
+
+    compiled = tg.compile(function)
+    x = tg.ones(3, 4)
+    _called(compiled, x)
+    assert calls_of(compiled).replayed
+    for hidden, loss in (compiled(x), function(x)):
+        assert [hidden.grad_fn.name(), loss.grad_fn.name()] == ["ReluBackward0", "SumBackward0"]
+        assert loss.grad_fn.next_functions[0][0].next_functions[0][0].name() == "ReluBackward0"
+        (first,) = tg.autograd.grad(loss, layer.weight, create_graph=True)
+        assert first.shape == layer.weight.shape
+        seen: list[Any] = []
+        hidden.register_hook(lambda gradient, seen=seen: seen.append(gradient.shape))
+        hidden.sum().backward()
+        assert seen == [(3, 2)]
