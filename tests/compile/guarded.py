@@ -328,7 +328,7 @@ def a_global_tensor_is_given(tg: Any) -> Guarded:
     def function(x: Any) -> Any:
         return x * kept + kept.sin() - x.cos()
 
-    return guarded(function, arguments=lambda x, n: (kept,) if n < CHANGES else (x,))
+    return guarded(function, arguments=lambda x, n: (kept,) if n < CHANGES else (x,), is_left_out=False)
 
 
 @builder

@@ -83,6 +83,44 @@ def test_results_are_those_of_the_function(tg: Any, build: Callable[[Any], Guard
     assert (calls.replayed > 0) is case.is_left_out, calls.reason
 
 
+def _steps_of(tg: Any, build: Callable[[Any], Guarded]) -> Callable[[Any], Guarded]:
+    """Return what builds a step of training of a case's model, in a function that calls another one."""
+
+    def made(tg: Any) -> Guarded:
+        case = build(tg)
+        model = case.function
+
+        def loss_of(x: Any) -> Any:
+            return model(x).float().square().mean()
+
+        def step(x: Any) -> Any:
+            for parameter in model.parameters():
+                parameter.grad = None
+            loss = loss_of(x)
+            if loss.requires_grad:
+                loss.backward()
+            with tg.no_grad():
+                for parameter in model.parameters():
+                    if parameter.grad is not None:
+                        parameter -= parameter.grad * 0.1
+            return loss.detach(), [parameter.detach().sum() for parameter in model.parameters()]
+
+        return Guarded(step, lambda x, number: (x.to(next(iter(model.parameters()), x).dtype),), case.change, False)
+
+    return made
+
+
+def test_steps_are_those_of_the_function(tg: Any, build: Callable[[Any], Guarded], seed: int) -> None:
+    if not isinstance(build(tg).function, tg.nn.Module):
+        pytest.skip("it has no layers")
+    expected, _ = outcomes(tg, _steps_of(tg, build), seed, lambda function: function)
+    got, (_, compiled) = outcomes(tg, _steps_of(tg, build), seed, tg.compile)
+    for number, (a, b) in enumerate(zip(got, expected, strict=True)):
+        assert a == b, f"outcome {number} of {build.__name__}"
+    calls = calls_of(compiled)
+    assert calls.inner or build.__name__ == "attribute_that_counts", calls.reason
+
+
 def _called(function: Any, argument: Any, times: int = 12) -> Any:
     for _ in range(times):
         result = function(argument)

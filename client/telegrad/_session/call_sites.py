@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from itertools import count
+from itertools import count, islice
 from types import CodeType, FrameType
 from typing import Any
 
@@ -13,6 +13,8 @@ from telegrad_protocol.messages import Site
 from .own_code import is_own, other_files, own_files, shown_name
 
 _getframe = sys._getframe
+stand_ins: dict[int, tuple[CodeType, CodeType]] = {}
+"""By the id of code that was made of a function's source: the code, and that of the function, whose lines it has."""
 
 
 class CallSites:
@@ -50,14 +52,38 @@ class CallSites:
         return self._numbers.get(key) or self._introduce(key, frame)
 
     def _introduce(self, key: tuple[int, int], frame: FrameType) -> int:
-        number = self._new_number()
         code = frame.f_code
+        number = self._number_in_original(code, frame.f_lasti) if id(code) in stand_ins else None
+        if number is not None:
+            self._codes[id(code)] = code
+            self._numbers[key] = number
+            return number
+        number = self._new_number()
         self._submit(
             Site(number, _encodable(shown_name(code.co_filename)), frame.f_lineno or 0, _encodable(code.co_name))
         )
         self._codes[id(code)] = code
         self._numbers[key] = number  # this comes last, since another thread may look the line up meanwhile
         return number
+
+    def _number_in_original(self, code: CodeType, place: int) -> int | None:
+        """Return the number that an expression has in the code that another one stands for; None where it has none."""
+        original, wanted = stand_ins[id(code)][1], _position(code, place)
+        known = [(lasti, number) for (owner, lasti), number in list(self._numbers.items()) if owner == id(original)]
+        return next((number for lasti, number in known if _position(original, lasti) == wanted), None)
+
+
+def _position(code: CodeType, place: int) -> Any:
+    """Return where the expression stands that an instruction belongs to: lines and columns."""
+    return next(islice(code.co_positions(), place // 2, None), None)
+
+
+def stand_in(code: CodeType, original: CodeType) -> None:
+    """Let lines of ``code``, and of functions in it, count as those of the code that it was made of."""
+    stand_ins[id(code)] = code, original
+    inner = [[one for one in each.co_consts if isinstance(one, CodeType)] for each in (code, original)]
+    for ours, theirs in zip(*inner):
+        stand_in(ours, theirs)
 
 
 def _encodable(name: str) -> str:

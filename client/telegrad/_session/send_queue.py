@@ -11,7 +11,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable
-from itertools import count, islice
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -27,7 +27,7 @@ from .call_sites import CallSites
 from .parts.draft import Draft
 from .parts.mark import Part, stood_for, without_parts
 from .parts.modal import with_modes
-from .parts.table import Program, ProgramTable
+from .parts.table import ProgramTable
 from .thread_modes import DEFAULT, Modes, thread
 
 if TYPE_CHECKING:
@@ -203,30 +203,6 @@ class SendQueue:
                 if part.replaced is None:  # the table may have noted a run that is not sent
                     self.programs.forget()
                 raise
-
-    def run_again(self, program: Program, inputs: list[int], constants: list[Any], encoded: bytes, count: int) -> int:
-        """Queue a run of a program that makes tensors of the next ``count`` numbers, and return the one before these.
-
-        ``encoded`` are its constants in bytes.
-        """
-        if self._dead:
-            self._pending.append(self._frees())
-        numbers: Any = self.new_id.__self__  # type: ignore[attr-defined]
-        first: int
-        first, *_ = islice(numbers, count + 1)  # at once: other threads take numbers, too
-        part = Part(first)
-        part.stands_for = count
-        with self._sending:
-            try:
-                part.replaced = 0, self.programs.run_again(program, inputs, constants, encoded, first)
-                self._has_parts = self._is_mixed = True
-                self._pending.append(part)
-            except BaseException:
-                self.programs.forget()
-                raise
-        self.operations += count
-        self.release(sends=True)
-        return first
 
     def release(self, sends: bool) -> None:
         """Go on after a part has ended: send what is queued if that ``sends`` and there is enough, or soon."""

@@ -26,14 +26,14 @@ from telegrad_protocol.messages import Failure, Kept
 from telegrad_protocol.meta import Device, Meta
 
 from . import interrupts
-from .send_queue import SendQueue
+from .parts.repeating import RepeatingQueue
 from .thread_modes import has_ended, thread
 
 if TYPE_CHECKING:
     from telegrad._transport.transport import Transport
 
 
-class ClientSession(SendQueue):
+class ClientSession(RepeatingQueue):
     """One session on a server: its queue of instructions, the requests that wait, and what has failed.
 
     ``default_device`` may be ``cuda`` without an index, the current GPU of whoever makes a tensor. ``places`` are it

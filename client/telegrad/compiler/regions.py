@@ -25,9 +25,10 @@ from telegrad_protocol.programs.messages import RunProgram
 from . import logs, reports
 from .breaks import GraphBreak, Unsupported, reason_of
 from .guarded.arguments import Arguments
-from .guarded.calls import Calls, Part, watched
+from .guarded.calls import Calls, Part
 from .guarded.notes import Notes
 from .guarded.situation import Situation
+from .guarded.watching import watched
 
 Instruction = TypeVar("Instruction")
 
@@ -88,19 +89,19 @@ class Region:
         """What each part has queued, its first number, and what is sent for it."""
         self._options = options
         self._thread = threading.get_ident()
-        self._frame = 0
-        """The number of the frame that the call is made in."""
+        self._frame: FrameType | None = None
+        """The frame that the call is made in, which is kept: another one might get its ``id``."""
         self._teller = reports.teller_of(function) if logs.enabled else None
         self._observer = active.observer or (None if self._teller is None else Observer())
 
     def __enter__(self) -> Region:
-        self._frame = id(sys._getframe(1))
+        self._frame = sys._getframe(1)
         active.region = self
         self.resume()
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        active.region = None
+        active.region = self._frame = None
         if self._session.holder is self:
             self._end_part()
         if self._session.is_open:
@@ -122,12 +123,13 @@ class Region:
     def is_abandoned(self) -> bool:
         """Whether the call is over, and an interrupt has kept it from saying so: its frame is not of this thread."""
         frame: FrameType | None = sys._getframe(1)
-        while frame is not None and id(frame) != self._frame:
+        while frame is not None and frame is not self._frame:
             frame = frame.f_back
         return frame is None and threading.get_ident() == self._thread
 
     def abandon(self) -> None:
         """Let the thread compile again, and the session send what the call has held back."""
+        self._frame = None
         if active.region is self:
             active.region = None
         if self._session.holder is self:
@@ -240,7 +242,7 @@ def run(
             calls.learn(situation, given, notes, region.parts, result)
             return result
     with region:
-        result = function(*args, **kwargs)
+        result = calls.made(session, function, args, kwargs)
     calls.note(session, region.parts)
     return result
 

@@ -7,13 +7,12 @@ from typing import Any, Final
 from telegrad._session.parts.table import Program, run_in
 from telegrad._session.session import ClientSession
 
-from . import purity
 from .arguments import Arguments
+from .driving import Driver
 from .notes import Notes
 from .plain_run import ImpureError, PlainRun
-from .record import Record
+from .record import OuterRecord
 from .situation import Situation, is_ordinary
-from .watcher import Watcher
 
 Part = tuple[list[Any], int, list[Any] | None]
 """What a part of a call has queued, its first number, and what is sent for it."""
@@ -33,10 +32,14 @@ class Calls:
     """What is known of a function's calls."""
 
     def __init__(self) -> None:
-        self._records: list[Record] = []
+        self._records: list[OuterRecord] = []
         self._runs: dict[Program, tuple[PlainRun, int]] = {}
         self._watched = 0
         self._is_due = False
+        self._driver: Driver | None = None
+        self._looked_at = 0
+        self._impure = 0
+        """How many calls could not be left out as a whole."""
         self.reason = ""
         """Why the last call that was watched cannot be left out."""
         self.replayed = 0
@@ -49,7 +52,7 @@ class Calls:
         """Whether calls are looked at."""
         return (bool(self._records) or self._is_due) and is_ordinary()
 
-    def find(self, situation: Situation, given: Arguments) -> Record | None:
+    def find(self, situation: Situation, given: Arguments) -> OuterRecord | None:
         """Return what stands for a call with these arguments; None where it has to be made."""
         for record in self._records:
             if record.matches(situation, given):
@@ -61,6 +64,19 @@ class Calls:
                     break
         return None
 
+    @property
+    def inner(self) -> int:
+        """How many calls of layers within it were left out."""
+        return 0 if self._driver is None else self._driver.replayed
+
+    def made(self, session: ClientSession, function: Any, args: Any, kwargs: Any) -> Any:
+        """Make a call within its region."""
+        if self._impure < _FEWEST_RUNS or self._records:
+            return function(*args, **kwargs)
+        if self._driver is None or not self._driver.serves(session):
+            self._driver = Driver(session)
+        return self._driver.run(function, args, kwargs)
+
     def watches(self) -> bool:
         """Tell whether the next call is to be watched, since it is like some before."""
         if not self._is_due or self._watched >= _BUDGET + self.replayed // _PRICE:
@@ -71,16 +87,21 @@ class Calls:
 
     def note(self, session: ClientSession, parts: list[Part]) -> None:
         """Note a call that was made as ever: after a few that are alike one is watched."""
-        if len(parts) != 1 or self._watched >= _BUDGET + self.replayed // _PRICE:
+        if self._looked_at >= _BUDGET + self.replayed // _PRICE:
+            return
+        self._looked_at += 1
+        if len(parts) != 1:
+            self._impure += 1
             return
         queued, first, sent = parts[0]
         program = None if sent is None else run_in(session.programs, sent)
         if program is None or len(queued) < _FEWEST_INSTRUCTIONS:
             return
         try:
-            run = PlainRun(program, queued, first)
+            run = PlainRun(queued, first)
         except ImpureError as error:
             self.reason = str(error)
+            self._impure += 1
             return
         count = self._runs.get(program, (run, 0))[1] + 1
         if len(self._runs) >= _MOST_RUNS and program not in self._runs:
@@ -96,37 +117,22 @@ class Calls:
             self._keep(self._record(situation, given, notes, parts, result))
         except (ImpureError, TypeError) as error:
             self.reason = str(error)
+            self._impure += bool(notes.reason)
 
     def _record(
         self, situation: Situation, given: Arguments, notes: Notes, parts: list[Part], result: Any
-    ) -> Record:  # fmt: skip
+    ) -> OuterRecord:  # fmt: skip
         if notes.reason:
             raise ImpureError(notes.reason)
         if len(parts) != 1:
             raise ImpureError("it has graph breaks")
         queued, first, _ = parts[0]
-        for run, _ in self._runs.values():
+        for program, (run, _) in self._runs.items():
             inputs = run.inputs_of(queued, first)
             if inputs is not None:
-                return Record(situation, given, notes, run, inputs, first, result)
+                return OuterRecord(situation, given, notes, run, inputs, first, result, program)
         raise ImpureError("no earlier call was like it")
 
-    def _keep(self, record: Record) -> None:
+    def _keep(self, record: OuterRecord) -> None:
         self._records.insert(0, record)
         del self._records[_MOST_RECORDS:]
-
-
-def watched(function: Any, args: Any, kwargs: Any, given: Arguments, notes: Notes, first: int) -> Any:
-    """Call a function, and note what the call depends on."""
-    given.note_histories()
-    notes.given = {id(container): container for container in given.containers}
-    notes.arguments = frozenset([tensor._id for tensor in given.tensors])
-    if any([tensor.__class__ not in purity.TENSORS for tensor in given.tensors]):
-        notes.refuse("an argument of a class of its own")
-    result = Watcher(_nothing, notes, first).call(function, *args, **kwargs)
-    notes.forget()
-    return result
-
-
-def _nothing() -> None:
-    """Stands for the function that has called the one that is watched."""

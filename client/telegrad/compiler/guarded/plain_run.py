@@ -1,11 +1,11 @@
-"""What a call sent that ran as ever and became one run of a program: calls that are watched are held against it."""
+"""What a call sent that ran as ever: calls that are watched are held against it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from telegrad._session.parts.table import Program, instructions_of
+from telegrad._session.parts.table import instructions_of
 from telegrad_protocol import messages, wire
 from telegrad_protocol.programs.rows import Flat
 
@@ -24,8 +24,9 @@ class PlainRun:
     Raises ImpureError where such a call cannot be left out.
     """
 
-    def __init__(self, program: Program, queued: list[Any], first: int) -> None:
-        self.program, self.first = program, first
+    def __init__(self, queued: list[Any], first: int, unfreed: Sequence[int] = ()) -> None:
+        """Note entries of the queue; tensors that are ``unfreed`` have died, and are freed by what follows."""
+        self.first = first
         self.instructions: list[Any] = instructions_of(queued)
         unknown = {one.__class__ for one in self.instructions} - _ALLOWED
         if unknown:
@@ -35,7 +36,10 @@ class PlainRun:
         if not freed <= made:
             raise ImpureError("it frees a tensor that was there before")
         self.count = max(made, default=first) - first
-        self.left = {id - first for id in made - freed}
+        self.unfreed = [id - first for id in unfreed]
+        self.left = {id - first for id in made - freed - {*unfreed}}
+        if not {*unfreed} <= made:
+            raise ImpureError("a tensor that was there before dies in it")
 
     def inputs_of(self, queued: list[Any], first: int) -> list[int] | None:
         """Return the inputs of a call that sent the same, from other lines; None where it sent something else."""

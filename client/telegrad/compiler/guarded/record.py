@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from telegrad._session.parts.table import Program
 from telegrad._tensor.autograd_graph import Aliases, GradientEdge, OperationNode
 from telegrad._tensor.tensor import Tensor, new_tensor
 from telegrad_protocol import wire
-from telegrad_protocol.programs.rows import Flat
+from telegrad_protocol.programs.rows import Flat, Template
 
 from . import purity
 from .arguments import Arguments
@@ -33,7 +32,7 @@ Maker = Callable[[int, Made], Any]
 """Makes a part of what a call returns, given its first number."""
 
 
-class Record:
+class _Record:
     """Stands for calls with such arguments, as long as the conditions hold."""
 
     def __init__(
@@ -45,10 +44,8 @@ class Record:
         ``run`` is an earlier call that sent the same. Raises ImpureError where the call cannot be left out.
         """
         self._situation, self._arguments = situation, arguments
-        self._program: Program = run.program
-        self._constants = Flat(run.instructions, run.first).constants
-        self._encoded = wire.encoder.encode(self._constants)
-        self._count = run.count
+        self._flat = Flat(run.instructions, run.first)
+        self._count, self._unfreed = run.count, run.unfreed
         places = {tensor._id: place for place, tensor in enumerate(arguments.tensors)}
         self._inputs = [_source(id, places, notes) for id in inputs]
         self._others = frozenset([id(tensor) for tensor in notes.tensors.values()])
@@ -74,20 +71,58 @@ class Record:
         )
 
     def holds(self) -> bool:
-        """Whether the conditions hold, and the server knows the program."""
+        """Whether the conditions hold, and the server knows what is needed."""
         try:
-            holds = self._situation.session.programs.knows(self._program) and self._holds()
+            holds = self._is_known() and self._holds()
         except Exception:  # what an attribute raises that has become a property
             holds = False
         self.failed = 0 if holds else self.failed + 1
         return holds
 
     def replay(self, tensors: list[Tensor]) -> Any:
-        """Queue the run, and return what the call would have returned."""
-        inputs = [tensors[one]._id if one.__class__ is int else one._id for one in self._inputs]
-        session = self._situation.session
-        first = session.run_again(self._program, inputs, self._constants, self._encoded, self._count)
+        """Queue what the call would have queued, and return what it would have returned."""
+        first = self._queue([tensors[one]._id if one.__class__ is int else one._id for one in self._inputs])
         return self._result(first, Made(tensors, self._history.made(tensors)))
+
+    def _is_known(self) -> bool:
+        return True
+
+    def _queue(self, inputs: list[int]) -> int:
+        """Queue the call's instructions with these inputs; returns the number before those of what they make."""
+        raise NotImplementedError
+
+
+class OuterRecord(_Record):
+    """Of calls of compiled functions, which are one run of a program."""
+
+    def __init__(self, *about: Any) -> None:
+        *observed, self._program = about
+        super().__init__(*observed)
+        self._encoded = wire.encoder.encode(self._flat.constants)
+
+    def _is_known(self) -> bool:
+        return self._situation.session.programs.knows(self._program)
+
+    def _queue(self, inputs: list[int]) -> int:
+        session = self._situation.session
+        return session.run_again(self._program, inputs, self._flat.constants, self._encoded, self._count)
+
+
+class InnerRecord(_Record):
+    """Of calls of layers in compiled functions, whose instructions become a part of the function's."""
+
+    def __init__(self, *about: Any) -> None:
+        super().__init__(*about)
+        self._template = Template(len(self._flat.inputs), self._flat.rows, self._flat.constants)
+
+    def _queue(self, inputs: list[int]) -> int:
+        situation, template = self._situation, self._template
+        return situation.session.queue_again(
+            lambda first: template.instructions(template.ids(first, inputs)),
+            self._count,
+            self._unfreed,
+            situation.modes,
+        )
 
 
 def _source(id: int, places: dict[int, int], notes: Notes) -> Any:

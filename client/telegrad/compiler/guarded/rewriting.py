@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any, Final
@@ -55,23 +54,33 @@ def _rewritten_code(function: FunctionType) -> CodeType | None:
 
 def _compiled(function: FunctionType) -> CodeType | None:
     try:
-        lines, begin = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-        definition = _definition_in(tree, function.__code__)
+        definition = definition_of(function.__code__)
         free = function.__code__.co_freevars
-        module = _module_of(_Rewriter(free).definition(definition), free)
-        ast.increment_lineno(module, begin - 1)
-        return _inner(compile(module, function.__code__.co_filename, "exec"), definition.name)
+        return compiled(_Rewriter(free).definition(definition), free, function.__code__.co_filename)
     except (OSError, TypeError, SyntaxError, ValueError, UnknownFormError):
         return None
 
 
-def _definition_in(tree: ast.Module, code: CodeType) -> ast.FunctionDef:
+def definition_of(code: CodeType) -> ast.FunctionDef:
+    """Return the definition of a function, with the lines that it has in its file; raises where there is no source."""
+    lines, begin = inspect.getsourcelines(code)
+    is_indented = lines[0][:1].isspace()  # its lines stay as they are, since strings may go over several
+    tree = ast.parse(("if 1:\n" if is_indented else "") + "".join(lines))
+    ast.increment_lineno(tree, begin - 1 - is_indented)
+    return _definition_in(tree.body[0].body if is_indented else tree.body, code)  # type: ignore[attr-defined]
+
+
+def compiled(definition: ast.FunctionDef, free: tuple[str, ...], file: str) -> CodeType:
+    """Return the code of a rewritten function that has these free variables around it."""
+    return _inner(compile(_module_of(definition, free), file, "exec"), definition.name)
+
+
+def _definition_in(statements: list[ast.stmt], code: CodeType) -> ast.FunctionDef:
     """Return the definition of the function that has this code; of a lambda one that returns its expression."""
-    first = tree.body[0] if tree.body else None
+    first = statements[0]
     if isinstance(first, ast.FunctionDef) and first.name == code.co_name:
         return first
-    lambdas = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+    lambdas = [node for one in statements for node in ast.walk(one) if isinstance(node, ast.Lambda)]
     if code.co_name != "<lambda>" or len(lambdas) != 1:
         raise UnknownFormError
     (only,) = lambdas
@@ -87,6 +96,7 @@ def _module_of(definition: ast.FunctionDef, free: tuple[str, ...]) -> ast.Module
     outer = ast.parse(f"def _outer_({', '.join(free)}):\n    return 0").body[0]
     assert isinstance(outer, ast.FunctionDef)
     outer.body.insert(0, definition)
+    ast.copy_location(outer, definition)
     return ast.fix_missing_locations(ast.Module([outer], []))
 
 
@@ -143,7 +153,7 @@ class _Rewriter(ast.NodeTransformer):
         self._scopes.pop()
         if node.args.kwarg is not None and not isinstance(body, ast.expr):
             name = ast.copy_location(ast.Name(node.args.kwarg.arg, ast.Store()), body[0])
-            made = _told("new", body[0], ast.copy_location(ast.Name(name.id, ast.Load()), body[0]))
+            made = told("new", body[0], ast.copy_location(ast.Name(name.id, ast.Load()), body[0]))
             node.body.insert(0, ast.copy_location(ast.Assign([name], made), body[0]))
         return node
 
@@ -172,6 +182,8 @@ class _Rewriter(ast.NodeTransformer):
         return self._function(node)
 
     def visit_Name(self, node: ast.Name) -> Any:
+        if is_mangled(node.id):
+            raise UnknownFormError
         if isinstance(node.ctx, ast.Store):
             return node
         if any([node.id in scope for scope in self._scopes]):
@@ -179,23 +191,23 @@ class _Rewriter(ast.NodeTransformer):
         if isinstance(node.ctx, ast.Del):
             raise UnknownFormError
         if node.id in self._free:
-            return _told("cell", node, ast.Constant(node.id), node)
-        return _told("name", node, ast.Constant(node.id))
+            return told("cell", node, ast.Constant(node.id), node)
+        return told("name", node, ast.Constant(node.id))
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
-        if not isinstance(node.ctx, ast.Load) or (node.attr.startswith("__") and not node.attr.endswith("__")):
+        if not isinstance(node.ctx, ast.Load) or is_mangled(node.attr):
             raise UnknownFormError
-        return _told("attribute", node, self.visit(node.value), ast.Constant(node.attr))
+        return told("attribute", node, self.visit(node.value), ast.Constant(node.attr))
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         if not isinstance(node.ctx, ast.Load):
             raise UnknownFormError
-        return _told("item", node, self.visit(node.value), self.visit(node.slice))
+        return told("item", node, self.visit(node.value), self.visit(node.slice))
 
     def visit_Slice(self, node: ast.Slice) -> Any:
         given = (node.lower, node.upper, node.step)
         parts = [ast.Constant(None) if part is None else self.visit(part) for part in given]
-        return _told("slice", node, *parts)
+        return told("slice", node, *parts)
 
     def visit_Call(self, node: ast.Call) -> Any:
         if isinstance(node.func, ast.Name) and node.func.id == "super":
@@ -204,28 +216,28 @@ class _Rewriter(ast.NodeTransformer):
             return node
         args = [self._argument(one) for one in node.args]
         keywords = [ast.keyword(one.arg, self._keyword(one)) for one in node.keywords]
-        told = _told("call", node, self.visit(node.func), *args)
-        told.keywords = keywords
-        return told
+        made = told("call", node, self.visit(node.func), *args)
+        made.keywords = keywords
+        return made
 
     def _argument(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Starred):
-            return ast.copy_location(ast.Starred(_told("iterated", node, self.visit(node.value)), node.ctx), node)
+            return ast.copy_location(ast.Starred(told("iterated", node, self.visit(node.value)), node.ctx), node)
         return self.visit(node)  # type: ignore[no-any-return]
 
     def _keyword(self, node: ast.keyword) -> ast.expr:
         value = self.visit(node.value)
-        return value if node.arg is not None else _told("iterated", node.value, value)
+        return value if node.arg is not None else told("iterated", node.value, value)
 
     def visit_Starred(self, node: ast.Starred) -> Any:
         if isinstance(node.ctx, ast.Store):
             return node
-        node.value = _told("iterated", node.value, self.visit(node.value))
+        node.value = told("iterated", node.value, self.visit(node.value))
         return node
 
     def _display(self, node: Any) -> Any:
         is_target = isinstance(getattr(node, "ctx", None), ast.Store)
-        return node if is_target else _told("new", node, self.generic_visit(node))  # type: ignore[arg-type]
+        return node if is_target else told("new", node, self.generic_visit(node))  # type: ignore[arg-type]
 
     visit_List = visit_Set = _display
 
@@ -243,13 +255,13 @@ class _Rewriter(ast.NodeTransformer):
             if generator.is_async:
                 raise UnknownFormError
             iterated = generator.iter if generator is first else self.visit(generator.iter)
-            generator.iter = _told("iterated", iterated, iterated)
-            generator.ifs = [_told("plain", one, self.visit(one)) for one in generator.ifs]
+            generator.iter = told("iterated", iterated, iterated)
+            generator.ifs = [told("plain", one, self.visit(one)) for one in generator.ifs]
         for field in ("elt", "key", "value"):
             if hasattr(node, field):
                 setattr(node, field, self.visit(getattr(node, field)))
         self._scopes.pop()
-        return _told("new", node, node)
+        return told("new", node, node)
 
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
@@ -279,7 +291,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def _plain(self, node: ast.expr) -> ast.expr:
         """Rewrite an operand, whose class decides what is done with it."""
-        return node if isinstance(node, ast.Constant) else _told("plain", node, self.visit(node))
+        return node if isinstance(node, ast.Constant) else told("plain", node, self.visit(node))
 
     def _tested(self, node: Any) -> Any:
         node.test = self._plain(node.test)
@@ -300,7 +312,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> Any:
         _require_names(node.target)
-        node.iter = _told("iterated", node.iter, self.visit(node.iter))
+        node.iter = told("iterated", node.iter, self.visit(node.iter))
         node.body, node.orelse = self._statements(node.body), self._statements(node.orelse)
         return node
 
@@ -308,7 +320,7 @@ class _Rewriter(ast.NodeTransformer):
         for item in node.items:
             if item.optional_vars is not None:
                 _require_names(item.optional_vars)
-            item.context_expr = _told("entered", item.context_expr, self.visit(item.context_expr))
+            item.context_expr = told("entered", item.context_expr, self.visit(item.context_expr))
         node.body = self._statements(node.body)
         return node
 
@@ -321,12 +333,12 @@ class _Rewriter(ast.NodeTransformer):
         only = node.targets[0]
         if len(node.targets) == 1 and isinstance(only, ast.Subscript):
             parts = self.visit(node.value), self.visit(only.value), self.visit(only.slice)
-            return ast.copy_location(ast.Expr(_told("set_item", node, *parts)), node)
+            return ast.copy_location(ast.Expr(told("set_item", node, *parts)), node)
         for target in node.targets:
             _require_names(target)
         value = self.visit(node.value)
         if any([isinstance(target, (ast.Tuple, ast.List)) for target in node.targets]):
-            value = _told("iterated", node.value, value)
+            value = told("iterated", node.value, value)
         node.value = value
         return node
 
@@ -337,7 +349,7 @@ class _Rewriter(ast.NodeTransformer):
         if not isinstance(node.target, ast.Name):
             raise UnknownFormError
         read = ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target)
-        changed = ast.copy_location(ast.Assign([node.target], _told("changed", node, self.visit(read))), node)
+        changed = ast.copy_location(ast.Assign([node.target], told("changed", node, self.visit(read))), node)
         node.value = value
         node.target = ast.copy_location(ast.Name(node.target.id, ast.Store()), node.target)
         return [changed, node]
@@ -345,8 +357,8 @@ class _Rewriter(ast.NodeTransformer):
     def _change_of_item(self, node: ast.AugAssign, target: ast.Subscript, value: ast.expr) -> list[ast.stmt]:
         """Return the statements of ``container[index] += value``: the element is read before the value is evaluated."""
         container, index, element = [f"{WATCHED}{what}" for what in ("container", "index", "element")]
-        read = _told("item_to_change", node, _name(container, node), _name(index, node))
-        write = _told("set_item", node, _name(element, node), _name(container, node), _name(index, node))
+        read = told("item_to_change", node, _name(container, node), _name(index, node))
+        write = told("set_item", node, _name(element, node), _name(container, node), _name(index, node))
         statements: list[ast.stmt] = [
             _assigned(container, self.visit(target.value), node),
             _assigned(index, self.visit(target.slice), node),
@@ -360,6 +372,11 @@ class _Rewriter(ast.NodeTransformer):
         for target in node.targets:
             _require_names(target)
         return self.generic_visit(node)
+
+
+def is_mangled(name: str) -> bool:
+    """Whether Python changes a name in the body of a class."""
+    return name.startswith("__") and not name.endswith("__")
 
 
 def _require_names(target: ast.expr) -> None:
@@ -377,7 +394,7 @@ def _assigned(name: str, value: ast.expr, place: ast.stmt) -> ast.Assign:
     return ast.Assign([ast.copy_location(ast.Name(name, ast.Store()), place)], value)
 
 
-def _told(what: str, place: ast.expr | ast.stmt, *arguments: ast.expr) -> ast.Call:
+def told(what: str, place: ast.expr | ast.stmt, *arguments: ast.expr) -> ast.Call:
     """Return a call of a method of the watcher."""
     watcher = ast.Name(WATCHED, ast.Load())
     return ast.copy_location(ast.Call(ast.Attribute(watcher, what, ast.Load()), list(arguments), []), place)

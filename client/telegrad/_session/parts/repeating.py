@@ -1,0 +1,99 @@
+"""Instructions that are queued again without the calls that made them: as a run of a program, or within a part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from telegrad._session.send_queue import SendQueue
+from telegrad._session.thread_modes import DEFAULT, Modes
+from telegrad_protocol.messages import Call, Site
+
+from .mark import Part
+from .table import Program
+
+
+class Stretch(NamedTuple):
+    """What a call has queued: its entries, the tensors that died before and those that are not freed yet.
+
+    ``first`` is the number before those that were given out.
+    """
+
+    entries: list[Any]
+    first: int
+    freed: list[int]
+    unfreed: list[int]
+
+
+class RepeatingQueue(SendQueue):
+    """A queue that takes instructions whose calls are left out."""
+
+    def run_again(self, program: Program, inputs: list[int], constants: list[Any], encoded: bytes, count: int) -> int:
+        """Queue a run of a program that makes tensors of the next ``count`` numbers, and return the one before these.
+
+        ``encoded`` are its constants in bytes.
+        """
+        if self._dead:
+            self._pending.append(self._frees())
+        first = self._give_out(count + 1)
+        part = Part(first)
+        part.stands_for = count
+        with self._sending:
+            try:
+                part.replaced = 0, self.programs.run_again(program, inputs, constants, encoded, first)
+                self._has_parts = self._is_mixed = True
+                self._pending.append(part)
+            except BaseException:
+                self.programs.forget()
+                raise
+        self.operations += count
+        self.release(sends=True)
+        return first
+
+    def _give_out(self, count: int) -> int:
+        """Give out so many numbers, at once since other threads take numbers, too; returns the first of them."""
+        numbers: Any = self.new_id.__self__  # type: ignore[attr-defined]
+        first: int
+        first, *_ = islice(numbers, count)
+        return first
+
+    def stretch_of(self, make: Callable[[int], Any]) -> tuple[Any, Stretch | None]:
+        """Return what ``make`` returns, and what it has queued; None where that was sent, or nothing was before it.
+
+        ``make`` is given the number before those that are given out.
+        """
+        before, first = list(self._dead), self.new_id.__self__.__reduce__()[1][0] - 1  # type: ignore[attr-defined]
+        last = self._pending[-1] if self._pending else None
+        result = make(first)
+        queued = list(self._pending)
+        place = len(queued) - 1
+        while place >= 0 and queued[place] is not last:
+            place -= 1
+        if last is None or place < 0:
+            return result, None
+        entries = [entry for entry in queued[place + 1 :] if entry.__class__ is not Site]
+        return result, Stretch(entries, first, before, list(self._dead))
+
+    def queue_again(
+        self, make: Callable[[int], list[Any]], count: int, unfreed: Sequence[int], modes: Modes
+    ) -> int:  # fmt: skip
+        """Queue the instructions that ``make`` makes of the number before those of the next ``count`` tensors.
+
+        Tensors that have died are freed by the first one. ``unfreed`` are distances of those that the next call frees.
+        """
+        first = self._give_out(count) - 1
+        instructions = make(first)
+        if self._dead:
+            one = instructions[0]
+            instructions[0] = Call(one.op, one.site, one.outs, one.args, [*self.take_dead(), *one.freed])
+        if modes is DEFAULT:
+            self._pending.extend(instructions)
+        else:
+            self._is_mixed = True
+            self._pending.extend([(modes, one) for one in instructions])
+        self._dead.extend([first + distance for distance in unfreed])
+        self.operations += len(instructions)
+        if self.operations >= self._full_at:
+            self._send_full()
+        return first

@@ -1,0 +1,151 @@
+"""Functions that have effects of their own, such as training steps: the layers that they call are left out.
+
+Such a function runs in a form in which its calls, and nothing else, go through a driver. Knows nothing of programs.
+"""
+
+from __future__ import annotations
+
+import ast
+from types import CodeType, FunctionType, MethodType
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from telegrad._session.call_sites import stand_in
+from telegrad._session.session import ClientSession
+from telegrad.nn._hooks import GLOBAL
+from telegrad.nn.modules.module import Module
+
+from . import purity
+from .inner_calls import InnerCalls
+from .rewriting import WATCHED, UnknownFormError, compiled, definition_of, is_mangled, told
+from .situation import is_ordinary
+
+_ABOUT_FRAMES: Final = frozenset(("locals", "vars", "dir", "eval", "exec", "globals", "breakpoint"))
+"""Names of functions that look at who calls them."""
+_MOST_CODES: Final = 64
+
+
+class Driver:
+    """Makes the calls of one compiled function, in one session."""
+
+    def __init__(self, session: ClientSession) -> None:
+        self._session = session
+        self._layers: WeakKeyDictionary[Module, InnerCalls] = WeakKeyDictionary()
+        self._codes: dict[CodeType, CodeType | None] = {}
+        self._holder: Any = None
+
+    @property
+    def replayed(self) -> int:
+        """How many calls of layers were left out."""
+        return sum([calls.replayed for calls in self._layers.values()])
+
+    def serves(self, session: ClientSession) -> bool:
+        """Whether it is of this session."""
+        return session is self._session
+
+    def run(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Call the compiled function, within its region."""
+        self._holder = self._session.holder
+        if isinstance(function, Module):
+            return (
+                self.call(function.forward, *args, **kwargs)
+                if _is_called_plainly(function)
+                else function(*args, **kwargs)
+            )
+        return self.call(function, *args, **kwargs)
+
+    def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Make a call of the function, or of one that it calls."""
+        if isinstance(function, Module):
+            return self._call_layer(function, args, kwargs)
+        if function.__class__ is MethodType and function.__func__.__class__ is FunctionType:
+            if not isinstance(function.__self__, Module) or not purity.is_own(function.__func__):
+                return self._driven(function.__func__, (function.__self__, *args), kwargs)
+        elif function.__class__ is FunctionType:
+            return self._driven(function, args, kwargs)
+        return function(*args, **kwargs)
+
+    def _call_layer(self, layer: Module, args: Any, kwargs: Any) -> Any:
+        session = self._session
+        if not is_ordinary() or session.holder is None or session.holder is not self._holder:
+            return layer(*args, **kwargs)
+        calls = self._layers.get(layer)
+        if calls is None:
+            calls = self._layers[layer] = InnerCalls(session)
+        return calls.made(layer, args, kwargs)
+
+    def _driven(self, function: FunctionType, args: Any, kwargs: Any) -> Any:
+        """Call a function of the program in the form in which its calls come here; others as they are."""
+        code = None if purity.is_own(function) else self._code_of(function)
+        if code is None:
+            return function(*args, **kwargs)
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+        cells[WATCHED] = _cell(self)
+        closure = tuple([cells[name] for name in code.co_freevars])
+        made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
+        made.__kwdefaults__ = function.__kwdefaults__
+        return made(*args, **kwargs)
+
+    def _code_of(self, function: FunctionType) -> CodeType | None:
+        original = function.__code__
+        if original not in self._codes:
+            if len(self._codes) >= _MOST_CODES:
+                self._codes.clear()
+            self._codes[original] = _driven_code(original)
+        return self._codes[original]
+
+
+def _is_called_plainly(layer: Module) -> bool:
+    """Whether calling a layer calls its ``forward``, and nothing else."""
+    return type(layer).__call__ is Module.__call__ and not (layer._has_hooks or GLOBAL.any)
+
+
+def _cell(value: Any) -> Any:
+    return (lambda: value).__closure__[0]  # type: ignore[index]
+
+
+def _driven_code(code: CodeType) -> CodeType | None:
+    """Return the code in which calls go through the driver; None for functions without source, or that need none."""
+    try:
+        definition = definition_of(code)
+        definition.decorator_list = []
+        for arguments in (definition.args.defaults, definition.args.kw_defaults):
+            arguments[:] = [one and ast.Constant(None) for one in arguments]  # type: ignore[misc]
+        definition.body = [_Calls(code.co_freevars).visit(one) for one in definition.body]
+        made = compiled(definition, (WATCHED, *code.co_freevars), code.co_filename)
+        stand_in(made, code)
+        return made
+    except (OSError, TypeError, SyntaxError, ValueError, UnknownFormError):
+        return None
+
+
+class _Calls(ast.NodeTransformer):
+    """Lets the driver make the calls of a function."""
+
+    def __init__(self, free: tuple[str, ...]) -> None:
+        self._free = free
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        if is_mangled(node.id) or node.id in _ABOUT_FRAMES:
+            raise UnknownFormError
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        if is_mangled(node.attr):
+            raise UnknownFormError
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "super":
+            if "__class__" not in self._free:
+                raise UnknownFormError
+            return node
+        made = told("call", node, node.func, *node.args)
+        made.keywords = node.keywords
+        return made
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        if isinstance(node, (ast.ClassDef, ast.Global, ast.Nonlocal)):
+            raise UnknownFormError
+        return super().generic_visit(node)
