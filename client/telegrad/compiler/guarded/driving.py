@@ -22,7 +22,7 @@ from .situation import is_ordinary
 
 _ABOUT_FRAMES: Final = frozenset(("locals", "vars", "dir", "eval", "exec", "globals", "breakpoint"))
 """Names of functions that look at who calls them."""
-_MOST_CODES: Final = 64
+_MOST_CODES: Final = 1024
 
 
 class Driver:
@@ -31,7 +31,9 @@ class Driver:
     def __init__(self, session: ClientSession) -> None:
         self._session = session
         self._layers: WeakKeyDictionary[Module, InnerCalls] = WeakKeyDictionary()
-        self._codes: dict[CodeType, CodeType | None] = {}
+        self._codes: dict[int, tuple[CodeType, CodeType | None]] = {}
+        """By the id of a function's code, which is kept for it: the code in which calls come here."""
+        self._cell = _cell(self)
         self._holder: Any = None
 
     @property
@@ -56,13 +58,16 @@ class Driver:
 
     def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Make a call of the function, or of one that it calls."""
-        if isinstance(function, Module):
+        kind = function.__class__
+        if kind is FunctionType:
+            code = self._code_of(function)
+            return function(*args, **kwargs) if code is None else self._driven(function, code)(*args, **kwargs)
+        if kind is MethodType and function.__func__.__class__ is FunctionType:
+            code = self._code_of(function.__func__)
+            if code is not None:
+                return self._driven(function.__func__, code)(function.__self__, *args, **kwargs)
+        elif isinstance(function, Module):
             return self._call_layer(function, args, kwargs)
-        if function.__class__ is MethodType and function.__func__.__class__ is FunctionType:
-            if not isinstance(function.__self__, Module) or not purity.is_own(function.__func__):
-                return self._driven(function.__func__, (function.__self__, *args), kwargs)
-        elif function.__class__ is FunctionType:
-            return self._driven(function, args, kwargs)
         return function(*args, **kwargs)
 
     def _call_layer(self, layer: Module, args: Any, kwargs: Any) -> Any:
@@ -74,25 +79,24 @@ class Driver:
             calls = self._layers[layer] = InnerCalls(session)
         return calls.made(layer, args, kwargs)
 
-    def _driven(self, function: FunctionType, args: Any, kwargs: Any) -> Any:
-        """Call a function of the program in the form in which its calls come here; others as they are."""
-        code = None if purity.is_own(function) else self._code_of(function)
-        if code is None:
-            return function(*args, **kwargs)
+    def _code_of(self, function: FunctionType) -> CodeType | None:
+        """Return the code in which a function's calls come here; None for telegrad's own, and where there is none."""
+        original = function.__code__
+        known = self._codes.get(id(original))
+        if known is None:
+            if len(self._codes) >= _MOST_CODES:
+                self._codes.clear()
+            made = None if purity.is_own(function) else _driven_code(original)
+            known = self._codes[id(original)] = original, made
+        return known[1]
+
+    def _driven(self, function: FunctionType, code: CodeType) -> FunctionType:
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
-        cells[WATCHED] = _cell(self)
+        cells[WATCHED] = self._cell
         closure = tuple([cells[name] for name in code.co_freevars])
         made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
         made.__kwdefaults__ = function.__kwdefaults__
-        return made(*args, **kwargs)
-
-    def _code_of(self, function: FunctionType) -> CodeType | None:
-        original = function.__code__
-        if original not in self._codes:
-            if len(self._codes) >= _MOST_CODES:
-                self._codes.clear()
-            self._codes[original] = _driven_code(original)
-        return self._codes[original]
+        return made
 
 
 def _is_called_plainly(layer: Module) -> bool:
