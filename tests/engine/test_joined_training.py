@@ -18,13 +18,13 @@ from server.engine.cuda.pointwise.fused import texts_of
 from server.engine.cuda.runtime.launch import collecting
 from server.engine.cuda.texts import DescribedDevice
 from server.engine.programs.analysis import Analysis
-from server.engine.programs.around_norms import join_norms, lowered_norm
-from server.engine.programs.batched_casts import join_casts, lowered_casts
 from server.engine.programs.graph import Graph, Step
 from server.engine.programs.grouping import Grouping
 from server.engine.programs.joined import CASTS, GRADIENTS, NORM
+from server.engine.programs.joins.casts import join_casts, lowered_casts
+from server.engine.programs.joins.norms import join_norms, lowered_norm
+from server.engine.programs.joins.uses import Uses
 from server.engine.programs.specialise import Specialisation
-from server.engine.programs.uses import Uses
 from server.session.programs import recording
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Device, Meta

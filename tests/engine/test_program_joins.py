@@ -12,13 +12,13 @@ import torch
 
 from server.engine import functional as F
 from server.engine import keys
-from server.engine.programs import batched_casts
 from server.engine.programs.analysis import Analysis, shared_memory
-from server.engine.programs.batched_casts import join_casts
 from server.engine.programs.expansion import traced
 from server.engine.programs.graph import Graph
 from server.engine.programs.grouping import Grouping
 from server.engine.programs.joined import CASTS, GRADIENTS, NORM, Joined
+from server.engine.programs.joins import casts
+from server.engine.programs.joins.casts import join_casts
 from server.engine.programs.specialise import ALL, specialise
 from server.engine.programs.temporaries import peak_bytes
 from server.engine.value import Value
@@ -83,7 +83,7 @@ def test_random_programs_compute_what_they_do_without(
     adapter: EngineAdapter, seed: int, joined: list[Joined], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To the bit; memory may grow here, so that more is joined."""
-    monkeypatch.setattr(batched_casts, "_MORE", 1)
+    monkeypatch.setattr(casts, "_MORE", 1)
     rng = random.Random(seed)
     torch.manual_seed(seed)
     kinds = set()

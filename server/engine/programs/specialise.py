@@ -15,8 +15,6 @@ from server.engine.value import Backend, Value
 from telegrad_protocol.meta import Meta
 
 from .analysis import Analysis, Known, is_opaque
-from .around_norms import join_norms, lowered_norm
-from .batched_casts import join_casts, lowered_casts
 from .eliminate import folded, without_dead, without_repeated
 from .executable import Description, Executable, Places
 from .execution import Call
@@ -25,9 +23,11 @@ from .fused import FUSERS, JOINERS, Executor, Kernel, Pending
 from .graph import Graph, Slot, Step, replaced, slots_in, text_of
 from .grouping import Group, Grouping
 from .joined import CASTS, Joined
+from .joins.casts import join_casts, lowered_casts
+from .joins.norms import join_norms, lowered_norm
+from .joins.uses import Uses
 from .lowering import Lowered, lowered
 from .temporaries import peak_bytes
-from .uses import Uses
 
 
 class Options(NamedTuple):

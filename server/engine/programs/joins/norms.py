@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from server.engine.programs.analysis import Analysis
+from server.engine.programs.fused import joins
+from server.engine.programs.graph import Slot, Step
+from server.engine.programs.grouping import Group, Grouping
+from server.engine.programs.joined import GRADIENTS, NORM, Joined
+from server.engine.programs.lowering import Lowered
 from telegrad_protocol.meta import Meta
 
-from .analysis import Analysis
-from .fused import joins
-from .graph import Slot, Step
-from .grouping import Group, Grouping
-from .joined import GRADIENTS, NORM, Joined
-from .lowering import Lowered
 from .uses import Uses
 
 _FORWARD: Final = ("_layer_norm", "_rms_norm")

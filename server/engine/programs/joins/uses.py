@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .analysis import Analysis
-from .graph import Slot, Step, slots_in
+from server.engine.programs.analysis import Analysis
+from server.engine.programs.graph import Slot, Step, slots_in
 
 
 class Uses:

@@ -9,17 +9,16 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from server.engine.array_library.dtypes import HALVES
+from server.engine.programs.analysis import Analysis
+from server.engine.programs.fused import is_cast, joins
+from server.engine.programs.graph import Slot, Step
+from server.engine.programs.grouping import Grouping
+from server.engine.programs.joined import CASTS, Joined
+from server.engine.programs.lowering import Lowered
+from server.engine.programs.temporaries import peak_bytes
 from telegrad_protocol import dtypes
 from telegrad_protocol.layout import is_dense
 from telegrad_protocol.meta import Meta
-
-from .analysis import Analysis
-from .fused import is_cast, joins
-from .graph import Slot, Step
-from .grouping import Grouping
-from .joined import CASTS, Joined
-from .lowering import Lowered
-from .temporaries import peak_bytes
 
 _MOST: Final = 512
 """Casts in one kernel."""
