@@ -178,14 +178,12 @@ __device__ __forceinline__ void norm_backward(
         bool is_valid = row < rows;
         vec<G, VEC> g[ITEMS];
         vec<T, VEC> x[ITEMS];
-        vec<A, VEC> more[ITEMS];
         #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             int k = (i * N + lane) * VEC;
             if (is_valid && k < length) {
                 g[i] = read<VEC>(grad + row * length + k);
                 x[i] = read<VEC>(in + row * length + k);
-                if (other) more[i] = read<VEC>(other + row * length + k);
             }
         }
         S centre = is_valid && !RMS ? mean[row] : (S)0, scale = is_valid ? rstd[row] : (S)0, a = 0, b = 0;
@@ -210,13 +208,15 @@ __device__ __forceinline__ void norm_backward(
             int k = (i * N + lane) * VEC;
             if (!is_valid || k >= length) continue;
             vec<T, VEC> result;
+            vec<A, VEC> more;
+            if (other) more = read<VEC>(other + row * length + k);
             #pragma unroll
             for (int j = 0; j < VEC; ++j) {
                 S own = (S)widen(g[i].at[j]), at = ((S)widen(x[i].at[j]) - centre) * scale;
                 if (weight) own *= (S)widen(w[i].at[j]);
                 result.at[j] = cast<T>((own - a - at * b) * scale);
                 if (other)
-                    result.at[j] = cast<T>(row_add((S)widen(result.at[j]), (S)widen(more[i].at[j])));
+                    result.at[j] = cast<T>(row_add((S)widen(result.at[j]), (S)widen(more.at[j])));
             }
             if (dx) write<VEC>(dx + row * length + k, result);
             if (copy) {
