@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 from server.engine import functional as F
 from server.engine import keys
 from server.engine.programs.fused import JOINERS, Executor, Joiner
 from server.engine.programs.joined import CASTS, GRADIENTS, NORM, Joined
 from server.engine.value import Backend, Value
+
+from ..ops.adapters import EngineAdapter
 
 Values = dict[str, Value]
 
@@ -66,3 +69,10 @@ def join_on_the_host(monkeypatch: pytest.MonkeyPatch) -> list[Joined]:
     for kind, compute in ((NORM, _norm), (GRADIENTS, _gradients), (CASTS, _casts)):
         monkeypatch.setitem(JOINERS, (keys.CPU, kind), joiner(compute))
     return made
+
+
+def shifted(adapter: EngineAdapter, tensor: torch.Tensor, by: int) -> Value:
+    """A copy of a tensor that begins so many elements within its memory."""
+    flat = torch.zeros(tensor.numel() + by, dtype=tensor.dtype)
+    flat[by:] = tensor.reshape(-1)
+    return adapter.tensor(flat[by:].view(tensor.shape))

@@ -9,28 +9,36 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("cuda.bindings.nvrtc")
 
+from server.engine import functional as F
 from server.engine import keys
 from server.engine.cuda import check, families
+from server.engine.cuda.optim import casts
 from server.engine.cuda.pointwise.fused import texts_of
+from server.engine.cuda.rows import layer_norm
 from server.engine.cuda.runtime.launch import collecting
 from server.engine.cuda.texts import DescribedDevice
 from server.engine.programs.analysis import Analysis
-from server.engine.programs.graph import Graph, Step
+from server.engine.programs.expansion import traced
+from server.engine.programs.fused import JOINERS, Joiner
+from server.engine.programs.graph import Graph, Step, run
 from server.engine.programs.grouping import Grouping
-from server.engine.programs.joined import CASTS, GRADIENTS, NORM
+from server.engine.programs.joined import CASTS, GRADIENTS, NORM, Joined
 from server.engine.programs.joins.casts import join_casts, lowered_casts
 from server.engine.programs.joins.norms import join_norms, lowered_norm
 from server.engine.programs.joins.uses import Uses
-from server.engine.programs.specialise import Specialisation
+from server.engine.programs.specialise import Specialisation, specialise
 from server.session.programs import recording
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Device, Meta
 
+from ..ops.adapters import EngineAdapter
 from .cuda_registrations import registrations, withdraw
-from .joined_steps import join_on_the_host
+from .emulated_kernels import EmulatedKernel
+from .joined_steps import join_on_the_host, shifted
 
 _ = registrations
 families.import_families()
@@ -212,6 +220,69 @@ def test_texts_of_joined_kernels_compile(
     assert {*texts.values()} == {NORM, GRADIENTS, CASTS}
     for text, kind in texts.items():
         assert check.compile_one(text, check.OLDEST, ()) is None, kind
+
+
+@pytest.fixture
+def emulated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of joined steps that the host executes by what launches kernels on a GPU, over emulated kernels."""
+    launched: list[str] = []
+    for module in (layer_norm, casts):
+        monkeypatch.setattr(module, "load", lambda text, name: EmulatedKernel(text))
+    for kind in (NORM, GRADIENTS, CASTS):
+        joiner = JOINERS[keys.CUDA, kind]
+
+        def makes(backend: Any, joined: Joined, own: Joiner = joiner) -> Any:
+            launched.append(joined.kind)
+            return own.makes(backend, joined)
+
+        monkeypatch.setitem(JOINERS, (keys.CPU, kind), joiner._replace(makes=makes))
+    return launched
+
+
+@pytest.mark.parametrize("name", ["layer", "rms"])
+@pytest.mark.parametrize("offset", [0, 1])
+def test_launches_pass_what_kernels_declare(
+    adapter: EngineAdapter, seed: int, name: str, offset: int, emulated: list[str]
+) -> None:
+    """Each address and number lies where the kernel looks for it, whatever roles there are."""
+    torch.manual_seed(seed)
+    length, rms = 48, name == "rms"
+    drawn = [torch.randn(5, length), torch.randn(5, length).bfloat16(), torch.randn(5, length).bfloat16()]
+    drawn += [torch.randn(length), torch.randn(length), torch.randn(70, 100), torch.randn(3)]
+
+    def both(first: Any, weight: Any, bias: Any, grad: Any, added: Any) -> list[Any]:
+        affine = (weight,) if rms else (weight, bias)
+        made = getattr(F, f"_{name}_norm")(first, (length,), *affine, 1e-5)
+        grad = F._to_copy(F.cumsum(grad, 0), dtype=dtypes.float32)
+        gradients = getattr(F, f"_{name}_norm_gradients")(grad, first, *made[1:], weight, (length,))
+        by_input = gradients[0] if added is None else F.add(gradients[0], added)
+        narrow = [F._to_copy(one, dtype=dtypes.bfloat16) for one in (made[0], by_input)]
+        return [*narrow, by_input, *made[1:], *gradients[1:]]
+
+    def function(x: Any, y: Any, grad: Any, weight: Any, bias: Any, *others: Any) -> tuple[Any, ...]:
+        total = F.add(y, x)
+        results = [total, *both(total, weight, bias, grad, x), *both(x, None, None, grad, None)]
+        return *results, *[F._to_copy(other, dtype=dtypes.float16) for other in others]
+
+    values = [shifted(adapter, tensor, offset) for tensor in drawn]
+    graph = traced(function, [value.meta for value in values])
+    expected = run(graph, values)
+    executable = specialise(graph, [value.meta for value in values])
+    for mine, other in zip(executable.run(values), expected, strict=True):
+        digits = {2: 2.0**-7, 4: 1e-5}[other.meta.dtype.itemsize]
+        got, wanted = (adapter.numpy(one).astype(np.float64) for one in (mine, other))
+        np.testing.assert_allclose(got, wanted, rtol=digits, atol=digits)
+    assert {*emulated} == {NORM, GRADIENTS, CASTS}
+
+
+def test_a_step_over_emulated_kernels_is_close(
+    tg: Any, seed: int, emulated: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "LONGEST_SECONDS", 1e9)
+    expected = _trained(tg, seed, False)
+    for mine, other in zip(_trained(tg, seed, True), expected, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=2e-2, atol=2e-2)
+    assert {*emulated} == {NORM, GRADIENTS, CASTS}
 
 
 @pytest.mark.gpu

@@ -26,7 +26,7 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.meta import CPU
 
 from ..ops.adapters import EngineAdapter
-from .joined_steps import join_on_the_host
+from .joined_steps import join_on_the_host, shifted
 from .test_program_passes import check
 
 ROWS, LENGTH = 6, 24
@@ -212,13 +212,6 @@ def test_casts_that_wait_for_each_other_are_not_joined(adapter: EngineAdapter, j
         assert len({meta.dtype for _, meta in one.news}) == 1
 
 
-def _shifted(adapter: EngineAdapter, tensor: torch.Tensor, by: int) -> Value:
-    """A copy of a tensor that begins so many elements within its memory."""
-    flat = torch.zeros(tensor.numel() + by, dtype=tensor.dtype)
-    flat[by:] = tensor.reshape(-1)
-    return adapter.tensor(flat[by:].view(tensor.shape))
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("length", [8, 33, 384, 768, 1600, 5000])
 @pytest.mark.parametrize("offset", [0, 1])
@@ -245,7 +238,7 @@ def test_joined_norms_on_a_gpu(cuda_device: str, seed: int, length: int, offset:
         residual = F.add(made[0], total)
         return total, narrow, *statistics, residual, F._to_copy(residual, dtype=dtypes.bfloat16), *made[1:]
 
-    values = [_shifted(adapter, tensor, offset) for tensor in drawn]
+    values = [shifted(adapter, tensor, offset) for tensor in drawn]
     graph = traced(block, [value.meta for value in values])
     executable = specialise(graph, [value.meta for value in values], shared_memory(values))
     fused = executable.describe().fused
@@ -268,7 +261,7 @@ def test_joined_casts_on_a_gpu(cuda_device: str, seed: int, count: int) -> None:
     adapter, rng = EngineAdapter(cuda_device), random.Random(seed)
     torch.manual_seed(seed)
     drawn = [torch.randn(rng.choice((1, 3, 8, 1000, 4096, 70_001))) for _ in range(count)]
-    values = [_shifted(adapter, tensor, rng.choice((0, 0, 1, 4))) for tensor in drawn]
+    values = [shifted(adapter, tensor, rng.choice((0, 0, 1, 4))) for tensor in drawn]
 
     def function(*given: Value) -> tuple[Value, ...]:
         narrow = [F._to_copy(value, dtype=dtypes.bfloat16) for value in given]
