@@ -13,7 +13,7 @@ import pytest
 
 from server.engine import keys
 from server.engine.operators import OPERATORS, Factory, Preparer
-from server.engine.programs.fused import FUSERS, Fuser
+from server.engine.programs.fused import FUSERS, JOINERS, Fuser, Joiner
 
 _withdrawn: dict[str, list[Preparer]] = {}
 """Factories of prepared kernels for CUDA by operation, while no test looks at them."""
@@ -21,6 +21,8 @@ _withdrawn_transfers: dict[str, Factory] = {}
 """The same for copies between devices."""
 _withdrawn_fusers: list[Fuser] = []
 """What makes fused kernels for CUDA, while no test looks at it."""
+_withdrawn_joiners: dict[tuple[int, str], Joiner] = {}
+"""What makes kernels of joined steps for CUDA, while no test looks at it."""
 
 
 def withdraw() -> None:
@@ -28,6 +30,8 @@ def withdraw() -> None:
     if find_spec("cupy") is None:
         if keys.CUDA in FUSERS:
             _withdrawn_fusers.append(FUSERS.pop(keys.CUDA))
+        for place in [place for place in JOINERS if place[0] == keys.CUDA]:
+            _withdrawn_joiners[place] = JOINERS.pop(place)
         for name, operator in OPERATORS.items():
             _withdrawn.setdefault(name, []).extend(operator.preparers.pop(keys.CUDA, []))
             if keys.CUDA in operator.transfers:
@@ -46,5 +50,6 @@ def registrations() -> Iterator[None]:
     _withdrawn_transfers.clear()
     if _withdrawn_fusers:
         FUSERS[keys.CUDA] = _withdrawn_fusers.pop()
+    JOINERS.update(_withdrawn_joiners)
     yield
     withdraw()

@@ -23,7 +23,7 @@ from server.engine.cuda.runtime.launch import collecting
 from server.engine.operators import OPERATORS
 from server.engine.programs.analysis import Analysis, shared_memory
 from server.engine.programs.graph import Graph, Slot, Step, run
-from server.engine.programs.grouping import grouped
+from server.engine.programs.grouping import Grouping
 from server.engine.programs.lowering import lowered
 from server.engine.programs.specialise import specialise
 from telegrad_protocol.meta import Device, Meta
@@ -43,7 +43,7 @@ def texts_of(program: RandomProgram) -> list[str]:
     metas = [value.meta for value in program.values[: program.inputs]]
     known = {slot: Meta.of(m.shape, m.dtype, GPU, m.strides, m.offset) for slot, m in zip(graph.inputs, metas)}
     analysis = Analysis(graph.steps, known, dict(zip(graph.inputs, shared_memory(program.values))))
-    groups = grouped(graph.steps, analysis, {GPU: keys.CUDA})
+    groups = [group.positions for group in Grouping(graph.steps, analysis, {GPU: keys.CUDA}).ordered()]
     needed = frozenset(analysis.roots.values())
     return [
         fused.written(lowered(group, graph.steps, analysis, needed).kernel).text for group in groups if len(group) > 1

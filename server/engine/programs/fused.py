@@ -16,8 +16,10 @@ from server.engine.value import Backend
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import Size
-from telegrad_protocol.meta import Meta
+from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import Op
+
+from .joined import Joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,11 @@ class Kernel(NamedTuple):
     stores: tuple[tuple[int, Register], ...]
 
     @property
+    def device(self) -> Device:
+        """Where it runs."""
+        return (self.loads or [meta for _, meta in self.news])[0].device
+
+    @property
     def dtypes(self) -> list[DType]:
         """The types of all registers."""
         return [meta.dtype for meta in self.loads] + [compute.dtype for compute in self.computes]
@@ -95,11 +102,11 @@ class Pending(Protocol):
     def is_over(self) -> bool:
         """Whether all were compiled or have failed; never waits."""
 
-    def has_failed(self, kernel: Kernel) -> bool:
+    def has_failed(self, kernel: Kernel | Joined) -> bool:
         """Whether one of them cannot be made."""
 
 
-Awaits: TypeAlias = Callable[[Backend, Sequence[Kernel]], Pending]
+Awaits: TypeAlias = Callable[[Backend, Sequence[Kernel | Joined]], Pending]
 """Has what kernels need compiled, where that takes long."""
 
 
@@ -117,6 +124,24 @@ class Fuser(NamedTuple):
 
 FUSERS: dict[int, Fuser] = {}
 """By the key of the device's backend. A device without one executes each step alone."""
+
+
+class Joiner(NamedTuple):
+    """Whether a device's kernel takes what is joined, and what makes it."""
+
+    takes: Callable[[Joined], bool]
+    makes: Callable[[Backend, Joined], Executor]
+
+
+JOINERS: dict[tuple[int, str], Joiner] = {}
+"""By the key of the device's backend, and by kind. A device without one executes joined steps one after the other."""
+
+
+def joins(key: int, joined: Joined) -> bool:
+    """Whether steps are to be joined on a device."""
+    joiner = JOINERS.get((key, joined.kind))
+    return joiner is None or joiner.takes(joined)
+
 
 _MOVES: dict[str, int] = {"_to_copy": 0, "clone": 0, "masked_fill": 0, "copy_": 1}
 """Operations that have no promotion and are element-wise all the same, and the operand whose type they compute in."""

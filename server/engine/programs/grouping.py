@@ -7,7 +7,7 @@ groups is allowed where no step outside must come after one and before the other
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from telegrad_protocol.layout import overlaps_itself
@@ -32,9 +32,12 @@ class Candidate(NamedTuple):
 
 
 class Group:
-    """Steps that are executed as one, by their positions; bits of integers stand for sets of steps."""
+    """Steps that are executed as one, by their positions; bits of integers stand for sets of steps.
 
-    __slots__ = ("after", "candidate", "members", "positions")
+    ``kind`` says how: empty for element-wise steps and for a single one, else a kind of ``joined``.
+    """
+
+    __slots__ = ("after", "candidate", "kind", "members", "positions")
 
     def __init__(self, position: int, after: int, candidate: Candidate | None) -> None:
         self.positions = [position]
@@ -42,28 +45,119 @@ class Group:
         self.after = after
         """All steps that must come before, directly or not."""
         self.candidate = candidate
+        self.kind = ""
+
+    def copy(self) -> Group:
+        """The same group, for another grouping."""
+        group = Group(self.positions[0], self.after, self.candidate)
+        group.positions, group.members, group.kind = self.positions, self.members, self.kind
+        return group
 
 
-def grouped(steps: Sequence[Step], analysis: Analysis, keys: dict[object, int], fuse: bool = True) -> list[list[int]]:
-    """The steps' positions in groups, in an order in which these can be executed.
+class Grouping:
+    """Steps in groups: element-wise ones of one shape that share operands, and each other one alone.
 
     ``keys`` has the key of each device's backend; on those without a fuser each step is a group.
     """
-    by_step: list[Group] = []
-    groups: dict[int, Group] = {}
-    touching: dict[Slot, list[int]] = {}
-    dependencies = list(_dependencies(steps, analysis.effects))
-    for position, direct in enumerate(dependencies):
-        after = 0
-        for earlier in direct:
-            after |= by_step[earlier].members | by_step[earlier].after
-        candidate = _candidate(steps[position], analysis, position, keys) if fuse else None
-        group = Group(position, after, candidate)
-        by_step.append(group)
-        groups[id(group)] = group
-        if candidate is not None:
-            _join_neighbours(group, steps, analysis, by_step, groups, touching)
-    return _ordered(list(groups.values()), by_step, dependencies)
+
+    def __init__(
+        self, steps: Sequence[Step], analysis: Analysis, keys: Mapping[object, int], fuse: bool = True
+    ) -> None:  # fmt: skip
+        self.steps, self.analysis, self.keys = steps, analysis, keys
+        self.by_step: list[Group] = []
+        self._groups: dict[int, Group] = {}
+        self._touching: dict[Slot, list[int]] = {}
+        self._dependencies = list(_dependencies(steps, analysis.effects))
+        for position, direct in enumerate(self._dependencies):
+            after = 0
+            for earlier in direct:
+                after |= self.by_step[earlier].members | self.by_step[earlier].after
+            candidate = _candidate(steps[position], analysis, position, keys) if fuse else None
+            group = Group(position, after, candidate)
+            self.by_step.append(group)
+            self._groups[id(group)] = group
+            if candidate is not None:
+                self._join_neighbours(group)
+
+    def copy(self) -> Grouping:
+        """The same groups, which can be joined without changing these."""
+        other: Grouping = object.__new__(Grouping)
+        other.__dict__.update(self.__dict__)
+        copies = {number: group.copy() for number, group in self._groups.items()}
+        other.by_step = [copies[id(group)] for group in self.by_step]
+        other._groups = {id(group): group for group in copies.values()}
+        return other
+
+    def _join_neighbours(self, group: Group) -> None:
+        """Join a new group with those that it shares operands or memory with, the latest first."""
+        position, steps, touching = group.positions[0], self.steps, self._touching
+        step = steps[position]
+        near = [p for slot in slots_in(step.args) for p in touching.get(slot, ())]
+        made = {p for p in near if not set(steps[p].outs).isdisjoint(slots_in(step.args))}
+        for p in sorted(set(near), reverse=True):
+            other = self.by_step[p]
+            if other is group or (p not in made and position - p > _NEAR) or not _fit(group, other):
+                continue
+            if self.has_nothing_between(other, group) and self._is_one_kernel(other, group):
+                self.absorb(other, group)
+                group = other
+        for slot in (*slots_in(step.args), *step.outs):
+            touching.setdefault(slot, []).append(position)
+
+    def has_nothing_between(self, one: Group, two: Group) -> bool:
+        """Whether no other group must come after one of these and before the other."""
+        for outside in self._groups.values():
+            if outside is one or outside is two:
+                continue
+            if outside.members & two.after and outside.after & one.members:
+                return False
+            if outside.members & one.after and outside.after & two.members:
+                return False
+        return True
+
+    def _is_one_kernel(self, one: Group, two: Group) -> bool:
+        """Whether a kernel can take the operands, and sees what it writes to through one value alone."""
+        positions = sorted(one.positions + two.positions)
+        fuser = one.candidate.fuser if one.candidate else None
+        return (
+            fuser is not None
+            and len(_outside_roots(positions, self.steps, self.analysis)) <= fuser.most_operands
+            and _writes_meet_only_themselves(positions, self.steps, self.analysis)
+        )
+
+    def absorb(self, group: Group, other: Group) -> None:
+        """Make one group of two, which is the first of them."""
+        del self._groups[id(other)]
+        group.positions = sorted(group.positions + other.positions)
+        group.members |= other.members
+        group.after = (group.after | other.after) & ~group.members
+        for position in other.positions:
+            self.by_step[position] = group
+        for later in self._groups.values():
+            if later is not group and later.after & group.members:
+                later.after |= group.members | group.after
+
+    def ordered(self) -> list[Group]:
+        """The groups in an order in which they can be executed: otherwise by each one's last step."""
+        waiting: dict[int, int] = {}
+        followers: dict[int, list[Group]] = {number: [] for number in self._groups}
+        for number, group in self._groups.items():
+            before = {id(self.by_step[p]) for position in group.positions for p in self._dependencies[position]}
+            before.discard(number)
+            waiting[number] = len(before)
+            for earlier in before:
+                followers[earlier].append(group)
+        ready = [(group.positions[-1], group) for number, group in self._groups.items() if not waiting[number]]
+        heapq.heapify(ready)
+        ordered = []
+        while ready:
+            _, group = heapq.heappop(ready)
+            ordered.append(group)
+            for follower in followers[id(group)]:
+                waiting[id(follower)] -= 1
+                if not waiting[id(follower)]:
+                    heapq.heappush(ready, (follower.positions[-1], follower))
+        return ordered
 
 
 def _dependencies(steps: Sequence[Step], effects: Sequence[Effects]) -> Iterator[set[int]]:
@@ -89,7 +183,7 @@ def _dependencies(steps: Sequence[Step], effects: Sequence[Effects]) -> Iterator
             readers.setdefault(number, set()).add(position)
 
 
-def _candidate(step: Step, analysis: Analysis, position: int, keys: dict[object, int]) -> Candidate | None:
+def _candidate(step: Step, analysis: Analysis, position: int, keys: Mapping[object, int]) -> Candidate | None:
     """The element-wise computation that a step is, if the device fuses it."""
     bound, op = analysis.bound[position], step.operator.op
     if bound is None or len(step.outs) != 1 or (analysis.effects[position].writes and len(op.mutates) != 1):
@@ -107,52 +201,12 @@ def _candidate(step: Step, analysis: Analysis, position: int, keys: dict[object,
     return Candidate(compute, out, fuser) if fuser.takes(compute, out) else None
 
 
-def _join_neighbours(
-    group: Group, steps: Sequence[Step], analysis: Analysis, by_step: list[Group], groups: dict[int, Group],
-    touching: dict[Slot, list[int]],
-) -> None:  # fmt: skip
-    """Join a new group with those that it shares operands or memory with, the latest first."""
-    position = group.positions[0]
-    step = steps[position]
-    near = [p for slot in slots_in(step.args) for p in touching.get(slot, ())]
-    made = {p for p in near if not set(steps[p].outs).isdisjoint(slots_in(step.args))}
-    for p in sorted(set(near), reverse=True):
-        other = by_step[p]
-        if other is group or (p not in made and position - p > _NEAR) or not _fit(group, other):
-            continue
-        if _may_join(other, group, steps, analysis, groups):
-            del groups[id(group)]
-            _absorb(other, group, by_step, groups)
-            group = other
-    for slot in (*slots_in(step.args), *step.outs):
-        touching.setdefault(slot, []).append(position)
-
-
 def _fit(group: Group, other: Group) -> bool:
     """Whether the groups compute elements of one shape on one device."""
     mine, theirs = group.candidate, other.candidate
     if mine is None or theirs is None or len(group.positions) + len(other.positions) > _MOST_MEMBERS:
         return False
     return mine.out.shape == theirs.out.shape and mine.out.device is theirs.out.device
-
-
-def _may_join(
-    one: Group, two: Group, steps: Sequence[Step], analysis: Analysis, groups: dict[int, Group]
-) -> bool:  # fmt: skip
-    for outside in groups.values():
-        if outside is one or outside is two:
-            continue
-        if outside.members & two.after and outside.after & one.members:
-            return False
-        if outside.members & one.after and outside.after & two.members:
-            return False
-    positions = sorted(one.positions + two.positions)
-    fuser = one.candidate.fuser if one.candidate else None
-    return (
-        fuser is not None
-        and len(_outside_roots(positions, steps, analysis)) <= fuser.most_operands
-        and _writes_meet_only_themselves(positions, steps, analysis)
-    )
 
 
 def _outside_roots(positions: list[int], steps: Sequence[Step], analysis: Analysis) -> set[Slot]:
@@ -173,36 +227,3 @@ def _writes_meet_only_themselves(positions: list[int], steps: Sequence[Step], an
             if number in written and seen.setdefault(number, analysis.roots[slot]) != analysis.roots[slot]:
                 return False
     return True
-
-
-def _absorb(group: Group, other: Group, by_step: list[Group], groups: dict[int, Group]) -> None:
-    group.positions = sorted(group.positions + other.positions)
-    group.members |= other.members
-    group.after = (group.after | other.after) & ~group.members
-    for position in other.positions:
-        by_step[position] = group
-    for later in groups.values():
-        if later is not group and later.after & group.members:
-            later.after |= group.members | group.after
-
-
-def _ordered(groups: list[Group], by_step: list[Group], dependencies: list[set[int]]) -> list[list[int]]:
-    """Topologically, and otherwise by each group's last step."""
-    waiting = {id(group): 0 for group in groups}
-    followers: dict[int, list[Group]] = {id(group): [] for group in groups}
-    for group in groups:
-        before = {id(by_step[p]) for position in group.positions for p in dependencies[position]} - {id(group)}
-        waiting[id(group)] = len(before)
-        for number in before:
-            followers[number].append(group)
-    ready = [(group.positions[-1], group.positions) for group in groups if not waiting[id(group)]]
-    heapq.heapify(ready)
-    ordered = []
-    while ready:
-        _, positions = heapq.heappop(ready)
-        ordered.append(positions)
-        for follower in followers[id(by_step[positions[0]])]:
-            waiting[id(follower)] -= 1
-            if not waiting[id(follower)]:
-                heapq.heappush(ready, (follower.positions[-1], follower.positions))
-    return ordered

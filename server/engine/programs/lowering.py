@@ -10,12 +10,13 @@ from telegrad_protocol.meta import Meta
 from .analysis import Analysis
 from .fused import Compute, Kernel, Register, cast_of, compute_of
 from .graph import Slot, Step, replaced, slots_in
+from .joined import Joined
 
 
 class Lowered(NamedTuple):
     """A kernel, the roots of the values that it reads and writes, and those of the new values that it makes."""
 
-    kernel: Kernel
+    kernel: Kernel | Joined
     operands: tuple[Slot, ...]
     results: tuple[Slot, ...]
 

@@ -19,9 +19,13 @@ from .eliminate import folded, without_dead, without_repeated
 from .executable import Description, Executable, Places
 from .execution import Call
 from .expansion import expanded
-from .fused import FUSERS, Executor, Pending
+from .fused import FUSERS, JOINERS, Executor, Kernel, Pending
 from .graph import Graph, Slot, Step, replaced, slots_in, text_of
-from .grouping import grouped
+from .grouping import Group, Grouping
+from .joined import CASTS, Joined
+from .joins.casts import join_casts, lowered_casts
+from .joins.norms import join_norms, lowered_norm
+from .joins.uses import Uses
 from .lowering import Lowered, lowered
 from .temporaries import peak_bytes
 
@@ -127,28 +131,36 @@ class Specialisation:
         self._outputs = [analysis.roots[slot] for slot in state.outputs]
         self._backends: dict[Any, Backend] = dict(context.current.backends)
         self._keys: dict[object, int] = {device: backend.key for device, backend in self._backends.items()}
-        self._groups = grouped(state.steps, analysis, self._keys, options.fuse)
+        self._uses = Uses(state.steps, analysis, state.outputs)
+        self._groups = self._grouped(options.fuse)
         self._fused = self._lowered()
         self._pending = self._awaited()
 
+    def _grouped(self, fuse: bool) -> list[Group]:
+        """Which steps are executed as one, in order."""
+        grouping = Grouping(self._state.steps, self._analysis, self._keys, fuse)
+        if fuse:
+            join_norms(grouping, self._uses)
+            grouping = join_casts(grouping, self._state.outputs)
+        return grouping.ordered()
+
     def _lowered(self) -> dict[int, _Fused]:
         """The kernels of groups of more than one step, by the group's number."""
-        analysis, steps = self._analysis, self._state.steps
-        readers: dict[Slot, int] = {}
-        for group in self._groups:
-            for root in _read(group, steps, analysis):
-                readers[root] = readers.get(root, 0) + 1
         fused = {}
         for number, group in enumerate(self._groups):
-            if len(group) > 1:
-                inside = _read(group, steps, analysis)
-                made = {analysis.roots[slot] for p in group for slot in steps[p].outs}
-                outside = {root for root in made if readers.get(root, 0) > (root in inside)}
-                one = lowered(group, steps, analysis, frozenset(outside.union(made.intersection(self._outputs))))
-                kernel = one.kernel
-                device = (kernel.loads or [meta for _, meta in kernel.news])[0].device
-                fused[number] = _Fused(one, self._backends[device])
+            if len(group.positions) > 1:
+                kernel = self._kernel_of(group)
+                backend = self._backends[kernel.kernel.device]
+                if not group.kind or (backend.key, group.kind) in JOINERS:
+                    fused[number] = _Fused(kernel, backend)
         return fused
+
+    def _kernel_of(self, group: Group) -> Lowered:
+        positions, steps, analysis = group.positions, self._state.steps, self._analysis
+        if group.kind == CASTS:
+            return lowered_casts(positions, steps, analysis)
+        describe = lowered_norm if group.kind else lowered
+        return describe(positions, steps, analysis, self._uses.needed(positions))
 
     def _awaited(self) -> list[tuple[Backend, Pending]]:
         """What is compiled for the kernels of each device where that takes long."""
@@ -172,9 +184,9 @@ class Specialisation:
         for number, group in enumerate(self._groups):
             if number in fused:
                 kernels[len(groups)] = fused[number]
-                groups.append(group)
+                groups.append(group.positions)
             else:
-                groups += [[position] for position in group]
+                groups += [[position] for position in group.positions]
         binder = _Binder(self._graph, self._state, self._analysis, self._outputs)
         return self._described(binder, binder.bind(groups, kernels), groups)
 
@@ -195,10 +207,6 @@ class Specialisation:
         known = [state.known[slot] for slot in graph.inputs]
         devices = frozenset([meta.device for meta in binder.analysis.known.values() if isinstance(meta, Meta)])
         return Executable(calls, binder.places.initial, known, outputs, description, held, devices)
-
-
-def _read(group: Sequence[int], steps: Sequence[Step], analysis: Analysis) -> set[Slot]:
-    return {analysis.roots[slot] for p in group for slot in slots_in(steps[p].args)}
 
 
 class _Binder:
@@ -252,13 +260,19 @@ class _Binder:
 
     def _fused(self, group: Sequence[int], fused: _Fused) -> Call:
         (kernel, operands, results), backend = fused
-        executor: Executor = FUSERS[backend.key].makes(backend, kernel)
+        executor = _executor(kernel, backend)
         self.kernels += 1
         self.code_bytes += executor.code_bytes
         self.fused.append(tuple([self.steps[p].operator.op.name for p in group]))
         self.texts.append("\n".join([*[text_of(self.steps[p]) for p in group], executor.text]))
         places = tuple([self.places.of(root) for root in results])
         return Call(executor.run, self.places.take(operands), -1, places, ())
+
+
+def _executor(kernel: Kernel | Joined, backend: Backend) -> Executor:
+    if isinstance(kernel, Joined):
+        return JOINERS[backend.key, kernel.kind].makes(backend, kernel)
+    return FUSERS[backend.key].makes(backend, kernel)
 
 
 def _gives_a_tuple(op: Any, bound: tuple[Any, ...] | None) -> bool:

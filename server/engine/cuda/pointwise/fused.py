@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 from server.engine import keys
 from server.engine.array_library.dtypes import HALVES
-from server.engine.cuda.runtime.background import Awaited, BackgroundCompiler, background_compiler
+from server.engine.cuda.runtime.background import Awaited, background_compiler
 from server.engine.cuda.runtime.geometry import Layout, blocks, layout_of, layout_type, packed, vector_width
 from server.engine.cuda.runtime.kept_modules import MODULE_BYTES, load_kept
-from server.engine.cuda.runtime.launch import architecture
+from server.engine.cuda.runtime.launch import architecture, collecting
 from server.engine.cuda.runtime.prelude import CTYPES
 from server.engine.programs.fused import (
     FUSERS,
+    JOINERS,
     Compute,
     Executor,
     Fuser,
@@ -28,6 +29,7 @@ from server.engine.programs.fused import (
     compute_of,
     is_cast,
 )  # fmt: skip
+from server.engine.programs.joined import Joined
 from server.engine.value import Backend
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
@@ -188,20 +190,30 @@ def makes(backend: Backend, kernel: Kernel) -> Executor:
 class _Compiling:
     """Kernels whose texts are compiled beside this process."""
 
-    def __init__(self, compiler: BackgroundCompiler, texts: list[str]) -> None:
-        self._awaited = Awaited(compiler, texts)
+    def __init__(self, backend: Backend, kernels: Sequence[Kernel | Joined]) -> None:
+        self._backend = backend
+        compiler = background_compiler(architecture(backend.device.index or 0))
+        self._awaited = Awaited(compiler, [text for kernel in kernels for text in texts_of(backend, kernel)])
 
     def is_over(self) -> bool:
         return self._awaited.is_over()
 
-    def has_failed(self, kernel: Kernel) -> bool:
-        return self._awaited.has_failed(written(kernel).text)
+    def has_failed(self, kernel: Kernel | Joined) -> bool:
+        return any([self._awaited.has_failed(text) for text in texts_of(self._backend, kernel)])
 
 
-def awaits(backend: Backend, kernels: Sequence[Kernel]) -> Pending:
+def texts_of(backend: Backend, kernel: Kernel | Joined) -> list[str]:
+    """The texts that a kernel is made of."""
+    if isinstance(kernel, Kernel):
+        return [written(kernel).text]
+    with collecting(architecture(backend.device.index or 0)) as collection:
+        JOINERS[keys.CUDA, kernel.kind].makes(backend, kernel)
+    return [text for text, _ in collection.texts]
+
+
+def awaits(backend: Backend, kernels: Sequence[Kernel | Joined]) -> Pending:
     """Have the texts compiled that are not on the disk."""
-    compiler = background_compiler(architecture(backend.device.index or 0))
-    return _Compiling(compiler, [written(kernel).text for kernel in kernels])
+    return _Compiling(backend, kernels)
 
 
 FUSERS[keys.CUDA] = Fuser(takes, makes, _MOST_OPERANDS, awaits)

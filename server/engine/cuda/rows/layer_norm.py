@@ -7,8 +7,8 @@ to the parameters' gradients, and a second, small launch adds these sums up in a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from server.engine import keys
 from server.engine.cuda.runtime.launch import load
@@ -51,7 +51,7 @@ def _accumulate_type(meta: Meta) -> str:
     return "double" if meta.dtype is dtypes.float64 else "float"
 
 
-def _have_accumulate_type(input: Meta, *statistics: Meta) -> bool:
+def have_accumulate_type(input: Meta, *statistics: Meta) -> bool:
     """Whether statistics have the type in which rows of ``input`` are accumulated."""
     return all(CTYPES[meta.dtype] == _accumulate_type(input) for meta in statistics)
 
@@ -64,7 +64,7 @@ def _type(meta: Meta | None, otherwise: str) -> str:
 @row_major
 def layer_norm(request: Request) -> Launch | None:
     input, shape, weight, bias, eps = request.args
-    fire = _forward(input, request.outs, math.prod(shape), weight, bias, eps, rms=False)
+    fire = forward_launch(input, request.outs, math.prod(shape), weight, bias, eps, rms=False)
     if fire is None:
         return None
     backend, (o, m, r) = request.backend, map(offset_of, request.outs)
@@ -86,7 +86,7 @@ def layer_norm(request: Request) -> Launch | None:
 @row_major
 def rms_norm(request: Request) -> Launch | None:
     input, shape, weight, eps = request.args
-    fire = _forward(input, request.outs, math.prod(shape), weight, None, eps, rms=True)
+    fire = forward_launch(input, request.outs, math.prod(shape), weight, None, eps, rms=True)
     if fire is None:
         return None
     backend, (o, r), x, w = request.backend, map(offset_of, request.outs), offset_of(input), offset_of(weight)
@@ -97,10 +97,35 @@ def rms_norm(request: Request) -> Launch | None:
     return launch
 
 
-def _forward(
-    input: Meta, outs: Sequence[Meta], length: int, weight: Meta | None, bias: Meta | None, eps: float, rms: bool
-) -> Any:
-    if not input.numel or not _have_accumulate_type(input, *outs[1:]):
+class Beside(NamedTuple):
+    """What a kernel reads and writes beside a normalization's own operands and results, where there is something.
+
+    Forward the rows of ``other`` are added first, and the sum goes to ``total``; backward they are added to the input's
+    gradient. ``copy`` gets the result in another type.
+    """
+
+    other: Meta | None = None
+    total: Meta | None = None
+    copy: Meta | None = None
+
+
+_NOTHING = Beside()
+
+
+def _given(pointers: Mapping[str, tuple[str, Meta | None]]) -> str:
+    """The arguments of a call: parameters by these names, and zeros of their types where there is no operand."""
+    return ", ".join([name if meta is not None else f"({kind}*)0" for name, (kind, meta) in pointers.items()])
+
+
+def forward_launch(
+    input: Meta, outs: Sequence[Meta | None], length: int, weight: Meta | None, bias: Meta | None, eps: float,
+    rms: bool, beside: Beside = _NOTHING,
+) -> Any:  # fmt: skip
+    """The launch for these operands; None if there is none.
+
+    It takes the addresses of the results, of the input, of weight and bias, and those of ``beside`` if that is given.
+    """
+    if not input.numel or not have_accumulate_type(input, *[out for out in outs[1:] if out is not None]):
         return None
     rows, wide, name = input.numel // length, _accumulate_type(input), CTYPES[input.dtype]
     kinds = f"{name}, {_type(weight, name)}, {_type(bias, name)}, {wide}"
@@ -108,29 +133,41 @@ def _forward(
         f"{name}* out, {wide}* mean, {wide}* rstd, const {name}* in, const {_type(weight, name)}* weight, "
         f"const {_type(bias, name)}* bias"
     )
-    passed, flag = "out, mean, rstd, in, weight, bias", str(rms).lower()
-    plan = held_rows(length, (outs[0], input), (input,), also=(weight, bias))
+    other, copy = _type(beside.other, name), _type(beside.copy, name)
+    flag, varying = str(rms).lower(), "PPPPPP"
+    aligned = [meta for meta in (outs[0], input) if meta is not None]
+    plan = held_rows(length, aligned, (input,), also=(weight, bias, *beside))
     if plan is not None:
-        call = f"norm_held<{kinds}, {plan.threads}, {plan.width}, {plan.items}, {flag}>({passed}, rows, length, eps)"
+        passed = f"{_given({'out': (name, outs[0])})}, mean, rstd, in, weight, bias, rows, length, eps, " + _given(
+            {"other": (f"const {other}", beside.other), "total": (name, beside.total), "copy": (copy, beside.copy)}
+        )
+        call = f"norm_held<{kinds}, {other}, {copy}, {plan.threads}, {plan.width}, {plan.items}, {flag}>({passed})"
+        if beside is not _NOTHING:
+            declared, varying = f"{declared}, const {other}* other, {name}* total, {copy}* copy", "PPPPPPPPP"
         kernel = _kernel(plan.block, f"{declared}, i64 rows, int length, {wide} eps", call)
         grid, block, numbers = plan.grid(rows), plan.block, [("i64", rows), ("int", length), (wide, eps)]
-    else:
+    elif beside is _NOTHING:
         width = widest(input)
         block, grid, numbers = streamed_threads(length, width), rows, [("i64", length), (wide, eps)]
-        call = f"norm_streamed<{kinds}, {block}, {width}, {flag}>({passed}, length, eps)"
+        call = f"norm_streamed<{kinds}, {block}, {width}, {flag}>(out, mean, rstd, in, weight, bias, length, eps)"
         kernel = _kernel(block, f"{declared}, i64 length, {wide} eps", call)
-    return kernel.prepare(grid, block, "PPPPPP", numbers) if fits_grid(grid) else None
+    else:
+        return None
+    return kernel.prepare(grid, block, varying, numbers) if fits_grid(grid) else None
 
 
-class _Backward:
+class Backward:
     """The launches that compute the gradients of rows, of parameters, or of both."""
 
-    def __init__(self, request: Request, grad: Meta, input: Meta, weight: Meta | None, length: int, rms: bool) -> None:
-        self.backend = request.backend
+    def __init__(
+        self, outs: Sequence[Meta | None], grad: Meta, input: Meta, weight: Meta | None, length: int,
+        rms: bool, beside: Beside = _NOTHING,
+    ) -> None:  # fmt: skip
+        self.beside = beside
         self.grad, self.input, self.weight, self.length, self.rms = grad, input, weight, length, rms
         self.rows = input.numel // length
         self.wide, self.type = _accumulate_type(input), CTYPES[input.dtype]
-        self.width = vector_width(length, (grad, input), also=(weight, *request.outs))
+        self.width = vector_width(length, (grad, input), also=(weight, *outs, *beside))
         self.threads = power_of_two(-(-length // max(_HELD, self.width)))
         self.threads = 32 if 32 < self.threads < 128 else self.threads
 
@@ -150,19 +187,29 @@ class _Backward:
             f"const {self.wide}* rstd, const {_type(self.weight, self.type)}* weight"
         )
 
-    def held(self, with_rows: bool, with_parameters: bool) -> tuple[Any, int]:
-        """The launch that reads all operands once, and the number of its blocks."""
+    def held(self, with_rows: bool, with_parameters: bool, dx: Meta | None = None) -> tuple[Any, int]:
+        """The launch that reads all operands once, and the number of its blocks.
+
+        It takes the addresses of ``dx``, partial sums and operands, and of what is read and made beside, if anything.
+        """
+        beside = self.beside
         block = max(self.threads, 128)
         items = -(-self.length // (self.threads * self.width))
         grid = min(-(-self.rows // (block // self.threads)), _BLOCKS * 128 // block if with_parameters else 1 << 30)
         flags = ", ".join(str(flag).lower() for flag in (self.rms, with_rows, with_parameters))
+        other, copy = _type(beside.other, self.type), _type(beside.copy, self.type)
+        declared, varying, target = self.declared, "PPPPPPP", "dx"
+        if beside is not _NOTHING:
+            declared, varying = f"{declared}, const {other}* other, {copy}* copy", "PPPPPPPPP"
+            target = _given({"dx": (self.type, dx)})
+        more = _given({"other": (f"const {other}", beside.other), "copy": (copy, beside.copy)})
         call = (
-            f"norm_backward<{self.kinds}, {self.threads}, {self.width}, {items}, {flags}, {block}>"
-            "(dx, partial, grad, in, mean, rstd, weight, rows, length)"
+            f"norm_backward<{self.kinds}, {other}, {copy}, {self.threads}, {self.width}, {items}, {flags}, {block}>"
+            f"({target}, partial, grad, in, mean, rstd, weight, rows, length, {more})"
         )
-        parameters = f"{self.type}* dx, {self.wide}* partial, {self.declared}, i64 rows, int length"
+        parameters = f"{self.type}* dx, {self.wide}* partial, {declared}, i64 rows, int length"
         numbers = [("i64", self.rows), ("int", self.length)]
-        return _kernel(block, parameters, call).prepare(grid, block, "PPPPPPP", numbers), grid
+        return _kernel(block, parameters, call).prepare(grid, block, varying, numbers), grid
 
     def streamed(self) -> Any:
         """The launch that computes the gradients of long rows."""
@@ -199,7 +246,7 @@ class _Backward:
     def scratch(self, partials: int) -> Meta:
         """The meta of the partial sums of both parameters."""
         dtype = dtypes.float64 if self.wide == "double" else dtypes.float32
-        return Meta.of((2 * partials * self.length,), dtype, self.backend.device)
+        return Meta.of((2 * partials * self.length,), dtype, self.input.device)
 
 
 def _gradients(
@@ -212,9 +259,9 @@ def _gradients(
     grad, input = request.args[:2]
     at_mean, at_rstd = statistics
     stats = [request.args[p] for p in statistics if p is not None]
-    if not input.numel or not _have_accumulate_type(input, *stats):
+    if not input.numel or not have_accumulate_type(input, *stats):
         return None
-    plan = _Backward(request, grad, input, weight, length, rms=at_mean is None)
+    plan = Backward(request.outs, grad, input, weight, length, rms=at_mean is None)
     if not fits_grid(plan.rows):
         return None
     whole = plan.holds

@@ -33,21 +33,39 @@ __device__ __forceinline__ void row_moments(S& centre, S& square, const T* in, i
 """
 
 NORMS = r"""
-template <class T, class W, class B, class S, int N, int VEC, int ITEMS, bool RMS>
+// A sum that is rounded by itself, whatever comes before and after it
+__device__ __forceinline__ float row_add(float a, float b) { return __fadd_rn(a, b); }
+__device__ __forceinline__ double row_add(double a, double b) { return __dadd_rn(a, b); }
+
+// Rows of ``in``, or of in + other, which goes to ``total``; the result goes to ``out`` and ``copy``. Where there is no
+// ``other``, ``total``, ``out`` or ``copy``, it is zero.
+template <class T, class W, class B, class S, class A, class C, int N, int VEC, int ITEMS, bool RMS>
 __device__ __forceinline__ void norm_held(
-    T* out, S* mean, S* rstd, const T* in, const W* weight, const B* bias, i64 rows, int length, S eps
+    T* out, S* mean, S* rstd, const T* in, const W* weight, const B* bias, i64 rows, int length, S eps,
+    const A* other, T* total, C* copy
 ) {
     __shared__ S scratch[2][32];
     i64 row = (i64)blockIdx.x * (blockDim.x / N) + threadIdx.x / N;
     int lane = threadIdx.x % N;
     bool is_valid = row < rows;
-    in += row * length; out += row * length;
+    const i64 begin = row * length;
     vec<T, VEC> held[ITEMS];
     #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
         int k = (i * N + lane) * VEC;
-        if (is_valid && k < length) held[i] = read<VEC>(in + k);
+        if (is_valid && k < length) held[i] = read<VEC>(in + begin + k);
     }
+    if (other)
+        #pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+            int k = (i * N + lane) * VEC;
+            if (!is_valid || k >= length) continue;
+            vec<A, VEC> more = read<VEC>(other + begin + k);
+            #pragma unroll
+            for (int j = 0; j < VEC; ++j)
+                held[i].at[j] = cast<T>(row_add((S)widen(held[i].at[j]), (S)widen(more.at[j])));
+            if (total) write<VEC>(total + begin + k, held[i]);
+        }
     S centre = 0, sum = 0;
     if (!RMS) {
         #pragma unroll
@@ -78,7 +96,13 @@ __device__ __forceinline__ void norm_held(
             if (bias) x += (S)widen(b.at[j]);
             result.at[j] = cast<T>(x);
         }
-        write<VEC>(out + k, result);
+        if (out) write<VEC>(out + begin + k, result);
+        if (copy) {
+            vec<C, VEC> narrow;
+            #pragma unroll
+            for (int j = 0; j < VEC; ++j) narrow.at[j] = cast<C>(result.at[j]);
+            write<VEC>(copy + begin + k, narrow);
+        }
     }
 }
 
@@ -127,11 +151,16 @@ template <int N, class S> __device__ __forceinline__ void row_reduce_pair(S& a, 
     }
 }
 
-// Gradients: those of rows go to dx (if DX); this block's contributions to the gradients of the parameters go to
-// ``partial`` (if DW), column by column, those of the weight before those of the bias.
-template <class T, class G, class W, class S, int N, int VEC, int ITEMS, bool RMS, bool DX, bool DW, int THREADS>
+// Gradients: those of rows, with ``other`` added, go to dx and ``copy`` (if DX), each of them zero if it is not there;
+// this block's contributions to the gradients of the parameters go to ``partial`` (if DW), column by column, those of
+// the weight before those of the bias.
+template <
+    class T, class G, class W, class S, class A, class C, int N, int VEC, int ITEMS, bool RMS, bool DX, bool DW,
+    int THREADS
+>
 __device__ __forceinline__ void norm_backward(
-    T* dx, S* partial, const G* grad, const T* in, const S* mean, const S* rstd, const W* weight, i64 rows, int length
+    T* dx, S* partial, const G* grad, const T* in, const S* mean, const S* rstd, const W* weight, i64 rows, int length,
+    const A* other, C* copy
 ) {
     __shared__ S scratch[2][2][32];
     int lane = threadIdx.x % N, per_block = THREADS / N, parity = 0;
@@ -179,13 +208,23 @@ __device__ __forceinline__ void norm_backward(
             int k = (i * N + lane) * VEC;
             if (!is_valid || k >= length) continue;
             vec<T, VEC> result;
+            vec<A, VEC> more;
+            if (other) more = read<VEC>(other + row * length + k);
             #pragma unroll
             for (int j = 0; j < VEC; ++j) {
                 S own = (S)widen(g[i].at[j]), at = ((S)widen(x[i].at[j]) - centre) * scale;
                 if (weight) own *= (S)widen(w[i].at[j]);
                 result.at[j] = cast<T>((own - a - at * b) * scale);
+                if (other)
+                    result.at[j] = cast<T>(row_add((S)widen(result.at[j]), (S)widen(more.at[j])));
             }
-            write<VEC>(dx + row * length + k, result);
+            if (dx) write<VEC>(dx + row * length + k, result);
+            if (copy) {
+                vec<C, VEC> narrow;
+                #pragma unroll
+                for (int j = 0; j < VEC; ++j) narrow.at[j] = cast<C>(result.at[j]);
+                write<VEC>(copy + row * length + k, narrow);
+            }
         }
     }
     if (!DW) return;

@@ -1,0 +1,52 @@
+"""Steps around another operation that one kernel of a device executes: what they read and make, told by roles.
+
+A normalization reads a sum that nobody has to make before it, or gives its result in half precision besides; casts of
+many tensors are one launch. What makes kernels of them is registered with ``fused``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from telegrad_protocol.meta import Device, Meta
+
+NORM: Final = "norm"
+"""A normalization with an addition before it and a cast after it.
+
+It reads ``input``, ``other`` where both are added, ``weight`` and ``bias``; it makes ``total``, ``out``, ``copy``,
+which is ``out`` in half precision, ``mean`` and ``rstd``.
+"""
+GRADIENTS: Final = "norm gradients"
+"""The gradients of a normalization, with a cast before them, and an addition and a cast after them.
+
+It reads ``grad_out``, ``input``, ``mean``, ``rstd``, ``weight``, and ``other``, which is added to the input's gradient;
+it makes ``grad_input`` with that sum, ``copy``, which is the same in half precision, ``grad_weight`` and ``grad_bias``.
+"""
+CASTS: Final = "casts"
+"""Casts from one type to another; what is read and made is numbered."""
+
+
+class Joined(NamedTuple):
+    """One kernel: its kind, the operation that gave the kind, that operation's attributes, and metas by role."""
+
+    kind: str
+    name: str
+    attributes: tuple[Any, ...]
+    loads: tuple[tuple[str, Meta], ...]
+    news: tuple[tuple[str, Meta], ...]
+
+    @property
+    def device(self) -> Device:
+        """Where it runs."""
+        return self.loads[0][1].device
+
+    @property
+    def roles(self) -> Mapping[str, Meta]:
+        """All that it reads and makes."""
+        return dict((*self.loads, *self.news))
+
+    def __repr__(self) -> str:
+        loads = ", ".join([f"{role} {meta!r}" for role, meta in self.loads])
+        news = ", ".join([f"{role} {meta!r}" for role, meta in self.news])
+        return f"{self.kind} {self.name}{self.attributes!r} of {loads}\nreturn {news}"

@@ -1,0 +1,78 @@
+"""Kernels of joined steps for the host, made of the single operations by the roles that a description gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from server.engine import functional as F
+from server.engine import keys
+from server.engine.programs.fused import JOINERS, Executor, Joiner
+from server.engine.programs.joined import CASTS, GRADIENTS, NORM, Joined
+from server.engine.value import Backend, Value
+
+from ..ops.adapters import EngineAdapter
+
+Values = dict[str, Value]
+
+
+def _norm(joined: Joined, values: Values, news: dict[str, Any]) -> Values:
+    made = {"total": F.add(values["input"], values["other"])} if "other" in values else {}
+    input = made.get("total", values["input"])
+    affine = [values.get("weight"), values.get("bias")][: 2 if joined.name == "_layer_norm" else 1]
+    results = getattr(F, joined.name)(input, joined.attributes[0], *affine, joined.attributes[1])
+    made.update(zip(("out", "mean", "rstd") if len(results) == 3 else ("out", "rstd"), results, strict=True))
+    if "copy" in news:
+        made["copy"] = F._to_copy(made["out"], dtype=news["copy"].dtype)
+    return made
+
+
+def _gradients(joined: Joined, values: Values, news: dict[str, Any]) -> Values:
+    input = values["input"]
+    statistics = [values[role] for role in ("mean", "rstd") if role in values]
+    grad_out = F._to_copy(values["grad_out"], dtype=input.dtype)
+    results = getattr(F, joined.name)(grad_out, input, *statistics, values.get("weight"), joined.attributes[0])
+    made = dict(zip(("grad_input", "grad_weight", "grad_bias"), results, strict=False))
+    if "other" in values:
+        made["grad_input"] = F.add(values["other"], made["grad_input"])
+    if "copy" in news:
+        made["copy"] = F._to_copy(made["grad_input"], dtype=news["copy"].dtype)
+    return made
+
+
+def _casts(joined: Joined, values: Values, news: dict[str, Any]) -> Values:
+    return {role: F._to_copy(values[role], dtype=meta.dtype) for role, meta in news.items()}
+
+
+def join_on_the_host(monkeypatch: pytest.MonkeyPatch) -> list[Joined]:
+    """Have kernels of joined steps made for the host until the test ends; returns what they are made of."""
+    made: list[Joined] = []
+
+    def joiner(compute: Callable[..., Values]) -> Joiner:
+        def makes(backend: Backend, joined: Joined) -> Executor:
+            made.append(joined)
+
+            def run(args: tuple[Any, ...]) -> tuple[Any, ...]:
+                values = dict(zip([role for role, _ in joined.loads], args, strict=True))
+                results = compute(joined, values, dict(joined.news))
+                for role, meta in joined.news:
+                    assert results[role].meta is meta
+                return tuple([results[role] for role, _ in joined.news])
+
+            return Executor(run, repr(joined), 0)
+
+        return Joiner(lambda joined: True, makes)
+
+    for kind, compute in ((NORM, _norm), (GRADIENTS, _gradients), (CASTS, _casts)):
+        monkeypatch.setitem(JOINERS, (keys.CPU, kind), joiner(compute))
+    return made
+
+
+def shifted(adapter: EngineAdapter, tensor: torch.Tensor, by: int) -> Value:
+    """A copy of a tensor that begins so many elements within its memory."""
+    flat = torch.zeros(tensor.numel() + by, dtype=tensor.dtype)
+    flat[by:] = tensor.reshape(-1)
+    return adapter.tensor(flat[by:].view(tensor.shape))
