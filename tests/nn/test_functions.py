@@ -142,3 +142,52 @@ def test_functions_have_pytorchs_signatures(tg: Any) -> None:
         assert [(p.name, p.kind, p.default) for p in found.parameters.values()] == [
             (p.name, p.kind, p.default) for p in expected.parameters.values()
         ], name
+
+
+@pytest.mark.parametrize("aligned", [True, False])
+def test_affine_grids_of_the_identity_are_pytorchs_to_the_last_bit(tg: Any, aligned: bool, seed: int) -> None:
+    """Whether a place lies on an element or a little beside it decides which neighbours give its gradient."""
+    for shape in np.random.default_rng(seed).integers(1, 70, (12, 3)).tolist():
+        for sizes in (shape[:2], shape):
+            size = (1, 1, *sizes)
+            identity = torch.eye(len(sizes), len(sizes) + 1)[None]
+            ours = tg.nn.functional.affine_grid(tg.tensor(identity.numpy()), size, align_corners=aligned)
+            theirs = torch.nn.functional.affine_grid(identity, size, align_corners=aligned)
+            np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=str(size))
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("aligned", [True, False])
+def test_places_on_elements_and_edges_have_pytorchs_gradients(tg: Any, aligned: bool, padding: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for n in (4, 5, 8, 16):
+        picture, factors = random.standard_normal((2, 1, 2, n, n)).astype(np.float32)
+        grads = []
+        for library in (tg, torch):
+            grid = library.nn.functional.affine_grid(library.eye(2, 3)[None], (1, 2, n, n), align_corners=aligned)
+            grid = grid.detach().requires_grad_()
+            sampled = library.nn.functional.grid_sample(
+                library.tensor(picture), grid, padding_mode=padding, align_corners=aligned
+            )
+            (sampled * library.tensor(factors)).sum().backward()
+            grads.append(grid.grad.numpy())
+        np.testing.assert_allclose(*grads, rtol=1e-4, atol=1e-4 * n, err_msg=str(n))
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_places_that_are_no_numbers_are_sampled_as_by_pytorch(tg: Any, mode: str) -> None:
+    places = [[0.0, np.nan], [np.nan, 0.3], [np.inf, 0.0], [-np.inf, 0.0], [1e30, -1e30], [-0.2, 0.1]]
+    picture, grid = np.arange(1.0, 17.0).reshape(1, 1, 4, 4), np.array([[places]])
+    for padding in ("zeros", "border", "reflection"):
+        for aligned in (True, False):
+            sampled = [
+                library.nn.functional.grid_sample(
+                    library.tensor(picture),
+                    library.tensor(grid),
+                    mode=mode,
+                    padding_mode=padding,
+                    align_corners=aligned,
+                ).numpy()
+                for library in (tg, torch)
+            ]
+            np.testing.assert_allclose(*sampled, rtol=1e-6, err_msg=f"{padding} {aligned}")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from telegrad._functions.composites import meshgrid
 from telegrad._functions.creation import tensor
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
@@ -219,15 +220,19 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         )
     if min(size) <= 0:
         raise ArgumentError(f"Expected non-zero, positive output size. Got {tuple(size)}")
-    axes = []
-    for count in size[2:]:
-        axis = np.linspace(-1, 1, count) if count > 1 else np.zeros(1)
-        axes.append(axis if align_corners or count <= 1 else axis * (count - 1) / count)
-    grids = np.meshgrid(*axes, indexing="ij")
-    places = np.stack([*reversed(grids), np.ones_like(grids[0])], -1).reshape(-1, dims + 1)
-    base = tensor(places, dtype=theta.dtype, device=theta.device)
-    flat: Tensor = base.unsqueeze(0).matmul(theta.transpose(1, 2))
+    axes = [_evenly(count, bool(align_corners), theta) for count in size[2:]]
+    grids = meshgrid(*axes, indexing="ij")
+    base = function("stack")([*reversed(grids), function("ones_like")(grids[0])], -1).reshape(1, -1, dims + 1)
+    flat: Tensor = base.matmul(theta.transpose(1, 2))
     return flat.reshape(size[0], *size[2:], dims)
+
+
+def _evenly(count: int, aligned: bool, like: Tensor) -> Tensor:
+    """Return places from -1 to 1, rounded as PyTorch does: gradients depend on whether one is beside an element."""
+    if count <= 1:
+        return like.new_zeros(1)
+    places: Tensor = function("linspace")(-1, 1, count, dtype=like.dtype, device=like.device)
+    return places if aligned else places * (count - 1) / count
 
 
 def grid_sample(
@@ -318,7 +323,17 @@ def _padded(place: Tensor, size: int, padding_mode: str, aligned: bool) -> Tenso
         turns = (distance.detach() / span).floor()
         extra = distance - turns * span
         place = function("where")(turns % 2 == 0, extra + low, span - extra + low)
-    return place.clamp(0, size - 1)
+    return _within(place, size)
+
+
+def _within(place: Tensor, size: int) -> Tensor:
+    """Return a place moved into the input, and NaN to 0; from the outermost elements on it has no gradient."""
+    inner = (place > 0) & (place < size - 1)
+    return function("where")(inner, place, _clamped(place.detach(), size))  # type: ignore[no-any-return]
+
+
+def _clamped(place: Any, size: int) -> Any:
+    return place.nan_to_num(nan=0.0).clamp(0, size - 1)
 
 
 def _at(input: Tensor, places: list[Tensor], padding_mode: str, aligned: bool) -> Tensor:
@@ -326,14 +341,14 @@ def _at(input: Tensor, places: list[Tensor], padding_mode: str, aligned: bool) -
     index: Any = 0
     inside: Any = None
     for place, size in zip(places, input.shape[2:], strict=True):
-        kept = place.clamp(0, size - 1)
+        kept = _clamped(place, size)
         here = kept == place
         inside = here if inside is None else inside & here
         index = index * size + kept
     n, c, out = input.shape[0], input.shape[1], tuple(places[0].shape[1:])
     flat = index.long().reshape(n, 1, -1).expand(n, c, -1)
     taken: Any = input.reshape(n, c, -1).gather(2, flat).reshape(n, c, *out)
-    return taken * inside.to(input.dtype).unsqueeze(1)  # type: ignore[no-any-return]
+    return taken.masked_fill(~inside.unsqueeze(1), 0)  # type: ignore[no-any-return]
 
 
 def _sampled_cubic(input: Tensor, places: list[Tensor], padding_mode: str, aligned: bool) -> Tensor:
