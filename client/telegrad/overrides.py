@@ -12,12 +12,13 @@ from typing import Any, Final
 from telegrad import cuda, nn
 from telegrad._ops.functions import function
 from telegrad._ops.operand_classes import PATTERNS, modes_entered, overrides
-from telegrad._ops.overriding import disabled
+from telegrad._ops.overriding import MODES, disabled
 from telegrad._ops.overriding import disabled_torch_function as disabled_torch_function
 from telegrad._ops.overriding import handle_torch_function as handle_torch_function
 from telegrad._ops.overriding import has_torch_function as has_torch_function
 from telegrad._ops.overriding import has_torch_function_unary as has_torch_function_unary
 from telegrad._ops.overriding import has_torch_function_variadic as has_torch_function_variadic
+from telegrad._ops.own_functions import ask_for
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.ops import PUBLIC
 from telegrad_protocol.ops.namespaces import place_of
@@ -117,6 +118,7 @@ class TorchFunctionMode:
 
     def __enter__(self) -> Any:
         number = next(_numbers)
+        ask_for(MODES)
         modes_entered.add(number)
         self.__dict__.setdefault("_entered", []).append((number, overrides.modes))
         for patterns in PATTERNS:

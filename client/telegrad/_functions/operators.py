@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from telegrad._ops import functions as _functions
-from telegrad._ops.functions import UnmadeMethod, function
+from telegrad._ops.functions import UnmadeMethod, function, method
 from telegrad._ops.operand_classes import OVERRIDING, modes_entered, overrides, patterns_of
-from telegrad._ops.overriding import handle_torch_function
+from telegrad._ops.overriding import handle_torch_function, has_torch_function_unary
 from telegrad._session.session import ClientSession
 from telegrad._tensor import host_arrays as _host_arrays
 from telegrad._tensor import indexing as _indexing
@@ -28,6 +28,7 @@ _BINARY = {
     "pow": "pow", "matmul": "matmul", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
     "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
 }  # fmt: skip
+_IN_PLACE = [name for name, public in _BINARY.items() if f"{public}_" in PUBLIC]
 _COMPARISONS = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 _UNARY = {"neg": "neg", "abs": "abs", "invert": "bitwise_not", "pos": "positive"}
 _NUMBERS = (Tensor, bool, int, float, complex)
@@ -50,9 +51,35 @@ def upload_array(array: np.ndarray[Any, Any], device: Device, session: ClientSes
     return Tensor(session, session.upload(meta, _host_arrays.bytes_of(array, dtype), session.sites.current()), meta)
 
 
-def _operator(name: str) -> Callable[[Tensor, Any], Any]:
+_REPORTED = (
+    "add sub mul truediv mod matmul ne lt le gt ge radd rmul rand ror rxor iadd isub imul itruediv ifloordiv imod"
+)
+"""Operators that classes and modes see as the method that computes them; they see the others as themselves."""
+_NAMES = {"rtruediv": "__rdiv__", "pow": "pow", "ipow": "pow_"}
+"""What PyTorch's operators are called that are not called as Python calls them."""
+
+
+def _name_as_method(run: Any, name: str) -> Any:
+    """Name a function as the method of ``Tensor`` that it is; classes and modes that override it are given this one."""
+    run.__name__, run.__qualname__, run.__module__ = name, f"Tensor.{name}", Tensor.__module__
+    return run
+
+
+def _overridden(apply: Any, name: str, public: str) -> Callable[[Tensor, Any], Any]:
+    """Return what asks the classes and the mode that override an operator."""
+    is_method = name in _REPORTED.split()
+    _name_as_method(apply, _NAMES.get(name, f"__{name}__"))
+
+    def ask(self: Tensor, other: Any) -> Any:
+        reported = method(public) if is_method else apply
+        return handle_torch_function(reported, (self, other), self, other)
+
+    return ask
+
+
+def _operator(name: str, public: str) -> Callable[[Tensor, Any], Any]:
     """Return an operator; it calls what came before without the function in between."""
-    run, patterns = function(name), patterns_of(name)
+    run, patterns = function(public), patterns_of(public)
 
     def apply(self: Tensor, other: Any) -> Any:
         kind = type(other)
@@ -63,15 +90,18 @@ def _operator(name: str) -> Callable[[Tensor, Any], Any]:
                     return _functions.call(pattern, (self, other))
                 except ArgumentTypeError:  # ``run`` knows other ways
                     pass
-            return run(self, other)
+            return ask(self, other) if _is_overridden(self) or _is_overridden(other) else run(self, other)
+        if has_torch_function_unary(other):
+            return ask(self, other)
         other = operand(self, other)
         return other if other is NotImplemented else run(self, other)
 
+    ask = _overridden(apply, name, public)
     return apply
 
 
-def _reflected(name: str) -> Callable[[Tensor, Any], Any]:
-    run, patterns = function(name), patterns_of(name)
+def _reflected(name: str, public: str) -> Callable[[Tensor, Any], Any]:
+    run, patterns = function(public), patterns_of(public)
 
     def apply(self: Tensor, other: Any) -> Any:
         kind = type(other)
@@ -82,10 +112,13 @@ def _reflected(name: str) -> Callable[[Tensor, Any], Any]:
                     return _functions.call(pattern, (other, self))
                 except ArgumentTypeError:
                     pass
-            return run(other, self)
+            return ask(self, other) if _is_overridden(self) or _is_overridden(other) else run(other, self)
+        if has_torch_function_unary(other):
+            return ask(self, other)
         other = operand(self, other)
         return other if other is NotImplemented else run(other, self)
 
+    ask = _overridden(apply, name, public)
     return apply
 
 
@@ -162,12 +195,13 @@ def _contains(self: Tensor, element: Any) -> bool:
     return bool(matches.any())
 
 
-_getitem.__name__, _setitem.__name__ = "__getitem__", "__setitem__"  # modes and subclasses are told these names
 METHODS: dict[str, Any] = {
-    **{f"__{name}__": _operator(public) for name, public in {**_BINARY, **_COMPARISONS}.items()},
-    **{f"__r{name}__": _reflected(public) for name, public in _BINARY.items()},
-    **{f"__i{name}__": _operator(f"{public}_") for name, public in _BINARY.items() if f"{public}_" in PUBLIC},
+    **{f"__{name}__": _operator(name, public) for name, public in {**_BINARY, **_COMPARISONS}.items()},
+    **{f"__r{name}__": _reflected(f"r{name}", public) for name, public in _BINARY.items()},
+    **{f"__i{name}__": _operator(f"i{name}", f"{_BINARY[name]}_") for name in _IN_PLACE},
     **{f"__{name}__": UnmadeMethod(f"__{name}__", public) for name, public in _UNARY.items()},
-    "__getitem__": _getitem, "__setitem__": _setitem, "__delitem__": _delitem,
+    "__getitem__": _name_as_method(_getitem, "__getitem__"),
+    "__setitem__": _name_as_method(_setitem, "__setitem__"), "__delitem__": _delitem,
     "__array_ufunc__": _array_ufunc, "__iter__": _iter, "__contains__": _contains,
 }  # fmt: skip
+METHODS["__rdiv__"] = METHODS["__rtruediv__"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -28,6 +29,7 @@ from .older_forms import has_older_forms, in_todays_form
 from .operand_classes import (
     DISPATCHING,
     OVERRIDING,
+    MethodName,
     handler_of,
     modes_entered,
     overrides,
@@ -39,6 +41,8 @@ from .randomness import checked
 from .replaced import REPLACED, replacement_of
 from .tensor_numbers import read_numbers
 
+Miss = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, CallPattern | None]]
+"""Runs a call whose pattern is not cached; returns its result, and its pattern if calls of it can be cached."""
 _CACHE: dict[str, Callable[..., Any]] = {}
 _METHODS: dict[str, Callable[..., Any]] = {}
 _MAX_PATTERNS = 256
@@ -54,10 +58,11 @@ def function(public: str) -> Callable[..., Any]:
 
 
 def method(public: str) -> Callable[..., Any]:
-    """Return the same function as a method of ``Tensor``."""
+    """Return the same function as a method of ``Tensor``; classes and modes that override it are given the method."""
     run = _METHODS.get(public)
     if run is None:
-        run = _METHODS[public] = _signatures.as_method(function(public), public)
+        of_method = _with_options(MethodName(public), PUBLIC[public], _miss_of(public))
+        run = _METHODS[public] = _signatures.as_method(of_method, function(public), public)
     return run
 
 
@@ -78,6 +83,15 @@ class UnmadeMethod:
 
 
 def _make(public: str, ops: list[Op]) -> Callable[..., Any]:
+    run = _with_options(public, ops, _miss_of(public))
+    _signatures.describe(run, public, ops)
+    return run
+
+
+@cache
+def _miss_of(public: str) -> Miss:
+    """Return what runs calls of a function and of its method whose patterns are not cached."""
+    ops = PUBLIC[public]
     plain = [op for op in ops if op.form != "out"]
     outs = [op for op in ops if op.form == "out"]
     miss = _single(plain[0]) if len(plain) == 1 else _overloaded(public, plain)
@@ -89,12 +103,17 @@ def _make(public: str, ops: list[Op]) -> Callable[..., Any]:
     copied = next((op for op in plain if "copied" in op.out_rules), None)
     if copied is not None:
         miss = _with_copied_out(miss, copied)
+    return miss
+
+
+def _with_options(public: str, ops: list[Op], miss: Miss) -> Callable[..., Any]:
+    """Return what is called by a public name, whose options those are that no operation has."""
+    plain = [op for op in ops if op.form != "out"]
     run = _with_cache(public, miss)
     if plain[0].is_random:
         run = checked(run, plain[0])
     if any(map(_signatures.makes_tensors, plain)):
         run = _creating(run, public)
-    _signatures.describe(run, public, ops)
     return run
 
 
@@ -123,10 +142,6 @@ def _creating(run: Callable[..., Any], public: str) -> Callable[..., Any]:
         return tensor.requires_grad_() if requires_grad else tensor
 
     return create
-
-
-Miss = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, CallPattern | None]]
-"""Runs a call whose pattern is not cached; returns its result, and its pattern if calls of it can be cached."""
 
 
 def _with_cache(public: str, miss: Miss) -> Callable[..., Any]:

@@ -16,6 +16,12 @@ from telegrad_protocol.errors import ArgumentTypeError
 
 Handler = Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
 """Runs an operation, given its public name and arguments."""
+
+
+class MethodName(str):
+    """The public name of a function that was called as a method of ``Tensor``."""
+
+
 HANDLERS: dict[type, Handler] = {}
 OVERRIDING: set[type] = set()
 """Those classes of ``HANDLERS`` that override operations by ``__torch_function__``, which a thread can disable."""
@@ -49,6 +55,8 @@ class _Overrides(threading.local):
     dispatch_handler: Handler | None = None
     mode_handler: Handler | None = None
     class_handler: Handler | None = None
+    class_entered: Callable[[], None]
+    """Is called when a class that is no tensor has been entered as one that answers functions."""
     shape_handler: Handler | None = None
     like_operand: Callable[[Any, tuple[Any, ...]], tuple[Any, ...]]
     """Gives a function that makes a tensor like its first argument, on a device, that argument where it can use it."""
@@ -118,6 +126,7 @@ def unknown_handler_of(values: Iterable[Any]) -> Handler | None:
             if _is_unknown(item):
                 HANDLERS[type(item)] = overrides.class_handler
                 OVERRIDING.add(type(item))
+                overrides.class_entered()
                 return overrides.class_handler
     return None
 

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any
 
-from telegrad._ops.functions import function
-from telegrad._ops.operand_classes import DISPATCHING, HANDLERS, OVERRIDING, _Overrides, overrides
+from telegrad._ops.functions import function, method
+from telegrad._ops.operand_classes import DISPATCHING, HANDLERS, OVERRIDING, MethodName, _Overrides, overrides
+from telegrad._ops.own_functions import ask_for
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError
 
+CLASSES, MODES = -1, -2
+"""Who asks telegrad's functions in Python to ask: a program's classes, and its modes, from the first one on."""
 _SLOTS = ("_aliases", "_base", "_grad", "_id", "_meta", "_node", "_requires_grad", "_seen", "_session")
 
 
@@ -38,7 +42,8 @@ def overrides_operations(kind: type) -> bool:
 
 
 def _of_classes(public: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return dispatch(function(public), overriding_of((*args, *kwargs.values())), args, kwargs)
+    func = method(public) if isinstance(public, MethodName) else function(public)
+    return dispatch(func, overriding_of((*args, *kwargs.values())), args, kwargs)
 
 
 def dispatch(func: Callable[..., Any], relevant: Iterable[Any], args: Any, kwargs: Any) -> Any:
@@ -176,6 +181,8 @@ def _enter(cls: type, /, **options: Any) -> None:
     if overrides_operations(cls):
         HANDLERS[cls] = _of_classes
         OVERRIDING.add(cls)
+        if cls.__module__.partition(".")[0] != __package__.partition(".")[0]:
+            ask_for(CLASSES)
     method = getattr(cls, "__torch_dispatch__", None)
     if method is not None and getattr(method, "__func__", method) is not disabled_torch_dispatch:
         enter_dispatching(cls)
@@ -204,6 +211,7 @@ def _make_wrapper_subclass(cls: type, size: Any, *args: Any, **kwargs: Any) -> A
 
 _Overrides.mode_handler = staticmethod(_of_mode)
 _Overrides.class_handler = staticmethod(_of_classes)
+_Overrides.class_entered = staticmethod(partial(ask_for, CLASSES))
 for _method in (_torch_function, disabled_torch_function, _enter, _make_subclass, _make_wrapper_subclass):
     _method.__module__ = "telegrad"  # where users find ``Tensor``
 METHODS: dict[str, Any] = {

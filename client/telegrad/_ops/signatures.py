@@ -74,11 +74,13 @@ def module_of(forms: Sequence[Op]) -> str:
     return "telegrad" if "" in modules else f"telegrad.{min(modules)}"
 
 
-def as_method(run: Any, name: str) -> Any:
-    """Return a function as a method of ``Tensor``, which shares code and state with ``run`` and is called as fast."""
-    method = _renamed(run, Tensor, name)
-    _annotate(method, method_signature(run.__signature__))
-    return method
+def as_method(run: Any, function: Any, name: str) -> Any:
+    """Give ``run``, which does as a method of ``Tensor`` what a function does, its name, signature and docstring."""
+    run.__dict__.update(function.__dict__)
+    run.__doc__ = function.__doc__
+    run.__name__, run.__qualname__, run.__module__ = name, f"Tensor.{name}", Tensor.__module__
+    _annotate(run, method_signature(function.__signature__))
+    return run
 
 
 def method_signature(signature: Signature) -> Signature:
@@ -299,7 +301,7 @@ def _functions_of(member: Any) -> list[FunctionType]:
 def publish_methods(kind: type) -> None:
     """Name the functions that were attached to a class after their attribute."""
     for name, value in list(vars(kind).items()):
-        if isinstance(value, FunctionType) and value.__qualname__ != f"{kind.__qualname__}.{name}":
+        if isinstance(value, FunctionType) and not value.__qualname__.startswith(f"{kind.__qualname__}."):
             renamed = _renamed(value, kind, name)
             setattr(kind, name, renamed)
             first = value.__code__.co_varnames[:1]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any, Final
 
+from telegrad._ops.own_functions import originals
+
 from .python_functions import IN_PYTHON
 from .qualified_names import home_of
 
@@ -13,8 +15,6 @@ _OF_TORCH_IN_PYTHON: Final = frozenset(
 )
 """Functions of ``torch`` that are."""
 _EMPTY: Final = inspect.Parameter.empty
-originals: dict[Any, Any] = {}
-"""Functions with the code that they have when nothing is traced, by those that have other code meanwhile."""
 
 
 def as_recorded(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -1,0 +1,145 @@
+"""Functions of telegrad's own that are written in Python: classes and modes that answer functions are asked first.
+
+Those made from contracts ask their operands in any case. The others do not, so that calls of them cost nothing for it;
+they get other code as soon as a program has a class or a mode that answers, and all that hold them run that code.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import import_module
+from types import CodeType, FunctionType
+from typing import Any, Final
+
+from telegrad._tensor.tensor import Tensor
+
+from .operand_classes import overrides
+
+_NOT_ASKING: Final = (
+    "are_deterministic_algorithms_enabled as_torch autocast_decrement_nesting autocast_increment_nesting "
+    "broadcast_shapes can_cast check_probability clear_autocast_cache compile cond connect disconnect finfo "
+    "from_dlpack from_file from_numpy frombuffer function get_autocast_dtype get_default_device get_default_dtype "
+    "get_deterministic_debug_mode get_float32_matmul_precision get_num_interop_threads get_num_threads "
+    "get_rng_state handle_torch_function has_torch_function has_torch_function_unary has_torch_function_variadic "
+    "iinfo initial_seed is_autocast_cache_enabled is_autocast_enabled is_deterministic_algorithms_warn_only_enabled "
+    "is_grad_enabled is_inference_mode_enabled is_number is_tensor lazy load manual_seed names_in printoptions "
+    "promote_types publish save seed set_autocast_cache_enabled set_autocast_dtype set_autocast_enabled "
+    "set_default_device set_default_dtype set_default_tensor_type set_deterministic_debug_mode "
+    "set_float32_matmul_precision set_flush_denormal set_num_interop_threads set_num_threads set_printoptions "
+    "set_rng_state sigmoid tanh typename upsample upsample_bilinear upsample_nearest use_deterministic_algorithms "
+    "vmap while_loop wire_stats"
+)
+"""Functions that nobody is asked about: they tell of the program, or PyTorch runs them and asks for what they call."""
+_ASKING_MODES: Final = "as_tensor asarray empty_permuted range tensor tril_indices triu_indices"
+"""Functions that make tensors of what the program gives: modes are asked, and what they are given is not."""
+_METHODS: Final = (
+    "__bool__ __complex__ __contains__ __float__ __format__ __index__ __int__ __repr__ allclose backward bfloat16 "
+    "bool byte cdouble cfloat chalf char clone contiguous corrcoef cov cpu cuda detach_ diagflat double dsplit "
+    "equal fill_diagonal_ float float_power float_power_ half histc histogram hsplit index_reduce index_reduce_ int "
+    "isreal item ldexp ldexp_ long lu map_ new_tensor nonzero nonzero_static numpy polygamma polygamma_ "
+    "register_hook renorm renorm_ requires_grad_ resize_ resize_as_ retain_grad short squeeze_ sum_to_size "
+    "swapaxes_ swapdims_ t_ to to_dense to_sparse tolist transpose_ type type_as unique unique_consecutive "
+    "unsqueeze_ vsplit where"
+)
+"""Methods of tensors that are operations and written in Python; others only tell of a tensor, and are not asked."""
+_OF_CONTRACTS: Final = ("_ops/functions.py", "_ops\\functions.py")
+"""Where the code of functions is that were made from contracts."""
+originals: Final[dict[Any, Any]] = {}
+"""Functions with the code that they have when nobody is asked, by those that have other code meanwhile."""
+_replaced: Final[list[tuple[FunctionType, CodeType]]] = []
+_users: Final[set[int]] = set()
+_asking_code: Final[dict[FunctionType, CodeType]] = {}
+
+
+def ask_for(user: int) -> None:
+    """Let telegrad's functions in Python ask until ``stop_asking_for`` was called with the same number."""
+    _users.add(user)
+    if not _replaced:
+        for func in _functions():
+            _replaced.append((func, func.__code__))
+            if func not in _asking_code:
+                _asking_code[func] = _asking(func)
+            func.__code__ = _asking_code[func]
+
+
+def stop_asking_for(user: int) -> None:
+    """Give the functions their own code again, unless there are others who need them to ask."""
+    _users.discard(user)
+    while _replaced and not _users:
+        func, code = _replaced.pop()
+        func.__code__ = code
+
+
+def _functions() -> Iterator[FunctionType]:
+    """Give the functions and methods that do not ask by themselves."""
+    package = __package__.partition(".")[0]
+    checks = import_module(f"{package}._programs.private.checks")
+    functional = import_module(f"{package}.nn.functional")
+    seen: set[int] = {id(checks._assert)}
+    not_asking = frozenset(_NOT_ASKING.split())
+    yield checks._assert
+    for module in (import_module(package), functional):
+        for name, value in list(vars(module).items()):
+            if isinstance(value, FunctionType) and name[0] != "_" and name not in not_asking:
+                if id(value) not in seen and not value.__code__.co_filename.endswith(_OF_CONTRACTS):
+                    yield value
+                seen.add(id(value))
+    for name in _METHODS.split():
+        method = vars(Tensor).get(name)
+        if isinstance(method, FunctionType) and not method.__code__.co_filename.endswith(_OF_CONTRACTS):
+            yield method
+
+
+def _asking(func: FunctionType) -> CodeType:
+    """Return code for a function that asks who answers it, and else runs what it runs now."""
+    original = FunctionType(func.__code__, func.__globals__, func.__name__, func.__defaults__, func.__closure__)
+    original.__kwdefaults__ = func.__kwdefaults__
+    originals[func] = original
+    if not hasattr(func, "__signature__"):
+        func.__dict__["__signature__"] = inspect.signature(func)
+    asks_modes_only = func.__name__ in _ASKING_MODES.split() and not func.__qualname__.startswith("Tensor.")
+    overriding = import_module(".overriding", __package__)
+    dispatch, in_order, is_asked = overriding.dispatch, overriding.overriding_of, cache(overriding.overrides_operations)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        asked = [] if asks_modes_only or overrides.are_disabled else list(_asked((args, kwargs), is_asked))
+        if asked or overrides.modes:
+            return dispatch(func, in_order(asked), args, kwargs)
+        return original(*args, **kwargs)
+
+    code = _code_with_cells(len(func.__code__.co_freevars))
+    return code.replace(co_consts=tuple([run if value == _STAND_IN else value for value in code.co_consts]))
+
+
+def _asked(values: Iterable[Any], is_asked: Any) -> Iterator[Any]:
+    """Give the arguments, and the items of lists and the like among them, whose classes answer functions."""
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            yield from _asked(value, is_asked)
+        elif isinstance(value, dict):
+            yield from _asked(value.values(), is_asked)
+        elif isinstance(value, slice):
+            yield from _asked((value.start, value.stop, value.step), is_asked)
+        elif is_asked(value.__class__):
+            yield value
+
+
+_STAND_IN: Final = "what the code calls"
+
+
+@cache
+def _code_with_cells(cells: int) -> CodeType:
+    """Return code that calls a constant with all arguments; a function that runs it has this many free variables."""
+    names = [f"cell_{place}" for place in range(cells)]
+    outer = "".join([f"    {name} = None\n" for name in names])
+    inner = "".join([f"        {name}\n" for name in names])
+    text = (
+        f"def outer():\n{outer}    def inner(*args, **kwargs):\n        run = {_STAND_IN!r}\n"
+        f"        return run(*args, **kwargs)\n{inner}    return inner\n"
+    )
+    made: dict[str, Any] = {}
+    exec(compile(text, __file__, "exec", dont_inherit=True), made)  # noqa: S102 - the text is this module's own
+    code: CodeType = made["outer"]().__code__
+    return code

@@ -1,0 +1,92 @@
+"""What classes and modes that override operations are asked: functions, methods and operators as themselves."""
+
+from __future__ import annotations
+
+import inspect
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from .twins import assert_same, evaluate
+
+PROLOGUE = """
+from importlib import import_module
+F = t.nn.functional
+T = t.Tensor
+overrides = import_module(t.__name__ + ".overrides")
+class Noting(overrides.TorchFunctionMode):
+    def __init__(self):
+        self.calls = []
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.calls.append(function)
+        return function(*args, **(kwargs or {}))
+x, n, image = t.full((2, 2), 3.0), t.full((2, 2), 3), t.ones(1, 4, 2, 2)
+"""
+CALLS = {
+    "F.relu(x)": "F.relu", "F.silu(x)": "F.silu", "F.softmax(x, 0)": "F.softmax", "F.dropout(x, 0.0)": "F.dropout",
+    "F.normalize(x)": "F.normalize", "F.interpolate(image, scale_factor=2)": "F.interpolate",
+    "F.pairwise_distance(x, x)": "F.pairwise_distance", "F.linear(x, x)": "F.linear",
+    "t.einsum('ij->ji', x)": "t.einsum", "t.unique(x)": "t.unique", "t.cdist(x, x)": "t.cdist", "t.add(x, 1)": "t.add",
+    "t.allclose(x, x)": "t.allclose", "t.tensor([1.0])": "t.tensor", "t.zeros(2)": "t.zeros",
+    "x + x": "T.add", "1 + x": "T.add", "1 - x": "T.__rsub__", "2 / x": "T.__rdiv__", "x // 2": "T.__floordiv__",
+    "5 % x": "T.__rmod__", "x ** 2": "T.__pow__", "2 ** x": "T.__rpow__", "x @ x": "T.matmul", "x == x": "T.__eq__",
+    "x != x": "T.ne", "2 < x": "T.gt", "n & 1": "T.__and__", "1 & n": "T.bitwise_and", "n << 1": "T.__lshift__",
+    "x.__iadd__(1)": "T.add_", "n.__iand__(1)": "T.__iand__", "x[0]": "T.__getitem__", "1.0 in x": "T.__contains__",
+    "x.mul(2)": "T.mul", "x.sum(0)": "T.sum", "x.to(t.float64)": "T.to", "x.double()": "T.double", "x.cpu()": "T.cpu",
+    "x.type_as(n)": "T.type_as", "x.unique()": "T.unique", "x.clone()": "T.clone", "x.transpose_(0, 1)": "T.transpose_",
+    "x.tolist()": "T.tolist", "x.requires_grad_()": "T.requires_grad_", "repr(x)": "T.__repr__",
+    "f'{x}'": "T.__format__",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_mode_is_asked_for_what_the_program_called(tg: Any, call: str) -> None:
+    program = f"{PROLOGUE}\nwith Noting() as mode:\n    {call}\n"
+    ours, theirs = evaluate(f"{program}(mode.calls[0] == {CALLS[call]}, mode.calls[0].__name__, len(mode.calls))", tg)
+    assert theirs[0] is True
+    assert_same(ours, theirs)
+
+
+def test_a_class_answers_functions_methods_and_operators_by_themselves(tg: Any) -> None:
+    program = """
+        answers = {F.softmax: "softmax", F.dropout: "dropout", t.einsum: "einsum"}
+        answers |= {T.mul: "mul", T.__eq__: "eq", T.to: "to"}
+        class Answering(T):
+            @classmethod
+            def __torch_function__(cls, function, types, args=(), kwargs=None):
+                if function in answers:
+                    return answers[function], len(args)
+                return super().__torch_function__(function, types, args, kwargs or {})
+        a = t.ones(2).as_subclass(Answering)
+        given = [F.softmax(a, 0)[0], F.dropout(a)[0], t.einsum("i,i->", t.ones(2), a)]
+        given += [a * 2, 2 * a, a == a, a.to(t.float64)]
+        kinds = [type(value) is Answering for value in (a + 1, F.relu(a), F.normalize(a, dim=0), a.double(), 1 - a)]
+        (given, kinds, type(a.tolist()) is list, T.mul(t.ones(1), 2), F.softmax(t.ones(1), 0))
+    """
+    assert_same(*evaluate(f"{PROLOGUE}\n{dedent(program).strip()}", tg))
+
+
+def test_what_is_no_tensor_answers_functions_written_in_python(tg: Any) -> None:
+    program = """
+        class Duck:
+            @classmethod
+            def __torch_function__(cls, function, types, args=(), kwargs=None):
+                return function.__name__, len(args), [kind.__name__ for kind in types]
+        duck = Duck()
+        of_functions = t.add(duck, 1), F.softmax(duck, dim=0)[0], t.einsum("i", duck)
+        (of_functions, t.ones(1) + duck, t.ones(2) * duck, t.ones(2) @ duck)
+    """
+    assert_same(*evaluate(f"{PROLOGUE}\n{dedent(program).strip()}", tg))
+
+
+def test_functions_keep_their_signatures_where_classes_are_asked(tg: Any) -> None:
+    before = inspect.signature(tg.nn.functional.interpolate)
+
+    class Own(tg.Tensor):  # type: ignore[misc, name-defined]
+        @classmethod
+        def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    assert Own.__torch_function__ is not tg.Tensor.__torch_function__
+    assert list(inspect.signature(tg.nn.functional.interpolate).parameters) == list(before.parameters)
