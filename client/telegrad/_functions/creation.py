@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -68,8 +69,7 @@ def _upload(data: Any, dtype: DType | None, device: Any, session: ClientSession)
     if dtype is not None and (dtype := dtypes.as_dtype(dtype)) is None:
         raise ArgumentTypeError(f"tensor: dtype must be a dtype such as telegrad.float32, not {dtype!r}")
     array, natural = _host_arrays.from_python(_read_tensors(data), dtype)
-    own = _natural_dtype(array, natural)
-    wanted = dtype or own
+    wanted = dtype or _host_arrays.mixed_dtype(data) or _natural_dtype(array, natural)
     if natural and dtype is not None:
         _host_arrays.check_fit(array, wanted)
     meta = Meta.of(array.shape, wanted, place)
@@ -95,9 +95,49 @@ def _read_tensors(data: Any) -> Any:
     """Return ``data`` with every tensor in it replaced by nested lists of its elements."""
     if isinstance(data, Tensor):
         return data.detach().tolist()
-    if isinstance(data, (list, tuple)) and any(isinstance(element, (Tensor, list, tuple)) for element in data):
-        return [_read_tensors(element) for element in data]
-    return data
+    if not _may_hold_tensors(data):
+        return data
+    elements = iter(_elements_of(list(_tensors_in(data))))
+    return _replaced(data, elements)
+
+
+def _may_hold_tensors(data: Any) -> bool:
+    return isinstance(data, (list, tuple)) and any(isinstance(element, (Tensor, list, tuple)) for element in data)
+
+
+def _tensors_in(data: Any) -> Iterator[Tensor]:
+    """Give the tensors in nested lists in order."""
+    for element in data:
+        if isinstance(element, Tensor):
+            yield element
+        elif _may_hold_tensors(element):
+            yield from _tensors_in(element)
+
+
+def _elements_of(tensors: list[Tensor]) -> list[Any]:
+    """Return nested lists of the elements of tensors; those of one type and device wait for the server once.
+
+    A tensor of one element gives a number, whatever its shape, as in PyTorch.
+    """
+    alike: dict[Any, list[int]] = {}
+    for place, tensor in enumerate(tensors):
+        alike.setdefault((tensor._session, tensor.dtype, tensor.device), []).append(place)
+    elements: list[Any] = [None] * len(tensors)
+    for places in alike.values():
+        flat = function("cat")([tensors[place].detach().reshape(-1) for place in places]).tolist()
+        end = 0
+        for place in places:
+            start, end = end, end + tensors[place].numel()
+            shape = () if end - start == 1 else tensors[place].shape
+            elements[place] = np.array(flat[start:end], object).reshape(shape).tolist()
+    return elements
+
+
+def _replaced(data: Any, elements: Iterator[Any]) -> Any:
+    """Return nested lists with the next of ``elements`` in place of each tensor."""
+    if not _may_hold_tensors(data):
+        return data
+    return [next(elements) if isinstance(element, Tensor) else _replaced(element, elements) for element in data]
 
 
 def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tensor | None = None) -> Any:

@@ -6,6 +6,7 @@ NumPy has neither bfloat16 nor complex32: float32 and complex64 stand for them, 
 from __future__ import annotations
 
 import struct
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,39 @@ def check_fit(array: Array, dtype: DType) -> None:
 
 def _plain(data: Any) -> Any:
     return [_plain(element) for element in data] if isinstance(data, (list, tuple, range)) else data
+
+
+_OF_NUMBERS = frozenset((bool, int, float, complex))
+
+
+def mixed_dtype(data: Any) -> DType | None:
+    """Return the type of lists that hold arrays, NumPy's scalars or tensors, which PyTorch promotes with the numbers.
+
+    None is for data that hold Python's numbers alone, and for what holds something else.
+    """
+    kinds = _kinds_in(data) if isinstance(data, (list, tuple)) else _OF_NUMBERS
+    if kinds <= _OF_NUMBERS or None in kinds:
+        return None
+    real = dtypes.get_default_dtype()
+    of_numbers: dict[Any, Any] = {bool: dtypes.bool_, int: dtypes.int64, float: real, complex: real.to_complex()}
+    types: list[DType] = [of_numbers.get(kind, kind) for kind in kinds]
+    return reduce(dtypes.promote_types, types)
+
+
+def _kinds_in(data: Any) -> set[Any]:
+    """Return the classes of the Python numbers in lists, and the types of all else; None is for what has no type."""
+    kinds: set[Any] = set()
+    for kind in set(map(type, data)):
+        if kind in _OF_NUMBERS:
+            kinds.add(kind)
+            continue
+        for element in (element for element in data if type(element) is kind):
+            if isinstance(element, (list, tuple)):
+                kinds |= _kinds_in(element)
+            else:
+                dtype = getattr(element, "dtype", None)
+                kinds.add(FROM_NUMPY.get(dtype.newbyteorder("=")) if isinstance(dtype, np.dtype) else dtype)
+    return kinds
 
 
 def _holds_arrays(data: Any) -> bool:
