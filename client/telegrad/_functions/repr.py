@@ -55,9 +55,19 @@ def _text(self: Tensor, elements: np.ndarray[Any, Any]) -> str:
         shape=tuple(self._meta.shape),
         requires_grad=self.requires_grad,
         grad_fn=fn.name() if fn else None,
-        is_parameter=type(self).__name__ == "Parameter",
+        is_parameter=any(kind.__name__ == "Parameter" and _is_own(kind) for kind in type(self).__mro__),
+        class_name=None if _is_own(type(self)) else type(self).__name__,
         summarized=ranges is not None,
     )
+
+
+_OWN_PACKAGES = (__package__.partition(".")[0], "torch")
+"""Where telegrad's classes are, also when a program knows them as PyTorch's."""
+
+
+def _is_own(kind: type) -> bool:
+    """Whether a class of tensors is telegrad's: the text of a tensor begins with the name of a program's class."""
+    return kind.__module__.partition(".")[0] in _OWN_PACKAGES
 
 
 def contents(tensor: Tensor, indent: int) -> str:

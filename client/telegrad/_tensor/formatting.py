@@ -118,21 +118,26 @@ def format_tensor(
     requires_grad: bool,
     grad_fn: str | None,
     is_parameter: bool = False,
+    class_name: str | None = None,
     summarized: bool = False,
     default_dtype: DType | None = None,
 ) -> str:
     """Format a tensor of ``shape`` as PyTorch's ``repr`` does.
 
     ``array`` holds its elements, or with ``summarized`` those that ``edge_ranges(shape)`` names; bfloat16 comes as
-    float32. ``grad_fn`` is a node's name without brackets, such as ``AddBackward0``.
+    float32. ``grad_fn`` is a node's name without brackets, such as ``AddBackward0``. ``class_name`` is that of
+    a program's own class of tensors.
     """
+    opening = _OPENING if class_name is None else f"{class_name}("
     plan = edge_ranges(shape)
     if plan is not None and not summarized:
         array = take_edges(array, plan)
-    layout = _Layout(_options, shape, plan is not None)
+    layout = _Layout(_options, shape, plan is not None, len(opening))
     suffixes = _suffixes(dtype, device, shape, requires_grad, grad_fn, default_dtype or dtypes.get_default_dtype())
-    text = join_suffixes(_OPENING + _contents(array, dtype, layout), suffixes)
-    return "Parameter containing:\n" + text if is_parameter else text
+    text = join_suffixes(opening + _contents(array, dtype, layout), suffixes, len(opening))
+    if not is_parameter:
+        return text
+    return f"Parameter containing:\n{text if class_name is None else f'Parameter({text})'}"
 
 
 def _suffixes(
@@ -164,14 +169,14 @@ def name_of(kind: Any) -> str:
     return f"{_DTYPE_PREFIX}{kind.name}"
 
 
-def join_suffixes(text: str, suffixes: list[str]) -> str:
+def join_suffixes(text: str, suffixes: list[str], indent: int = len(_OPENING)) -> str:
     """Add what follows the elements, on new lines where it does not fit, and the closing parenthesis."""
     parts = [text]
     column = len(text) - text.rfind("\n") + 1
     for suffix in suffixes:
         if column + len(suffix) + 2 > _options.linewidth:
-            parts.append(",\n" + " " * len(_OPENING) + suffix)
-            column = len(_OPENING) + len(suffix)
+            parts.append(",\n" + " " * indent + suffix)
+            column = indent + len(suffix)
         else:
             parts.append(", " + suffix)
             column += len(suffix) + 2

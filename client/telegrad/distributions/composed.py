@@ -227,4 +227,4 @@ class MixtureSameFamily(Distribution):
         return (parts * self._mixture_distribution.probs).sum(-1)
 
     def __repr__(self) -> str:
-        return f"MixtureSameFamily({self._mixture_distribution}, {self._component_distribution})"
+        return f"MixtureSameFamily(\n  {self._mixture_distribution},\n  {self._component_distribution})"
