@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from telegrad import amp as amp
 from telegrad._session.current import current_session
+
+from . import cpu_amp as amp
 
 __all__ = [
     "amp", "current_device", "current_stream", "device_count", "is_available", "is_initialized", "set_device",

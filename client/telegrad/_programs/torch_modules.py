@@ -130,6 +130,7 @@ _ELSEWHERE: Final = {
     "utils.hooks": "_tensor.hooks",
     "utils.model_zoo": "hub",
     **{device: f"_other_devices.{device}" for device in ("cpu", "mps", "mtia", "xpu")},
+    **{f"cpu.amp{part}": "_other_devices.cpu_amp" for part in ("", ".autocast_mode", ".grad_scaler")},
     **{f"backends.{library}": f"backends.host_libraries.{library}" for library in _LIBRARIES.split()},
 }
 """Modules of PyTorch's that telegrad keeps under another name, both below their packages."""
