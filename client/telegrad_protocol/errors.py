@@ -8,7 +8,7 @@ A type per thing that a caller can do about it; each also is the builtin that Py
     |-- DeviceError (RuntimeError)           operands on different devices, or a device that is not there
     |-- DimensionError (IndexError)          a dimension that the tensor does not have
     |-- IndexOutOfRangeError (IndexError)    an index beyond the size of its dimension
-    |-- ArgumentError (ValueError)           a value that makes no sense for its parameter
+    |-- ArgumentError (ValueError, RuntimeError)  a value that makes no sense for its parameter
     |-- ArgumentTypeError (TypeError)        an argument of the wrong kind, missing, or unknown
     |-- AutogradError (RuntimeError)         no graph, freed graph, saved value modified in place
     |-- InplaceError (RuntimeError)          an in-place operation that is not allowed
@@ -93,8 +93,12 @@ class IndexOutOfRangeError(TelegradError, IndexError):
     """An index lies beyond the size of its dimension."""
 
 
-class ArgumentError(TelegradError, ValueError):
-    """A value makes no sense for its parameter."""
+class ArgumentError(TelegradError, ValueError, RuntimeError):
+    """A value makes no sense for its parameter.
+
+    PyTorch raises a ValueError where its Python code looks at the value and a RuntimeError where its kernels do;
+    programs expect one or the other.
+    """
 
 
 class ArgumentTypeError(TelegradError, TypeError):

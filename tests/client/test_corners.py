@@ -61,6 +61,54 @@ PROGRAMS = {
         shown = [repr(distributions.Normal(t.zeros(3, 2), 1.0)), repr(distributions.Normal(0.0, 1.0).expand((2, 3)))]
         ([text.replace("telegrad.", "torch.") for text in shown], message(lambda: distributions.Normal(0.0, -1.0)))
     """,
+    "texts of mixtures": """
+        of = distributions.MixtureSameFamily(
+            distributions.Categorical(logits=t.ones(2)), distributions.Normal(t.zeros(2), 1.0)
+        )
+        repr(of)
+    """,
+    "texts of subclasses": """
+        class Own(t.Tensor):
+            pass
+        class Weight(t.nn.Parameter):
+            pass
+        (repr(t.ones(2, 2).as_subclass(Own)), repr(Weight(t.ones(2, 2))), repr(t.arange(2000.0).as_subclass(Own) + 1))
+    """,
+    "numbers of several kinds in lists": """
+        kinds = [np.float32(1), np.float64(1), np.float16(1), np.int32(1), np.uint8(1), 2, 2.5, True, 1j]
+        kinds += [t.tensor(1.0), t.tensor(1.0, dtype=t.float64), t.tensor(1, dtype=t.int32)]
+        pairs = [(a, b) for a in kinds for b in kinds if not {type(a), type(b)} == {bool, np.bool_}]
+        [t.tensor(list(pair)) for pair in pairs] + [t.tensor([[pair[0]], [pair[1]]]).dtype for pair in pairs]
+    """,
+    "tensors of one element in lists": """
+        parts = [t.tensor(1.5), t.tensor([2]), t.tensor([[True]])]
+        (t.tensor(parts), t.tensor([parts, [0, parts[0], 1.0]]), t.tensor([t.ones(1, 1), t.zeros(1)]))
+    """,
+    "targets of another length": """
+        caught = []
+        for loss in (t.nn.functional.cross_entropy, t.nn.functional.nll_loss):
+            try:
+                loss(t.ones(2, 3), t.tensor([1, 2, 0]))
+            except ValueError:
+                caught.append(loss.__name__)
+        caught
+    """,
+    "weights that cannot be drawn by": """
+        caught = []
+        for draw in (lambda: t.multinomial(t.tensor([-1.0, 2.0]), 1), lambda: t.multinomial(t.zeros(2), 1)):
+            try:
+                draw().tolist()
+            except RuntimeError:
+                caught.append("caught")
+        caught
+    """,
+    "older names of autocast": """
+        with t.cpu.amp.autocast():
+            lower = (t.ones(2, 2) @ t.ones(2, 2)).dtype
+        with t.cpu.amp.autocast(enabled=False):
+            same = (t.ones(2, 2) @ t.ones(2, 2)).dtype
+        (lower, same, t.cpu.amp.GradScaler().get_scale())
+    """,
     "parameters of lazy layers": "message(lambda: t.nn.LazyLinear(2).weight.numel())[:46]",
 }
 
@@ -68,3 +116,10 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_give_what_pytorch_gives(tg: Any, name: str) -> None:
     assert_same(*evaluate(f"{PROLOGUE}\n{dedent(PROGRAMS[name]).strip()}", tg))
+
+
+def test_tensors_in_lists_are_read_in_one_round_trip(tg: Any) -> None:
+    rewards = [tg.ones(()) * number for number in range(20)]
+    before = tg.wire_stats().round_trips
+    assert tg.tensor([rewards, rewards]).tolist() == [list(map(float, range(20)))] * 2
+    assert tg.wire_stats().round_trips == before + 2  # the second is of tolist

@@ -147,7 +147,7 @@ def test_multinomial_has_as_many_categories_as_pytorchs() -> None:
         ("randint", (5, 5, (2,)), ArgumentError, "low must be less than high"),
         ("normal", (0.0, -1.0, (2,)), ArgumentError, "std must not be negative"),
         ("multinomial", ("weights", 4), ArgumentError, "without replacement"),
-        ("multinomial", ("zeros", 1), ArgumentError, "too few weights"),
+        ("multinomial", ("zeros", 1), ArgumentError, "all 0"),
         ("multinomial", ("negative", 1), ArgumentError, "not negative"),
         ("multinomial", ("cube", 1), ShapeError, "1 or 2 dimensions"),
         ("bernoulli", ("negative",), ArgumentError, "probabilities must be in"),
@@ -173,3 +173,11 @@ def test_what_makes_no_sense_is_refused(
 def test_random_numbers_of_an_integer_type_are_refused(adapter: EngineAdapter) -> None:
     with pytest.raises(DTypeError, match="rand: not defined for int64"):
         adapter.functional.rand(2, dtype=dtypes.int64)
+
+
+def test_indices_without_weight_are_drawn_last(adapter: EngineAdapter) -> None:
+    weights = torch.tensor([[0.0, 1, 0, 2, 0], [3, 0, 0, 0, 0]])
+    drawn = adapter.functional.multinomial(adapter.tensor(weights), 5)
+    first, second = adapter.numpy(drawn).tolist()
+    assert sorted(first) == sorted(second) == [0, 1, 2, 3, 4]
+    assert sorted(first[:2]) == [1, 3] and second[0] == 0

@@ -44,7 +44,7 @@ def _check_classes(name: str, input: Meta, target: Meta, weight: Meta | None) ->
         raise DTypeError(f"{name}: class indices must be int64 or uint8, got {target}")
     expected = () if input.ndim == 1 else (input.shape[0], *input.shape[2:])
     if target.shape != expected:
-        raise ShapeError(f"{name}: target {target} must have the shape {list(expected)} for input {input}")
+        raise ArgumentError(f"{name}: target {target} must have the shape {list(expected)} for input {input}")
     if weight is not None and weight.dtype is not input.dtype:
         raise DTypeError(f"{name}: weight {weight} must have the type of {input}")
 

@@ -253,14 +253,14 @@ def random_range_(xp, input, low, to, *, generator):
 
 
 BAD_WEIGHTS = "multinomial: weights must be finite and not negative"
-FEW_WEIGHTS = "multinomial: a row has too few weights that are not 0"
+NO_WEIGHTS = "multinomial: the weights of a row are all 0"
 
 
 @implements(ops.multinomial)
 def multinomial(xp, input, num_samples, replacement, *, generator, out):
     weights = input.astype(_FLOAT64)
     if xp is np:
-        _check_weights(weights, num_samples, replacement)
+        _check_weights(weights)
     out[...] = drawn(xp, generator, weights, num_samples, replacement)
 
 
@@ -269,12 +269,12 @@ def drawn(xp, generator, weights, num_samples, replacement):
     return (_with_replacement if replacement else _without_replacement)(xp, generator, weights, num_samples)
 
 
-def _check_weights(weights, num_samples, replacement):
+def _check_weights(weights):
+    """Refuse weights that PyTorch refuses; a row may have fewer that are not 0 than numbers are drawn."""
     if not (np.isfinite(weights) & (weights >= 0)).all():
         raise ArgumentError(BAD_WEIGHTS)
-    enough = (weights > 0).sum(axis=-1) >= (1 if replacement else num_samples)
-    if not enough.all():
-        raise ArgumentError(FEW_WEIGHTS)
+    if not (weights > 0).any(axis=-1).all():
+        raise ArgumentError(NO_WEIGHTS)
 
 
 def _with_replacement(xp, generator, weights, num_samples):
@@ -287,7 +287,10 @@ def _with_replacement(xp, generator, weights, num_samples):
 
 
 def _without_replacement(xp, generator, weights, num_samples):
-    """The smallest of exponential variables whose rates are the weights (Efraimidis and Spirakis, 2006)."""
+    """The smallest of exponential variables whose rates are the weights (Efraimidis and Spirakis, 2006).
+
+    Where too few weights are not 0, indices of weights that are 0 come last.
+    """
     exponentials = random.exponential(xp, generator, weights.size, _FLOAT64).reshape(weights.shape)
     return xp.argsort(exponentials / weights, axis=-1)[..., :num_samples]
 

@@ -20,23 +20,18 @@ from telegrad_protocol.ops import random as ops
 
 _THREADS = 256
 TEXT = r"""
-// Looks whether the weights of a row are finite and not negative, and enough of them not 0. A block has a row.
+// Looks whether the weights of a row are finite and not negative, and one of them not 0. A block has a row.
 template <class E>
 __device__ __forceinline__ void check_weights(
-    const E* weights, fault_record* record, u64 tag, i64 columns, i64 least) {
+    const E* weights, fault_record* record, u64 tag, i64 columns) {
     const E* row = weights + (i64)blockIdx.x * columns;
-    __shared__ u64 total;
-    if (!threadIdx.x) total = 0;
-    __syncthreads();
-    u64 positive = 0;
+    int positive = 0;
     for (i64 i = threadIdx.x; i < columns; i += blockDim.x) {
         const double weight = (double)cast<float_or_double<E>>(row[i]);
         if (!(weight >= 0) || isinf(weight)) report(record, tag, i, 0);
-        positive += weight > 0;
+        positive |= weight > 0;
     }
-    atomicAdd((unsigned long long*)&total, (unsigned long long)positive);
-    __syncthreads();
-    if (!threadIdx.x && total < (u64)least) report(record, tag, (i64)blockIdx.x, 1);
+    if (!__syncthreads_or(positive) && !threadIdx.x) report(record, tag, (i64)blockIdx.x, 1);
 }
 """
 
@@ -46,7 +41,7 @@ class _Weights(NamedTuple):
 
     def error(self, index: int, place: int) -> ArgumentError:
         """The error that the CPU raises."""
-        return ArgumentError(implementations.FEW_WEIGHTS if place else implementations.BAD_WEIGHTS)
+        return ArgumentError(implementations.NO_WEIGHTS if place else implementations.BAD_WEIGHTS)
 
 
 @prepares(ops.multinomial, keys.CUDA)
@@ -59,10 +54,10 @@ def multinomial(request: Request) -> Launch | None:
     wide = "double" if weights.dtype is dtypes.float64 else "float"
     text = f"""{PRELUDE}{FAULTS}template <class E> using float_or_double = {wide};
 {TEXT}extern "C" __global__ void __launch_bounds__({_THREADS}) look(
-    const {element}* weights, fault_record* record, u64 tag, i64 columns, i64 least) {{
-    check_weights<{element}>(weights, record, tag, columns, least);
+    const {element}* weights, fault_record* record, u64 tag, i64 columns) {{
+    check_weights<{element}>(weights, record, tag, columns);
 }}"""
-    constants = [("i64", columns), ("i64", 1 if replacement else num_samples)]
+    constants = [("i64", columns)]
     look = load(text, "look").prepare(weights.numel // columns, _THREADS, "PPQ", constants)
     check, double = _Weights(), NUMPY_DTYPES[dtypes.float64]
     draw: Any = implementations.drawn
