@@ -109,6 +109,27 @@ PROGRAMS = {
             same = (t.ones(2, 2) @ t.ones(2, 2)).dtype
         (lower, same, t.cpu.amp.GradScaler().get_scale())
     """,
+    "projections that programs' own attention imports": """
+        F = t.nn.functional
+        q = t.arange(12.0, dtype=t.float64).reshape(3, 1, 4)
+        w, b = t.linspace(-1, 1, 48, dtype=t.float64).reshape(12, 4), t.arange(12.0, dtype=t.float64)
+        packed = [F._in_projection_packed(*given, w, b) for given in ((q, q, q), (q, q + 1, q + 2))]
+        packed = [(part + 0, part.is_contiguous()) for parts in packed for part in parts]
+        mask = t.tensor([[True, False]])
+        masks = [F._canonical_mask(given, "mask", None, "", t.float32) for given in (mask, None, t.zeros(2))]
+        projected = list(F._in_projection(q, q, q, *w.chunk(3)))
+        (packed, projected, masks, F._none_or_dtype(q), message(lambda: F._verify_batch_size([1, 3, 1])))
+    """,
+    "samples put together by functions of their types": """
+        place = ".utils.data.collate" if t.__name__ == "telegrad" else ".utils.data._utils.collate"
+        collate = import_module(t.__name__ + place)
+        def padded(batch, *, collate_fn_map=None):
+            return t.nn.utils.rnn.pad_sequence(batch, batch_first=True)
+        samples = [(t.ones(2), {"a": 1}), (t.ones(3), {"a": 2})]
+        by_type = {t.Tensor: padded, int: lambda batch, *, collate_fn_map=None: sum(batch)}
+        tensors, numbers = collate.collate(samples, collate_fn_map=by_type)
+        (tensors, list(numbers.items()))
+    """,
     "parameters of lazy layers": "message(lambda: t.nn.LazyLinear(2).weight.numel())[:46]",
 }
 

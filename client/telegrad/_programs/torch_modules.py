@@ -116,6 +116,7 @@ _ELSEWHERE: Final = {
     **dict.fromkeys(("ao", "ao.quantization", "quantization"), "_programs.private.quantization"),
     "autograd.profiler_util": "autograd.profiler",
     **{f"fx.{module}": f"fx.{module}" for module in ("_pytree", "_symbolic_trace")},
+    "distributions.multivariate_normal": "distributions.multivariate",
     "profiler.profiler": "profiler",
     "types": "_programs.annotation_types",
     **{f"utils.{name}": f"utils.{name}" for name in ("_contextlib", "_mode_utils", "_python_dispatch", "_pytree")},

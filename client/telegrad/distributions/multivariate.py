@@ -25,11 +25,26 @@ def solve_lower(lower: Any, right: Any) -> Any:
     return function("linalg_solve_triangular")(lower, right, upper=False)
 
 
+def _batch_mv(bmat: Any, bvec: Any) -> Any:
+    """Return products of matrices and vectors, whose batches broadcast; programs' own distributions import it."""
+    return (bmat @ bvec.unsqueeze(-1)).squeeze(-1)
+
+
+def _batch_mahalanobis(bL: Any, bx: Any) -> Any:
+    """Return the squared distances of vectors from 0 by covariances with these Cholesky factors; batches broadcast."""
+    batch = np.broadcast_shapes(tuple(bL.shape[:-2]), tuple(bx.shape[:-1]))
+    lower, right = bL.expand((*batch, *bL.shape[-2:])), bx.expand((*batch, bx.shape[-1]))
+    return solve_lower(lower, right.unsqueeze(-1)).squeeze(-1).pow(2).sum(-1)
+
+
 def inverse_cholesky(precision: Any) -> Any:
     """Return the Cholesky factor of the inverse of a positive definite matrix."""
     eye = function("eye")(precision.shape[-1], dtype=precision.dtype, device=precision.device)
     turned = function("linalg_cholesky")(precision.flip((-2, -1))).flip((-2, -1)).mT
     return solve_lower(turned, eye)
+
+
+_precision_to_scale_tril = inverse_cholesky
 
 
 class MultivariateNormal(Distribution):
@@ -94,13 +109,13 @@ class MultivariateNormal(Distribution):
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         noise = draws("randn", self._extended_shape(sample_shape), self.loc)
-        return self.loc + (self._unbroadcasted_scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
+        return self.loc + _batch_mv(self._unbroadcasted_scale_tril, noise)
 
     def log_prob(self, value: Any) -> Any:
         self._validate_sample(value)
-        lower, away = self._unbroadcasted_scale_tril, value - self.loc
-        whitened = solve_lower(lower.expand((*away.shape[:-1], *lower.shape[-2:])), away.unsqueeze(-1)).squeeze(-1)
-        return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + (whitened**2).sum(-1)) - half_log_det(lower)
+        lower = self._unbroadcasted_scale_tril
+        distance = _batch_mahalanobis(lower, value - self.loc)
+        return -0.5 * (self._event_shape[0] * math.log(2 * math.pi) + distance) - half_log_det(lower)
 
     def entropy(self) -> Any:
         return 0.5 * self._event_shape[0] * (1 + math.log(2 * math.pi)) + half_log_det(self._unbroadcasted_scale_tril)

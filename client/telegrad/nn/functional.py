@@ -55,6 +55,13 @@ from ._functional.losses import (
     triplet_margin_loss as triplet_margin_loss,
     triplet_margin_with_distance_loss as triplet_margin_with_distance_loss,
 )
+from ._functional.projections import (
+    _canonical_mask as _canonical_mask,
+    _in_projection as _in_projection,
+    _in_projection_packed as _in_projection_packed,
+    _none_or_dtype as _none_or_dtype,
+    _verify_batch_size as _verify_batch_size,
+)
 from ._functional.rearrangements import (
     channel_shuffle as channel_shuffle,
     conv_tbc as conv_tbc,

@@ -26,6 +26,11 @@ from .module import Module
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell", "RNNCellBase"]
 
 
+def apply_permutation(tensor: Tensor, permutation: Tensor, dim: int = 1) -> Tensor:
+    """Return the slices of a tensor along a dimension in another order."""
+    return tensor.index_select(dim, permutation)
+
+
 class RNNBase(Module):
     """Layers of one kind on top of each other: ``mode`` is LSTM, GRU, RNN_TANH or RNN_RELU.
 
@@ -170,7 +175,7 @@ class RNNBase(Module):
 
     def permute_hidden(self, hx: Tensor, permutation: Tensor | None) -> Tensor:
         """Return the states of sequences in another order."""
-        return hx if permutation is None else hx.index_select(1, permutation)
+        return hx if permutation is None else apply_permutation(hx, permutation)
 
     def _run(self, rows: Tensor, states: list[Tensor], batch_sizes: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
         """Run all layers on packed rows: (rows, features) -> (rows, directions * outputs), and the last states."""

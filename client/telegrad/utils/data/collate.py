@@ -78,11 +78,17 @@ default_collate_fn_map: dict[Any, Any] = {}
 """Functions of a program's own that put samples together, ``function(batch, collate_fn_map=...)``, by their type."""
 
 
-def _collate(batch: Any, made: Callable[[np.ndarray[Any, Any]], Any]) -> Any:
+def collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    """Put a list of samples together as ``default_collate`` does, but those of the given types by their functions."""
+    return _collate(batch, _uploaded, collate_fn_map or {})
+
+
+def _collate(batch: Any, made: Callable[[np.ndarray[Any, Any]], Any], functions: Any = None) -> Any:
     first = batch[0]
-    for kind, collate in default_collate_fn_map.items():
+    functions = default_collate_fn_map if functions is None else functions
+    for kind, function_of_kind in functions.items():
         if isinstance(first, kind):
-            return collate(batch, collate_fn_map=default_collate_fn_map)
+            return function_of_kind(batch, collate_fn_map=functions)
     if isinstance(first, Tensor):
         return function("stack")(list(batch))
     if isinstance(first, np.ndarray | np.generic):
@@ -92,9 +98,9 @@ def _collate(batch: Any, made: Callable[[np.ndarray[Any, Any]], Any]) -> Any:
     if isinstance(first, str | bytes):
         return batch
     if isinstance(first, Mapping):
-        return _like(first, {key: _collate([sample[key] for sample in batch], made) for key in first})
+        return _like(first, {key: _collate([sample[key] for sample in batch], made, functions) for key in first})
     if isinstance(first, Sequence):
-        return _collate_sequences(first, batch, made)
+        return _collate_sequences(first, batch, made, functions)
     raise ArgumentTypeError(
         "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found "
         f"{type(first).__name__}; give the DataLoader a collate_fn"
@@ -116,13 +122,15 @@ def _collate_numbers(batch: Any, made: Callable[[np.ndarray[Any, Any]], Any]) ->
     return made(np.array(batch) if isinstance(batch[0], bool) else np.array(batch, np.int64))
 
 
-def _collate_sequences(first: Sequence[Any], batch: Any, made: Callable[[np.ndarray[Any, Any]], Any]) -> Any:
+def _collate_sequences(
+    first: Sequence[Any], batch: Any, made: Callable[[np.ndarray[Any, Any]], Any], functions: Any
+) -> Any:
     if any(len(sample) != len(first) for sample in batch):
         raise ShapeError(
             "default_collate: each element in list of batch should be of equal size, but lengths are "
             f"{sorted({len(sample) for sample in batch})}"
         )
-    fields = [_collate(samples, made) for samples in zip(*batch)]
+    fields = [_collate(samples, made, functions) for samples in zip(*batch)]
     return fields if isinstance(first, tuple) and not hasattr(first, "_fields") else _like(first, fields)
 
 
