@@ -144,6 +144,7 @@ def test_functions_have_pytorchs_signatures(tg: Any) -> None:
         ], name
 
 
+@pytest.mark.filterwarnings("ignore:Since version 1.3.0")
 @pytest.mark.parametrize("aligned", [True, False])
 def test_affine_grids_of_the_identity_are_pytorchs_to_the_last_bit(tg: Any, aligned: bool, seed: int) -> None:
     """Whether a place lies on an element or a little beside it decides which neighbours give its gradient."""

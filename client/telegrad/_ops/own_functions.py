@@ -48,6 +48,9 @@ _OF_CONTRACTS: Final = ("_ops/functions.py", "_ops\\functions.py")
 """Where the code of functions is that were made from contracts."""
 originals: Final[dict[Any, Any]] = {}
 """Functions with the code that they have when nobody is asked, by those that have other code meanwhile."""
+_plain: Final[set[type]] = set()
+"""Classes of arguments that answer nothing and hold nothing that does: a quick test for most calls."""
+_MAX_PLAIN: Final = 256
 _replaced: Final[list[tuple[FunctionType, CodeType]]] = []
 _users: Final[set[int]] = set()
 _asking_code: Final[dict[FunctionType, CodeType]] = {}
@@ -101,10 +104,14 @@ def _asking(func: FunctionType) -> CodeType:
         func.__dict__["__signature__"] = inspect.signature(func)
     asks_modes_only = func.__name__ in _ASKING_MODES.split() and not func.__qualname__.startswith("Tensor.")
     overriding = import_module(".overriding", __package__)
-    dispatch, in_order, is_asked = overriding.dispatch, overriding.overriding_of, cache(overriding.overrides_operations)
+    dispatch, in_order, is_asked = overriding.dispatch, overriding.overriding_of, overriding.overrides_operations
+    has_only_plain = _plain.issuperset
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        asked = [] if asks_modes_only or overrides.are_disabled else list(_asked((args, kwargs), is_asked))
+        asked: list[Any] = []
+        is_answered = not (asks_modes_only or overrides.are_disabled)
+        if is_answered and not (has_only_plain(map(type, args)) and has_only_plain(map(type, kwargs.values()))):
+            asked.extend(_asked((args, kwargs), is_asked))
         if asked or overrides.modes:
             return dispatch(func, in_order(asked), args, kwargs)
         return original(*args, **kwargs)
@@ -124,6 +131,8 @@ def _asked(values: Iterable[Any], is_asked: Any) -> Iterator[Any]:
             yield from _asked((value.start, value.stop, value.step), is_asked)
         elif is_asked(value.__class__):
             yield value
+        elif len(_plain) < _MAX_PLAIN:
+            _plain.add(value.__class__)
 
 
 _STAND_IN: Final = "what the code calls"
