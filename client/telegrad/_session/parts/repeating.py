@@ -63,7 +63,7 @@ class RepeatingQueue(SendQueue):
 
         ``make`` is given the number before those that are given out.
         """
-        before, first = list(self._dead), self.new_id.__self__.__reduce__()[1][0] - 1  # type: ignore[attr-defined]
+        before, first = list(self._dead), _next(self.new_id.__self__) - 1  # type: ignore[attr-defined]
         last = self._pending[-1] if self._pending else None
         result = make(first)
         queued = list(self._pending)
@@ -97,3 +97,8 @@ class RepeatingQueue(SendQueue):
         if self.operations >= self._full_at:
             self._send_full()
         return first
+
+
+def _next(numbers: Any) -> int:
+    """Return the number that ``itertools.count`` gives out next, which only its text tells without taking it."""
+    return int(repr(numbers)[len("count(") : -1])

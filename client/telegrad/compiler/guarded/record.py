@@ -47,7 +47,7 @@ class _Record:
         self._flat = Flat(run.instructions, run.first)
         self._count, self._unfreed = run.count, run.unfreed
         places = {tensor._id: place for place, tensor in enumerate(arguments.tensors)}
-        self._inputs = [_source(id, places, notes) for id in inputs]
+        self._inputs = [_source(number, places, notes) for number in inputs]
         self._others = frozenset([id(tensor) for tensor in notes.tensors.values()])
         if not arguments.are_unchanged():
             raise ImpureError("it changes what is known of its arguments")
