@@ -102,10 +102,10 @@ class ClientSession(RepeatingQueue):
             self.round_trips += 1
             with self._sending:
                 self._send_pending()
-                submitted = self.ahead.pace.submitted
+                submitted, sent_at = self.ahead.pace.submitted, self.ahead.sent_at
             self._await(number, lambda: number in self._answers)
             answer = self._answers[number]
-            self.ahead.complete(submitted)
+            self.ahead.complete(submitted, sent_at)
         except KeyboardInterrupt:
             interrupts.note_unhandled(self)
             raise
@@ -137,12 +137,12 @@ class ClientSession(RepeatingQueue):
             self._pending.append(self._under_modes(messages.Query(number, "synchronize", [""])))
             with self._sending:
                 self._send_pending()
-                submitted = self.ahead.pace.submitted
+                submitted, sent_at = self.ahead.pace.submitted, self.ahead.sent_at
             answers = self._answers
             has_arrived = self._await(number, lambda: number in answers, time.monotonic() + seconds)
             answer = answers[number] if has_arrived else None
             if has_arrived:
-                self.ahead.complete(submitted)
+                self.ahead.complete(submitted, sent_at)
         finally:  # without a call, as in ``request``
             del self._waiting[number]
             if number in self._answers:
