@@ -10,7 +10,7 @@ import pytest
 
 from telegrad._transport import ahead as ahead_module
 from telegrad._transport.ahead import Ahead
-from telegrad_protocol.pace import MOST_SUBMISSIONS, Pace
+from telegrad_protocol.pace import GROWTH, MOST_SUBMISSIONS, Pace
 
 COST: Final = 1e-4
 BATCH: Final = 64
@@ -31,7 +31,7 @@ class Distance:
         """How often the server had nothing to do between two batches."""
         self.most_work = 0.0
         """The most seconds of work that have waited at the server."""
-        self._free_at = 0.0
+        self._free_at = self._sent_at = 0.0
         self._reports: deque[tuple[float, int]] = deque()
 
     def monotonic(self) -> float:
@@ -44,6 +44,7 @@ class Distance:
         while (before := ahead.pace.submitted) < end:
             submitted = min(end, before + max(ahead.room(BATCH), 1))
             ahead.begin_batch(self.handshake)
+            self._sent_at = self.now
             if ahead.wants_report(submitted):
                 ahead.expect(submitted, submitted)
             ahead.submit(submitted)
@@ -56,10 +57,10 @@ class Distance:
 
     def ask(self) -> None:
         """Wait for the answer to all that was sent."""
-        sent_at = self.ahead.sent_at
+        asked = self._sent_at
         self.now = max(self.now, self._free_at)
         self._take_reports()
-        self.ahead.complete(self.ahead.pace.submitted, sent_at)
+        self.ahead.complete(self.ahead.pace.submitted, asked)
 
     def _execute(self, count: int, cost: float) -> None:
         arrival = self.now + self.delay
@@ -160,6 +161,30 @@ def test_a_new_connection_tells_the_round_trip_anew(monkeypatch: pytest.MonkeyPa
     program.gaps = 0
     program.send(100_000, COST)
     assert program.gaps == 0
+
+
+def test_a_report_tells_of_the_whole_batch_that_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise it would be left for the next report, and the time since it was sent be taken for work."""
+    program = distance(monkeypatch, 0.1)
+    ahead = program.ahead
+    ahead.begin_batch(0.1)
+    ahead.expect(1, 10)
+    ahead.submit(12)  # a change of modes, and the report itself
+    program.now += 0.2
+    ahead.take_report(1)
+    assert (ahead.pace.completed, ahead.pace.ahead, ahead.is_reported) == (12, 0, False)
+
+
+def test_what_was_done_long_before_the_rest_is_left_out_of_its_time() -> None:
+    pace = Pace(1.0, 64, delay=0.3)
+    pace.submit(4, 0.0)
+    pace.submit(36, 0.31)
+    pace.complete(36, 0.31 + 0.3 + 32 * COST)
+    assert pace.limit == GROWTH * 64
+    pace.submit(136, 1.0)
+    pace.submit(140, 1.31)
+    pace.complete(140, 1.31 + 0.3 + 4 * COST)
+    assert pace.limit < 600, "most of them were sent first, and nobody knows when they were done"
 
 
 def test_a_report_is_overdue_only_after_the_way_there_and_back() -> None:

@@ -40,7 +40,9 @@ def max_ahead_seconds() -> float:
 class Ahead:
     """Counts the instructions of one session that were sent, and those known to be completed."""
 
-    __slots__ = ("_asked", "_asked_up_to", "_expected", "_handshake", "_is_bounded", "_learning", "pace", "sent_at")
+    __slots__ = (
+        "_asked", "_asked_up_to", "_batch_began", "_expected", "_handshake", "_is_bounded", "_learning", "pace",
+    )  # fmt: skip
 
     def __init__(self, seconds: float) -> None:
         self.pace = Pace(seconds, UNMEASURED)
@@ -51,9 +53,7 @@ class Ahead:
         """The report that the batch ends with which is about to be sent."""
         self._asked_up_to = 0
         self._learning = threading.Lock()
-        self._handshake = 0.0
-        self.sent_at = 0.0
-        """When the last batch was sent, or a little earlier."""
+        self._handshake = self._batch_began = 0.0
 
     @property
     def limit(self) -> float:
@@ -94,7 +94,7 @@ class Ahead:
         """Note that a batch is about to be sent, over a connection whose handshake took so many seconds."""
         if handshake != self._handshake:
             self._handshake = self.pace.delay = handshake
-        self.sent_at = time.monotonic()
+        self._batch_began = time.monotonic()
 
     def submit(self, submitted: int) -> None:
         """Note that instructions up to this number were sent, in the batch that was begun last.
@@ -106,7 +106,7 @@ class Ahead:
         if asked is not None and asked in self._expected:
             self._asked_up_to = submitted
             self._expected[asked] = (submitted, self._expected[asked][1])
-        self.pace.submit(submitted, self.sent_at)
+        self.pace.submit(submitted, self._batch_began)
 
     def room(self, most: int) -> int:
         """Return how many instructions, ``most`` or fewer, the program may queue before it looks whether to wait."""
@@ -114,7 +114,7 @@ class Ahead:
         return min(most, pace.portion, max(pace.limit - pace.ahead, 0)) if self._is_bounded else most
 
     def complete(self, submitted: int, asked: float) -> None:
-        """Note that an answer has come to what was sent at the time ``asked``, or a little later.
+        """Note that an answer has come to what was sent at the time ``asked``, or later.
 
         Instructions up to the number ``submitted`` are completed, or all but a few: a read may be answered a little
         before its turn.
