@@ -2,18 +2,24 @@
 
 A real client and a real gateway have a proxy between them that adds 1, 30 or 150 ms to round trips; steps read nothing.
 A step's time is the difference between many steps and half as many, each with one read at the end, so that the read
-itself is not counted. Delays take turns; figures are ratios to the time without the proxy, of the fastest of several
-rounds, for which the machine has to be idle.
+itself is not counted. Delays take turns, on sessions that are open all the time; figures are ratios to the time through
+a proxy that adds nothing, in the same round.
+
+Time in which the worker's thread waited for a processor is taken off by the system's account, so that the machine need
+not be idle. Beside the ratios stands for how long of a step the worker slept for want of work, as it does where a delay
+shows. What the proxy itself costs, and what a slow network drops or reorders, they do not show.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,11 +28,39 @@ from tests.transport.fault_proxy import FaultProxy
 
 from .measure import Figure, figure, save
 
-MILLISECONDS = (1, 30, 150)
-STEPS = 80
-ROUNDS = 5
-_WARM = 12
+DELAYS = (1, 30, 150)
+"""Milliseconds that are added to a round trip."""
+WAYS = ("eager", "compiled")
+STEPS = 100
+ROUNDS = 9
+BATCH_BYTES = 128 * 64 * 4 + 128 * 8
+_WARM = 60
 Step = Callable[[], Any]
+
+
+class Times(NamedTuple):
+    """Seconds that passed, but for those in which the worker waited for a processor, and those in which it slept."""
+
+    passed: float
+    asleep: float
+
+    @classmethod
+    def now(cls, worker: int) -> Times:
+        """The clock, without what the worker's thread has waited, and without what it has waited or run."""
+        ran, waited, _ = map(int, Path(f"/proc/{worker}/task/{worker}/schedstat").read_text().split())
+        at = time.perf_counter() - waited / 1e9
+        return cls(at, at - ran / 1e9)
+
+
+class Sample(NamedTuple):
+    """Times of twice ``STEPS`` steps and of ``STEPS``, and the bytes that a step has sent besides its batch."""
+
+    twice: Times
+    once: Times
+    nbytes: float
+
+
+Measure = Callable[[str], Sample]
 
 
 def _training(tg: Any, compiled: bool) -> Step:
@@ -48,58 +82,72 @@ def _training(tg: Any, compiled: bool) -> Step:
     return lambda: chosen(tg.from_numpy(x), tg.from_numpy(y))
 
 
-def _seconds(step: Step, count: int) -> float:
-    begin = time.perf_counter()
+def _times(step: Step, count: int, worker: int) -> Times:
+    begin = Times.now(worker)
     for _ in range(count):
         loss = step()
     loss.item()
-    return time.perf_counter() - begin
+    end = Times.now(worker)
+    return Times(end.passed - begin.passed, end.asleep - begin.asleep)
 
 
 @contextlib.contextmanager
-def _connected(server: ServerProcess, delay: int) -> Iterator[dict[str, float]]:
-    """Yield the seconds of eager and compiled steps through a delay in milliseconds, and the bytes of a step."""
+def _connected(server: ServerProcess, delay: int) -> Iterator[Measure]:
+    """Yield what measures eager or compiled steps through a delay in milliseconds."""
     import telegrad as tg
+    from telegrad._session.current import using
 
     with contextlib.ExitStack() as stack:
-        port = server.port
-        if delay:
-            port = stack.enter_context(FaultProxy(server.port, delay=delay / 2e3)).port
-        stack.enter_context(tg.connect(f"http://127.0.0.1:{port}"))
-        measured = {}
-        for way in ("eager", "compiled"):
-            step = _training(tg, way == "compiled")
-            _seconds(step, _WARM)
-            before = tg.wire_stats()
-            measured[f"{way} twice"], measured[way] = _seconds(step, 2 * STEPS), _seconds(step, STEPS)
-            after = tg.wire_stats()
-            batch = 128 * 64 * 4 + 128 * 8
-            measured[f"{way} bytes"] = (after.bytes_sent - before.bytes_sent) / (3 * STEPS) - batch
-            measured[f"{way} trips"] = after.round_trips - before.round_trips
-        yield measured
+        port = stack.enter_context(FaultProxy(server.port, delay=delay / 2e3)).port
+        session = stack.enter_context(tg.connect(f"http://127.0.0.1:{port}")).session
+        steps = {way: _training(tg, way == "compiled") for way in WAYS}
+
+        def measure(way: str, steps_of_half: int = STEPS) -> Sample:
+            with using(session):
+                before = tg.wire_stats()
+                twice, once = [_times(steps[way], count * steps_of_half, server.worker.pid) for count in (2, 1)]
+                sent = tg.wire_stats().bytes_sent - before.bytes_sent
+            return Sample(twice, once, sent / (3 * steps_of_half) - BATCH_BYTES)
+
+        for way in WAYS:
+            measure(way, _WARM)
+        yield measure
 
 
-def _step_seconds(samples: list[dict[str, float]], way: str) -> float:
-    """The time of one of many steps in the fastest rounds, without that of the read at the end."""
-    return (min([one[f"{way} twice"] for one in samples]) - min([one[way] for one in samples])) / STEPS
+def _per_step(samples: list[Sample]) -> list[Times]:
+    """The times of one of many steps in milliseconds, without that of the read at the end, round by round."""
+    return [
+        Times(*[(twice - once) / STEPS * 1e3 for twice, once in zip(one.twice, one.once, strict=True)])
+        for one in samples
+    ]
+
+
+def _samples() -> dict[tuple[str, int], list[Sample]]:
+    """What was measured of each way through each delay, round by round."""
+    samples: dict[tuple[str, int], list[Sample]] = {(way, ms): [] for way in WAYS for ms in (0, *DELAYS)}
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(ServerProcess())
+        measures = {delay: stack.enter_context(_connected(server, delay)) for delay in (0, *DELAYS)}
+        for _ in range(ROUNDS):
+            for (way, delay), measured in samples.items():
+                measured.append(measures[delay](way))
+    return samples
 
 
 def _measure() -> list[Figure]:
-    samples: dict[int, list[dict[str, float]]] = {delay: [] for delay in (0, *MILLISECONDS)}
-    with ServerProcess() as server:
-        for _ in range(ROUNDS):
-            for delay, measured in samples.items():
-                with _connected(server, delay) as one:
-                    measured.append(one)
-    figures = []
-    for way in ("eager", "compiled"):
-        for delay in MILLISECONDS:
-            seconds = _step_seconds(samples[delay], way)
-            ratios = [seconds / _step_seconds(samples[0], way)]
-            note = f"{seconds * 1e3:.3g} ms a step"
+    samples, figures = _samples(), []
+    times = {key: _per_step(measured) for key, measured in samples.items()}
+    for way in WAYS:
+        for delay in DELAYS:
+            pairs = list(zip(times[way, delay], times[way, 0], strict=True))
+            note = f"{statistics.median([far.passed for far, _ in pairs]):.3g} ms a step"
+            ratios = [far.passed / near.passed for far, near in pairs]
             name = f"{way} step, {delay} ms of delay, over none"
             figures.append(figure(name, "x", ratios, at_most=1.1, baseline=note))
-        sizes = [one[f"{way} bytes"] for measured in samples.values() for one in measured]
+        for delay in (0, *DELAYS):
+            asleep = [one.asleep for one in times[way, delay]]
+            figures.append(figure(f"{way} step, {delay} ms of delay: the worker sleeps", "ms", asleep))
+        sizes = [one.nbytes for delay in (0, *DELAYS) for one in samples[way, delay]]
         most = 200.0 if way == "compiled" else None
         figures.append(figure(f"{way} step, bytes besides the batch", "bytes", sizes, at_most=most))
     return figures

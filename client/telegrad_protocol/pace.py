@@ -2,11 +2,12 @@
 
 The sender counts what it submits, and learns now and then how much of that is completed. From both follows how long an
 instruction takes lately, and so how many may be ahead. While that is not known only few may be, and the number grows
-as completions come in.
+as completions come in. What the way there and back takes is no work: it is allowed in addition to work.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 MEMORY_SECONDS: Final = 0.1
@@ -15,24 +16,31 @@ GROWTH: Final = 4
 """A completion raises the number of instructions that may be ahead by this factor at most."""
 FEWEST: Final = 2
 """So many instructions may always be ahead: one is executed while the next one is on its way."""
+MOST_SUBMISSIONS: Final = 1024
+"""The times of so many submissions are kept; what is submitted after them counts as submitted long before."""
 
 
 class Pace:
     """Counts of instructions from the first on, ``submitted`` and ``completed``, and the most that may lie between.
 
-    ``seconds`` of measured work may be ahead; ``limit`` is that in instructions, and ``unmeasured`` as long as nothing
-    was measured. Times are of any clock, in seconds.
+    ``seconds`` of measured work may be ahead, and what is on its way; ``limit`` is that in instructions, and
+    ``unmeasured`` as long as nothing was measured. ``delay`` is what passes between the submission of an instruction
+    that takes no time and the news that it is completed. Times are of any clock, in seconds.
     """
 
     __slots__ = (
-        "_busy_since", "_count", "_measured_from", "_taken", "completed", "limit", "seconds", "submitted", "unmeasured",
+        "_count", "_learnt_at", "_measured_from", "_submissions", "_taken", "completed", "delay", "limit", "seconds",
+        "submitted", "unmeasured",
     )  # fmt: skip
 
-    def __init__(self, seconds: float, unmeasured: int) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, unmeasured: int, delay: float = 0.0) -> None:
+        self.seconds, self.delay = seconds, delay
         self.limit = self.unmeasured = unmeasured
         self.submitted = self.completed = 0
-        self._busy_since = 0.0
+        self._submissions: deque[tuple[int, float]] = deque()
+        """Up to which instruction was submitted when; of what is not completed, and not of everything."""
+        self._learnt_at = 0.0
+        """When the last completion was learnt of."""
         self._measured_from = 0
         self._count = self._taken = 0.0
 
@@ -44,27 +52,37 @@ class Pace:
     @property
     def portion(self) -> int:
         """How many instructions to submit at once at most, so that completions come in all the time."""
-        return max(self.limit // (4 if self._count else 2), 1)
+        return max(int(self._work / 4) if self._count else self.limit // 2, 1)
+
+    @property
+    def between_completions(self) -> float:
+        """After how many instructions to learn of a completion at the latest, so that the limit is made use of."""
+        return self._work / 4
+
+    @property
+    def _work(self) -> float:
+        """The part of the limit that is work, and not on its way."""
+        return self.limit * self.seconds / (self.seconds + self.delay)
 
     def submit(self, submitted: int, now: float) -> None:
         """Note that instructions up to this number are submitted."""
-        if self.completed >= self.submitted:
-            self._busy_since = now
+        if submitted > self.submitted and len(self._submissions) < MOST_SUBMISSIONS:
+            self._submissions.append((submitted, now))
         self.submitted = submitted
 
     def complete(self, completed: int, now: float) -> None:
         """Note that instructions up to this number are completed; a number that was passed before changes nothing."""
         before, self.completed = self.completed, max(self.completed, min(completed, self.submitted))
-        count = self.completed - before
-        if not count:
+        if self.completed == before:
             return
-        taken, self._busy_since = max(now - self._busy_since, 1e-6), now
+        count, taken = self._measure(before, now)
+        self._learnt_at = now
         if before < self._measured_from:
             return
         keep = MEMORY_SECONDS / (MEMORY_SECONDS + taken)
         self._count = self._count * keep + count
         self._taken = self._taken * keep + taken
-        measured = self._count / self._taken * self.seconds
+        measured = self._count / self._taken * (self.seconds + self.delay)
         self.limit = max(FEWEST, int(min(measured, GROWTH * max(self.limit, count))))
 
     def forget(self, submitted: int) -> None:
@@ -78,7 +96,28 @@ class Pace:
 
         The completion up to number ``expected`` was to be told of at the time ``since`` or later, when it happens.
         """
-        silent = now - max(since, self._busy_since)
+        silent = now - max(since + self.delay, self._learnt_at)
         if silent <= 0:
             return self.limit
-        return max(FEWEST, int(min(self.limit, (expected - self.completed) * self.seconds / silent)))
+        return max(FEWEST, int(min(self.limit, (expected - self.completed) * (self.seconds + self.delay) / silent)))
+
+    def _measure(self, before: int, now: float) -> tuple[int, float]:
+        """Return a number of instructions, of those completed after ``before``, and at most how long they have taken.
+
+        Work on instructions begins after what came before them, and after they have arrived. Some may have arrived and
+        been done long before the others, so up to half of them are left out where the rest shows a greater speed.
+        """
+        count, taken = self.completed - before, max(now - self._learnt_at, 1e-6)
+        submissions, first = self._submissions, before
+        while submissions and 2 * (self.completed - first) >= self.completed - before:
+            last, submitted_at = submissions[0]
+            later, since = self.completed - first, max(now - max(self._learnt_at, submitted_at + self.delay), 1e-6)
+            if later * taken > count * since:
+                count, taken = later, since
+            if last > self.completed:
+                break
+            submissions.popleft()
+            first = last
+        while submissions and submissions[0][0] <= self.completed:
+            submissions.popleft()
+        return count, taken

@@ -100,6 +100,48 @@ def test_operations_have_the_numbers_of_the_launches_that_they_have_asked_for(ta
     assert (row.first, row.launches, log.made) == (2, 3, 2)
 
 
+def test_operations_between_events_have_the_numbers_of_their_pairs_and_memory(talk: Talk) -> None:
+    """The second one fails, and the third is captured, for which no events are recorded."""
+    _start(talk)
+    profiler, looks = talk.session.state.context.profiler, list[int]()
+    tracer = _Pairs([0, 1, -1])
+    profiler.tracers[Device("cuda:0")] = tracer
+    profiler.with_memory, profiler.note_memory = True, lambda: looks.append(1)
+    context.activate(talk.session.state.context)
+    run = noting(Description(recording.OPERATION, "exp"), lambda args: 1 // args[0], Device("cuda:0"))
+    assert run((1,)) == 1
+    with pytest.raises(ZeroDivisionError):
+        run((0,))
+    assert run((1,)) == 1
+    rows = [row for descriptor, row in recorded_rows(talk) if descriptor.name == "exp"]
+    assert [(row.first, row.launches) for row in rows] == [(0, 1), (1, 1), (-1, 0)]
+    assert len(looks) == 3 and not tracer.numbers
+
+
+class _Pairs:
+    """A tracer that numbers pairs of events as it is told."""
+
+    log = None
+
+    def __init__(self, numbers: list[int]) -> None:
+        self.numbers = numbers
+
+    def begin(self) -> int:
+        return self.numbers.pop(0)
+
+    def end(self, first: int) -> int:
+        return int(first >= 0)
+
+    def result(self, began: int, ended: int, is_final: bool = True) -> recording.DeviceWork:
+        return recording.DeviceWork(0, recording.EVENT_TIMES, "", [], b"", b"", b"", {})
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+    def release(self) -> None:
+        """There is nothing to release."""
+
+
 _launch: Any = (print, 0)
 
 

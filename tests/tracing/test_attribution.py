@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from array import array
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -198,6 +200,37 @@ def test_records_are_kept_while_somebody_uses_them() -> None:
     with pytest.raises(_Refused):
         Activity(refusing).use()
     assert not refusing.state["enabled"], "what was enabled before is not left on"
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        (None, "the module cupti is missing where the server runs: pip install 'telegrad-server[profiling]'"),
+        (
+            "import elftools.elf.elffile",
+            "the module elftools is missing where the server runs: pip install 'pyelftools'",
+        ),
+        ("raise ImportError('libcupti.so.13: cannot open shared object file')", "pip install nvidia-cuda-cupti"),
+        ("raise RuntimeError('not on this system')", "does not load where the server runs (not on this system)"),
+    ],
+)
+def test_it_is_said_what_to_install_for_cupti(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None, advice: str
+) -> None:
+    monkeypatch.setattr(cupti_activity, "_opened", [])
+    monkeypatch.delitem(sys.modules, "cupti.cupti", raising=False)
+    monkeypatch.setitem(sys.modules, "elftools", None)
+    if text is None:
+        monkeypatch.setitem(sys.modules, "cupti", None)
+    else:
+        monkeypatch.delitem(sys.modules, "cupti", raising=False)
+        (tmp_path / "cupti").mkdir()
+        (tmp_path / "cupti" / "__init__.py").touch()
+        (tmp_path / "cupti" / "cupti.py").write_text(text)
+        monkeypatch.syspath_prepend(str(tmp_path))
+    why = cupti_activity.open_activity()
+    sys.modules.pop("cupti", None)  # monkeypatch puts back what was there before
+    assert isinstance(why, str) and advice in why
 
 
 def test_too_many_records_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from server.engine.profiling import cupti_activity
@@ -97,3 +98,70 @@ def test_results_and_queues_are_as_ever_after_a_profile(cuda_tg: Any, way: str) 
     with tg.profiler.profile() as profile:
         x.sum()
     assert "aten::sum" in {event.name for event in profile.events()}
+
+
+def test_captures_within_a_profile_leave_it_whole(cuda_tg: Any, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backward passes, a compiled function and a graph of the program's are captured while the profile goes on."""
+    from server.engine.device.cuda_graphs import CudaGraph
+
+    tg, captures, capture = cuda_tg, list[int](), CudaGraph.of
+    monkeypatch.setattr(CudaGraph, "of", lambda stream, work: captures.append(stream) or capture(stream, work))
+    weight, x = tg.randn(128, 128, requires_grad=True), tg.randn(128, 128)
+    compiled = tg.compile(lambda x: (x * 2 + 1).relu().sum())
+    expected = (x @ x).numpy()
+    with tg.profiler.profile() as profile:
+        for _ in range(40):
+            tg.nn.functional.gelu(x @ weight).sum().backward()
+            weight.grad = None
+            compiled(x)
+        graph = tg.cuda.CUDAGraph()
+        with tg.cuda.graph(graph):
+            y = x @ x
+        graph.replay()
+        tg.cuda.synchronize()
+    assert captures, "nothing was captured within the profile"
+    np.testing.assert_allclose(y.numpy(), expected, rtol=1e-3, atol=1e-2)
+    (work,) = [each for each in profile.device_work() if each.times]
+    assert work.times == way and work.dropped == 0, work.why
+    names = {event.name for event in profile.events()}
+    assert "aten::gelu" in names and ("telegrad::graph_launch" in names) is (way == "events")
+    assert next(e for e in profile.key_averages() if e.key == "aten::gelu").device_time_total > 0
+
+
+def test_a_pair_of_events_that_was_captured_is_left_out(cuda_device: str) -> None:
+    from server.engine.device.cupy_module import cp, runtime
+    from server.engine.profiling.event_pairs import EventPairs
+
+    with cp.cuda.Device(int(cuda_device.partition(":")[2])) as device, cp.cuda.Stream(non_blocking=True) as stream:
+        pairs = EventPairs(runtime, device.id)
+        base = pairs.base(stream.ptr)
+        x = cp.ones(1 << 20)
+        for is_captured in (False, True, False):
+            if is_captured:
+                stream.begin_capture()
+            number = pairs.begin(stream.ptr)
+            x += 1
+            pairs.end(number, stream.ptr)
+            if is_captured:
+                stream.end_capture()
+        found = {number: end - begin for number, _, begin, end in pairs.times(base, waits=True)}
+        pairs.release(base)
+    assert sorted(found) == [0, 2] and all(0 < passed < 10**9 for passed in found.values())
+    assert pairs.dropped == 1
+
+
+def test_a_second_profile_makes_no_events(cuda_tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from server.engine.device.cupy_module import runtime
+
+    monkeypatch.setattr(cupti_activity, "_opened", ["CUPTI is not to be used in this test"])
+    tg, made, create = cuda_tg, list[int](), runtime.eventCreateWithFlags
+    x = tg.randn(64, 64)
+    for is_second in (False, True):
+        if is_second:
+            monkeypatch.setattr(runtime, "eventCreateWithFlags", lambda flags: made.append(flags) or create(flags))
+        with tg.profiler.profile() as profile:
+            for _ in range(700):
+                x + x
+    (work,) = [each for each in profile.device_work() if each.times]
+    assert work.times == "events" and len(work.kernels) >= 700 * 12 * 8
+    assert made == []

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import Self
 
 _READ_BYTES = 1 << 16
-_QUEUED_CHUNKS = 256
+_QUEUED_CHUNKS = 2048
+"""So much is on its way at most: more than a program sends in a round trip of 150 ms."""
 
 
 class FaultProxy:

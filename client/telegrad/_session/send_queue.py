@@ -283,6 +283,7 @@ class SendQueue:
             pending.append(self._frees())
         if not pending:
             return
+        ahead.begin_batch(self.transport.handshake_seconds)
         submitted = ahead.pace.submitted + len(pending)
         if self._has_new_line:
             self._has_new_line = False

@@ -94,7 +94,7 @@ class ClientSession(RepeatingQueue):
         number = self._new_request()
         self._waiting[number] = None
         try:
-            sent = self.operations + 1
+            sent, began = self.operations + 1, time.monotonic()
             asked = make(number)
             paused = self._announce(asked)
             self._pending.append(self._under_modes(asked))
@@ -105,7 +105,7 @@ class ClientSession(RepeatingQueue):
                 submitted = self.ahead.pace.submitted
             self._await(number, lambda: number in self._answers)
             answer = self._answers[number]
-            self.ahead.complete(submitted)
+            self.ahead.complete(submitted, began)
         except KeyboardInterrupt:
             interrupts.note_unhandled(self)
             raise
@@ -132,7 +132,7 @@ class ClientSession(RepeatingQueue):
         self._require_open()
         number = self._new_request()
         self._waiting[number] = None
-        sent = self.operations
+        sent, began = self.operations, time.monotonic()
         try:
             self._pending.append(self._under_modes(messages.Query(number, "synchronize", [""])))
             with self._sending:
@@ -142,7 +142,7 @@ class ClientSession(RepeatingQueue):
             has_arrived = self._await(number, lambda: number in answers, time.monotonic() + seconds)
             answer = answers[number] if has_arrived else None
             if has_arrived:
-                self.ahead.complete(submitted)
+                self.ahead.complete(submitted, began)
         finally:  # without a call, as in ``request``
             del self._waiting[number]
             if number in self._answers:

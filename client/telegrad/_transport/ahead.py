@@ -2,13 +2,15 @@
 
 What is ahead is bounded in seconds of measured work, so that a progress bar tells the truth. The server is asked for
 reports, within the stream of instructions, once half of the bound is used; nobody waits for them, unless all of it is.
-Knows neither transports nor messages.
+The round trip of the network comes in addition: it is what the connection's handshake took, or the least that an answer
+has taken since. Knows neither transports nor messages.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import threading
 import time
 from typing import Final
 
@@ -38,14 +40,20 @@ def max_ahead_seconds() -> float:
 class Ahead:
     """Counts the instructions of one session that were sent, and those known to be completed."""
 
-    __slots__ = ("_asked_up_to", "_expected", "_is_bounded", "pace")
+    __slots__ = (
+        "_asked", "_asked_up_to", "_batch_began", "_expected", "_handshake", "_is_bounded", "_learning", "pace",
+    )  # fmt: skip
 
     def __init__(self, seconds: float) -> None:
         self.pace = Pace(seconds, UNMEASURED)
         self._is_bounded = seconds < math.inf
         self._expected: dict[int, tuple[int, float]] = {}
         """Numbers of reports that are expected; up to where each tells of completion, and when it was asked for."""
+        self._asked: int | None = None
+        """The report that the batch ends with which is about to be sent."""
         self._asked_up_to = 0
+        self._learning = threading.Lock()
+        self._handshake = self._batch_began = 0.0
 
     @property
     def limit(self) -> float:
@@ -68,35 +76,56 @@ class Ahead:
         return (
             self._is_bounded
             and submitted - pace.completed > pace.limit // 2
-            and submitted - self._asked_up_to >= min(pace.limit // 4, MOST_BETWEEN_REPORTS)
+            and submitted - self._asked_up_to >= min(int(pace.between_completions), MOST_BETWEEN_REPORTS)
         )
 
     def expect(self, report: int, submitted: int) -> None:
-        """Note that a report was asked for after the instruction of number ``submitted``."""
-        self._asked_up_to = submitted
+        """Note that a report was asked for after the instruction of number ``submitted``, at the end of a batch."""
+        self._asked, self._asked_up_to = report, submitted
         self._expected[report] = (submitted, time.monotonic())
 
     def take_report(self, report: int) -> None:
         """Note that a report has arrived; numbers of other answers are ignored."""
         expected = self._expected.pop(report, None)
         if expected is not None:
-            self.pace.complete(expected[0], time.monotonic())
+            self._learn(*expected)
+
+    def begin_batch(self, handshake: float) -> None:
+        """Note that a batch is about to be sent, over a connection whose handshake took so many seconds."""
+        if handshake != self._handshake:
+            self._handshake = self.pace.delay = handshake
+        self._batch_began = time.monotonic()
 
     def submit(self, submitted: int) -> None:
-        """Note that instructions up to this number were sent."""
-        self.pace.submit(submitted, time.monotonic())
+        """Note that instructions up to this number were sent, in the batch that was begun last.
+
+        A report at its end is an instruction of its own, and so are changes of modes. It tells that they are completed,
+        too: left over, they would count as work that the server had with what is sent later.
+        """
+        asked, self._asked = self._asked, None
+        if asked is not None and asked in self._expected:
+            self._asked_up_to = submitted
+            self._expected[asked] = (submitted, self._expected[asked][1])
+        self.pace.submit(submitted, self._batch_began)
 
     def room(self, most: int) -> int:
         """Return how many instructions, ``most`` or fewer, the program may queue before it looks whether to wait."""
         pace = self.pace
         return min(most, pace.portion, max(pace.limit - pace.ahead, 0)) if self._is_bounded else most
 
-    def complete(self, submitted: int) -> None:
-        """Note that an answer has come, and that instructions up to this number are completed, or all but a few.
+    def complete(self, submitted: int, asked: float) -> None:
+        """Note that an answer has come to what was sent at the time ``asked``, or later.
 
-        A read may be answered a little before its turn.
+        Instructions up to the number ``submitted`` are completed, or all but a few: a read may be answered a little
+        before its turn.
         """
-        self.pace.complete(submitted, time.monotonic())
+        self._learn(submitted, asked)
+
+    def _learn(self, completed: int, asked: float) -> None:
+        with self._learning:  # another thread may have its own answer
+            now = time.monotonic()
+            self.pace.delay = min(self.pace.delay, now - asked)
+            self.pace.complete(completed, now)
 
     def forget(self, submitted: int) -> None:
         """Take what follows the instruction of this number for work of unknown duration."""

@@ -33,6 +33,7 @@ class InProcessTransport:
     """Drives a server's ``Session`` that lives in this process; what is sent is executed before the call returns."""
 
     executes_at_once = True
+    handshake_seconds = 0.0
     _engine = threading.RLock()
     """The engine expects one thread at a time; the threads of this process take turns."""
 

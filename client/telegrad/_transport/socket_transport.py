@@ -53,6 +53,7 @@ class SocketTransport:
     """
 
     executes_at_once = False
+    handshake_seconds = 0.0
 
     def __init__(
         self, address: Address, hello: Hello, flush: Callable[[], object] = lambda: None, window: int = WINDOW_BYTES
@@ -356,6 +357,7 @@ class SocketTransport:
     def _connect(self) -> None:
         link = self._link
         self._connection = connection = WebSocketConnection(self.address, link.received, link.receive)
+        self.handshake_seconds = connection.handshake_seconds
         for parts in link.resend_after(link.acknowledged):
             connection.queue(parts)
         if self._interrupt:

@@ -36,6 +36,8 @@ class Transport(Protocol):
     hello: Hello
     executes_at_once: bool
     """Whether what is sent is executed before the call returns."""
+    handshake_seconds: float
+    """How long the handshake of the present connection took, or of the last one: one round trip, and little more."""
 
     @property
     def stats(self) -> TransportStats: ...

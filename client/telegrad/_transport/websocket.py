@@ -148,7 +148,9 @@ class WebSocketConnection:
         else:
             self._socket = connect_unix(path)
         try:
+            begin = time.monotonic()
             self._shake_hands(address)
+            self.handshake_seconds = time.monotonic() - begin
             self._socket.setblocking(False)
         except BaseException:
             self._socket.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import ClassVar
 
 from cuda.bindings import driver
 
@@ -22,6 +23,8 @@ class CudaGraph:
     """Captured work. It uses the memory that it was captured with, which must still belong to it at each launch."""
 
     __slots__ = ("_launches", "_stream", "index", "nbytes")
+    is_capturing: ClassVar[bool] = False
+    """Whether work is being captured, of which nothing is done now: its events have no times."""
 
     def __init__(self, launches: int, stream: int, nodes: int) -> None:
         self.nbytes = GRAPH_BYTES + nodes * NODE_BYTES
@@ -35,9 +38,11 @@ class CudaGraph:
         graph, is_whole = 0, False
         try:
             runtime.streamBeginCapture(stream, runtime.streamCaptureModeThreadLocal)
+            CudaGraph.is_capturing = True
             try:
                 is_whole = work()
             finally:
+                CudaGraph.is_capturing = False
                 graph = _end(stream)
             return cls(runtime.graphInstantiate(graph), stream, _nodes_of(graph)) if is_whole and graph else None
         except runtime.CUDARuntimeError as error:

@@ -2,7 +2,8 @@
 
 CUPTI has the times of every kernel, in graphs too, and leaves everything as it is. Events have the time from an
 operation's first launch to its last, and of a graph as a whole; launches then do not wait for each other, so that an
-operation's are its own. The result says which it was, and why.
+operation's are its own. Operations that are captured are executed with the graph later, so none are recorded for them.
+The result says which it was, and why.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from cuda.bindings import driver
 
 from server.engine import context
 from server.engine.device.cuda_graphs import CudaGraph
-from server.engine.device.cupy_module import cp, runtime
-from server.engine.device.current_device import current_device, on_its_device
+from server.engine.device.cupy_module import runtime
+from server.engine.device.current_device import current_device
 from server.engine.device.launch_queue import LaunchQueue
 from server.engine.device.streams import StreamUser
 from telegrad_protocol.meta import Device
@@ -26,13 +27,12 @@ from telegrad_protocol.tracing.recording import DeviceWork
 
 from .cupti_activity import Activity, Work, open_activity
 from .device_work import DeviceTracer
+from .event_pairs import EventPairs
 from .function_names import plain_name
 from .gpu_properties import trace_properties
 from .traced_launches import traced, untraced
 
 now: Final = time.monotonic_ns
-MOST_PAIRS: Final = 1 << 16
-"""Times between events are taken so often; later ones are missing."""
 
 
 class Gpu(Protocol):
@@ -194,34 +194,22 @@ class EventTracer(_Tracer):
     def __init__(self, backend: Gpu, ctx: StreamUser, why: str) -> None:
         super().__init__(backend, ctx, waits=False)
         self._why = why
-        self._pairs: list[list[Any]] = []
-        self._dropped = 0
-        with current_device(backend.index):
-            self._base = cp.cuda.Event()
-            self._base.record(cp.cuda.get_current_stream())
-            self._base.synchronize()
+        self._pairs = EventPairs(runtime, backend.index)
+        self._base = self._pairs.base(backend.stream)
         self._base_time = now()
         _graph_users.append(self)
         CudaGraph.launch = _noted_launch  # type: ignore[method-assign]
 
     def begin(self) -> int:
-        if len(self._pairs) >= MOST_PAIRS:
-            self._dropped += 1
-            return -1
-        self._pairs.append([self._event(), None, self._backend.stream])
-        return len(self._pairs) - 1
+        return -1 if CudaGraph.is_capturing else self._pairs.begin(self._backend.stream)
 
     def end(self, first: int) -> int:
         if first < 0:
             return 0
-        self._pairs[first][1] = self._event()
-        return 1
-
-    @on_its_device
-    def _event(self) -> Any:
-        event = cp.cuda.Event()
-        runtime.eventRecord(event.ptr, self._backend.stream)
-        return event
+        if CudaGraph.is_capturing:
+            self._pairs.cancel(first)
+            return 0
+        return int(self._pairs.end(first, self._backend.stream))
 
     def stop(self) -> None:
         if self in _graph_users:
@@ -230,25 +218,20 @@ class EventTracer(_Tracer):
             CudaGraph.launch = _plain_launch  # type: ignore[method-assign]
 
     def result(self, began: int, ended: int, is_final: bool = True) -> DeviceWork:
-        rows = array("q")
-        with current_device(self._backend.index):
-            for number, (first, last, stream) in enumerate(self._pairs):
-                if last is not None and (is_final or last.done):
-                    rows.extend((0, 0, self._time(first), self._time(last), number, stream & 0x7FFFFFFF, *[0] * 6))
+        rows, base = array("q"), self._base_time
+        for number, stream, begin, end in self._pairs.times(self._base, waits=is_final):
+            rows.extend((0, 0, base + begin, base + end, number, stream & 0x7FFFFFFF, *[0] * 6))
+        dropped = self._pairs.dropped
         if is_final:
-            self._pairs.clear()
             self.release()
         return DeviceWork(
             self._backend.index, recording.EVENT_TIMES, self._why, ["(time between events)"], rows.tobytes(), b"", b"",
-            self._properties(), self._dropped,
+            self._properties(), dropped,
         )  # fmt: skip
-
-    def _time(self, event: Any) -> int:
-        event.synchronize()
-        return self._base_time + int(1e6 * runtime.eventElapsedTime(self._base.ptr, event.ptr))
 
     def _release(self) -> None:
         self.stop()
+        self._pairs.release(self._base)
 
 
 _graph_users: list[EventTracer] = []

@@ -195,11 +195,29 @@ def open_activity() -> Activity | str:
     return _opened[0]  # type: ignore[no-any-return]
 
 
+_PACKAGES: Final = {"cupti": "telegrad-server[profiling]", "elftools": "pyelftools", "cuda": "cuda-bindings"}
+"""What to install for modules that are missing."""
+
+
+def _why_not_loaded(error: Exception) -> str:
+    """Return why NVIDIA's module does not load, and what to do about it."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        module = error.name.partition(".")[0]
+        package = _PACKAGES.get(module, module)
+        return f"the module {module} is missing where the server runs: pip install '{package}'"
+    text = without_folders(str(error))
+    if isinstance(error, ImportError):
+        return (
+            f"cupti-python does not load where the server runs ({text}): pip install nvidia-cuda-cupti has its library"
+        )
+    return f"cupti-python does not load where the server runs ({text})"
+
+
 def _open() -> Activity | str:
     try:
         from cupti import cupti
     except Exception as error:
-        return f"cupti-python is not installed where the server runs, or does not load ({without_folders(str(error))})"
+        return _why_not_loaded(error)
     try:
         activity = Activity(cupti)
         activity.use()

@@ -107,14 +107,13 @@ def _noting_on_host(description: Description, inner: Run) -> Run:
 def _noting_launches(description: Description, inner: Run, gpu: Device) -> Run:
     """The same with the numbers of the launches that the operation has asked for."""
     number = gpu.index or 0
+    between_events, on_host = _noting_between_events(description, inner, gpu), _noting_on_host(description, inner)
 
     def run(args: Arguments) -> Any:
         recorder = context.current.profiler
         log = None if recorder is None else recorder.logs.get(number)
         if recorder is None or log is None:
-            is_traced = recorder is not None and gpu in recorder.tracers
-            way = _noting_between_events(description, inner, gpu) if is_traced else _noting_on_host(description, inner)
-            return way(args)
+            return on_host(args) if recorder is None or gpu not in recorder.tracers else between_events(args)
         instruction, waiting = recorder.source.instruction, log.waiting
         first = log.made + len(waiting)
         begin = now()
@@ -147,8 +146,16 @@ def _noting_between_events(description: Description, inner: Run, gpu: Device) ->
         try:
             return inner(args)
         finally:
-            count = tracer.end(first)
-            recorder.note(description, begin, first, count, origin=_origin(instruction, description))
+            end, count = now(), tracer.end(first)
+            if instruction.__class__ is Call and instruction.outs:
+                site, out = instruction.site, instruction.outs[0]
+            else:
+                site, out = _origin(instruction, description)
+            recorder.pending.extend((description, begin, end, site, out, first, count, next_sequence()))
+            if recorder.with_memory:
+                recorder.note_memory()
+            if len(recorder.pending) >= FULL:
+                recorder.spill()
 
     return run
 
