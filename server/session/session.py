@@ -192,7 +192,11 @@ class Session:
             if outstanding and not done:
                 done.append(instruction)
         state.operations += executed
-        account.nodes += next_sequence() - first_node - 1
+        nodes = next_sequence() - first_node - 1
+        if nodes:
+            account.nodes += nodes
+            if 2 * nodes > used:
+                self._batches.note_history()
         if len(values) * TENSOR_BYTES + account.nodes * NODE_BYTES + account.noted > account.quota:
             self._charge(state.instruction)
         if launching:
