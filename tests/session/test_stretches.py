@@ -349,8 +349,7 @@ def test_a_number_that_changes_each_time_is_not_looked_at_forever(
     """Where it is among the first numbers of a batch, the bytes tell at once that the batch is another."""
     x = tg.ones(4)
     batches = x._session.transport._session._batches
-    looks = []
-    plain = batches._learn
+    looks, plain = [], batches._learn
     monkeypatch.setattr(batches, "_learn", lambda *args: looks.append(1) or plain(*args), raising=False)
     for number in range(12):
         y = x
@@ -363,8 +362,7 @@ def test_a_number_that_changes_each_time_is_not_looked_at_forever(
 def test_a_program_that_records_what_it_does_has_no_batch_compared(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x = tg.ones(4, requires_grad=True)
     batches = x._session.transport._session._batches
-    looks = []
-    plain = batches._look
+    looks, plain = [], batches._look
     monkeypatch.setattr(batches, "_look", lambda *args: looks.append(1) or plain(*args), raising=False)
 
     def run() -> None:
