@@ -66,9 +66,10 @@ def dispatch_and_cache(operator: Operator, args: Arguments, key: CacheKey) -> An
     """Dispatch, and keep by ``key`` what executes such calls, unless each step is to be traced."""
     key_set, signature = signature_of(operator, args)
     result = _run(operator, args, key_set, signature)
-    run = specialized(operator, key_set, signature) if context.current.trace is None else None
-    if run is not None:
-        remember(operator.runs, key, run)
+    if context.current.trace is None:
+        run = _single(operator, args, key_set) or specialized(operator, key_set, signature)
+        if run is not None:
+            remember(operator.runs, key, run)
     return result
 
 
@@ -171,6 +172,38 @@ def _specialize_composite(operator: Operator, key_set: int, signature: Signature
 
 
 SPECIALIZERS[_run_positional_composite] = _specialize_composite
+
+
+def _single(operator: Operator, args: tuple[Any, ...], key_set: int) -> Run | None:
+    """The one operation that a composite comes to on operands like these, without the composite; None for others."""
+    if operator.comes_to is None or operator.resolved.get(key_set) not in (_run_positional_composite, _run_composite):
+        return None
+    records = bool(key_set & keys.AUTOGRAD)
+    single = operator.comes_to(records, *metas_of(args))
+    if single is None:
+        return None
+    inner, bind, place = single
+    run = specialized(inner, *signature_of(inner, args if bind is None else bind(args)))
+    if run is None or not (bind or place is not None or records):
+        return run
+    return _within(operator, run, bind, place, records)
+
+
+def _within(
+    operator: Operator, run: Run, bind: Callable[[Arguments], Arguments] | None, place: int | None, records: bool
+) -> Run:
+    if bind is None and place == 0 and not records:
+        return lambda args: run(args)[0]
+
+    def run_single(args: Arguments) -> Any:
+        result = run(args if bind is None else bind(args))
+        if place is not None:
+            result = result[place]
+        if records:
+            COMPOSED[keys.AUTOGRAD](operator, args, result)
+        return result
+
+    return run_single
 
 
 def _check_once(operator: Operator, args: tuple[Any, ...], signature: Signature) -> None:

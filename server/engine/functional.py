@@ -83,3 +83,5 @@ def attach_methods() -> None:
 
 
 attach_methods()
+for _name, _function_of_name in _FUNCTIONS.items():
+    globals().setdefault(_name, _function_of_name)  # found at once, without asking ``__getattr__``

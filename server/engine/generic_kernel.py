@@ -6,6 +6,7 @@ float32; results are written into new values, into existing ones, or adopted fro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -26,6 +27,25 @@ from .value import Backend, Value
 
 Arguments = tuple[Any, ...]
 _array_of = attrgetter("array")
+
+
+class GenericRun:
+    """The run of a plan by a generic kernel, which is made when it is needed: most plans have a prepared kernel."""
+
+    __slots__ = ("_make", "_run")
+
+    def __init__(self, make: Callable[[], Run]) -> None:
+        self._make: Callable[[], Run] | None = make
+        self._run: Run | None = None
+
+    def made(self) -> Run:
+        """Return the run itself."""
+        if self._make is not None:
+            self._run, self._make = self._make(), None
+        return self._run  # type: ignore[return-value]
+
+    def __call__(self, args: Arguments) -> Any:
+        return self.made()(args)
 
 
 class GenericKernel:
@@ -258,13 +278,14 @@ def _shares_storage(arg: Any, target: Value) -> bool:
 
 def wrapped_scalars(op: Op, bound: Arguments) -> dict[int, int]:
     """Python integers beyond the computing type's range, wrapped around as that type holds them, by position."""
-    target = op.compute_dtype(bound) if op.promotion else None
+    numbers = [position for position in op.promoted if type(bound[position]) is int] if op.promotion else []
+    target = op.compute_dtype(bound) if numbers else None
     if target is None or target.category != dtypes.INTEGER:
         return {}
     limits = np.iinfo(target.name)
     span = 1 << (8 * target.itemsize)
     return {
         position: (bound[position] - limits.min) % span + limits.min
-        for position in op.promoted
-        if type(bound[position]) is int and not limits.min <= bound[position] <= limits.max
+        for position in numbers
+        if not limits.min <= bound[position] <= limits.max
     }

@@ -71,6 +71,18 @@ class Request(NamedTuple):
 Factory = Callable[[Request], "Launch | None"]
 
 
+class Single(NamedTuple):
+    """The one operation that a composite comes to on operands of given metas.
+
+    ``bind`` makes its arguments of those of the composite, where they are others. ``place`` is the number of the result
+    that the composite returns; None where it returns all of them.
+    """
+
+    operator: Operator
+    bind: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
+    place: int | None = None
+
+
 class Preparer:
     """A factory of prepared kernels, with the flags that ``registry.prepares`` explains."""
 
@@ -148,7 +160,8 @@ class Operator:
     """
 
     __slots__ = (
-        "accepted", "canonical", "castings", "checked", "composite", "defaults", "derivatives", "first_attribute",
+        "accepted", "canonical", "castings", "checked", "comes_to", "composite", "defaults", "derivatives",
+        "first_attribute",
         "grad_positions", "is_unary", "kernels", "keyword_names", "leading_tensors", "lookups", "middle_is_plain", "op",
         "plans", "preparers", "resolved", "runs", "scalar_attributes", "transfers",
     )  # fmt: skip
@@ -161,6 +174,8 @@ class Operator:
         """By backend key, the factory for operands on another device."""
         self.derivatives: dict[int, Derivative] = base.derivatives if base else {}
         self.composite: Callable[..., Any] | None = None
+        self.comes_to: Callable[..., Single | None] | None = None
+        """Tells the one operation that the composite is on operands of given metas: see ``registry.comes_to``."""
         self.grad_positions = tuple(p for p in op.tensor_positions if p not in op.no_grad and op.differentiable)
         self.keyword_names = tuple(p.name for p in op.params[op.positional :])
         self.defaults = tuple(p.default for p in op.params)

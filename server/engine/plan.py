@@ -7,6 +7,7 @@ kernel with conversions. It is the bottom of every dispatch. Knows nothing of au
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from telegrad_protocol.errors import DeviceError, InplaceError, NotSupportedError
@@ -15,7 +16,7 @@ from telegrad_protocol.meta import CPU, Device, Meta
 
 from . import context
 from .device import work
-from .generic_kernel import GenericKernel
+from .generic_kernel import GenericKernel, GenericRun, wrapped_scalars
 from .operators import KernelInfo, Operator, Run, Signature
 from .prepared import prepared_run
 from .replay.remembered import remember
@@ -85,19 +86,31 @@ class Plan:
         if backend.device == CPU and outs and work.limit < math.inf:
             names = [param.name for param in op.params]
             work.check_work(op.name, dict(zip(names, bound)), outs)
-        generic = GenericKernel(operator, backend, _kernel_of(operator, backend), bound, outs, self.count == 1)
-        run = backend.at_once(generic.run())
-        temporary = _unaccounted_bytes(generic, bound)
-        if temporary > _SMALL_WORK:
-            run = _with_room(backend, temporary, run)
+        info, is_single = _kernel_of(operator, backend), self.count == 1
+        generic = GenericRun(partial(_generic_run, operator, backend, info, bound, outs, is_single))
+        run: Run = generic
         if outs is not None or op.mutates:
-            wrapped = tuple([generic.wrapped.get(position, item) for position, item in enumerate(bound)])
-            run = prepared_run(operator, backend, wrapped, outs or (), self.count == 1, run)
+            wrapped = wrapped_scalars(op, bound)
+            args = tuple([wrapped.get(position, item) for position, item in enumerate(bound)]) if wrapped else bound
+            run = prepared_run(operator, backend, args, outs or (), is_single, generic)
+        if run is generic:
+            run = generic.made()
         nbytes = sum([meta.nbytes for meta in (*op.metas_in(bound), *(outs or ()))])
         run = backend.threaded(run, nbytes)
         if op.mutates:
             _check_targets(op.public, [bound[p] for p in op.mutates])
         return run
+
+
+def _generic_run(
+    operator: Operator, backend: Backend, info: KernelInfo, bound: Arguments, outs: tuple[Meta, ...] | None,
+    is_single: bool,
+) -> Run:  # fmt: skip
+    """The run of a generic kernel, which refuses to take more memory for a moment than the session has."""
+    generic = GenericKernel(operator, backend, info, bound, outs, is_single)
+    run: Run = backend.at_once(generic.run())
+    temporary = _unaccounted_bytes(generic, bound)
+    return _with_room(backend, temporary, run) if temporary > _SMALL_WORK else run
 
 
 def _unaccounted_bytes(kernel: GenericKernel, bound: Arguments) -> int:
@@ -122,8 +135,8 @@ def _with_room(backend: Backend, nbytes: int, run: Run) -> Run:
 
 def _backend_of(operator: Operator, outs: tuple[Meta, ...] | None, bound: Arguments) -> Backend:
     op = operator.op
-    metas = [*(outs or ()), *op.metas_in(bound)]
-    device = metas[0].device if outs else next((m.device for m in metas if m.device.type != "cpu"), None)
+    metas = [] if outs else op.metas_in(bound)
+    device = outs[0].device if outs else next((m.device for m in metas if m.device.type != "cpu"), None)
     if device is None:
         device = next((b for b in bound if isinstance(b, Device)), metas[0].device if metas else CPU)
     backend = context.current.backends.get(device)

@@ -12,7 +12,7 @@ from typing import Any
 from telegrad_protocol.ops import Op
 
 from . import keys
-from .operators import OPERATORS, TOGETHER, Derivative, Factory, Formula, Kernel, KernelInfo, Preparer
+from .operators import OPERATORS, TOGETHER, Derivative, Factory, Formula, Kernel, KernelInfo, Preparer, Single
 
 
 def implements(
@@ -110,6 +110,21 @@ def composite(contract: Op) -> Callable[[Kernel], Kernel]:
     def register(function: Kernel) -> Kernel:
         OPERATORS[contract.name].composite = function
         return function
+
+    return register
+
+
+def comes_to(contract: Op) -> Callable[[Callable[..., Single | None]], Callable[..., Single | None]]:
+    """Register what tells, once for operands of given metas, whether a composite comes to one other operation alone.
+
+    It is called with ``records``, which says whether operands may have a history, and the composite's arguments with
+    metas in place of values. Calls of these metas under the same modes run that operation from then on, and not the
+    composite: so what is returned must follow from what is given.
+    """
+
+    def register(tell: Callable[..., Single | None]) -> Callable[..., Single | None]:
+        OPERATORS[contract.name].comes_to = tell
+        return tell
 
     return register
 

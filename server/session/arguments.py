@@ -55,9 +55,11 @@ def _bounded(decode: Any) -> Any:
     """``decode`` of sizes: the usual list of integers is taken as it is."""
 
     def read(item: Any) -> Any:
-        check_length(item)
-        if item.__class__ is list and {*map(type, item)} == _ONLY_INTEGERS and max(item) <= _LARGEST:
-            return tuple(item)
+        if item.__class__ is list and len(item) <= MAX_DIMENSIONS:
+            if {*map(type, item)} == _ONLY_INTEGERS and max(item) <= _LARGEST:
+                return tuple(item)
+        else:
+            check_length(item)
         return decode(item)
 
     return read

@@ -146,7 +146,7 @@ class Session:
         if replies.pending or outstanding:
             self.poll()
         inbox, handlers, done, refuse = state.inbox, self._handlers, rollback.done, _refuse
-        values, callers, account = state.values, CALLERS, self._host_memory
+        values, callers, account, is_call = state.values, CALLERS, self._host_memory, messages.Call
         first_node = next_sequence()
         launching = self._launches.backends
         used = executed = 0
@@ -169,7 +169,7 @@ class Session:
             elif done:
                 done.clear()
             try:
-                if kind is not messages.Call:
+                if kind is not is_call:
                     used += handlers.get(kind, refuse)(instruction) or 0
                 elif len(outs := instruction.outs) != 1 or (caller := callers.get(instruction.op)) is None:
                     call(state, instruction)
@@ -192,7 +192,11 @@ class Session:
             if outstanding and not done:
                 done.append(instruction)
         state.operations += executed
-        account.nodes += next_sequence() - first_node - 1
+        nodes = next_sequence() - first_node - 1
+        if nodes:
+            account.nodes += nodes
+            if 2 * nodes > used:
+                self._batches.note_history()
         if len(values) * TENSOR_BYTES + account.nodes * NODE_BYTES + account.noted > account.quota:
             self._charge(state.instruction)
         if launching:

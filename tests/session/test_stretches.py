@@ -342,20 +342,44 @@ def test_what_is_no_call_fails_as_ever_however_often_it_comes(tg: Any, args: lis
     assert tg.ones(1).item() == 1.0
 
 
+@pytest.mark.parametrize(("place", "least", "most"), [(0, 0, 0), (9, 1, 4)])
 def test_a_number_that_changes_each_time_is_not_looked_at_forever(
-    tg: Any, noted: Counter[str], monkeypatch: pytest.MonkeyPatch
+    tg: Any, noted: Counter[str], monkeypatch: pytest.MonkeyPatch, place: int, least: int, most: int
 ) -> None:  # fmt: skip
+    """Where it is among the first numbers of a batch, the bytes tell at once that the batch is another."""
     x = tg.ones(4)
     batches = x._session.transport._session._batches
-    looks = []
-    plain = batches._learn
+    looks, plain = [], batches._learn
     monkeypatch.setattr(batches, "_learn", lambda *args: looks.append(1) or plain(*args), raising=False)
     for number in range(12):
         y = x
-        for _ in range(10):
-            y = (y * (1.5 + number / 16)).sin()
+        for step in range(10):
+            y = (y * (1.5 + number / 16 if step == place else 1.5)).sin()
         y.sum().item()
-    assert 1 <= len(looks) <= 4 and not noted
+    assert least <= len(looks) <= most and not noted
+
+
+def test_a_program_that_records_what_it_does_has_no_batch_compared(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = tg.ones(4, requires_grad=True)
+    batches = x._session.transport._session._batches
+    looks, plain = [], batches._look
+    monkeypatch.setattr(batches, "_look", lambda *args: looks.append(1) or plain(*args), raising=False)
+
+    def run() -> None:
+        y = x
+        for _ in range(16):
+            y = y.sin() + 1
+        y.sum().item()
+
+    run()
+    looks.clear()
+    for _ in range(ROUNDS):
+        run()
+    assert not looks
+    with tg.no_grad():
+        for _ in range(ROUNDS):
+            run()
+    assert looks
 
 
 def test_somebody_who_watches_sees_each_call(tg: Any, noted: Counter[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from server.allocator.core.account import Account
 from server.allocator.core.block import Block
 from server.allocator.core.heap import Heap
-from server.allocator.core.ledger import ALL, SPLIT, SPLIT_BYTES, Ledger, field
+from server.allocator.core.ledger import ALL, FIELD, GROUP_WIDTH, SPLIT, SPLIT_BYTES, WIDTH, Ledger
 
 # From one state, where calls led: by size, stream and session for allocations, by block for frees.
 State = dict[Any, "Step"]
@@ -27,6 +27,8 @@ _FIELD: Final = (1 << _WIDTH) - 1
 _FIELDS: Final = 5
 """A call adds to five amounts: blocks, bytes and requested bytes that were allocated, blocks and bytes that ceased to
 be inactive split ones. They are fields of one integer, those of the small pools below those of the large ones."""
+_SPLIT_PLACE, _SPLIT_BYTES_PLACE = (ALL * GROUP_WIDTH + which * WIDTH for which in (SPLIT, SPLIT_BYTES))
+"""Where the totals of a device have blocks that are inactive split ones, and their bytes."""
 
 
 class Step:
@@ -58,12 +60,13 @@ class Step:
     def work_out_amounts(self) -> int:
         """Return what the call adds to the amounts, as fields of one integer, and keep it."""
         block, before, now = self.block, self.before, self.now
-        ended = (
-            max(0, field(before, ALL, SPLIT) - field(now, ALL, SPLIT)),
-            max(0, field(before, ALL, SPLIT_BYTES) - field(now, ALL, SPLIT_BYTES)),
-        )
-        allocated = (1, block.size, block.requested) if self.takes else (0, 0, 0)
-        packed = sum(amount << (_WIDTH * place) for place, amount in enumerate((*allocated, *ended)))
+        packed = 1 | block.size << _WIDTH | block.requested << 2 * _WIDTH if self.takes else 0
+        ended_count = (before >> _SPLIT_PLACE & FIELD) - (now >> _SPLIT_PLACE & FIELD)
+        if ended_count > 0:
+            packed |= ended_count << 3 * _WIDTH
+        ended_bytes = (before >> _SPLIT_BYTES_PLACE & FIELD) - (now >> _SPLIT_BYTES_PLACE & FIELD)
+        if ended_bytes > 0:
+            packed |= ended_bytes << 4 * _WIDTH
         self.amounts = packed if block.segment.pool.is_small else packed << (_WIDTH * _FIELDS)
         return self.amounts
 

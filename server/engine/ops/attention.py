@@ -15,8 +15,8 @@ from server.engine import functional as F
 from server.engine.array_library.dtypes import HALVES
 from server.engine.autograd.inplace import requires_grad
 from server.engine.dispatcher import dispatch
-from server.engine.operators import OPERATORS
-from server.engine.registry import composite
+from server.engine.operators import OPERATORS, Single
+from server.engine.registry import comes_to, composite
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Meta
@@ -28,7 +28,7 @@ _ATTENTION_DROPOUT = OPERATORS["_attention_dropout"]
 
 @composite(ops.scaled_dot_product_attention)
 def scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, *, scale, enable_gqa):
-    factor = 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
+    factor = _factor(query, scale)
     constant_mask = attn_mask is None or not requires_grad(attn_mask)
     metas = (query.meta, key.meta, value.meta, None if attn_mask is None else attn_mask.meta)
     if constant_mask and _fits_fused(*metas, enable_gqa) and _may_fuse_dropout(*metas[:3], dropout_p):
@@ -39,6 +39,21 @@ def scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_cau
     result = _attention_math(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa)
     strides = ops.result_of(query.meta, result.shape).strides
     return result if result.meta.strides == strides else F._in_layout(result, strides)
+
+
+@comes_to(ops.scaled_dot_product_attention)
+def _only_attention(records, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
+    if records or attn_mask is not None or dropout_p or query.ndim != 4:
+        return None
+    if not _fits_fused(query, key, value, None, enable_gqa):
+        return None
+    rest = (None, is_causal, _factor(query, scale), False)
+    return Single(_ATTENTION, lambda args: args[:3] + rest, 0)
+
+
+def _factor(query, scale):
+    """What scores are multiplied by; ``query`` is a value or its meta."""
+    return 1.0 / math.sqrt(max(query.shape[-1], 1)) if scale is None else scale
 
 
 def _may_fuse_dropout(query: Meta, key: Meta, value: Meta, dropout_p: float) -> bool:

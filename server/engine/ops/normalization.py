@@ -10,12 +10,13 @@ from server.engine import functional as F
 from server.engine import keys
 from server.engine.array_library.dtypes import HALVES
 from server.engine.array_library.indexing import sum_over
-from server.engine.operators import OPERATORS
-from server.engine.registry import composite, implements
+from server.engine.operators import OPERATORS, Single
+from server.engine.registry import comes_to, composite, implements
 from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.ops import normalization as ops
 
+_LAYER_NORM = OPERATORS["_layer_norm"]
 _EPSILON = {
     dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52, dtypes.complex64: 2.0**-23, dtypes.complex128: 2.0**-52,
 }  # fmt: skip
@@ -24,6 +25,11 @@ _EPSILON = {
 @composite(ops.layer_norm)
 def layer_norm(input, normalized_shape, weight, bias, eps):
     return F._layer_norm(input, normalized_shape, weight, bias, eps)[0]
+
+
+@comes_to(ops.layer_norm)
+def _only_layer_norm(records, *args):
+    return Single(_LAYER_NORM, place=0)
 
 
 def _normalized_dims(statistic, input):

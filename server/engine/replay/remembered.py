@@ -119,9 +119,13 @@ def _domain_of(key: Any) -> int:
 
 
 def _weigh(key: Any) -> int:
-    return 1 + _count(key) // _OPERANDS_OF_AN_ENTRY
+    return 1 + (_count(key) // _OPERANDS_OF_AN_ENTRY if type(key) is tuple else 0)
 
 
-def _count(key: Any) -> int:
+def _count(items: tuple[Any, ...]) -> int:
     """Return how many items there are in nested tuples."""
-    return len(key) + sum([_count(item) for item in key if type(item) is tuple]) if type(key) is tuple else 0
+    count = len(items)
+    for item in items:
+        if type(item) is tuple:
+            count += _count(item)
+    return count

@@ -23,6 +23,7 @@ from telegrad_protocol.errors import OutOfMemoryError
 from telegrad_protocol.programs.rows import Flat, Template, is_writable
 
 from .ending import RunStretch
+from .first_look import key_of, may_be_same
 from .stretches import FEWEST, SOON, Stretch, may_hold
 
 _MOST_BYTES: Final = 1 << 14
@@ -31,12 +32,14 @@ _MOST_OF_A_LENGTH: Final = 16
 """So many layouts of the same length are kept: each is a product for every batch that has it."""
 _SOON: Final = SOON // 64
 """A batch that comes again within so many others is one of a loop."""
-_OLD: Final = 4096
-"""Tensors that were made so many before a batch are parameters and the like, the same ones in each batch."""
 _MOST_FAILURES: Final = 2
 """So often it is tried to find what batches of the same operations have in common: a number may change in each."""
+_WHILE_RECORDING: Final = 4
+"""Of so many batches after calls with a history nothing is learnt: in a training what follows is no stretch either."""
 _BYTES_OF_A_SIGHTING: Final = 3000
 """What the host holds for a batch that came once, besides its bytes."""
+_NEVER: Final = b"", 0, 0, 0
+"""The sighting of a batch that did not come before."""
 _NONE_MADE: Final = 1 << 64
 """Where a batch makes no tensor: a number above those of all tensors."""
 _BYTES_OF_A_ROW: Final = 2000
@@ -144,12 +147,15 @@ class RecurringBatches:
         self._state = state
         self._layouts: dict[int, list[Layout]] = {}
         """By the length of the batch, the one that fitted last first."""
-        self._sightings: dict[Any, tuple[bytes, int, int]] = Charged(
+        self._sightings: dict[int, tuple[bytes, int, int, int]] = Charged(
             state.host_memory, _BYTES_OF_A_SIGHTING, lambda sighting: len(sighting[0])
         )
-        """Batches that came once, how many had come before, and how often those like it had no pattern in common."""
+        """Batches that came once, how many had come before, the first number that each gives out, and how often those
+        like it had no pattern in common."""
         self._count = 0
         self._hits = 0
+        self._recording = 0
+        """Of how many batches to come nothing is learnt."""
 
     def taken(self, body: memoryview) -> list[Any]:
         """Return what a batch is in the session's stream; raises as ``decoded`` does."""
@@ -168,9 +174,15 @@ class RecurringBatches:
                     same.insert(0, layout)
                 return self._fitting(layout, *found, body)
         instructions = decoded(state, body)
-        if len(instructions) >= FEWEST:
+        if self._recording:
+            self._recording -= 1
+        elif len(instructions) >= FEWEST:
             self._look(bytes(body), instructions)
         return instructions
+
+    def note_history(self) -> None:
+        """Note that most calls have been given a history. Such are no stretch, so the next batches are not learnt."""
+        self._recording = _WHILE_RECORDING
 
     def clear(self) -> None:
         """Forget all batches that were seen and all patterns that were learned from them."""
@@ -192,24 +204,27 @@ class RecurringBatches:
 
     def _look(self, body: bytes, instructions: list[Any]) -> None:
         """Make a pattern of a batch that came before; note one that did not."""
-        self.policy.hit(self._hits)
-        self._hits = 0
+        if self._hits:
+            self.policy.hit(self._hits)
+            self._hits = 0
         self.policy.miss()
-        key, now = _key_of(body, instructions), self._count
-        before, since, failures = self._sightings.get(key, (b"", now, 0))
+        first, key = key_of(body, instructions)
+        now = self._count
+        before, since, at, failures = self._sightings.get(key, _NEVER)
         if failures >= _MOST_FAILURES:
             return
-        if before and now - since <= _SOON:
-            if self._learn(before, body, instructions):
+        if before and now - since <= _SOON and may_be_same(before, body, first - at):
+            if not any(map(_is_stretch, _groups(instructions))):
+                failures = _MOST_FAILURES
+            elif self._learn(before, body, instructions):
                 self._sightings.pop(key)
                 return
-            failures += 1
-        elif not any(map(_is_stretch, _groups(instructions))):
-            failures = _MOST_FAILURES
+            else:
+                failures += 1
         if len(self._sightings) >= RECURRING_BATCHES.sightings:
             self._sightings.clear()
         with suppress(OutOfMemoryError):  # it is not known when it comes again
-            self._sightings[key] = b"" if failures >= _MOST_FAILURES else body, now, failures
+            self._sightings[key] = b"" if failures >= _MOST_FAILURES else body, now, first, failures
 
     def _learn(self, before: bytes, body: bytes, instructions: list[Any]) -> bool:
         """Keep the pattern of a batch that came before; returns whether there is one."""
@@ -233,19 +248,6 @@ class RecurringBatches:
             same.insert(0, layout)
             del same[_MOST_OF_A_LENGTH:]
         (known or layout).patterns[layout.split(body)[1]] = pattern
-
-
-def _key_of(body: bytes, instructions: Sequence[Any]) -> tuple[Any, ...]:
-    """Return what batches have in common that come again: operations, and numbers that are no new tensors' ids."""
-    kinds = [one.op if one.__class__ is messages.Call else one.__class__ for one in instructions]
-    oldest = min(_made_by(instructions), default=0) - _OLD
-    if oldest <= 0:
-        return len(body), tuple(kinds)
-    numbers: list[int] = []
-    for one in instructions:
-        if one.__class__ is messages.Call:
-            numbers += [arg for arg in one.args if arg.__class__ is int and arg < oldest]
-    return len(body), tuple(kinds), tuple(numbers)
 
 
 def _rest(body: memoryview, size: int, count: int) -> bytes:

@@ -1,0 +1,166 @@
+"""What instructions cost a worker's session on a GPU that does nothing: ``python -m benchmarks.session_cost``.
+
+No GPU is needed. Programs whose shapes change from step to step run once on a simulated GPU, and what their client
+sends is written down. A session on a device whose kernels do nothing, but whose launches wait as those of a GPU do,
+then executes it, pass after pass. What is measured is CPU time of decoding, dispatch, autograd, memory and launches,
+without the driver. ``--frames FILE`` keeps what was sent, so that two checkouts execute the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from server.session.session import Session
+from server.worker.__main__ import GARBAGE_THRESHOLD
+from telegrad_protocol import messages, wire
+
+from . import changing, cpu_steps, decoding
+from .measure import Figure, figure, save
+from .models import GPT_2
+
+PASSES: Final = 6
+_TINY = replace(GPT_2, width=96, vocabulary=256)
+_TOKENS: Final = 48
+_LENGTHS: Final = list(range(17, 65, 4))
+
+Frames = list[tuple[int, bytes]]
+Recorded = tuple[Frames, list[Frames]]
+"""What a program sends before its first pass, and in each pass."""
+
+
+def _decoding(lib: Any, device: str) -> Callable[[], None]:
+    decoding.GPT_2 = _TINY  # type: ignore[attr-defined]
+    decode = decoding.decoder(lib, device, 1)
+    return lambda: decode(_TOKENS).tolist()
+
+
+def _training(lib: Any, device: str) -> Callable[[], None]:
+    cpu_steps.GPT_SMALL = replace(cpu_steps.GPT_SMALL, width=32, batch=2)  # type: ignore[attr-defined]
+    step = cpu_steps.gpt_step(lib, _LENGTHS, device)
+
+    def work() -> None:
+        for _ in _LENGTHS:
+            loss = step()
+        loss.item()
+
+    return work
+
+
+PROGRAMS: Final[dict[str, Callable[[Any, str], Callable[[], Any]]]] = {
+    "decoding": _decoding,
+    "lengths": _training,
+    "images": changing.ROWS["U-Net on images of other sizes"][0],
+    "episodes": changing.ROWS["episodes of other lengths, an action at a time"][0],
+}
+
+
+def record(path: Path) -> None:
+    """Write down what the programs send. No session of this process may have met a GPU before."""
+    import telegrad as tg
+    from tests.support.node import SimulatedHost
+
+    sent: list[tuple[int, bytes]] = []
+    receive = Session.receive
+
+    def noting(session: Session, kind: int, body: memoryview) -> None:
+        sent.append((kind, bytes(body)))
+        receive(session, kind, body)
+
+    Session.receive = noting  # type: ignore[method-assign]
+    recorded: dict[str, Recorded] = {}
+    for name, make in PROGRAMS.items():
+        sent.clear()
+        with tg.connect(in_process=SimulatedHost()):
+            work = make(tg, "cuda")
+            tg.cuda.synchronize()
+            before, passes = sent.copy(), []
+            for _ in range(PASSES):
+                sent.clear()
+                work()
+                passes.append(sent.copy())
+            recorded[name] = before, passes
+    path.write_bytes(msgspec.msgpack.encode(recorded))
+
+
+def operations_of(frames: Frames) -> int:
+    """Return how many operations are called in frames."""
+    batches = [wire.decode_instructions(body) for kind, body in frames if kind == wire.BATCH]
+    return sum([one.__class__ is messages.Call for batch in batches for one in batch])
+
+
+def execute(session: Session, frames: Frames) -> None:
+    """Have a session execute frames as a worker does, and take its replies."""
+    for kind, body in frames:
+        session.receive(kind, memoryview(body))
+        while session.has_work or session.waits or session.shows_memory:
+            if session.has_work:
+                session.run(1 << 10)
+            else:
+                session.poll()
+            session.take_replies()
+            session.frames_left()
+    if session.state.failure:
+        raise RuntimeError(session.state.failure_reason)
+
+
+def measured(recorded: dict[str, Recorded], only: str) -> Iterator[Figure]:
+    """Microseconds of CPU time an operation, in the first pass and in the later ones, after passes to warm up."""
+    from tests.support.idle_gpu import IdleHost
+
+    gc.freeze()
+    gc.set_threshold(GARBAGE_THRESHOLD)
+    for name, (before, passes) in recorded.items():
+        if only not in name:
+            continue
+        host = IdleHost()
+        session = host.open(host.new_number(), {})
+        execute(session, before)
+        samples = []
+        for frames in passes:
+            count = operations_of(frames)
+            begin = time.process_time()
+            execute(session, frames)
+            samples.append((time.process_time() - begin) / count * 1e6)
+        yield figure(f"{name}: the first pass", "us", samples[:1])
+        yield figure(f"{name}: later passes", "us", samples[2:])
+        session.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.session_cost", description=__doc__)
+    parser.add_argument("--frames", type=Path, help="where what was sent is kept; made where it is not there")
+    parser.add_argument("--record", action="store_true", help="only write it down")
+    parser.add_argument("--only", default="", help="programs whose names hold this text")
+    parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
+    options = parser.parse_args(arguments)
+    if options.record:
+        record(options.frames)
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = options.frames or Path(folder) / "frames"
+        if not path.exists():
+            command = [sys.executable, "-m", "benchmarks.session_cost", "--record", "--frames", str(path)]
+            subprocess.run(command, check=True)
+        recorded = msgspec.msgpack.decode(path.read_bytes(), type=dict[str, Recorded])
+    figures = list(measured(recorded, options.only))
+    for one in figures:
+        print(one.row(), flush=True)
+    if options.save:
+        save(options.save, figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""A GPU on which nothing runs: launches are prepared, wait and are flushed as on a real one, but no kernel is started.
+
+So all that a session does on the host for an operation is there to be measured or counted, but for the driver. Elements
+are whatever the memory holds. A process that opens this device must open no other one of its name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from server.engine import keys
+from server.engine.device.launch_queue import LaunchQueue
+from server.engine.operators import OPERATORS, Preparer, Request
+from server.engine.value import Launch, Value
+from server.worker.host import Host
+from telegrad_protocol.meta import Device, Meta
+
+from ..session.queued import QueuedBackend
+
+GPU = Device("cuda", 0)
+
+
+class IdleGpu(QueuedBackend):
+    """The device."""
+
+    def __init__(self) -> None:
+        super().__init__(GPU)
+        self.launches = LaunchQueue(lambda stream, work: None, lambda stream: False)
+
+    def allow_waiting(self) -> None:
+        self.launches.allow()
+
+    def flush(self) -> None:
+        self.launches.flush()
+
+    def end_waiting(self) -> None:
+        self.launches.disallow()
+
+    def begin_session(self) -> None:
+        super().begin_session()
+        self.launches.end_cooldown()
+
+    def deferring(self, launch: Launch) -> Launch:
+        return self.launches.deferring(launch)
+
+    def submit(self, perform: Callable[..., None], *arguments: Any) -> None:
+        self.launches.submit(perform, self.stream, *arguments)
+
+    def at_once(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        return self.launches.at_once(work)
+
+
+class IdleHost(Host):
+    """A host of the worker whose devices are an idle GPU and the CPU."""
+
+    def __init__(self, devices: list[str] | None = None) -> None:
+        super().__init__(["cpu"])
+        self.backends = {GPU: IdleGpu(), **self.backends}
+        self.default_device = GPU
+        for operator in OPERATORS.values():
+            operator.preparers.setdefault(keys.CUDA, [Preparer(_launch_of, True, True, True)])
+
+
+def _launch_of(request: Request) -> Launch:
+    """A prepared kernel that passes the addresses of its operands on, as one of a GPU does, and starts nothing."""
+    places = [place for place, item in enumerate(request.args) if isinstance(item, Meta)]
+    backend: Any = request.backend
+    perform = _kernel(len(places) + len(request.outs), backend.launches)
+
+    def work(bound: tuple[Any, ...], values: tuple[Value, ...]) -> None:
+        operands = [bound[place] for place in places]
+        perform(backend.stream, *[_pointer(value) for value in (*operands, *values)])
+
+    return work
+
+
+def _pointer(value: Value) -> int:
+    meta = value.meta
+    return value.storage.block.pointer + meta.offset * meta.dtype.itemsize
+
+
+def _kernel(count: int, launches: LaunchQueue) -> Callable[..., None]:
+    fill = struct.Struct(f"={count}Q").pack_into
+    buffer = ctypes.create_string_buffer(8 * count + 1)
+
+    def launch(stream: int, *pointers: int) -> None:
+        if launches.is_open:
+            launches.waiting.append((launch, stream, *pointers))
+            return
+        fill(buffer, 0, *pointers)
+
+    return launch
