@@ -80,7 +80,7 @@ def _is_sent(table: ProgramTable, server: _Server, part: list[Any], first: int, 
 def test_whatever_varies_the_server_makes_the_same_instructions(
     begin: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("telegrad._session.parts.table._Program.is_to_be_expected", lambda self: True)
+    monkeypatch.setattr("telegrad._session.parts.table.Program.is_to_be_expected", lambda self: True)
     table, server = _Table(), _Server()
     first, given, rate, data, dim = begin + 20, [begin + n for n in range(6)], 0.1, bytes(8), 0
     for number in range(300):
