@@ -190,7 +190,11 @@ def _single(operator: Operator, args: tuple[Any, ...], key_set: int) -> Run | No
 
 
 def _within(
-    operator: Operator, run: Run, bind: Callable[[Arguments], Arguments] | None, place: int | None, records: bool
+    operator: Operator,
+    run: Run,
+    bind: Callable[[Arguments], Arguments] | None,
+    place: int | slice | None,
+    records: bool,
 ) -> Run:
     if bind is None and place == 0 and not records:
         return lambda args: run(args)[0]

@@ -75,12 +75,12 @@ class Single(NamedTuple):
     """The one operation that a composite comes to on operands of given metas.
 
     ``bind`` makes its arguments of those of the composite, where they are others. ``place`` is the number of the result
-    that the composite returns; None where it returns all of them.
+    that the composite returns, or the slice of those; None where it returns all of them.
     """
 
     operator: Operator
     bind: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None
-    place: int | None = None
+    place: int | slice | None = None
 
 
 class Preparer:

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.fft
+import torch
 
 from server.engine import compiled
 from server.engine.array_library import host_fourier
 from server.engine.device import threads
+
+from .adapters import EngineAdapter
 
 NORMS = ("backward", "ortho", "forward")
 INVERSE_NORMS = ("forward", "ortho", "backward")
@@ -82,8 +85,50 @@ def test_layouts_axes_and_factors(rng: np.random.Generator, kind: str, mode: int
             np.testing.assert_array_equal(x, given)
 
 
+@pytest.mark.parametrize("kind", ["F", "D"])
+@pytest.mark.parametrize("count", [1, 3, 70])
+def test_dense_signals_are_transformed_between_addresses(rng: np.random.Generator, kind: str, count: int) -> None:
+    real, taken = np.dtype(kind.lower()), 0
+    for n in (512, 640, 1000, 1024, 1280, 2688, 4096, 8192, 16384):
+        for forward, mode in ((True, 0), (False, 2), (True, 1)):
+            run = host_fourier.by_addresses(np.dtype(kind), np.dtype(kind), (count, n), mode, forward)
+            if callable(run):
+                taken += 1
+                x, out = signals(rng, (count, n), kind), np.empty((count, n), kind)
+                run(x.ctypes.data, out.ctypes.data)
+                transform, norms = (scipy.fft.fft, NORMS) if forward else (scipy.fft.ifft, INVERSE_NORMS)
+                exact = transform(x.astype("G"), norm=norms[mode])
+                check(out, exact, transform(x, norm=norms[mode]), kind, f"{n} {forward}")
+        run = host_fourier.by_addresses(real, np.dtype(kind), (count, n), 0, True)
+        if callable(run):
+            given, half = rng.standard_normal((count, n)).astype(real), np.empty((count, n // 2 + 1), kind)
+            run(given.ctypes.data, half.ctypes.data)
+            check(half, scipy.fft.rfft(given.astype("g")), scipy.fft.rfft(given), kind, f"real {n}")
+        run = host_fourier.by_addresses(np.dtype(kind), real, (count, n), 0, False)
+        if callable(run):
+            given, back = signals(rng, (count, n // 2 + 1), kind), np.empty((count, n), real)
+            run(given.ctypes.data, back.ctypes.data)
+            exact = scipy.fft.irfft(given.astype("G"), n, norm="forward")
+            check(back, exact, scipy.fft.irfft(given, n, norm="forward"), kind, f"hermitian {n}")
+    assert taken >= 15
+
+
+def test_views_at_an_offset_are_transformed_where_they_are(rng: np.random.Generator) -> None:
+    adapter = EngineAdapter()
+    whole = torch.from_numpy(signals(rng, (3, 1024), "F"))
+    for name in ("fft", "ifft", "rfft", "irfft"):
+        given = whole.real.contiguous() if name == "rfft" else whole[:, :513].contiguous() if name == "irfft" else whole
+        function = getattr(adapter.functional, f"fft_{name}")
+        value = adapter.tensor(given)
+        expected = getattr(torch.fft, name)(given.to(torch.promote_types(given.dtype, torch.float64)))
+        for row in range(3):
+            for _ in range(3):  # the first call finds out what the composite comes to, and the second remembers it
+                actual = adapter.numpy(function(adapter.functional.select(value, 0, row)))
+                assert error(actual, expected[row].numpy()) < 20 * EPS["F"], name
+
+
 def test_threads_change_no_bit(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    for shape, axes in [((300, 500), (0, 1)), ((5, 1 << 15), (1,)), ((37, 4, 1021), (2,))]:
+    for shape, axes in [((300, 500), (0, 1)), ((5, 1 << 15), (1,)), ((99, 1024), (1,)), ((37, 4, 1021), (2,))]:
         x = signals(rng, shape, "F")
         results = []
         for number in (1, 3):

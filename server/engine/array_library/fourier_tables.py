@@ -131,7 +131,7 @@ def _tables(factors: Sequence[int], dtype: Any, *arrays: Array | None) -> Tables
     return Tables(np.array(factors, np.int64), np.array(addresses, np.int64), kept)
 
 
-def _halves(n: int, lanes: int) -> Array:
+def half_roots(n: int, lanes: int) -> Array:
     """exp(-2 pi i k / 2 n) for the first half of n, and a vector behind it."""
     return roots(np.arange(n // 2 + 1 + lanes), 2 * n)
 
@@ -146,7 +146,7 @@ def _convolution(n: int, padded: int) -> tuple[Array, Array, Array]:
 
 
 def _lanes_tables(n: int, padded: int, is_complex: bool, lanes: int, dtype: Any) -> Tables:
-    halves = None if is_complex else _halves(n, lanes)
+    halves = None if is_complex else half_roots(n, lanes)
     factors = factors_of(padded)
     rest = _convolution(n, padded) if padded > n else ()
     return _tables(factors, dtype, _twiddles(factors), halves, *rest)
@@ -160,7 +160,7 @@ def _long_tables(rows: int, columns: int, is_complex: bool, lanes: int, dtype: A
         between[group, :, 0], between[group, :, 1] = turned.real, turned.imag
     padded = columns if is_smooth(columns) else convolution_length(columns)
     first, second = factors_of(rows), factors_of(padded)
-    halves, steps = None if is_complex else _halves(n, lanes), _twiddles(second)
+    halves, steps = None if is_complex else half_roots(n, lanes), _twiddles(second)
     rest = (steps, None, *_convolution(columns, padded)) if padded > columns else ()
     tables = _tables((*first, *second), dtype, _twiddles(first), halves, steps, None, *rest)
     tables.addresses[3] = between.ctypes.data

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,50 +11,23 @@ import numpy as np
 from server.engine import compiled
 from server.engine.device import threads
 
-from .fourier_tables import (
-    Tables,
-    convolution_length,
-    factors_of,
-    is_smooth,
-    lanes_tables,
-    long_tables,
-    matrix_of,
-)
+from .fourier_tables import Tables, convolution_length, factors_of, is_smooth, lanes_tables, long_tables, matrix_of
+from .host_libraries import mkl
+from .host_single_signals import SingleSignals, scratch, single_signals
 
 Array = Any
 _COMPLEX, _REAL, _HERMITIAN = range(3)
 _SCALES = (lambda points: 1.0, lambda points: 1 / math.sqrt(points), lambda points: 1 / points)
 """The factor of a transform by its mode, from the number of points."""
-_LEAST = 1 << 12
-"""Numbers of the result from which on the loops are used."""
+_LEAST, _LEAST_SINGLE = 1 << 12, 1 << 9
+"""Numbers of the result from which on the loops are used, and those of signals that are transformed one by one."""
 _MOST_LANES = 1 << 12
 """The most elements of signals of which a vector has one in each lane: more do not stay in the second-level cache."""
 _LEAST_LONG, _MOST_LONG, _LEAST_WHOLE = 1 << 8, 1 << 24, 1 << 9
 """Elements of signals that are transformed as matrices: at all, and where all lanes are used in rows and columns."""
 _LEAST_IMAGE = 1 << 17
 """Bytes of what several axes are transformed in from which on it is done by itself: it stays in the cache meanwhile."""
-_KEPT = 1 << 23
-"""The most bytes of scratch memory that a thread keeps."""
 _REMEMBERED = 256
-
-
-class _Scratch(threading.local):
-    """Memory that a thread keeps between transforms: fresh memory costs as much as they do."""
-
-    memory: Array = np.empty(0, np.uint8)
-
-    def take(self, nbytes: int) -> Array:
-        """Memory of at least so many bytes, at a cache line's beginning."""
-        if nbytes <= self.memory.size:
-            return self.memory
-        memory = np.empty(nbytes + 64, np.uint8)
-        memory = memory[-memory.ctypes.data % 64 :]
-        if nbytes <= _KEPT:
-            self.memory = memory
-        return memory
-
-
-_scratch = _Scratch()
 
 
 class _Step(NamedTuple):
@@ -80,7 +52,7 @@ class _Step(NamedTuple):
         if self.nbytes >= threads.LEAST_BYTES and self.groups > 1 and threads.count() > 1:
             pieces = min(self.groups, 2 * threads.count(), max(1, self.nbytes // threads.LEAST_SHARE))
         each = self.memory + self.matrix + self.spare
-        memory = _scratch.take(each * pieces)
+        memory = scratch.take(each * pieces)
         start = memory.ctypes.data
         arguments = (
             self.scale, 1.0, source, target, self.sizes, self.places, self.tables.factors, self.tables.addresses,
@@ -125,6 +97,37 @@ def transform(input: Array, axes: tuple[int, ...], mode: int, forward: bool, out
     return True
 
 
+def by_addresses(
+    given: Any, result: Any, whole: tuple[int, ...], mode: int, forward: bool
+) -> Callable[[int, int], None] | bool | None:  # fmt: skip
+    """What transforms dense signals along the last axis from one address to another, given both types.
+
+    ``whole`` is the shape of the one that has all numbers. False where other loops or a library are as fast, None until
+    the loops are there.
+    """
+    kind, dtype = _kind_of(given, result), result if result.kind == "c" else given
+    length = whole[-1]
+    if mkl() is not None or dtype.char not in "FD" or math.prod(whole) < _LEAST_SINGLE or (kind and length % 2):
+        return False
+    loops = compiled.kernels("single_signals")
+    if loops is None:
+        return None
+    n = length // 2 if kind else length
+    scale = _SCALES[mode](length)
+    single = single_signals(loops, kind, math.prod(whole[:-1]), n, _steps(kind, n, dtype), scale, forward, dtype)
+    return single.run if single else False
+
+
+def _kind_of(given: Any, result: Any) -> int:
+    """The kind of signals, by the types of what is given and of the result."""
+    return _REAL if given.kind != "c" else _HERMITIAN if result.kind != "c" else _COMPLEX
+
+
+def _steps(kind: int, n: int, dtype: Any) -> tuple[int, int]:
+    """The bytes from signal to signal, of what is given and of the result."""
+    return (n + (kind == _HERMITIAN)) * dtype.itemsize, (n + (kind == _REAL)) * dtype.itemsize
+
+
 def _refused(input: Array, out: Array) -> None:
     """What stands for a transform that is not for the loops."""
 
@@ -132,7 +135,7 @@ def _refused(input: Array, out: Array) -> None:
 def _prepared(
     loops: Any, input: Array, axes: tuple[int, ...], mode: int, forward: bool, out: Array
 ) -> _Run | None:  # fmt: skip
-    kind = _REAL if input.dtype.kind != "c" else _HERMITIAN if out.dtype.kind != "c" else _COMPLEX
+    kind = _kind_of(input.dtype, out.dtype)
     dtype = out.dtype if kind != _HERMITIAN else input.dtype
     if dtype.char not in "FD" or not out.size:
         return None
@@ -214,7 +217,11 @@ def _along(
         return _moved(loops, kind, axis, scale, forward, dtype, shape)
     if step is None:
         return None
-    run = step.run
+    return _of_arrays(step.run)
+
+
+def _of_arrays(run: Callable[[int, int], None]) -> _Run:
+    """A transform from one address to another, of arrays."""
 
     def transform_one(input: Array, out: Array) -> None:
         run(input.ctypes.data, out.ctypes.data)
@@ -270,12 +277,16 @@ def _odd(
 
 def _rows(
     loops: Any, kind: int, count: int, n: int, scale: float, forward: bool, dtype: Any, lanes: int
-) -> _Step | None:  # fmt: skip
-    """Signals one behind the other: lanes have one each where there are enough of them, or long transforms."""
+) -> _Step | SingleSignals | None:  # fmt: skip
+    """Signals one behind the other: those of usual lengths one by one; of others lanes have one each, or are parts."""
     size = dtype.itemsize
+    steps = _steps(kind, n, dtype)
+    alone = compiled.kernels("single_signals")
+    single = alone and single_signals(alone, kind, count, n, steps, scale, forward, dtype)
+    if single:
+        return single
     shape = matrix_of(n, lanes, _MOST_LANES) if _LEAST_LONG <= n <= _MOST_LONG else None
-    whole, half = n * size, (n + 1) * size
-    from_, to = (half if kind == _HERMITIAN else whole), (half if kind == _REAL else whole)
+    from_, to = steps
     is_whole = (
         shape is not None and is_smooth(n) and n >= _LEAST_WHOLE and not any([length % lanes for length in shape])
     )

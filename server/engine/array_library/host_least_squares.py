@@ -6,8 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from .host_libraries import call, workspace
+from server.engine import compiled
+
+from .host_libraries import PREFIXES, address_of, call, mkl, workspace
 from .host_matrices import Array, column_major, columns_of, matrices, optimal, routine
+
+_LEAST_ELEMENTS, _PANEL = 1 << 11, 16
+"""Elements of a matrix from which on compiled loops are used, and how many columns they factorize at a time."""
 
 
 def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, Array]:
@@ -18,7 +23,8 @@ def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, 
     if not a.size or not b.size:
         return x, rank, singular
     if driver == "gels":
-        x[...] = _full_rank(a, b)
+        if not _by_loops(a, b, x):
+            x[...] = _full_rank(a, b)
         return x, rank, singular
     ranks, values = rank.reshape(-1), singular.reshape(-1, k)
     for number, (matrix, side, target) in enumerate(zip(matrices(a), matrices(b), matrices(x), strict=True)):
@@ -26,6 +32,32 @@ def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, 
         padded[:m] = side
         target[...], ranks[number], values[number] = _least_squares(columns_of(matrix), padded, rcond, driver)
     return x, rank, singular
+
+
+def _by_loops(a: Array, b: Array, x: Array) -> bool:
+    """Write the solutions where matrices are tall, real and of full rank; False, and nothing of use, elsewhere.
+
+    LAPACK's panels are slower than these where it is OpenBLAS's, and read by rows. Where numbers are too large or too
+    small to be squared, and where a matrix is singular, LAPACK is to say what it does.
+    """
+    (m, n), columns, char = a.shape[-2:], b.shape[-1], a.dtype.char
+    if m < n or m * n < _LEAST_ELEMENTS or char not in "fd" or mkl() is not None:
+        return False
+    loops = compiled.kernels("matrices")
+    if loops is None:
+        return False
+    shapes = [(n + columns, m), (_PANEL, m), *[(n + columns, _PANEL)] * 2, (2, _PANEL, _PANEL), (_PANEL,)]
+    memory, function = [np.empty(shape, a.dtype) for shape in shapes], address_of(f"{PREFIXES[char]}gemm")
+    for matrix, side, target in zip(matrices(a), matrices(b), matrices(x), strict=True):
+        if not loops.least_squares(function, _writable(matrix), _writable(side), *memory):
+            return False
+        target[...] = memory[0][n:, :n].T
+    return bool(np.isfinite(x).all())
+
+
+def _writable(a: Array) -> Array:
+    """A matrix as the loops take it, which know no arrays that cannot be written to."""
+    return a if a.flags.writeable else a.copy(order="K")
 
 
 def _full_rank(a: Array, b: Array) -> Array:

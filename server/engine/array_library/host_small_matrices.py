@@ -8,6 +8,7 @@ return what LAPACK returns. Functions whose names end with ``into`` write arrays
 from __future__ import annotations
 
 import math
+import threading
 from functools import cache, lru_cache
 from typing import Any
 
@@ -24,8 +25,12 @@ _INTERLEAVED = 16
 """The most rows or columns for which a group of matrices fits into the cache, so that it is factorized side by side."""
 _GROUP_ELEMENTS, _NARROWEST, _WIDEST = 1 << 14, 16, 64
 """How many elements of matrices a group has at most, and how many matrices at least and at most."""
+_KEPT_GROUPS = 64
+"""How many shapes of batches a thread keeps scratch memory for, of at most 128 KiB each."""
 _BLOCK = 64
 """Rows of a large triangle that are solved at a time: products between blocks are BLAS's."""
+_MOST_SYMMETRIC, _MOST_SINGULAR = 64, 16
+"""The most rows for which eigenvalues, and singular values, cost less than LAPACK's."""
 _LEAST_MATRICES, _LEAST_ELEMENTS = 8, 1 << 11
 """Batches from which on they are used: loading them takes time once."""
 
@@ -70,23 +75,45 @@ def _width(shape: tuple[int, ...], columns: int) -> int:
     return max(_NARROWEST, min(_WIDEST, most, math.prod(shape[:-2]) + _NARROWEST - 1) // _NARROWEST * _NARROWEST)
 
 
-def _scratch(a: Array) -> tuple[Array, Array, Array]:
-    """Memory for a group of matrices, and for a number and an index of each."""
-    width = _width(a.shape, a.shape[-1])
-    return np.empty((*a.shape[-2:], width), a.dtype), np.empty(width, a.dtype), np.empty(width, np.int32)
+class _Groups(threading.local):
+    """Scratch memory by the shape and type of a batch, which a thread keeps: to allocate it takes microseconds."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[tuple[int, ...], str], tuple[Array, Array, Array]] = {}
+
+    def scratch(self, a: Array) -> tuple[Array, Array, Array]:
+        """Memory for a group of matrices, and for a number and an index of each."""
+        key = a.shape, a.dtype.char
+        parts = self.known.get(key)
+        if parts is None:
+            if len(self.known) >= _KEPT_GROUPS:
+                self.known.clear()
+            width = _width(a.shape, a.shape[-1])
+            parts = np.empty((*a.shape[-2:], width), a.dtype), np.empty(width, a.dtype), np.empty(width, np.int32)
+            self.known[key] = parts
+        return parts
 
 
-def lu_factor_into(loops: Any, a: Array, lu: Array, pivots: Array, info: Array) -> None:
-    """Write compact LU factorizations, the rows exchanged, counted from 1, and info."""
-    rows = pivots if pivots.ndim == 2 else pivots.reshape(-1, pivots.shape[-1])
-    loops.lu_factor(_writable(a), matrices(lu), rows, info.reshape(-1), *_scratch(a))
+_scratch = _Groups().scratch
 
 
-def solve_into(loops: Any, a: Array, b: Array, x: Array, info: Array) -> None:
-    """Write the solutions of A X = B and info; one right side may be that of all matrices."""
+def lu_factor_into(loops: Any, a: Array, lu: Array, pivots: Array, info: Array) -> int:
+    """Write compact LU factorizations, the rows exchanged, counted from 1, and info; return how many are singular."""
+    if a.ndim != 3:
+        lu, pivots, info = matrices(lu), pivots.reshape(-1, pivots.shape[-1]), info.reshape(-1)
+    singular: int = loops.lu_factor(_writable(a), lu, pivots, info, *_scratch(a))
+    return singular
+
+
+def solve_into(loops: Any, a: Array, b: Array, x: Array, info: Array) -> int:
+    """Write the solutions of A X = B and info; one right side may be that of all matrices.
+
+    Return how many matrices are singular.
+    """
     group, tops, chosen = _scratch(a)
     sides = np.empty((b.shape[-2], b.shape[-1], group.shape[-1]), a.dtype)
-    loops.solve(_writable(a), _writable(b), matrices(x), info.reshape(-1), group, sides, tops, chosen)
+    singular: int = loops.solve(_writable(a), _writable(b), matrices(x), info.reshape(-1), group, sides, tops, chosen)
+    return singular
 
 
 @cache
@@ -94,17 +121,25 @@ def _identity(size: int, char: str) -> Array:
     return np.eye(size, dtype=char)[None]
 
 
-def inv_into(loops: Any, a: Array, inverse: Array, info: Array) -> None:
-    """Write the inverses, NaN where there is none, and info."""
-    solve_into(loops, a, _identity(a.shape[-1], a.dtype.char), inverse, info)
-    if info.any():
+def inv_into(loops: Any, a: Array, inverse: Array, info: Array) -> int:
+    """Write the inverses, NaN where there is none, and info; return how many matrices are singular."""
+    singular = solve_into(loops, a, _identity(a.shape[-1], a.dtype.char), inverse, info)
+    if singular:
         inverse[info != 0] = np.nan
+    return singular
 
 
-def cholesky_into(loops: Any, a: Array, upper: bool, factor: Array, info: Array) -> None:
-    """Write the factors of positive-definite matrices and info; a factor is not to be used where info is not 0."""
+def cholesky_into(loops: Any, a: Array, upper: bool, factor: Array, info: Array) -> int:
+    """Write the factors of positive-definite matrices and info; a factor is not to be used where info is not 0.
+
+    Return how many matrices are not positive-definite.
+    """
     given, target = (a.swapaxes(-2, -1), factor.swapaxes(-2, -1)) if upper else (a, factor)
-    loops.cholesky(_writable(given), matrices(target), info.reshape(-1), *_scratch(a)[:2])
+    if a.ndim != 3:
+        target, info = matrices(target), info.reshape(-1)
+    group, reciprocals, _ = _scratch(a)
+    failed: int = loops.cholesky(_writable(given), target, info, group, reciprocals)
+    return failed
 
 
 def det_into(loops: Any, a: Array, determinant: Array) -> None:
@@ -211,3 +246,39 @@ def solve_triangular(a: Array, b: Array, upper: bool, unitriangular: bool) -> Ar
         loops.solve_triangular(_writable(factors[:, start:end, start:end]), side, upper, unitriangular)
         x[:, start:end] = side
     return x.reshape(b.shape)
+
+
+def eigh_into(a: Array, upper: bool, values: Array, vectors: Array) -> bool:
+    """Write eigenvalues and eigenvectors; False, and nothing of use, where LAPACK is to compute them."""
+    size = a.shape[-1]
+    if size > _MOST_SYMMETRIC or a.size < _LEAST_ELEMENTS or a.dtype.char not in "fd":
+        return False
+    loops = compiled.kernels("spectra")
+    if loops is None:
+        return False
+    scratch = _eigh_scratch(size, a.dtype.char)
+    return bool(loops.eigh(_writable(a), upper, values.reshape(-1, size), matrices(vectors), *scratch))
+
+
+def svdvals_into(a: Array, values: Array) -> bool:
+    """Write singular values of single precision; False, and nothing of use, where LAPACK is to compute them."""
+    if max(a.shape[-2:]) > _MOST_SINGULAR or a.size < _LEAST_ELEMENTS or a.dtype.char != "f":
+        return False
+    loops = compiled.kernels("spectra")
+    if loops is None:
+        return False
+    tall = a if a.shape[-2] >= a.shape[-1] else a.swapaxes(-2, -1)
+    size = tall.shape[-1]
+    return bool(loops.svdvals(_writable(tall), values.reshape(-1, size), *_svd_scratch(size)))
+
+
+def _eigh_scratch(size: int, char: str) -> tuple[Array, ...]:
+    return np.empty((2, size, size), char), np.empty(size, char), *_rows(size)
+
+
+def _svd_scratch(size: int) -> tuple[Array, ...]:
+    return np.empty((size, size)), np.empty(size), *_rows(size)
+
+
+def _rows(size: int) -> tuple[Array, Array]:
+    return np.empty((3, size)), np.empty(size, np.int64)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.linalg import _umath_linalg
 
+from . import host_small_matrices as small
 from .host_libraries import call, mkl
 from .host_matrices import Array, column_major, columns_of, matrices
 
@@ -66,6 +67,8 @@ def eigh_into(a: Array, upper: bool, values: Array, vectors: Array) -> bool:
     """Write eigenvalues and eigenvectors; False, and nothing of use, where LAPACK fails, or MKL is the faster one."""
     if not a.size or not _uses_loops(a, np.inf):
         return False
+    if mkl() is None and small.eigh_into(a, upper, values, vectors):
+        return True
     (_loops.eigh_up if upper else _loops.eigh_lo)(a, out=(values, vectors))
     return not np.isnan(values).any()
 
@@ -74,6 +77,8 @@ def svdvals_into(a: Array, values: Array) -> bool:
     """Write the singular values; False, and nothing of use, where LAPACK fails, or NumPy's loop is slower."""
     if not a.size or not _uses_loops(a, _SMALL):
         return False
+    if mkl() is None and small.svdvals_into(a, values):
+        return True
     _svd_loop("", a)(a, out=values)
     return not np.isnan(values).any()
 

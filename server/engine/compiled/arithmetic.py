@@ -29,16 +29,16 @@ EXACT: set[str] = set()
 """The same where each operation is rounded, as NumPy's functions do."""
 
 
-def compiled(*types: str, flags: set[str] = FAST) -> Callable[[Any], Any]:
+def compiled(*types: str, flags: set[str] = FAST, returns: str = "void") -> Callable[[Any], Any]:
     """Compile a function of these argument types, and keep the machine code on the disk."""
     options = {**OPTIONS, "fastmath": flags or False}
-    decorate: Callable[[Any], Any] = njit(f"void({','.join(types)})", cache=True, **options)
+    decorate: Callable[[Any], Any] = njit(f"{returns}({','.join(types)})", cache=True, **options)
     return decorate
 
 
-def compiled_for_reals(*types: str) -> Callable[[Any], Any]:
+def compiled_for_reals(*types: str, returns: str = "void") -> Callable[[Any], Any]:
     """Compile one function for float32 and float64 elements, which are written ``T`` in the types of its arguments."""
-    signatures = [f"void({','.join(types)})".replace("T", kind) for kind in ("float32", "float64")]
+    signatures = [f"{returns}({','.join(types)})".replace("T", kind) for kind in ("float32", "float64")]
     decorate: Callable[[Any], Any] = njit(signatures, cache=True, **OPTIONS)
     return decorate
 

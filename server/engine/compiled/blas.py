@@ -22,7 +22,7 @@ _int, _byte = ir.IntType(32), ir.IntType(8)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def _gemm(
+def product(
     typing: Any, function: Any, trans_a: Any, trans_b: Any, m: Any, n: Any, k: Any, a: Any, lda: Any, b: Any, ldb: Any,
     beta: Any, c: Any, ldc: Any,
 ) -> Any:  # fmt: skip
@@ -69,7 +69,7 @@ def _product(number: str) -> Any:
             row = out + r * ldo * bias.itemsize
             for c in range(n):
                 write(row + c * bias.itemsize, bias[c])
-        _gemm(
+        product(
             function, _T if b_turned else _N, _T if a_turned else _N, n, m, k, b, ldb, a, lda,
             one if bias.size else zero, out, ldo,
         )  # fmt: skip
@@ -107,7 +107,7 @@ def attention(
         tops = memory[rows * columns : rows * columns + count].reshape(1, count)
         totals = memory[rows * columns + rows : rows * columns + rows + count].reshape(1, count)
         s = memory.ctypes.data
-        _gemm(gemm, _T, _N, seen, count, width, k, places[1, 3], q, places[0, 3], f32(0), s, seen)
+        product(gemm, _T, _N, seen, count, width, k, places[1, 3], q, places[0, 3], f32(0), s, seen)
         attention_weights(scores, scale, start if is_causal else -1, tops, totals)
         for r in range(count):
             factor = f32(1) / totals[0, r] if totals[0, r] > f32(0) else totals[0, r] + f32(1)
@@ -115,7 +115,7 @@ def attention(
                 scores[0, r, c] *= factor
             if trains:
                 logsumexp[at, start + r] = tops[0, r] + np.log(totals[0, r])
-        _gemm(gemm, _N, _N, depth, count, seen, v, places[2, 3], s, seen, f32(0), o, places[3, 3])
+        product(gemm, _N, _N, depth, count, seen, v, places[2, 3], s, seen, f32(0), o, places[3, 3])
 
 
 @compiled("int64", "int64[:,::1]", "int64[::1]", "float32", "boolean", "int64", "int64", "float32[:,::1]",
@@ -146,10 +146,10 @@ def attention_gradients(
                 weights = memory[: count * seen].reshape(1, count, seen)
                 changes = memory[rows * columns : rows * columns + count * seen].reshape(1, count, seen)
                 w, c = memory.ctypes.data, memory.ctypes.data + 4 * rows * columns
-                _gemm(gemm, _T, _N, seen, count, width, k, places[1, 3], q, places[0, 3], f32(0), w, seen)
-                _gemm(gemm, _T, _N, seen, count, depth, v, places[2, 3], g, places[3, 3], f32(0), c, seen)
+                product(gemm, _T, _N, seen, count, width, k, places[1, 3], q, places[0, 3], f32(0), w, seen)
+                product(gemm, _T, _N, seen, count, depth, v, places[2, 3], g, places[3, 3], f32(0), c, seen)
                 shifts = logsumexp[n * heads + h, start : start + count].reshape(1, count)
                 attention_changes(weights, changes, scale, start if is_causal else -1, shifts)
-                _gemm(gemm, _N, _T, depth, seen, count, g, places[3, 3], w, seen, f32(1), dv, places[6, 3])
-                _gemm(gemm, _N, _T, width, seen, count, q, places[0, 3], c, seen, f32(1), dk, places[5, 3])
-                _gemm(gemm, _N, _N, width, count, seen, k, places[1, 3], c, seen, f32(0), dq, places[4, 3])
+                product(gemm, _N, _T, depth, seen, count, g, places[3, 3], w, seen, f32(1), dv, places[6, 3])
+                product(gemm, _N, _T, width, seen, count, q, places[0, 3], c, seen, f32(1), dk, places[5, 3])
+                product(gemm, _N, _N, width, count, seen, k, places[1, 3], c, seen, f32(0), dq, places[4, 3])

@@ -79,7 +79,34 @@ def _of_odd(v: Vectors, x: list[Pair]) -> list[Pair]:
     return results
 
 
-_EVEN: dict[int, Callable[[Vectors, list[Pair]], list[Pair]]] = {2: _of_two, 4: _of_four, 8: _of_eight}
+def _of_sixteen(v: Vectors, x: list[Pair]) -> list[Pair]:
+    """Of sixteen: four of four, factors, and four of four."""
+    parts = [_of_four(v, x[first::4]) for first in range(4)]
+    results: list[Any] = [None] * 16
+    for k in range(4):
+        turned = [_times_root(v, part[k], first * k) for first, part in enumerate(parts)]
+        results[k::4] = _of_four(v, turned)
+    return results
+
+
+def _times_root(v: Vectors, a: Pair, turn: int) -> Pair:
+    """The product with exp(-2 pi i turn / 16)."""
+    if turn == 0:
+        return a
+    if turn == 4:
+        return _turned(v, a)
+    angle = 2 * math.pi * turn / 16
+    return v.product(a, (v.constant(math.cos(angle)), v.constant(-math.sin(angle))))
+
+
+_EVEN: dict[int, Callable[[Vectors, list[Pair]], list[Pair]]] = {
+    2: _of_two, 4: _of_four, 8: _of_eight, 16: _of_sixteen,
+}  # fmt: skip
+
+
+def transformed(v: Vectors, x: list[Pair]) -> list[Pair]:
+    """Write the instructions of a transform of a few complex vectors."""
+    return _EVEN.get(len(x), _of_odd)(v, x)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
@@ -103,7 +130,7 @@ def _generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     if is_twiddled:
         factors = [v.number_at(v.moved(twiddles, 2 * k * size)) for k in range(radix - 1)]
         x = [x[0], *[v.product(a, b) for a, b in zip(x[1:], factors, strict=True)]]
-    for k, value in enumerate(_EVEN.get(radix, _of_odd)(v, x)):
+    for k, value in enumerate(transformed(v, x)):
         v.write_pair(value, builder.add(target, v.scaled(k, target_step)))
     return context.get_dummy_value()
 

@@ -150,7 +150,7 @@ def _rows(
 
 
 @specialized
-def _halve_signal(scale: float, one: float, source: int, target: int, n: int, halves: int) -> None:
+def halve_signal(scale: float, one: float, source: int, target: int, n: int, halves: int) -> None:
     """The first half of the transform of 2 n real numbers from that of their pairs, behind which is room for one."""
     most, size = lanes_of(one), bytes_of(one)
     for part in (0, size):
@@ -163,7 +163,7 @@ def _halve_signal(scale: float, one: float, source: int, target: int, n: int, ha
 
 
 @specialized
-def _pair_signal(one: float, source: int, target: int, n: int, halves: int) -> None:
+def pair_signal(one: float, source: int, target: int, n: int, halves: int) -> None:
     """The opposite, twice as large; the imaginary parts of the first and the last number are not looked at."""
     most, size = lanes_of(one), bytes_of(one)
     for k in range(0, n // 2 + 1, most):
@@ -190,7 +190,7 @@ def _transform_long(
     for signal in range(begin, end) if stage == ALL else range(1):
         origin, goal = source + signal * places[0], target + signal * places[1]
         if kind == HERMITIAN and (stage in (ALL, PAIRS)):
-            _pair_signal(one, origin, spare, n, tables[1])
+            pair_signal(one, origin, spare, n, tables[1])
         if stage in (ALL, COLUMNS):
             groups = (0, (columns + most - 1) // most) if stage == ALL else (begin, end)
             given = spare if kind == HERMITIAN else origin
@@ -200,7 +200,7 @@ def _transform_long(
             result, factor = (spare, one) if kind == REAL else (goal, scale)
             _rows(factor, one, matrix, result, first, second, sizes, factors, tables, memory, groups[0], groups[1])
         if kind == REAL and (stage in (ALL, HALVES)):
-            _halve_signal(scale, one, spare, goal, n, tables[1])
+            halve_signal(scale, one, spare, goal, n, tables[1])
 
 
 _ARGUMENTS = ["int64", "int64", *["int64[::1]"] * 4, *["int64"] * 6]

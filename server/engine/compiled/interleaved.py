@@ -13,28 +13,61 @@ from typing import Any
 import numpy as np
 
 from .arithmetic import compiled_for_reals, inlined
+from .signals import lanes_of, transpose_block
+from .slots import specialized
 
 Array = Any
 _LARGE, _SMALL = 1e150, 1e-150
 """Between these, products of numbers are collected before their logarithm is taken."""
 
 
-@inlined
+@specialized
+def _in_blocks(matrices: Array, first: int, group: Array, count: int, reads: bool) -> Any:
+    """Read or write as many matrices as fill vectors, in squares of numbers; returns how many.
+
+    None where neither rows nor columns of matrices are contiguous, and as long as a vector.
+    """
+    one, size = group[0, 0, 0], group.itemsize
+    lanes, step = lanes_of(one), matrices.strides[0]
+    inner = 2 if matrices.strides[2] == size else 1
+    outer, length = 3 - inner, group.shape[inner - 1]
+    if matrices.strides[inner] != size or length < lanes:
+        return 0
+    near, far = matrices.ctypes.data + first * step, group.ctypes.data
+    whole = count // lanes * lanes
+    for w in range(0, whole, lanes):
+        for o in range(group.shape[outer - 1]):
+            for start in range(0, length, lanes):
+                n = min(start, length - lanes)
+                outside = near + w * step + o * matrices.strides[outer] + n * size
+                inside = far + o * group.strides[outer - 1] + n * group.strides[inner - 1] + w * size
+                if reads:
+                    transpose_block(one, outside, step, inside, group.strides[inner - 1])
+                else:
+                    transpose_block(one, inside, group.strides[inner - 1], outside, step)
+    return whole
+
+
+@specialized
 def _load(source: Array, first: int, group: Array) -> None:
     """Read matrices from a number on into a group; where there are no more, it gets identities."""
     count = min(source.shape[0] - first, group.shape[2])
+    done = _in_blocks(source, first, group, count, True)
+    if done == group.shape[2]:
+        return
     for i in range(group.shape[0]):
         for j in range(group.shape[1]):
-            for w in range(count):
+            for w in range(done, count):
                 group[i, j, w] = source[first + w, i, j]
             for w in range(count, group.shape[2]):
                 group[i, j, w] = 1 if i == j else 0
 
 
-@inlined
+@specialized
 def _store(group: Array, first: int, out: Array) -> None:
     """Write the matrices of a group that there are."""
-    for w in range(min(out.shape[0] - first, group.shape[2])):
+    count = min(out.shape[0] - first, group.shape[2])
+    for w in range(_in_blocks(out, first, group, count, False), count):
         for j in range(group.shape[1]):
             for i in range(group.shape[0]):
                 out[first + w, i, j] = group[i, j, w]
@@ -86,12 +119,17 @@ def _eliminate(group: Array, k: int, tops: Array) -> None:
             _subtract(group[i, j], group[i, k], group[k, j])
 
 
-@compiled_for_reals("T[:,:,:]", "T[:,:,:]", "int32[:,::1]", "int32[::1]", "T[:,:,::1]", "T[::1]", "int32[::1]")
+@compiled_for_reals("T[:,:,:]", "T[:,:,:]", "int32[:,::1]", "int32[::1]", "T[:,:,::1]", "T[::1]", "int32[::1]",
+                    returns="int64")  # fmt: skip
 def lu_factor(
     source: Array, out: Array, pivots: Array, infos: Array, group: Array, tops: Array, chosen: Array
-) -> None:  # fmt: skip
-    """Write factorizations, the rows exchanged, counted from 1, and info. The last three are scratch memory."""
+) -> int:  # fmt: skip
+    """Write factorizations, the rows exchanged, counted from 1, and info; return how many matrices are singular.
+
+    The last three are scratch memory.
+    """
     rows, columns, width = group.shape
+    failures = 0
     for first in range(0, source.shape[0], width):
         count = min(source.shape[0] - first, width)
         _load(source, first, group)
@@ -104,18 +142,25 @@ def lu_factor(
                 pivots[first + w, k] = chosen[w] + 1
                 if tops[w] == 0 and infos[first + w] == 0:
                     infos[first + w] = k + 1
+                    failures += 1
             _eliminate(group, k, tops)
         _store(group, first, out)
+    return failures
 
 
 @compiled_for_reals(
-    "T[:,:,:]", "T[:,:,:]", "T[:,:,:]", "int32[::1]", "T[:,:,::1]", "T[:,:,::1]", "T[::1]", "int32[::1]"
-)
+    "T[:,:,:]", "T[:,:,:]", "T[:,:,:]", "int32[::1]", "T[:,:,::1]", "T[:,:,::1]", "T[::1]", "int32[::1]",
+    returns="int64",
+)  # fmt: skip
 def solve(
     source: Array, given: Array, out: Array, infos: Array, group: Array, sides: Array, tops: Array, chosen: Array
-) -> None:  # fmt: skip
-    """Write solutions of systems and info; one right side in ``given`` is that of all. The last four are scratch."""
+) -> int:  # fmt: skip
+    """Write solutions of systems and info; one right side in ``given`` is that of all. The last four are scratch.
+
+    Return how many matrices are singular.
+    """
     size, width = group.shape[0], group.shape[2]
+    failures = 0
     for first in range(0, source.shape[0], width):
         count = min(source.shape[0] - first, width)
         _load(source, first, group)
@@ -133,6 +178,7 @@ def solve(
             for w in range(count):
                 if tops[w] == 0 and infos[first + w] == 0:
                     infos[first + w] = k + 1
+                    failures += 1
             _eliminate(group, k, tops)
             for i in range(k + 1, size):
                 for j in range(sides.shape[1]):
@@ -144,6 +190,7 @@ def solve(
                 for j in range(sides.shape[1]):
                     _subtract(sides[i, j], group[i, k], sides[k, j])
         _store(sides, first, out)
+    return failures
 
 
 @compiled_for_reals("T[:,:,:]", "T[::1]", "T[::1]", "boolean", "T[:,:,::1]", "T[::1]", "int32[::1]")
@@ -183,24 +230,24 @@ def determinants(
             sizes[b] = total + math.log(collected)
 
 
-@compiled_for_reals("T[:,:,:]", "T[:,:,:]", "int32[::1]", "T[:,:,::1]", "T[::1]")
-def cholesky(source: Array, out: Array, infos: Array, group: Array, reciprocals: Array) -> None:
-    """Write the lower factors of ``source``, whose lower triangle is read, and info. The last two are scratch."""
+@compiled_for_reals("T[:,:,:]", "T[:,:,:]", "int32[::1]", "T[:,:,::1]", "T[::1]", returns="int64")
+def cholesky(source: Array, out: Array, infos: Array, group: Array, reciprocals: Array) -> int:
+    """Write the lower factors of ``source``, of whose elements only those of the lower triangle matter, and info.
+
+    Return how many matrices are not positive-definite. The last two arguments are scratch memory.
+    """
     size, width = group.shape[0], group.shape[2]
+    failures = 0
     for first in range(0, source.shape[0], width):
         count = min(source.shape[0] - first, width)
-        for i in range(size):
-            for j in range(i + 1):
-                for w in range(count):
-                    group[i, j, w] = source[first + w, i, j]
-                for w in range(count, width):
-                    group[i, j, w] = 1 if i == j else 0
+        _load(source, first, group)
         for w in range(count):
             infos[first + w] = 0
         for k in range(size):
             for w in range(count):
                 if not group[k, k, w] > 0 and infos[first + w] == 0:
                     infos[first + w] = k + 1
+                    failures += 1
             for w in range(width):
                 root = math.sqrt(group[k, k, w])
                 group[k, k, w] = root
@@ -208,10 +255,9 @@ def cholesky(source: Array, out: Array, infos: Array, group: Array, reciprocals:
             for i in range(k + 1, size):
                 for w in range(width):
                     group[i, k, w] *= reciprocals[w]
+                    group[k, i, w] = 0
             for i in range(k + 1, size):
                 for j in range(k + 1, i + 1):
                     _subtract(group[i, j], group[i, k], group[j, k])
-        for w in range(count):
-            for j in range(size):
-                for i in range(size):
-                    out[first + w, i, j] = group[i, j, w] if i >= j else 0
+        _store(group, first, out)
+    return failures

@@ -12,8 +12,14 @@ from typing import Any
 import numpy as np
 
 from .arithmetic import compiled_for_reals, inlined
+from .blas import product
+from .signals import lanes_of, transpose_block
+from .slots import specialized
 
 Array = Any
+_N, _T = ord("N"), ord("T")
+_LEAST, _LEAST_SINGLE = 1e-280, 1e-30
+"""Sums of squares that are smaller than these, in double and single precision, are not exact enough."""
 _LARGE, _SMALL = 1e150, 1e-150
 """Beyond these the square of a number is not exact in double precision."""
 
@@ -187,3 +193,180 @@ def qr(source: Array, reflectors: Array, factors: Array, q: Array, r: Array) -> 
         for k in range(factors.size - 1, -1, -1):
             for j in range(k, q.shape[1]):
                 _apply(matrix[k, k:], factors[k], q[b, j, k:])
+
+
+@specialized
+def _read(matrix: Array, columns: Array) -> None:
+    """Read a matrix, so that its columns are contiguous: in squares as wide as a vector where its rows are."""
+    one, size = columns[0, 0], columns.itemsize
+    lanes, rows, count = lanes_of(one), matrix.shape[0], matrix.shape[1]
+    if matrix.strides[1] != size or rows < lanes or count < lanes:
+        for j in range(count):
+            for i in range(rows):
+                columns[j, i] = matrix[i, j]
+        return
+    for row in range(0, rows, lanes):
+        i = min(row, rows - lanes)
+        for column in range(0, count, lanes):
+            j = min(column, count - lanes)
+            source = matrix.ctypes.data + i * matrix.strides[0] + j * size
+            transpose_block(one, source, matrix.strides[0], columns[j:, i:].ctypes.data, columns.strides[0])
+
+
+@specialized
+def _square(vector: Array) -> Any:
+    total = vector.dtype.type(0)
+    for i in range(vector.size):
+        total += vector[i] * vector[i]
+    return total
+
+
+@specialized
+def _largest(vector: Array) -> Any:
+    top = vector.dtype.type(0)
+    for i in range(vector.size):
+        size = abs(vector[i])
+        top = size if size > top else top
+    return top
+
+
+@specialized
+def _reflect(column: Array, tail: Array) -> float:
+    """Make all of a column but its first element 0; ``tail`` gets the reflection's vector, whose factor is returned.
+
+    NaN where squares of the elements are too large or too small to be summed.
+    """
+    total = np.float64(_square(column[1:]))
+    least = _LEAST if column.itemsize == 8 else _LEAST_SINGLE
+    if not least < total < np.inf and _largest(column[1:]) != 0:
+        return np.nan
+    first = np.float64(column[0])
+    length = -math.copysign(math.sqrt(first * first + total), first)
+    factor = tail.dtype.type(1 / (first - length) if total > 0 else 0)
+    for i in range(tail.size):
+        tail[i] = column[i] * factor
+    tail[0] = 1
+    if total == 0:
+        return 0.0
+    column[0] = length
+    return (length - first) / length
+
+
+@specialized
+def _subtract_from(column: Array, tail: Array, factor: float) -> None:
+    by = column.dtype.type(factor)
+    for i in range(column.size):
+        column[i] -= by * tail[i]
+
+
+@specialized
+def _apply_to_four(tail: Array, factor: float, a: Array, b: Array, c: Array, d: Array) -> None:
+    """Reflect four columns."""
+    p, q, r, s = a[0] * 0, a[0] * 0, a[0] * 0, a[0] * 0
+    for i in range(tail.size):
+        p += tail[i] * a[i]
+        q += tail[i] * b[i]
+        r += tail[i] * c[i]
+        s += tail[i] * d[i]
+    _subtract_from(a, tail, p * factor)
+    _subtract_from(b, tail, q * factor)
+    _subtract_from(c, tail, r * factor)
+    _subtract_from(d, tail, s * factor)
+
+
+@specialized
+def _apply_to_one(tail: Array, factor: float, a: Array) -> None:
+    """Reflect a column."""
+    p = a[0] * 0
+    for i in range(tail.size):
+        p += tail[i] * a[i]
+    _subtract_from(a, tail, p * factor)
+
+
+@specialized
+def _panel(columns: Array, begin: int, end: int, tails: Array, factors: Array) -> bool:
+    """Factorize some columns; ``tails`` gets their reflections. False where one of them cannot be computed."""
+    for k in range(begin, end):
+        for i in range(begin, k):
+            tails[k - begin, i] = 0
+        tail = tails[k - begin, k:]
+        factor = _reflect(columns[k, k:], tail)
+        if math.isnan(factor):
+            return False
+        factors[k - begin] = factor
+        j = k + 1
+        while j + 4 <= end:
+            _apply_to_four(tail, factor, columns[j, k:], columns[j + 1, k:], columns[j + 2, k:], columns[j + 3, k:])
+            j += 4
+        while j < end:
+            _apply_to_one(tail, factor, columns[j, k:])
+            j += 1
+    return True
+
+
+@specialized
+def _combine(inner: Array, factors: Array, combined: Array, count: int) -> None:
+    """The negative of the triangle by which reflections are one product, from the products of their vectors.
+
+    Column i of the triangle is row i of ``combined`` (Schreiber and Van Loan).
+    """
+    for i in range(count):
+        for j in range(i):
+            total = inner[i, j] * 0
+            for p in range(j, i):
+                total += combined[p, j] * inner[i, p]
+            combined[i, j] = -total * factors[i]
+        combined[i, i] = -factors[i]
+        for j in range(i + 1, count):
+            combined[i, j] = 0
+
+
+@specialized
+def _solve(columns: Array, size: int) -> bool:
+    """Solve the triangular systems, in place; False where an element of the diagonal is 0."""
+    for k in range(size):
+        if columns[k, k] == 0:
+            return False
+    for side in range(size, columns.shape[0]):
+        x = columns[side]
+        for k in range(size - 1, -1, -1):
+            x[k] = x[k] / columns[k, k]
+            _subtract_from(x[:k], columns[k, :k], x[k])
+    return True
+
+
+@compiled_for_reals(
+    "int64", "T[:,:]", "T[:,:]", "T[:,::1]", "T[:,::1]", "T[:,::1]", "T[:,::1]", "T[:,:,::1]", "T[::1]", returns="int64"
+)
+def least_squares(
+    function: int, matrix: Array, sides: Array, columns: Array, tails: Array, before: Array, after: Array,
+    squares: Array, factors: Array,
+) -> int:  # fmt: skip
+    """Solve A X = B for an A of at least as many rows as columns; return whether that could be done.
+
+    X is in the first elements of what ``columns`` has behind those of A, of which it has all, then those of B.
+    ``function`` is the address of BLAS's product. The rest is scratch memory: of a panel's reflections, twice of as
+    many numbers for every column, of two squares, and of the reflections' factors.
+    """
+    size, rows, item, most = matrix.shape[1], columns.shape[1], columns.itemsize, tails.shape[0]
+    _read(matrix, columns)
+    _read(sides, columns[size:])
+    top = _largest(columns[size:].reshape(-1))
+    if top != 0 and not top * top > (_LEAST if item == 8 else _LEAST_SINGLE):
+        return 0
+    zero, one = columns.dtype.type(0), columns.dtype.type(1)
+    v, w, y, inner, combined = (
+        tails.ctypes.data, before.ctypes.data, after.ctypes.data, squares[0].ctypes.data, squares[1].ctypes.data
+    )  # fmt: skip
+    for begin in range(0, size, most):
+        end = min(begin + most, size)
+        count, length, others = end - begin, rows - begin, columns.shape[0] - end
+        if not _panel(columns, begin, end, tails, factors):
+            return 0
+        start, rest = v + begin * item, columns.ctypes.data + (end * rows + begin) * item
+        product(function, _T, _N, count, count, length, start, rows, start, rows, zero, inner, most)
+        _combine(squares[0], factors, squares[1], count)
+        product(function, _T, _N, count, others, length, start, rows, rest, rows, zero, w, most)
+        product(function, _T, _N, count, others, count, combined, most, w, most, zero, y, most)
+        product(function, _N, _N, length, others, count, start, rows, y, most, one, rest, rows)
+    return int(_solve(columns, size))

@@ -85,6 +85,14 @@ def _rows(v: Vectors, start: Any, step: Any, last: Any) -> list[Any]:
 
 
 @instructions
+def transpose_block(v: Vectors, _: Any, source: Any, source_step: Any, target: Any, target_step: Any) -> None:
+    """Copy a square of numbers, as wide as a vector, so that its rows become columns; steps are from row to row."""
+    rows = [v.load(v.builder.add(source, v.scaled(number, source_step))) for number in range(v.lanes)]
+    for number, column in enumerate(v.transposed(rows)):
+        v.store(column, v.builder.add(target, v.scaled(number, target_step)))
+
+
+@instructions
 def read_side(v: Vectors, _: Any, source: Any, target: Any, first: Any, second: Any) -> None:
     """One element of signals that lie side by side, complex numbers."""
     _prefetch_next(v, source, False)

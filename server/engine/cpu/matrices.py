@@ -1,4 +1,4 @@
-"""Factorizations and spectra of batches of small matrices, written into the results' own memory.
+"""Factorizations and spectra of batches of small matrices, and Fourier transforms, written into the results' memory.
 
 Factorizations of real ones are compiled loops, spectra are NumPy's. Where the loops are not compiled yet, and where a
 matrix has no factorization or is not finite, the generic kernels compute.
@@ -11,18 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from server.engine import keys
+from server.engine import compiled, keys
+from server.engine.array_library import host_fourier
 from server.engine.array_library import host_small_matrices as small
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.host_spectra import eigh_into, svdvals_into
 from server.engine.operators import Request
 from server.engine.ops import factorizations as generic_factorizations
+from server.engine.ops import fft as generic_transforms
 from server.engine.ops import solvers as generic_solvers
 from server.engine.ops import spectra as generic_spectra
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import factorizations, solvers, spectra
+from telegrad_protocol.ops import factorizations, fft, solvers, spectra
 
 Array = Any
 
@@ -59,9 +61,9 @@ def _with_loops(
 ) -> Launch:  # fmt: skip
     """The same, where ``write`` gets the compiled loops first, if they are there."""
 
-    def write_with_loops(a: Array, *others: Array) -> bool:
-        loops = small.interleaved_for(a)
-        return loops is not None and write(loops, a, *others)
+    def write_with_loops(*arrays: Array) -> bool:
+        loops = compiled.kernels("interleaved")
+        return loops is not None and write(loops, *arrays)
 
     return _launch(generic, names, request, write_with_loops)
 
@@ -73,8 +75,7 @@ def cholesky_ex(request: Request) -> Launch | None:
         return None
 
     def write(loops: Any, a: Array, factor: Array, info: Array) -> bool:
-        small.cholesky_into(loops, a, upper, factor, info)
-        return not info.any()
+        return not small.cholesky_into(loops, a, upper, factor, info)
 
     return _with_loops(generic_factorizations.cholesky_ex, ("upper", "check_errors"), request, write)
 
@@ -86,8 +87,7 @@ def lu_factor_ex(request: Request) -> Launch | None:
         return None
 
     def write(loops: Any, a: Array, lu: Array, pivots: Array, info: Array) -> bool:
-        small.lu_factor_into(loops, a, lu, pivots, info)
-        return not (check_errors and info.any())
+        return not (small.lu_factor_into(loops, a, lu, pivots, info) and check_errors)
 
     return _with_loops(generic_factorizations.lu_factor_ex, ("pivot", "check_errors"), request, write)
 
@@ -99,8 +99,7 @@ def inv_ex(request: Request) -> Launch | None:
         return None
 
     def write(loops: Any, a: Array, inverse: Array, info: Array) -> bool:
-        small.inv_into(loops, a, inverse, info)
-        return not (check_errors and info.any())
+        return not (small.inv_into(loops, a, inverse, info) and check_errors)
 
     return _with_loops(generic_solvers.inv_ex, ("check_errors",), request, write)
 
@@ -112,8 +111,7 @@ def plain_solve(request: Request) -> Launch | None:
         return None
 
     def write(loops: Any, a: Array, b: Array, x: Array, info: Array) -> bool:
-        small.solve_into(loops, a, b, x, info)
-        return not (check_errors and info.any())
+        return not (small.solve_into(loops, a, b, x, info) and check_errors)
 
     return _with_loops(generic_solvers.plain_solve, (), request, write)
 
@@ -145,3 +143,48 @@ def eigh(request: Request) -> Launch | None:
 @prepares(spectra.plain_svdvals, keys.CPU)
 def plain_svdvals(request: Request) -> Launch | None:
     return _launch(generic_spectra.plain_svdvals, (), request, svdvals_into)
+
+
+def _transform_launch(
+    kernel: Callable[..., None], request: Request, whole: Meta, dim: tuple[int, ...], mode: int, forward: bool
+) -> Launch | None:  # fmt: skip
+    """A launch for signals of which ``whole`` has all numbers along the last axis; None for others."""
+    given, (out,) = request.args[0], request.outs
+    is_dense = given.is_contiguous and out.is_contiguous and bool(out.numel)
+    if not is_dense or len(dim) != 1 or dim[0] % whole.ndim != whole.ndim - 1:
+        return None
+    types = np.dtype(NUMPY_DTYPES[given.dtype]), np.dtype(NUMPY_DTYPES[out.dtype])
+    begin, goal = given.offset * given.dtype.itemsize, out.offset * out.dtype.itemsize
+    others = request.args[1:]
+    run: Any = None
+
+    def launch(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        nonlocal run
+        if run is None:
+            run = host_fourier.by_addresses(*types, whole.shape, mode, forward)
+        if run:
+            run(args[0].storage.block.pointer + begin, outs[0].storage.block.pointer + goal)
+        else:
+            kernel(np, args[0].array, *others, out=outs[0].array)
+
+    return launch
+
+
+@prepares(fft._fft_c2c, keys.CPU)
+def complex_to_complex(request: Request) -> Launch | None:
+    input, dim, normalization, forward = request.args
+    return _transform_launch(generic_transforms._fft_c2c, request, input, dim, normalization, forward)
+
+
+@prepares(fft._fft_r2c, keys.CPU)
+def real_to_complex(request: Request) -> Launch | None:
+    input, dim, normalization, onesided = request.args
+    if not onesided:
+        return None
+    return _transform_launch(generic_transforms._fft_r2c, request, input, dim, normalization, True)
+
+
+@prepares(fft._fft_c2r, keys.CPU)
+def complex_to_real(request: Request) -> Launch | None:
+    _, dim, normalization, _ = request.args
+    return _transform_launch(generic_transforms._fft_c2r, request, request.outs[0], dim, normalization, False)

@@ -10,8 +10,8 @@ from server.engine import functional as F
 from server.engine.array_library.lapack import library_of
 from server.engine.autograd.inplace import requires_grad
 from server.engine.dispatcher import dispatch
-from server.engine.operators import OPERATORS
-from server.engine.registry import composite, implements
+from server.engine.operators import OPERATORS, Single
+from server.engine.registry import comes_to, composite, implements
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 from telegrad_protocol.ops import factorizations as ops
 
@@ -52,6 +52,11 @@ def cholesky_ex(xp, A, *, upper, check_errors):
 @composite(ops.cholesky)
 def cholesky(A, *, upper):
     return dispatch(_CHOLESKY, (A, upper, True))[0]
+
+
+@comes_to(ops.cholesky)
+def _only_cholesky_ex(records, A, upper):
+    return Single(_CHOLESKY, lambda args: (*args, True), 0)
 
 
 def _split(LU):
@@ -108,6 +113,11 @@ def lu_factor_ex(xp, A, *, pivot, check_errors):
 @composite(ops.lu_factor)
 def lu_factor(A, *, pivot):
     return dispatch(_LU, (A, pivot, True))[:2]
+
+
+@comes_to(ops.lu_factor)
+def _only_lu_factor_ex(records, A, pivot):
+    return Single(_LU, lambda args: (*args, True), slice(2))
 
 
 @composite(ops.lu)

@@ -6,12 +6,15 @@ import functools
 
 from server.engine import functional as F
 from server.engine.array_library import fourier
-from server.engine.registry import composite, implements
+from server.engine.operators import OPERATORS, Single
+from server.engine.registry import comes_to, composite, implements
 from telegrad_protocol.dtypes import get_default_dtype
 from telegrad_protocol.layout import wrap_dims
 from telegrad_protocol.ops import fft as ops
 
 from .complex import conj
+
+_C2C, _R2C = OPERATORS["_fft_c2c"], OPERATORS["_fft_r2c"]
 
 
 def _wrapped(dim, array):
@@ -110,6 +113,21 @@ def _to_complex(forward, name, input, s, dim, norm):
     return F._fft_c2c(_complex(resized), dims, mode, forward)
 
 
+def _single_to_complex(forward, name, input, s, dim, norm):
+    """The one transform that complex numbers need where they have their lengths."""
+    dims, padding, mode = _request(name, input, s, dim, norm, forward)
+    if not dims or padding or not input.dtype.is_complex:
+        return None
+    return Single(_C2C, lambda args: (args[0], dims, mode, forward))
+
+
+def _single_rfft(name, input, s, dim, norm):
+    dims, padding, mode = _request(name, input, s, dim, norm, True)
+    if padding or not input.dtype.is_differentiable:
+        return None
+    return Single(_R2C, lambda args: (args[0], dims, mode, True))
+
+
 def _rfft(name, input, s, dim, norm):
     dims, padding, mode = _request(name, input.meta, s, dim, norm, True)
     return F._fft_r2c(_resized(_floating(input), padding), dims, mode, True)
@@ -140,12 +158,24 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
+_SINGLE = {
+    "fft": functools.partial(_single_to_complex, True), "ifft": functools.partial(_single_to_complex, False),
+    "rfft": _single_rfft,
+}  # fmt: skip
+
+
 def _register(name, transform):
-    public = f"fft.{name}"
+    public, single = f"fft.{name}", _SINGLE.get(name)
 
     @composite(getattr(ops, name))
     def one_dimensional(input, n, dim, norm):
         return transform(public, input, None if n is None else (n,), (dim,), norm)
+
+    if single is not None:
+
+        @comes_to(getattr(ops, name))
+        def only_one(records, input, n, dim, norm):
+            return single(public, input, None if n is None else (n,), (dim,), norm)
 
     for suffix in ("2", "n"):
         composite(getattr(ops, f"{name}{suffix}"))(functools.partial(transform, f"{public}{suffix}"))
