@@ -10,6 +10,7 @@ kernels take next to nothing there is the processor's time that client, gateway 
 from __future__ import annotations
 
 import argparse
+import gc
 import math
 import os
 import sys
@@ -165,6 +166,8 @@ def _measure(name: str, make: Make, tg: Any, device: str) -> list[Figure]:
         ways["reduce-overhead"] = (torch, partial(torch.compile, mode="reduce-overhead"))
     samples: dict[str, list[float]] = {}
     for way, (lib, compile) in ways.items():
+        gc.collect()
+        gc.freeze()  # what other ways have left, PyTorch's compilers above all, is none of this one's garbage
         step = make(lib, device, compile)
         samples[way] = _settled_seconds(step)
         if way == "compiled":

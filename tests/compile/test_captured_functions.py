@@ -89,7 +89,8 @@ def _trained(tg: Any, seed: int, compiled: bool, device: str) -> list[Any]:
     for number in range(4 * CALLS):
         optimizer.param_groups[0]["lr"] = 0.01 / (1 + number)
         x = tg.tensor(rng.integers(0, 7, (5, 3)), device=device)
-        y = tg.tensor(np.where(rng.random(5) < 0.2, -100, rng.integers(0, 4, 5)), device=device)
+        is_ignored = (rng.random(5) < 0.2) & (np.arange(5) > 0)  # the mean of no losses is NaN, which equals nothing
+        y = tg.tensor(np.where(is_ignored, -100, rng.integers(0, 4, 5)), device=device)
         losses.append(run(x, y).item())
     parameters = list(model.parameters())
     return [losses, *[p.grad.tolist() for p in parameters], *[p.tolist() for p in parameters]]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from server.allocator import Block
 from server.engine.cuda.runtime.launch import Launch, load
 from server.engine.cuda.runtime.prelude import PRELUDE
 from server.engine.value import Backend
-from telegrad_protocol.dtypes import DType, int64
-from telegrad_protocol.meta import Meta
+from telegrad_protocol.dtypes import DType
 
+_BYTES: Final = 16
+_SERVER: Final = 0
+"""What the allocator calls the server, among owners of memory."""
 TEXT = f"""{PRELUDE}
 extern "C" __global__ void place(u64* state, u64 seed, u64 offset) {{
     state[0] = seed;
@@ -26,15 +31,24 @@ def check_loads(dtype: DType) -> None:
 
 
 class PlacedState:
-    """The memory of one state, and the kernel that sets it: its numbers are arguments, so that launches may overlap."""
+    """The memory of one state, and the kernel that sets it: its numbers are arguments, so that launches may overlap.
 
-    __slots__ = ("_fire", "_value", "pointer")
+    The memory is accounted to the server, as scratch memory of libraries is: nothing of a session's program lies there.
+    """
+
+    __slots__ = ("_backend", "_block", "_fire", "pointer")
 
     def __init__(self, backend: Backend) -> None:
-        self._value = backend.empty(Meta.of((2,), int64, backend.device))
-        self.pointer = self._value.storage.block.pointer
+        with backend.exclusive_allocator() as allocator:
+            self._block: Block | None = allocator.allocate(_BYTES, backend.stream, _SERVER)
+        self._backend, self.pointer = backend, self._block.pointer
         with backend.as_current():
             self._fire = _placing()
+
+    def __del__(self) -> None:
+        block = getattr(self, "_block", None)
+        if block is not None:
+            self._backend.release(block)
 
     def write(self, stream: int, seed: int, offset: int) -> None:
         """Set seed and offset, in the order of a raw stream."""
