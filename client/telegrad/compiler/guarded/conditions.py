@@ -6,7 +6,8 @@ comparison by identity. Knows nothing of how they were found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from operator import is_
 from types import FunctionType, MethodType
 from typing import Any, Final
 
@@ -20,13 +21,17 @@ def _function_of(value: Any) -> Any:
     return value.__func__ if value.__class__ is MethodType else value
 
 
-def _has_content(container: Any, expected: Sequence[Any]) -> bool:
-    """Whether a list, set or dict holds these objects and no others; of a dict keys and values take turns."""
-    if isinstance(container, dict):
-        content = [one for pair in container.items() for one in pair]
-    else:
-        content = list(container)
-    return len(content) == len(expected) and all([a is b or _is_same(a, b) for a, b in zip(content, expected)])
+def _content_of(container: Any) -> tuple[Any, ...]:
+    """Return what a list, set or dict holds, in its order; of a dict the keys and then the values."""
+    return (*container, *container.values()) if isinstance(container, dict) else tuple(container)
+
+
+def _has_content(container: Any, expected: tuple[Any, ...]) -> bool:
+    """Whether a list, set or dict holds these objects and no others."""
+    content = _content_of(container)
+    if len(content) != len(expected):
+        return False
+    return all(map(is_, content, expected)) or all([a is b or _is_same(a, b) for a, b in zip(content, expected)])
 
 
 def _is_same(value: Any, other: Any) -> bool:
@@ -91,8 +96,7 @@ class Conditions:
     def content(self, container: Any) -> None:
         """Note that a list, set or dict holds what it holds now, in this order."""
         if self._is_new("content", id(container)):
-            content = [one for pair in container.items() for one in pair] if isinstance(container, dict) else container
-            self._texts.append(f"has_content({self._name(container)}, {self._name(tuple(content))})")
+            self._texts.append(f"has_content({self._name(container)}, {self._name(_content_of(container))})")
 
     def attribute(self, owner: Any, name: str, value: Any) -> None:
         """Note that ``owner.name`` is this value; of a method only its function is compared."""
