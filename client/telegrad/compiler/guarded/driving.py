@@ -17,7 +17,7 @@ from telegrad.nn.modules.module import Module
 
 from . import purity
 from .inner_calls import InnerCalls
-from .rewriting import WATCHED, UnknownFormError, compiled, definition_of, is_mangled, told
+from .rewriting import UNREADABLE, WATCHED, UnknownFormError, compiled, definition_of, is_mangled, told
 from .situation import is_ordinary
 
 _ABOUT_FRAMES: Final = frozenset(("locals", "vars", "dir", "eval", "exec", "globals", "breakpoint"))
@@ -119,7 +119,7 @@ def _driven_code(code: CodeType) -> CodeType | None:
         made = compiled(definition, (WATCHED, *code.co_freevars), code.co_filename)
         stand_in(made, code)
         return made
-    except (OSError, TypeError, SyntaxError, ValueError, UnknownFormError):
+    except UNREADABLE:
         return None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import tokenize
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any, Final
@@ -27,6 +28,12 @@ _MOST_CODES: Final = 4096
 
 class UnknownFormError(Exception):
     """The source has a statement that is not rewritten."""
+
+
+UNREADABLE: Final = (
+    OSError, TypeError, SyntaxError, ValueError, IndexError, RecursionError, tokenize.TokenError, UnknownFormError,
+)  # fmt: skip
+"""What is raised where source is missing, is not that of the function, or has a form that is not rewritten."""
 
 
 def rewritten(function: FunctionType, watcher: Any) -> FunctionType | None:
@@ -57,7 +64,7 @@ def _compiled(function: FunctionType) -> CodeType | None:
         definition = definition_of(function.__code__)
         free = function.__code__.co_freevars
         return compiled(_Rewriter(free).definition(definition), free, function.__code__.co_filename)
-    except (OSError, TypeError, SyntaxError, ValueError, UnknownFormError):
+    except UNREADABLE:
         return None
 
 
