@@ -14,7 +14,9 @@ import pytest
 
 from telegrad.compiler.guarded.calls import Calls
 
-from .guarded import BUILDERS, CALLS, Guarded, layers
+from . import guarded_objects as guarded_objects
+from .guarded import BUILDERS, CALLS, Guarded
+from .guarded_layers import OF_LAYERS, layers
 from .harness import exactly
 
 
@@ -110,15 +112,14 @@ def _steps_of(tg: Any, build: Callable[[Any], Guarded]) -> Callable[[Any], Guard
     return made
 
 
+@pytest.mark.parametrize("build", OF_LAYERS, ids=lambda build: build.__name__)
 def test_steps_are_those_of_the_function(tg: Any, build: Callable[[Any], Guarded], seed: int) -> None:
-    if not isinstance(build(tg).function, tg.nn.Module):
-        pytest.skip("it has no layers")
     expected, _ = outcomes(tg, _steps_of(tg, build), seed, lambda function: function)
     got, (_, compiled) = outcomes(tg, _steps_of(tg, build), seed, tg.compile)
     for number, (a, b) in enumerate(zip(got, expected, strict=True)):
         assert a == b, f"outcome {number} of {build.__name__}"
     calls = calls_of(compiled)
-    assert calls.inner or build.__name__ == "attribute_that_counts", calls.reason
+    assert calls.inner, calls.reason
 
 
 def _called(function: Any, argument: Any, times: int = 12) -> Any:

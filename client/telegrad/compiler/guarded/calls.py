@@ -49,7 +49,7 @@ class Calls:
 
     @property
     def is_hopeful(self) -> bool:
-        """Whether calls are looked at."""
+        """Whether the next call may be left out, or watched."""
         return (bool(self._records) or self._is_due) and is_ordinary()
 
     def find(self, situation: Situation, given: Arguments) -> OuterRecord | None:
@@ -70,7 +70,7 @@ class Calls:
         return 0 if self._driver is None else self._driver.replayed
 
     def made(self, session: ClientSession, function: Any, args: Any, kwargs: Any) -> Any:
-        """Make a call within its region."""
+        """Call the function within its region, through a driver if it has effects: layers are left out then."""
         if self._impure < _FEWEST_RUNS or self._records:
             return function(*args, **kwargs)
         if self._driver is None or not self._driver.serves(session):

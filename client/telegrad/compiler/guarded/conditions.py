@@ -109,7 +109,7 @@ class Conditions:
             self._add(read, value)
 
     def kind(self, owner: Any) -> None:
-        """Note the class of an object."""
+        """Note that an object is of the class that it has now: programs may give it another."""
         if self._is_new("kind", id(owner)):
             self._texts.append(f"{self._name(owner)}.__class__ is {self._name(owner.__class__)}")
 

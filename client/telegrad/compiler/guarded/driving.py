@@ -17,8 +17,9 @@ from telegrad.nn.modules.module import Module
 
 from . import purity
 from .inner_calls import InnerCalls
-from .rewriting import UNREADABLE, WATCHED, UnknownFormError, compiled, definition_of, is_mangled, told
+from .rewriting import WATCHED, told
 from .situation import is_ordinary
+from .sources import UNREADABLE, UnknownFormError, compiled, definition_of, is_mangled
 
 _ABOUT_FRAMES: Final = frozenset(("locals", "vars", "dir", "eval", "exec", "globals", "breakpoint"))
 """Names of functions that look at who calls them."""
@@ -42,7 +43,7 @@ class Driver:
         return sum([calls.replayed for calls in self._layers.values()])
 
     def serves(self, session: ClientSession) -> bool:
-        """Whether it is of this session."""
+        """Whether the calls of this session are what it makes."""
         return session is self._session
 
     def run(self, function: Any, args: Any, kwargs: Any) -> Any:

@@ -39,7 +39,7 @@ class InnerCalls:
         """Why the last call that was watched cannot be left out."""
 
     def made(self, layer: Module, args: Any, kwargs: Any) -> Any:
-        """Make a call, or leave it out."""
+        """Return what calling the layer returns, without its Python where a record stands for the call."""
         is_spent = self._looked_at >= _TRIALS + self.replayed // _PRICE
         if is_spent and not self._records:
             return layer(*args, **kwargs)

@@ -11,7 +11,7 @@ import os
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final
 
-import telegrad
+from telegrad._session import own_code
 from telegrad._session.grad_mode import ModeBlock
 from telegrad._tensor.size import Size
 from telegrad._tensor.tensor import Tensor
@@ -50,7 +50,7 @@ _TENSOR_EFFECTS: Final = frozenset((
     "backward", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_", "retain_grad", "apply_",
     "map_", "set_", "share_memory_", "record_stream", "__reduce_ex__", "__deepcopy__", "__setstate__",
 ))  # fmt: skip
-_FOLDER: Final = os.path.dirname(os.path.abspath(str(telegrad.__file__))) + os.sep
+_FOLDER: Final = os.path.dirname(os.path.dirname(os.path.abspath(own_code.__file__))) + os.sep
 _OPERATIONS: Final = tuple(
     [_FOLDER + part for part in ("_ops" + os.sep, "_functions" + os.sep, os.path.join("nn", "functional.py"),
                                  os.path.join("nn", "_functional") + os.sep,
@@ -68,16 +68,33 @@ def is_plain(kind: type) -> bool:
     """Whether operators on values of a class compute, and do nothing else."""
     return (
         kind in CONSTANTS or kind in TENSORS or kind in SEQUENCES or kind in CONTAINERS
-        or issubclass(kind, (type, enum.Enum)) or is_named_tuple(kind) or kind in ITERATORS
+        or kind in ITERATORS or issubclass(kind, type)
+        or ((issubclass(kind, enum.Enum) or is_named_tuple(kind)) and not has_own_operators(kind))
     )  # fmt: skip
 
 
-_OPERATORS: Final = ("__bool__", "__len__", "__contains__", "__add__", "__mul__", "__lt__", "__getitem__")
+_ARITHMETIC: Final = (
+    "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "divmod", "pow", "lshift", "rshift", "and", "xor",
+    "or",
+)  # fmt: skip
+_OPERATORS: Final = frozenset((
+    *[f"__{prefix}{name}__" for name in _ARITHMETIC for prefix in ("", "r", "i")],
+    "__bool__", "__len__", "__contains__", "__getitem__", "__iter__", "__neg__", "__pos__", "__abs__", "__invert__",
+    "__index__", "__int__", "__float__",
+))  # fmt: skip
+"""Methods by which classes answer operators, comparisons aside."""
+_COMPARISONS: Final = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
 
 
 def is_opaque(kind: Any) -> bool:
-    """Whether objects of a class are true, and only equal to themselves."""
-    return kind.__eq__ is object.__eq__ and not any([hasattr(kind, name) for name in _OPERATORS])
+    """Whether objects of a class are true, equal to themselves alone, and answer no operators."""
+    compares = any([getattr(kind, name) is not getattr(object, name) for name in _COMPARISONS])
+    return not (compares or any([hasattr(kind, name) for name in _OPERATORS]))
+
+
+def has_own_operators(kind: type) -> bool:
+    """Whether a class that is otherwise plain has operators of the program's own."""
+    return not _OPERATORS.union(_COMPARISONS).isdisjoint(vars(kind))
 
 
 def is_named_tuple(kind: type) -> bool:
@@ -111,7 +128,7 @@ def is_operation(function: Any) -> bool:
 
 def is_own(function: FunctionType) -> bool:
     """Whether a function is telegrad's own."""
-    return function.__code__.co_filename.startswith(_FOLDER)
+    return own_code.is_own(function.__code__.co_filename)
 
 
 def is_block(kind: Any) -> bool:

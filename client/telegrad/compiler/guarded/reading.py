@@ -74,7 +74,7 @@ class Reader:
         return value
 
     def attribute(self, owner: Any, name: str) -> Any:
-        """Return an attribute."""
+        """Return what ``getattr`` returns, once it is known where it comes from."""
         kind = owner.__class__
         if kind in purity.TENSORS:
             return self._of_tensor(owner, name)
@@ -86,6 +86,8 @@ class Reader:
 
     def _of_tensor(self, tensor: Any, name: str) -> Any:
         found = getattr(self._seen(tensor), name)
+        if name in tensor.__dict__:
+            self._notes.refuse(f"the attribute {name} that the program has given a tensor")
         if isinstance(found, MethodType) or purity.is_tensor_attribute(name) or isinstance(found, BuiltinFunctionType):
             return found
         self._notes.refuse(f"the attribute {name} of a tensor")
@@ -160,7 +162,7 @@ class Reader:
         return self._read(value)
 
     def item(self, container: Any, index: Any) -> Any:
-        """Return an element, or a part."""
+        """Return what a subscript returns, once it is known where it comes from."""
         kind = container.__class__
         self._operand(index)
         if kind in purity.TENSORS:
@@ -216,9 +218,23 @@ class Reader:
         kind = value.__class__
         if kind in purity.CONTAINERS:
             self._contents(value)
+        if kind in purity.CONTAINERS or kind in purity.SEQUENCES:
+            self.require_plain_elements(value)
         elif not (purity.is_plain(kind) or purity.is_opaque(kind)):
             self._notes.refuse(f"an operator on {kind.__name__}")
         return self._seen(value)
+
+    def require_plain_elements(self, container: Any) -> None:
+        """Refuse a container of objects with operators of the program's own, which comparisons of it would call."""
+        for value in container.values() if container.__class__ is dict else container:
+            if not (purity.is_plain(value.__class__) or purity.is_opaque(value.__class__)):
+                self._notes.refuse(f"an operator on a container of {type(value).__name__}")
+
+    def formatted(self, value: Any) -> Any:
+        """Return a value that becomes text, if it is a constant: objects tell of their state."""
+        if value.__class__ not in purity.CONSTANTS:
+            self._notes.refuse(f"the text of {type(value).__name__}")
+        return value
 
     def changed(self, value: Any) -> Any:
         """Return what an operator such as ``+=`` changes, if it is a container."""
@@ -229,11 +245,13 @@ class Reader:
     def set_item(self, value: Any, container: Any, index: Any) -> None:
         """Assign to an element, or to a part of a tensor."""
         self._operand(index)
-        if container.__class__ not in purity.TENSORS:
-            self.changed(container)
-        else:
+        if container.__class__ in purity.TENSORS:
             self._operand(value)
             self._seen(container)
+        elif container.__class__ in purity.CONTAINERS:
+            self.changed(container)
+        else:
+            self._notes.refuse(f"an assignment to an element of {type(container).__name__}")
         container[index] = value
 
     def item_to_change(self, container: Any, index: Any) -> Any:

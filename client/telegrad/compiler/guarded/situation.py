@@ -26,7 +26,7 @@ class Situation(NamedTuple):
 
     @staticmethod
     def of(session: ClientSession) -> Situation:
-        """Return the present one."""
+        """Return the situation that a call of this thread has now."""
         return Situation(session, thread.modes, session.places, get_default_dtype())
 
     def equal(self, other: Situation) -> bool:

@@ -50,7 +50,10 @@ class Watcher(Reader):
         """Tell whether there is an attribute; that there is none is a condition."""
         if hasattr(owner, name):
             return True
-        if owner.__class__ in purity.CONSTANTS or owner.__class__ in purity.TENSORS:
+        if owner.__class__ in purity.CONSTANTS:
+            return False
+        if owner.__class__ in purity.TENSORS:
+            self._notes.refuse(f"whether a tensor has the attribute {name}")
             return False
         self._notes.conditions.attribute(owner, name, ABSENT)
         return False
@@ -118,22 +121,35 @@ class Watcher(Reader):
                 self.changed(owner)
         elif purity.is_computing(function) or purity.is_value_class(function):
             for value in () if function in _ABOUT_CLASSES else (*args, *kwargs.values()):
-                self._given(value)
+                self._given(function, value)
         elif not (purity.is_block(function) or _is_method_of_constant(function, owner)):
             self._notes.refuse(f"a call of {getattr(function, '__qualname__', function)}")
         return self._notes.make(function(*args, **kwargs))
 
-    def _given(self, value: Any) -> None:
+    def _given(self, function: Any, value: Any) -> None:
         """Allow what a function of Python's own is given: values, what it iterates over, and rewritten functions."""
         kind = value.__class__
-        if kind in purity.CONTAINERS or kind in purity.ITERATORS or isinstance(value, Module):
+        if function in _OF_TEXT:
+            self.formatted(value)
+        elif kind in purity.CONTAINERS or kind in purity.SEQUENCES:
             self._contents(value)
-        elif purity.is_plain(value.__class__):
+            if function in _ON_ELEMENTS:
+                self.require_plain_elements(value)
+        elif kind in purity.ITERATORS or (isinstance(value, Module) and function in _ITERATING):
+            self._contents(value)
+        elif isinstance(value, type):  # which may be called, such as the first argument of ``map``
+            if not (purity.is_computing(value) or purity.is_value_class(value)):
+                self._notes.refuse(f"the class {value.__name__} as an argument")
+        elif purity.is_plain(kind):
             self._seen(value)
         elif not (isinstance(value, FunctionType) and WATCHED in value.__globals__):
-            self._notes.refuse(f"an argument of class {type(value).__name__}")
+            self._notes.refuse(f"an argument of class {kind.__name__}")
 
 
+_OF_TEXT: Final = frozenset((format, repr, str))
+_ON_ELEMENTS: Final = frozenset((all, any, max, min, sorted, sum))
+_ITERATING: Final = frozenset((enumerate, len, list, reversed, tuple, zip))
+"""Functions that call none of what they are given but to iterate over it."""
 _ABOUT_CLASSES: Final = frozenset((isinstance, issubclass, type, callable))
 
 

@@ -1,4 +1,4 @@
-"""A call that is watched."""
+"""Calling a function in its rewritten form, with notes of what the call depends on."""
 
 from __future__ import annotations
 
