@@ -89,6 +89,25 @@ def _one_view(op: Op, place: int, meta: Meta) -> Run:
     return run
 
 
+def view_below_autograd(meta: Meta) -> Run:
+    """Make a view with this meta of the memory of the only operand, where autograd is excluded."""
+    nbytes = meta.extent * meta.dtype.itemsize
+
+    def run(args: Arguments) -> Value:
+        source = args[0]
+        storage, base = source.storage, source.base
+        if nbytes > storage.nbytes:
+            raise ShapeError(f"a view of {meta} needs {nbytes} bytes, the storage has {storage.nbytes}")
+        view: Value = new_value()
+        view.storage, view.meta, view.backend = storage, meta, source.backend
+        view.autograd = view._array = None
+        view.keys, view.seen = source.backend.key | AUTOGRAD, storage.version
+        view.base, view.origin = source if base is None else base, UNTRACKED
+        return view
+
+    return run
+
+
 def _check_bounds(op: Op, metas: tuple[Meta, ...], source: Value) -> None:
     """Refuse a view beyond its storage; only ``as_strided`` can ask for one."""
     for meta in metas:

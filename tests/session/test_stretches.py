@@ -342,21 +342,116 @@ def test_what_is_no_call_fails_as_ever_however_often_it_comes(tg: Any, args: lis
     assert tg.ones(1).item() == 1.0
 
 
-@pytest.mark.parametrize(("place", "least", "most"), [(0, 0, 0), (9, 1, 4)])
-def test_a_number_that_changes_each_time_is_not_looked_at_forever(
-    tg: Any, noted: Counter[str], monkeypatch: pytest.MonkeyPatch, place: int, least: int, most: int
+@pytest.mark.parametrize(("is_seen", "least", "most"), [(True, 0, 0), (False, 1, 4)])
+def test_numbers_that_change_each_time_are_not_looked_at_forever(
+    tg: Any, noted: Counter[str], monkeypatch: pytest.MonkeyPatch, is_seen: bool, least: int, most: int
 ) -> None:  # fmt: skip
-    """Where it is among the first numbers of a batch, the bytes tell at once that the batch is another."""
+    """Where the first look at a batch sees some of them, it tells at once that the batch is another."""
     x = tg.ones(4)
     batches = x._session.transport._session._batches
     looks, plain = [], batches._learn
     monkeypatch.setattr(batches, "_learn", lambda *args: looks.append(1) or plain(*args), raising=False)
     for number in range(12):
-        y = x
-        for step in range(10):
-            y = (y * (1.5 + number / 16 if step == place else 1.5)).sin()
+        y, factor = x, 1.5 + number / 16
+        for _ in range(10):
+            y = (y * factor).sin() if is_seen else y.sin() * factor
         y.sum().item()
     assert least <= len(looks) <= most and not noted
+
+
+@pytest.mark.parametrize("place", range(10))
+def test_a_number_that_changes_each_time_divides_a_stretch(
+    on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str], place: int
+) -> None:
+    """Two hundred values of it take one or two bytes each, and the calls that have none are executed as one."""
+    tg, device = on
+    table = tg.tensor(rng.standard_normal((200, 4)), device=device)
+
+    def run(number: int) -> np.ndarray[Any, Any]:
+        y = table[0]
+        for step in range(10):
+            y = (y * 1.25).sin()
+            if step == place:
+                y = y + table[number]
+        return y.numpy()
+
+    with _call_by_call(tg):
+        expected = [run(number) for number in range(200)]
+    for number in rng.permutation(200).tolist():
+        np.testing.assert_array_equal(run(number), expected[number])
+    assert noted["_begin"] > 50
+
+
+def _decoded(tg: Any, weights: list[Any], x: Any, count: int) -> list[np.ndarray[Any, Any]]:
+    """Tokens with a cache of keys and values that grows by each of them, in several layers."""
+    caches: list[Any] = [None] * len(weights)
+    results, at = [], x
+    for _ in range(count):
+        y = at
+        for layer, weight in enumerate(weights):
+            query, key, value = (tg.nn.functional.layer_norm(y, (16,)) @ weight).split(8, dim=1)
+            if caches[layer] is not None:
+                key, value = tg.cat([caches[layer][0], key]), tg.cat([caches[layer][1], value])
+            caches[layer] = key, value
+            mixed = tg.softmax(query @ key.transpose(0, 1) * 0.3, -1) @ value
+            y = y + tg.cat([mixed.tanh(), mixed.view(2, 4).transpose(0, 1).reshape(1, 8)], 1)
+        at = y
+        results.append(y.numpy())
+    return results
+
+
+def test_a_cache_may_grow(on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str]) -> None:
+    """No length comes twice, and the calls of each token are executed as one after a few of them."""
+    tg, device = on
+    weights = [tg.tensor(rng.standard_normal((16, 24)), device=device, dtype=tg.float32) for _ in range(4)]
+    x = tg.tensor(rng.standard_normal((1, 16)), device=device, dtype=tg.float32)
+    with _call_by_call(tg):
+        expected = _decoded(tg, weights, x, 40)
+    for found, wanted in zip(_decoded(tg, weights, x, 40), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    assert noted["_begin"] > 20 and not noted["_take_back"]
+
+
+def test_sizes_that_depend_on_more_than_was_seen_are_found_out(
+    tg: Any, rng: np.random.Generator, noted: Counter[str]
+) -> None:  # fmt: skip
+    """The product of one row with another is a row; where there are more rows, or columns, it is not."""
+    table = tg.tensor(rng.standard_normal((40, 40)))
+
+    def run(rows: int, width: int) -> None:
+        x = table[:rows, :width]
+        expected = x.numpy().sum(0)[:8] * np.tanh(x.numpy().sum()) * 1.01**10
+        y = x.sum(0)[:8] * x.sum().tanh()
+        for _ in range(10):
+            y = y * 1.01
+        np.testing.assert_allclose(y.numpy(), expected, rtol=1e-12)
+
+    for rows in range(2, 14):
+        run(rows, 20)
+    before = noted["_begin"]
+    assert before and not noted["_take_back"]
+    run(3, 5)
+    assert noted["_begin"] == before + 1 and noted["_take_back"] == 1
+    for rows in range(2, 14):
+        run(rows, 20)
+
+
+def test_inputs_that_were_the_same_memory_may_be_two(
+    on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str]
+) -> None:
+    tg, device = on
+    x, y = (tg.tensor(rng.standard_normal(8), device=device) for _ in range(2))
+
+    def run(is_alias: bool) -> None:
+        a = x * 1.0
+        b = a.detach() if is_alias else y * 1.0
+        assert a.sum().item() != 0
+        for _ in range(12):
+            c = (a - b).cos()
+        np.testing.assert_allclose(c.numpy(), np.cos(a.numpy() - b.numpy()), atol=1e-12)
+
+    for is_alias in [True] * 6 + [False, True] * 3:
+        run(is_alias)
 
 
 def test_a_program_that_records_what_it_does_has_no_batch_compared(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:

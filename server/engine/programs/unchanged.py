@@ -6,8 +6,7 @@ step, so that it pays for what comes again a few times only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from server.engine import context
 from server.engine.context import Held
@@ -16,25 +15,23 @@ from telegrad_protocol.meta import Device, Meta
 
 from .executable import Description, Executable, Places
 from .execution import Call
-from .graph import Slot, Step, text_of
+from .graph import Slot, Step, slots_in, text_of
 
 _CALL_BYTES = 1000
 """What the host holds for a step, its arguments and its place among the values."""
 _NOTHING_DONE = Description(0, 0, 0, 0, 0, 0, (), 0, 0, "")
 
 
-class Unchanged(Executable):
-    """Executes steps as they were recorded. What describes it is only made for those who ask."""
+class AsRecorded(Executable):
+    """Executes one call for each of some steps. What describes it is only made for those who ask."""
 
     __slots__ = ("_steps",)
 
     def __init__(
-        self, steps: Sequence[Step], plans: Sequence[Plan], inputs: Sequence[Slot], outputs: Sequence[Slot],
-        known: Sequence[Meta | type],
+        self, steps: Sequence[Step], calls: Sequence[Call], plans: Sequence[Plan], places: Places,
+        outputs: Sequence[Slot], known: Sequence[Meta | type],
     ) -> None:  # fmt: skip
         self._steps = steps
-        places = Places(inputs)
-        calls = [_call(step, plan, places) for step, plan in zip(steps, plans, strict=True)]
         wanted = [places.of(slot) for slot in outputs]
         held = Held(context.current.host_memory, len(calls) * _CALL_BYTES)
         super().__init__(
@@ -48,7 +45,22 @@ class Unchanged(Executable):
         return Description(len(self._steps), kernels, kernels, 0, 0, 0, (), 0, 0, text)
 
 
-def _call(step: Step, plan: Plan, places: Places) -> Call:
+class Unchanged(AsRecorded):
+    """Executes steps as they were recorded, on operands of the same metas."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, steps: Sequence[Step], plans: Sequence[Plan], inputs: Sequence[Slot], outputs: Sequence[Slot],
+        known: Sequence[Meta | type],
+    ) -> None:  # fmt: skip
+        places = Places(inputs)
+        calls = [unchanged_call(step, plan, places) for step, plan in zip(steps, plans, strict=True)]
+        super().__init__(steps, calls, plans, places, outputs, known)
+
+
+def unchanged_call(step: Step, plan: Plan, places: Places) -> Call:
+    """Return a step as its plan executes it."""
     take, outs = places.take(step.args), tuple([places.of(slot) for slot in step.outs])
     is_one = plan.count == 1 and len(outs) == 1
     return Call(plan.run, take, outs[0] if is_one else -1, () if is_one else outs, ())
@@ -59,19 +71,11 @@ def _freeing(calls: Sequence[Call], steps: Sequence[Step], places: Places, wante
     needed = {*wanted}
     freeing = []
     for call, step in zip(reversed(calls), reversed(steps), strict=True):
-        used = {places.of(slot) for slot in _slots_of(step.args)}.union(map(places.of, step.outs))
+        used = {places.of(slot) for slot in slots_in(step.args)}.union(map(places.of, step.outs))
         ended = used - needed
         needed |= ended
         freeing.append(call._replace(freed=tuple(ended)) if ended else call)
     return freeing[::-1]
-
-
-def _slots_of(args: tuple[Any, ...]) -> Iterator[Slot]:
-    for arg in args:
-        if arg.__class__ is Slot:
-            yield arg
-        elif arg.__class__ is tuple:
-            yield from _slots_of(arg)
 
 
 def _devices(plans: Sequence[Plan], known: Sequence[Meta | type]) -> frozenset[Device]:

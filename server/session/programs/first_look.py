@@ -1,52 +1,69 @@
 """The first look at a batch: whether one may have come before that is the same, told in a few microseconds.
 
 Programs whose shapes change in each step send no batch twice, and pay for this alone. Whether two batches are the same
-is found by ``recurring``.
+is found by ``patterns``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from telegrad_protocol import messages
+from telegrad_protocol.ops import TABLE
 
 _OLD: Final = 4096
 """Tensors that were made so many before a batch are parameters and the like, the same ones in each batch."""
 _LOOKED_AT: Final = 8
 """Of so many calls of a batch it is looked at what they are."""
-_UNSURE: Final = 16
-"""So many bytes at the end of what is looked at may be those of a number that goes on after it."""
+_MOST_ODD: Final = 1
+"""So many of them may have an attribute that is another each time, such as a position."""
+_IS_ID: Final = {
+    op.index: tuple([position in op.tensor_positions for position in range(len(op.params))]) for op in TABLE.values()
+}
+"""For each operation, which of its arguments are tensors, or lists of these."""
 
 
-def key_of(body: bytes, instructions: Sequence[Any]) -> tuple[int, int]:
-    """Return the first number that a batch gives out, and a hash of what it shares with others that are the same.
+class Look(NamedTuple):
+    """What the first look at a batch has found.
 
-    These are operations, and numbers that are no new tensors' ids. All batches that do not come again pay for this, so
-    only some of the calls are looked at.
+    ``first`` is the first number that the batch gives out; ``key`` is a hash of what it shares with others that are the
+    same, which are operations and ids of old tensors; ``sample`` has the arguments of the calls that were looked at.
     """
+
+    first: int
+    key: int
+    sample: list[Sequence[Any]]
+
+    def may_be_same(self, before: Look) -> bool:
+        """Return whether this batch and one before may differ in numbers of tensors, and in little else."""
+        distance = self.first - before.first
+        odd = [
+            1 for these, those in zip(self.sample, before.sample) if not _may_be_same(these, those, distance)
+        ]  # fmt: skip
+        return len(odd) <= _MOST_ODD
+
+
+def look_at(size: int, instructions: Sequence[Any]) -> Look:
+    """Look at some of the calls of a batch of so many bytes: all batches that do not come again pay for this."""
     count = len(instructions)
     calls = [one for one in instructions[:: max(count // _LOOKED_AT, 1)] if one.__class__ is messages.Call]
     first = calls[0].outs[0] if calls and calls[0].outs else 0
     oldest = first - _OLD
     key = [one.op for one in calls]
     if oldest > 0:
-        key += [arg for one in calls for arg in one.args if arg.__class__ is int and arg < oldest]
-    return first, hash((len(body), count, *key))
+        key += [
+            arg for one in calls for is_id, arg in zip(_IS_ID.get(one.op, ()), one.args)
+            if is_id and arg.__class__ is int and arg < oldest
+        ]  # fmt: skip
+    return Look(first, hash((size, count, *key)), [one.args for one in calls])
 
 
-def may_be_same(before: bytes, body: bytes, distance: int) -> bool:
-    """Return whether two batches may differ in numbers of tensors alone; told quickly, of the first quarter of them.
-
-    If so, the bytes of the one less those of the other are so many times a number whose bytes are 0 or 1. The last
-    bytes of what is looked at may be a part of a number.
-    """
-    size = len(body) // 4
-    if distance <= 0 or size <= _UNSURE:
-        return True
-    places = (_number(body[:size]) - _number(before[:size])) // distance >> 8 * _UNSURE
-    return places >= 0 and not places & ~_number(b"\1" * size)
-
-
-def _number(body: bytes) -> int:
-    return int.from_bytes(body, "big")
+def _may_be_same(these: Sequence[Any], those: Sequence[Any], distance: int) -> bool:
+    """Return whether arguments are the same, numbers of tensors aside; lists that may have such are taken to be."""
+    for here, there in zip(these, those):
+        if here.__class__ is list and here and here[0].__class__ is int:
+            continue
+        if here != there and not (here.__class__ is int and there.__class__ is int and here - there == distance):
+            return False
+    return True

@@ -4,18 +4,19 @@ A stretch only makes new tensors of others, without a history: nothing that is t
 in the middle, nothing has happened, and its calls are executed one by one, of which the right one fails. Nothing is
 optimised, so results are equal to the bit. On a GPU a stretch is one CUDA graph launch, like a run of a program
 (``compiled``): on the memory where it lay, if that comes again, else on memory that all share, with copies. Which calls
-came again is found by ``recurring``.
+came again is found by ``recurring``. Where sizes of operands are others each time, see ``elasticity``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from server.engine.operators import BY_INDEX, Operator
 from server.engine.programs.analysis import is_opaque
 from server.engine.programs.captures import Captures
+from server.engine.programs.elastic import Elastic, OtherSizesError, RecordedRun
 from server.engine.programs.executable import Executable
 from server.engine.programs.graph import Slot
 from server.engine.programs.indices import takes_indices
@@ -29,6 +30,7 @@ from telegrad_protocol.meta import Meta
 from telegrad_protocol.programs.rows import Flat, Template
 
 from .compiled import Given, Variant, launched_soon, modes_of
+from .elasticity import UNKNOWN, Elasticity
 from .ending import EndOfStretch, RestOfStretch, RunStretch
 from .recording import Recording, SessionRecorder
 from .sequences import bind_names, names_after, used_inputs
@@ -41,9 +43,6 @@ _MOST_VARIANTS: Final = 32
 SOON: Final = 8192
 """A situation that is met again within so many operations is one of a loop."""
 _MOST_REFUSALS: Final = 8
-_UNKNOWN: Final = object()
-
-
 _HOLDS: Final = frozenset(
     [
         operator.op.index for operator in BY_INDEX
@@ -68,7 +67,7 @@ class Stretch:
     """Calls that came twice, and how they are executed in situations that came again."""
 
     __slots__ = (
-        "_inputs", "_moving", "_operations", "_seen", "begins", "calls", "first", "refusals", "template",
+        "_inputs", "_moving", "_operations", "_seen", "begins", "calls", "elastic", "first", "refusals", "template",
         "used", "variants",
     )  # fmt: skip
 
@@ -87,6 +86,7 @@ class Stretch:
         self.refusals = 0
         """How often in a row its calls were executed one by one, since there was no situation for more."""
         self._seen: dict[Any, int] = {}
+        self.elastic = Elasticity()
 
     @property
     def is_refused(self) -> bool:
@@ -112,11 +112,22 @@ class Stretch:
         """How many tensors it takes from before it."""
         return len(self._inputs)
 
+    def variant(self, met: Any) -> Variant | object | None:
+        """Return how it is executed in a situation: None for call by call, ``UNKNOWN`` where that is not known."""
+        variant = self.variants.get(met, UNKNOWN)
+        return self.elastic.variant(met) if variant is UNKNOWN else variant
+
+    def forget(self, variant: Variant) -> None:
+        """Forget a variant that failed; it may be recorded again."""
+        for variants in (self.variants, self.elastic.variants):
+            for met in [met for met, one in variants.items() if one is variant]:
+                del variants[met]
+
     def is_worth_recording(self, met: Any, now: int) -> bool:
         """Return whether a situation came again soon, and may be recorded; ``now`` counts executed operations.
 
         What is met again only after much else, such as each length of a cache that grows, would be learnt little by
-        little, and each stretch that is new moves the memory of all others meanwhile.
+        little, and each stretch that is new moves the memory of all others meanwhile: that is for ``elastic``.
         """
         if len(self.variants) >= _MOST_VARIANTS:
             return False
@@ -146,6 +157,8 @@ class _StretchRecording(Recording):
 
     def __init__(self, state: SessionState, values: Sequence[Value], instructions: Sequence[Any]) -> None:
         super().__init__(state, values, instructions)
+        if len(self._takes) < len(values):
+            self.recorder.give_up("two inputs are the same memory, which they need not be the next time")
         allocator = self._backend.allocator
         self._memory_state, self._start = allocator.state_number(), allocator.start_sequence()
 
@@ -166,6 +179,30 @@ class _StretchRecording(Recording):
         if isinstance(made, Captures):
             made.note_sighting([given.of(self._values) for given in self._takes], self._memory_state, self._start)
         return made
+
+
+class _ElasticRecording(_StretchRecording):
+    """One of two runs on inputs of other sizes, which together tell what depends on these."""
+
+    loose: Collection[Slot] = ()
+
+    @property
+    def run(self) -> RecordedRun | None:
+        """What was executed; None where it cannot be executed alone."""
+        recorder = self.recorder
+        if recorder.reason:
+            return None
+        return RecordedRun(tuple(recorder.inputs), tuple(self._metas), tuple(recorder.steps), tuple(recorder.plans))
+
+    def _executable(
+        self, outputs: Sequence[Slot], metas: Sequence[Meta | type], memory: Sequence[int], gradients: Sequence[Any]
+    ) -> tuple[Executable, None, list[Given]]:  # fmt: skip
+        run = self.run
+        assert run is not None, "a record that was given up has no executable"
+        return Elastic(run, outputs, self.loose), None, []
+
+    def _launched(self, executable: Executable) -> Executable:
+        return executable
 
 
 def _situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | None:
@@ -194,15 +231,16 @@ def run_stretch(state: SessionState, run: RunStretch) -> int:
     if not state.is_stopped:
         values: list[Any] = [state.values.get(ids[position]) for position in stretch.used]
         met = _situation(state, values)
-        variant = None if met is None else stretch.variants.get(met, _UNKNOWN)
+        variant = None if met is None else stretch.variant(met)
         if variant is None:
             stretch.refusals += 1
         else:
             stretch.refusals = 0
-            if variant.__class__ is Variant:
+            if isinstance(variant, Variant):
                 return _begin(state, stretch, variant, values, ids)
-            if variant is _UNKNOWN and stretch.is_worth_recording(met, state.operations):
-                _record(state, stretch, met, values, ids)
+            kind = _recording_of(stretch, met, state.operations)
+            if kind is not None:
+                _record(state, stretch, met, values, ids, kind)
                 return 0
     _one_by_one(state, stretch, ids)
     return 0
@@ -212,11 +250,20 @@ def _one_by_one(state: SessionState, stretch: Stretch, ids: list[int]) -> None:
     state.inbox.extendleft(reversed(stretch.template.instructions(ids)))
 
 
-def _record(state: SessionState, stretch: Stretch, met: Any, values: list[Any], ids: list[int]) -> None:
+def _recording_of(stretch: Stretch, met: Any, now: int) -> type[_StretchRecording] | None:
+    """Return how calls are to be written down in a situation that is not known; None where they are not."""
+    if stretch.is_worth_recording(met, now):
+        return _StretchRecording
+    return _ElasticRecording if stretch.elastic.is_worth_recording(met) else None
+
+
+def _record(
+    state: SessionState, stretch: Stretch, met: Any, values: list[Any], ids: list[int], kind: type[_StretchRecording]
+) -> None:
     """Have the calls be next, written down."""
     before = [state.values.get(id) for id in ids[: stretch.inputs]]
     instructions = stretch.template.instructions(ids)
-    end = EndOfStretch(stretch, met, _StretchRecording(state, values, instructions), ids, before)
+    end = EndOfStretch(stretch, met, kind(state, values, instructions), ids, before)
     state.inbox.extendleft(reversed([*instructions, end]))
 
 
@@ -226,13 +273,19 @@ def end_stretch(state: SessionState, end: EndOfStretch) -> None:
     recording.stop()
     if recording.has_failed:
         return
+    variants, met = stretch.variants, end.situation
+    if isinstance(recording, _ElasticRecording):
+        loose = stretch.elastic.compare(met, recording.run)
+        if loose is None:
+            return
+        variants, met, recording.loose = stretch.elastic.variants, stretch.elastic.key(met), loose
+    variants[met] = None
     try:
-        stretch.variants[end.situation] = recording.variant(names_after(state, end.ids, end.before))
+        variants[met] = recording.variant(names_after(state, end.ids, end.before))
     except TelegradError:  # there is no room for it, or it cannot be made anew
-        stretch.variants[end.situation] = None
+        pass
     except Exception:
         _log.exception("calls that came again could not be written down; they are executed one by one")
-        stretch.variants[end.situation] = None
 
 
 def _begin(state: SessionState, stretch: Stretch, variant: Variant, values: list[Any], ids: list[int]) -> int:
@@ -259,9 +312,11 @@ def continue_stretch(state: SessionState, rest: RestOfStretch) -> int:
                 return 0
             names = variant.finish(values, execution.outputs())
     except Exception as error:
-        if not isinstance(error, TelegradError):
+        if isinstance(error, OtherSizesError):
+            stretch.elastic.refuse(variant)
+        elif not isinstance(error, TelegradError):
             _log.exception("calls that came again could not be executed as one; they are executed one by one")
-        stretch.variants.pop(next((met for met, one in stretch.variants.items() if one is variant), None), None)
+        stretch.forget(variant)
         _take_back(state, rest)
         return 0
     finally:

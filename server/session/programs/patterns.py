@@ -1,0 +1,239 @@
+"""What a batch that came twice consists of: stretches of calls that are executed as one, and what is between them.
+
+A pattern is found by comparing two batches, instruction by instruction. Most differ in numbers of tensors alone. A few
+may have a number that is another each time, such as the position of a token: these are decoded anew. Whether a later
+batch is the same is told by its bytes, see ``layouts``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from server.engine.context import Held
+from server.session.state import SessionState
+from telegrad_protocol import messages, wire
+from telegrad_protocol.programs.rows import Flat, Template, is_writable
+
+from .ending import RunStretch
+from .layouts import Layout, layout_of, least_as_wide, most_as_wide
+from .stretches import FEWEST, Stretch, may_hold
+
+NONE_MADE: Final = 1 << 64
+"""Where a batch makes no tensor: a number above those of all tensors."""
+_BYTES_OF_A_ROW: Final = 2000
+"""What the host holds for an instruction of a pattern."""
+_CHANGING: Final = 8
+"""One of so many instructions may differ in more than numbers of tensors."""
+
+
+class DifferentError(Exception):
+    """Two batches differ in more than a pattern allows."""
+
+
+class _Others:
+    """Instructions of a pattern that are executed one by one."""
+
+    def __init__(self, flat: Flat, first: int, moving: Sequence[bool]) -> None:
+        self._template = Template(len(flat.inputs), flat.rows, flat.constants)
+        self._inputs, self._first, self._moving = flat.inputs, first, moving
+
+    def instructions(self, distance: int, _: memoryview) -> list[Any]:
+        """Return them with the numbers of tensors so far from the first ones."""
+        inputs = [id + distance if moves else id for id, moves in zip(self._inputs, self._moving)]
+        return self._template.instructions(self._template.ids(self._first + distance, inputs))
+
+
+class _Changing:
+    """Instructions of which one is another each time: decoded from bytes of the batch, and executed one by one."""
+
+    def __init__(self, count: int, begin: int, end: int) -> None:
+        self._header = wire.encode_batch([None] * count)[:-count]
+        self.begin, self.end = begin, end
+
+    def instructions(self, _: int, body: memoryview) -> list[Any]:
+        """Return what a batch has in this place; ProtocolError where it has something else in it."""
+        return wire.decode_instructions(self._header + bytes(body[self.begin : self.end]))
+
+
+_Part: TypeAlias = "Stretch | _Others | _Changing"
+
+
+class Sighting(NamedTuple):
+    """A batch that came once: the bytes of its message and the instructions in it."""
+
+    body: bytes
+    instructions: list[Any]
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether its bytes are those that the instructions are encoded as here: any others may mean the same."""
+        return wire.encode_batch(self.instructions) == self.body
+
+    def ends(self) -> list[int]:
+        """Return where the bytes of each instruction end, and of what is before all of them."""
+        sizes = [len(wire.encoder.encode(one)) for one in self.instructions]
+        ends = [len(self.body) - sum(sizes)]
+        for size in sizes:
+            ends.append(ends[-1] + size)
+        return ends
+
+
+class Pattern:
+    """A batch that came twice: the parts that it consists of, and between what its numbers of tensors may be.
+
+    What is at its end and cannot come again, such as a read with its number, is no part of it.
+    """
+
+    __slots__ = ("_held", "_stretches", "count", "first", "least", "most", "parts")
+
+    def __init__(
+        self, state: SessionState, count: int, first: int, moved: Sequence[int], parts: Sequence[_Part]
+    ) -> None:
+        self.count, self.first, self.parts = count, first, tuple(parts)
+        self._stretches = [part for part in parts if isinstance(part, Stretch)]
+        self.least = first + max([least_as_wide(id) - id for id in moved])
+        self.most = first + min([most_as_wide(id) - id for id in moved])
+        self._held = Held(state.host_memory, count * _BYTES_OF_A_ROW)
+
+    @property
+    def is_useless(self) -> bool:
+        """Whether all that could be executed as one never is."""
+        return all([one.is_refused for one in self._stretches])
+
+    @property
+    def has_checks(self) -> bool:
+        """Whether a device turned out to check what is in a stretch, which has to end before it then."""
+        return any([one.has_checks for one in self._stretches])
+
+    def items(self, first: int, body: memoryview) -> list[Any]:
+        """Return what stands for the parts in the session's stream, where this is the first number that moves.
+
+        ProtocolError where the bytes between the parts that do not change are no instructions.
+        """
+        distance = first - self.first
+        items: list[Any] = []
+        for part in self.parts:
+            if part.__class__ is Stretch:
+                items.append(RunStretch(part, part.ids(distance)))
+            else:
+                items += part.instructions(distance, body)  # type: ignore[union-attr]
+        return items
+
+
+def pattern_of(state: SessionState, first: Sighting, second: Sighting) -> tuple[Layout, Pattern] | None:
+    """Return the pattern that two batches have in common, with its layout; None for none.
+
+    DifferentError where they differ in more than a pattern allows.
+    """
+    if not (first.is_usual and second.is_usual):
+        return None
+    count = _writable(first.instructions)
+    here, there = first.instructions[:count], second.instructions[:count]
+    flats = [Flat([one], NONE_MADE) for one in here], [Flat([one], NONE_MADE) for one in there]
+    distance = max([b - a for these, those in zip(*flats) for a, b in zip(these.inputs, those.inputs)], default=0)
+    if count < FEWEST or len(there) < count or distance <= 0:
+        return None
+    changing = [not _is_same(these, those, distance) for these, those in zip(*flats)]
+    moved = {
+        a for changes, these, those in zip(changing, *flats) if not changes
+        for a, b in zip(these.inputs, those.inputs) if a != b
+    }  # fmt: skip
+    ends = first.ends()
+    if sum(changing) * _CHANGING > count or not moved or ends[: count + 1] != second.ends()[: count + 1]:
+        raise DifferentError
+    parts = list(_parts(here, there, changing, ends, moved, distance))
+    if not any([part.__class__ is Stretch for part in parts]):
+        return None
+    holes = [(part.begin, part.end) for part in parts if isinstance(part, _Changing)]
+    found = layout_of(first.body, second.body, ends[count], distance, moved, holes)
+    return None if found is None else (found[0], Pattern(state, count, found[1], sorted(moved), parts))
+
+
+def _is_same(flat: Flat, other: Flat, distance: int) -> bool:
+    """Return whether two instructions differ in numbers of tensors alone; DifferentError where they are no such two."""
+    if flat.rows != other.rows:
+        raise DifferentError
+    return _same(flat.constants, other.constants) and all(
+        [b - a in (0, distance) for a, b in zip(flat.inputs, other.inputs)]
+    )
+
+
+def _parts(
+    here: Sequence[Any], there: Sequence[Any], changing: Sequence[bool], ends: Sequence[int], moved: set[int],
+    distance: int,
+) -> Iterator[_Part]:  # fmt: skip
+    """Yield the parts of two batches."""
+    at = 0
+    for count in _lengths(here, changing):
+        begin, at = at, at + count
+        if any(changing[begin:at]):
+            yield _Changing(count, ends[begin], ends[at])
+        else:
+            yield _part(here[begin:at], there[begin:at], moved, distance)
+
+
+def _part(here: Sequence[Any], there: Sequence[Any], moved: set[int], distance: int) -> Stretch | _Others:
+    first = _first_made(here)
+    flat, other = Flat(here, first), Flat(there, first if first == NONE_MADE else first + distance)
+    moving = [id in moved for id in flat.inputs]
+    if (
+        flat.rows != other.rows or not _same(flat.constants, other.constants)
+        or [id + distance * moves for id, moves in zip(flat.inputs, moving)] != other.inputs
+    ):  # fmt: skip
+        raise DifferentError
+    return Stretch(here, flat, first, moving) if is_stretch(here) else _Others(flat, first, moving)
+
+
+def _same(constants: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Return whether constants are the same to the bit: 0.0 is not -0.0, and nan is nan."""
+    return wire.encode_batch(list(constants)) == wire.encode_batch(list(others))
+
+
+def _writable(instructions: Sequence[Any]) -> int:
+    """Return how many instructions at the begin can come again."""
+    kept = enumerate(instructions)
+    return next((n for n, one in kept if one.__class__ is messages.Upload or not is_writable(one)), len(instructions))
+
+
+def is_stretch(instructions: Sequence[Any]) -> bool:
+    """Return whether so many instructions are worth to be executed as one, and may be."""
+    return sum([one.__class__ is messages.Call for one in instructions]) >= FEWEST and all(map(may_hold, instructions))
+
+
+def has_stretches(instructions: Sequence[Any]) -> bool:
+    """Return whether any instructions in a row are worth to be executed as one, and may be."""
+    return any([is_stretch(list(ones)) for _, ones in groupby(instructions, may_hold)])
+
+
+def _lengths(instructions: Sequence[Any], changing: Sequence[bool]) -> list[int]:
+    """Return how many instructions each part has: stretches, and what is between them."""
+    lengths: list[int] = []
+    at, is_between = 0, False
+    for _, group in groupby(zip(instructions, changing), lambda pair: may_hold(pair[0]) and not pair[1]):
+        count = len(list(group))
+        whole = is_stretch(instructions[at : at + count]) and not any(changing[at : at + count])
+        at += count
+        if is_between and not whole:
+            lengths[-1] += count
+        else:
+            lengths.append(count)
+        is_between = not whole
+    return lengths
+
+
+def _made_by(instructions: Sequence[Any]) -> list[int]:
+    """Return the ids that instructions give out."""
+    made: list[int] = []
+    for one in instructions:
+        if one.__class__ is messages.Backward:
+            made += [gradient for _, gradient in one.leaves]
+        else:
+            made += [id for id in getattr(one, "outs", ()) if id is not None]
+    return made
+
+
+def _first_made(instructions: Sequence[Any]) -> int:
+    """Return the number before the least that instructions give out; above all numbers where they give out none."""
+    return min([id - 1 for id in _made_by(instructions)], default=NONE_MADE)
