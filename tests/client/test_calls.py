@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from telegrad._ops.call_plan import cache_info
-from telegrad._session.send_queue import BATCH_OPERATIONS
+from telegrad._session.sending.send_queue import BATCH_OPERATIONS
 from telegrad_protocol.errors import DeviceError
 
 

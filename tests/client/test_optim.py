@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from telegrad._session.send_queue import BATCH_OPERATIONS
+from telegrad._session.sending.send_queue import BATCH_OPERATIONS
 
 STEPS = 50
 

@@ -35,11 +35,10 @@ class FlushTimer:
         self._thread.start()
 
     def arm(self) -> None:
-        """Flush soon; does nothing while that is due already."""
-        if self._deadline is None:
-            self._deadline = time.monotonic() + self._delay
-            if self._asleep:
-                self._wake.set()
+        """Flush after the delay from now: what an earlier call was for has been sent, or is sent with what is new."""
+        self._deadline = time.monotonic() + self._delay
+        if self._asleep:
+            self._wake.set()
 
     def stop(self) -> None:
         """End the thread, and wait for it unless it is the caller."""

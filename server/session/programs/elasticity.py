@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from server.engine.programs.elastic import RecordedRun
 from server.engine.programs.graph import Slot
+from server.engine.programs.recorded.elastic import RecordedRun
 from telegrad_protocol.meta import Meta
 
 from .compiled import Variant

@@ -18,10 +18,8 @@ _LOOKED_AT: Final = 8
 """Of so many calls of a batch it is looked at what they are."""
 _MOST_ODD: Final = 1
 """So many of them may have an attribute that is another each time, such as a position."""
-_IS_ID: Final = {
-    op.index: tuple([position in op.tensor_positions for position in range(len(op.params))]) for op in TABLE.values()
-}
-"""For each operation, which of its arguments are tensors, or lists of these."""
+_OF_TWO: Final = frozenset([op.index for op in TABLE.values() if 1 in op.tensor_positions])
+"""Operations whose second argument is a tensor: in most layers that is the weight, which tells layers apart."""
 
 
 class Look(NamedTuple):
@@ -46,17 +44,15 @@ class Look(NamedTuple):
 
 def look_at(size: int, instructions: Sequence[Any]) -> Look:
     """Look at some of the calls of a batch of so many bytes: all batches that do not come again pay for this."""
-    count = len(instructions)
-    calls = [one for one in instructions[:: max(count // _LOOKED_AT, 1)] if one.__class__ is messages.Call]
+    calls = [one for one in instructions if one.__class__ is messages.Call]
+    sample = calls[:: max(len(calls) // _LOOKED_AT, 1)]
     first = calls[0].outs[0] if calls and calls[0].outs else 0
     oldest = first - _OLD
-    key = [one.op for one in calls]
+    key = [one.op for one in sample]
     if oldest > 0:
-        key += [
-            arg for one in calls for is_id, arg in zip(_IS_ID.get(one.op, ()), one.args)
-            if is_id and arg.__class__ is int and arg < oldest
-        ]  # fmt: skip
-    return Look(first, hash((size, count, *key)), [one.args for one in calls])
+        seconds = [one.args[1] for one in calls if one.op in _OF_TWO and len(one.args) > 1]
+        key += [id for id in seconds if id.__class__ is int and id < oldest]
+    return Look(first, hash((size, len(instructions), *key)), [one.args for one in sample])
 
 
 def _may_be_same(these: Sequence[Any], those: Sequence[Any], distance: int) -> bool:

@@ -9,16 +9,26 @@ of instructions that differ in more are not looked at. Knows bytes, and nothing 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from .patterns import Pattern
+from typing import Final, Generic, Protocol, TypeVar
 
 _WIDTHS: Final = ((1 << 7, 0, 1), (1 << 8, 1, 1), (1 << 16, 1, 2), (1 << 32, 1, 4), (1 << 64, 1, 8))
 """What numbers of a width are below, how many bytes tell the width, and how many have the number."""
 
 
-class Layout:
+class Bounded(Protocol):
+    """What is known of batches with a layout: between what the first number that moves may be, and whether it holds."""
+
+    least: int
+    most: int
+
+    @property
+    def has_checks(self) -> bool: ...
+
+
+Known = TypeVar("Known", bound=Bounded)
+
+
+class Layout(Generic[Known]):
     """Where the numbers that move stand in batches: what these are without them tells the pattern.
 
     ``size`` is how many bytes are looked at, ``mask`` has the last byte of each number that moves, ``width`` is how
@@ -31,7 +41,7 @@ class Layout:
         self.size, self.mask, self.width, self.kept = size, mask, width, kept
         self.place = size - (mask.bit_length() + 7) // 8 + 1
         """Where the first number that moves ends."""
-        self.patterns: dict[int, Pattern] = {}
+        self.patterns: dict[int, Known] = {}
 
     @property
     def places(self) -> tuple[int, int, int, int]:
@@ -43,7 +53,7 @@ class Layout:
         first = int.from_bytes(body[self.place - self.width : self.place], "big")
         return first, (int.from_bytes(body[: self.size], "big") & self.kept) - first * self.mask
 
-    def find(self, body: memoryview | bytes) -> tuple[Pattern, int] | None:
+    def find(self, body: memoryview | bytes) -> tuple[Known, int] | None:
         """Return the pattern of a batch, and the first number that moves; None for other batches."""
         first, rest = self.split(body)
         pattern = self.patterns.get(rest)
@@ -57,7 +67,7 @@ class Layout:
 
 def layout_of(
     first: bytes, second: bytes, size: int, distance: int, moved: Collection[int], holes: Iterable[tuple[int, int]]
-) -> tuple[Layout, int] | None:
+) -> tuple[Layout[Known], int] | None:
     """Return the layout that two batches share, whose numbers that move differ by ``distance``; None for none.
 
     The first number that moves in ``first`` comes with it. ``holes`` say where bytes begin and end that may be others.
@@ -70,7 +80,7 @@ def layout_of(
     mask, left = divmod(there - here, distance)
     if left or mask <= 0:
         return None
-    layout = Layout(size, mask, 1, those)
+    layout: Layout[Known] = Layout(size, mask, 1, those)
     layout.width, at = _field_at(first, layout.place - 1, moved)
     split = layout.split(first)
     return (layout, at) if split[0] == at and split[1] == layout.split(second)[1] else None

@@ -122,7 +122,7 @@ class Pattern:
         return items
 
 
-def pattern_of(state: SessionState, first: Sighting, second: Sighting) -> tuple[Layout, Pattern] | None:
+def pattern_of(state: SessionState, first: Sighting, second: Sighting) -> tuple[Layout[Pattern], Pattern] | None:
     """Return the pattern that two batches have in common, with its layout; None for none.
 
     DifferentError where they differ in more than a pattern allows.
@@ -147,7 +147,7 @@ def pattern_of(state: SessionState, first: Sighting, second: Sighting) -> tuple[
     if not any([part.__class__ is Stretch for part in parts]):
         return None
     holes = [(part.begin, part.end) for part in parts if isinstance(part, _Changing)]
-    found = layout_of(first.body, second.body, ends[count], distance, moved, holes)
+    found: tuple[Layout[Pattern], int] | None = layout_of(first.body, second.body, ends[count], distance, moved, holes)
     return None if found is None else (found[0], Pattern(state, count, found[1], sorted(moved), parts))
 
 

@@ -56,7 +56,7 @@ class RecurringBatches:
     def __init__(self, state: SessionState) -> None:
         self.policy = ReplayPolicy(RECURRING_BATCHES)
         self._state = state
-        self._layouts: dict[int, list[Layout]] = {}
+        self._layouts: dict[int, list[Layout[Pattern]]] = {}
         """By the length of the batch, the one that fitted last first."""
         self._sightings: dict[int, _Once] = Charged(
             state.host_memory, _BYTES_OF_A_SIGHTING, lambda sighting: len(sighting.body)
@@ -103,7 +103,7 @@ class RecurringBatches:
         """All patterns that are kept, of layouts of every length."""
         return [one for same in self._layouts.values() for layout in same for one in layout.patterns.values()]
 
-    def _fitting(self, layout: Layout, pattern: Pattern, first: int, body: memoryview) -> list[Any]:
+    def _fitting(self, layout: Layout[Pattern], pattern: Pattern, first: int, body: memoryview) -> list[Any]:
         try:
             items = pattern.items(first, body)
         except ProtocolError:  # the batch says what is wrong, if anything is
@@ -150,7 +150,7 @@ class RecurringBatches:
             self._keep(*found, before)
         return found is not None
 
-    def _keep(self, layout: Layout, pattern: Pattern, body: bytes) -> None:
+    def _keep(self, layout: Layout[Pattern], pattern: Pattern, body: bytes) -> None:
         if len(self.patterns) >= RECURRING_BATCHES.records:
             self.clear()
         same = self._layouts.setdefault(len(body), [])

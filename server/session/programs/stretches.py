@@ -16,12 +16,12 @@ from typing import Any, Final
 from server.engine.operators import BY_INDEX, Operator
 from server.engine.programs.analysis import is_opaque
 from server.engine.programs.captures import Captures
-from server.engine.programs.elastic import Elastic, OtherSizesError, RecordedRun
 from server.engine.programs.executable import Executable
 from server.engine.programs.graph import Slot
 from server.engine.programs.indices import takes_indices
+from server.engine.programs.recorded.elastic import Elastic, OtherSizesError, RecordedRun
+from server.engine.programs.recorded.unchanged import Unchanged
 from server.engine.programs.shared_memory import SharedMemory
-from server.engine.programs.unchanged import Unchanged
 from server.engine.value import Value
 from server.session.state import SessionState
 from telegrad_protocol import messages

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from telegrad._session.send_queue import SendQueue
+from telegrad._session.sending.upload_queue import UploadQueue
 from telegrad._session.thread_modes import DEFAULT, Modes
 from telegrad_protocol.messages import Call, Site
 
@@ -26,7 +26,7 @@ class Stretch(NamedTuple):
     unfreed: list[int]
 
 
-class RepeatingQueue(SendQueue):
+class RepeatingQueue(UploadQueue):
     """A queue that takes instructions whose calls are left out."""
 
     def run_again(self, program: Program, inputs: list[int], constants: list[Any], encoded: bytes, count: int) -> int:
@@ -42,7 +42,7 @@ class RepeatingQueue(SendQueue):
         with self._sending:
             try:
                 part.replaced = 0, self.programs.run_again(program, inputs, constants, encoded, first)
-                self._has_parts = self._is_mixed = True
+                self._has_parts = True
                 self._pending.append(part)
             except BaseException:
                 self.programs.forget()
@@ -90,7 +90,6 @@ class RepeatingQueue(SendQueue):
         if modes is DEFAULT:
             self._pending.extend(instructions)
         else:
-            self._is_mixed = True
             self._pending.extend([(modes, one) for one in instructions])
         self._dead.extend([first + distance for distance in unfreed])
         self.operations += len(instructions)

@@ -15,30 +15,26 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+from telegrad._session import sync_debug
+from telegrad._session.call_sites import CallSites
+from telegrad._session.parts.draft import Draft
+from telegrad._session.parts.mark import Part, stood_for, without_parts
+from telegrad._session.parts.modal import with_modes
+from telegrad._session.parts.table import ProgramTable
+from telegrad._session.thread_modes import DEFAULT, Modes, thread
 from telegrad._transport.ahead import Ahead, max_ahead_seconds
 from telegrad_protocol import messages, wire
 from telegrad_protocol.errors import CommunicationError, TelegradError
-from telegrad_protocol.messages import CHUNK_BYTES, INLINE_BYTES
-from telegrad_protocol.meta import Meta
 from telegrad_protocol.pytorch_variables import is_blocking
 
-from . import sync_debug
-from .call_sites import CallSites
-from .parts.draft import Draft
-from .parts.mark import Part, stood_for, without_parts
-from .parts.modal import with_modes
-from .parts.table import ProgramTable
-from .thread_modes import DEFAULT, Modes, thread
+from .batch_ends import BatchEnds
 
 if TYPE_CHECKING:
+    from telegrad._session.parts.mark import Holder
     from telegrad._transport.transport import Transport
-
-    from .parts.mark import Holder
 
 BATCH_OPERATIONS: Final = 64
 """A batch is sent when it has so many instructions: few enough that the server need not wait for work."""
-BATCH_BYTES: Final = 1 << 15
-"""A batch is sent when uploads in it have more bytes than this."""
 _ALLOCATING: Final[frozenset[type]] = frozenset(
     (messages.Backward, messages.Gradient, messages.Upload, messages.BeginPass, messages.GiveGradients)
 )
@@ -65,7 +61,7 @@ class SendQueue:
         self._draft: Draft | None = None
         self._uploading: messages.Upload | None = None
         self._told = DEFAULT
-        self._is_mixed = self._is_armed = self._has_parts = False
+        self._is_armed = self._has_parts = self._waits_for_room = False
         self._is_due = False
         """Whether a batch was full while its last part was held back: it is sent when that part has ended."""
         self.programs = ProgramTable()
@@ -75,6 +71,7 @@ class SendQueue:
         self.new_id = count(1).__next__
         self.operations = 0
         self._full_at = BATCH_OPERATIONS
+        self._ends = BatchEnds()
         self._has_new_line = False
         self._new_interrupt = count(1).__next__
         self._new_request = count(1).__next__
@@ -122,11 +119,7 @@ class SendQueue:
 
     def queue(self, instruction: Any, modes: Modes) -> None:
         """Queue an instruction that allocates nothing, or that carries the numbers of dead tensors itself."""
-        if modes is DEFAULT:
-            self._pending.append(instruction)
-        else:
-            self._is_mixed = True
-            self._pending.append((modes, instruction))
+        self._pending.append(instruction if modes is DEFAULT else (modes, instruction))
         if not self._is_armed:
             self._is_armed = True
             self.transport.arm()
@@ -136,10 +129,8 @@ class SendQueue:
 
     def _under_modes(self, instruction: Any) -> Any:
         """Return an instruction as it is queued: with this thread's modes, where they are not the default ones."""
-        if (modes := thread.modes) is DEFAULT:
-            return instruction
-        self._is_mixed = True
-        return modes, instruction
+        modes = thread.modes
+        return instruction if modes is DEFAULT else (modes, instruction)
 
     def _frees(self) -> messages.Free:
         return messages.Free(self.take_dead())
@@ -208,7 +199,12 @@ class SendQueue:
         """Go on after a part has ended: send what is queued if that ``sends`` and there is enough, or soon."""
         if sends and (self._is_due or self.operations >= self._full_at):
             self._send_full()
-        elif self._pending and not self._is_armed:
+        else:
+            self._send_soon()
+
+    def _send_soon(self) -> None:
+        """Have the timer send what is queued, if anything is."""
+        if self._pending and not self._is_armed:
             self._is_armed = True
             self.transport.arm()
 
@@ -220,22 +216,29 @@ class SendQueue:
             self._is_due = True
             self._full_at = self.operations + BATCH_OPERATIONS
             return
-        self.flush()
+        self._require_open()
+        with self._sending:
+            self._send_pending(size=self._size_of_full())
         self._poll()
         if self.ahead.is_full():
             self._wait_for_room()
 
     def _wait_for_room(self) -> None:
-        """Wait until the server has come far enough for the program to go on."""
+        """Wait until the server has come far enough for the program to go on. What is queued is not sent meanwhile."""
         ahead = self.ahead
-        while ahead.is_full():
-            if not ahead.is_reported:
-                with self._sending:
-                    self._ask_for_report(ahead.pace.submitted + len(self._pending))
-                    self._send_pending()
-            if not self._await_condition(lambda: not (ahead.is_reported and ahead.is_full())):
-                break
-        self._full_at = self.operations + ahead.room(BATCH_OPERATIONS)
+        self._waits_for_room = True
+        try:
+            while ahead.is_full():
+                if not ahead.is_reported:
+                    with self._sending:
+                        self._ask_for_report(ahead.pace.submitted, 0)
+                        self._send_pending(size=1)
+                if not self._await_condition(lambda: not (ahead.is_reported and ahead.is_full())):
+                    break
+        finally:
+            self._waits_for_room = False
+        self._full_at = self.operations + max(ahead.room(BATCH_OPERATIONS) - len(self._pending), 1)
+        self._send_soon()
 
     def note_interrupt(self) -> int:
         """Note where an interrupt came, and return its number; signal handlers call this, so it only appends."""
@@ -255,13 +258,13 @@ class SendQueue:
         self._has_new_line = True
         self._full_at = min(self._full_at, self.operations + self.ahead.first_portion)
 
-    def _ask_for_report(self, submitted: int) -> None:
-        """Queue a question that is answered when all before it is completed, and for which nobody waits."""
+    def _ask_for_report(self, submitted: int, place: int) -> None:
+        """Queue a question at a place, which is answered when all before it is completed. Nobody waits for it."""
         report = self._new_request()
         query = messages.Query(report, "synchronize", [""])
-        last = self._pending[-1] if self._pending else None
+        last = self._pending[place - 1] if place else None
         # Under the modes of what stands before it, so that asking changes none.
-        self._pending.append((last[0], query) if type(last) is tuple else query)
+        self._pending.insert(place, (last[0], query) if type(last) is tuple else query)
         self.ahead.expect(report, submitted)
 
     def flush(self) -> None:
@@ -270,8 +273,8 @@ class SendQueue:
         with self._sending:
             self._send_pending()
 
-    def _send_pending(self, uploading: messages.Upload | None = None) -> None:
-        """Send a batch; the caller holds ``_sending``."""
+    def _send_pending(self, uploading: messages.Upload | None = None, size: int = 0) -> None:
+        """Send a batch of so many instructions, or of all that are queued; the caller holds ``_sending``."""
         if self._draft is not None:
             self._recover(self._draft)
         self._is_armed = self._is_due = False
@@ -279,35 +282,34 @@ class SendQueue:
         self._full_at = self.operations + ahead.room(BATCH_OPERATIONS)
         if self._uploading is not uploading:
             self._end_cut_upload()
-        if self._dead:
-            pending.append(self._frees())
+        if not size:
+            if self._dead:
+                pending.append(self._frees())
+            size = len(pending)
         if not pending:
             return
         ahead.begin_batch(self.transport.handshake_seconds)
-        submitted = ahead.pace.submitted + len(pending)
+        submitted = ahead.pace.submitted + size
         if self._has_new_line:
             self._has_new_line = False
             ahead.forget(submitted)
         if ahead.wants_report(submitted):
-            self._ask_for_report(submitted)
-        has_parts, is_mixed = self._has_parts, self._is_mixed
+            self._ask_for_report(submitted, size)
+            size += 1
+        has_parts = self._has_parts
         try:
-            # Other threads set these before they queue: what comes from here on is told of in this batch and the next.
-            self._has_parts, self._is_mixed = self.holder is not None, False
-            end = pending[-1]
-            batch = list(pending)
-            while batch[-1] is not end:  # other threads queue meanwhile
-                batch.pop()
-            told, count = self._told, len(batch)
+            self._has_parts = self.holder is not None
+            batch = list(pending)[:size]  # other threads queue meanwhile
+            end, told, count = batch[-1], self._told, len(batch)
             if has_parts or self._has_parts:
                 count += stood_for(batch)
                 batch = without_parts(batch)
-            if is_mixed or self._is_mixed or told is not DEFAULT:
+            if told is not DEFAULT or tuple in map(type, batch):
                 batch, told = with_modes(batch, told)
             body = wire.encode_batch(batch)
             self._draft = Draft(end, self.transport.accepted, told, ahead.pace.submitted + max(count, len(batch)))
         except BaseException:  # an interrupt: what is queued stays so
-            self._has_parts, self._is_mixed = True, True
+            self._has_parts = True
             raise
         try:
             self.transport.send_batch(body)
@@ -315,6 +317,15 @@ class SendQueue:
             self._lose(error)
             self._require_open()
         self._forget_sent(self._draft)
+        self._send_soon()
+
+    def _size_of_full(self) -> int:
+        """Return how many of the instructions that are queued make the next batch; 0 for all of them."""
+        if self._has_parts or self._draft is not None or self.ahead.room(BATCH_OPERATIONS) < BATCH_OPERATIONS:
+            return 0
+        queued = list(self._pending)
+        size = self._ends.count(queued)
+        return size if size < len(queued) else 0
 
     def _end_cut_upload(self) -> None:
         """End an upload that an interrupt cut short between two chunks: free its tensor; no chunks follow."""
@@ -329,7 +340,7 @@ class SendQueue:
     def _recover(self, draft: Draft) -> None:
         """Recover from an interrupt during a send: remove the batch from the queue if the transport had accepted it."""
         if self.transport.accepted == draft.accepted:
-            self._is_mixed = self._has_parts = True
+            self._has_parts = True
         elif any(item is draft.end for item in list(self._pending)):
             self._forget_sent(draft)
         self._draft = None
@@ -338,10 +349,10 @@ class SendQueue:
         self._told = draft.told
         self._pending_bytes = 0
         self.ahead.submit(draft.submitted)
-        self._full_at = self.operations + self.ahead.room(BATCH_OPERATIONS)
         pending, end = self._pending, draft.end
         while pending.popleft() is not end:
             pass
+        self._full_at = self.operations + max(self.ahead.room(BATCH_OPERATIONS) - len(pending), 1)
         self._draft = None
 
     def flush_quietly(self) -> None:
@@ -351,44 +362,8 @@ class SendQueue:
         """
         self._is_armed = False
         with self._sending, contextlib.suppress(CommunicationError):
-            if self.is_open and self.holder is None:
+            if self.is_open and self.holder is None and not self._waits_for_room:
                 end = self._full_at
+                self._ends.note_early()
                 self.flush()
                 self._full_at = min(end, self._full_at) if end > self.operations else self._full_at
-
-    def upload(self, meta: Meta, data: memoryview, site: int) -> int:
-        """Make a tensor of row-major bytes and return its number. Large data is sent at once, in chunks."""
-        id = self.new_id()
-        shape, device = meta.shape, meta.device.name
-        if len(data) <= INLINE_BYTES:
-            self.submit(messages.Upload(id, site, meta.dtype.code, shape, device, bytes(data)), thread.modes)
-            self._pending_bytes += len(data)
-            if self._pending_bytes > BATCH_BYTES:
-                self.flush()
-            return id
-        upload = messages.Upload(id, site, meta.dtype.code, shape, device)
-        paused = self.holder.pause(upload) if self.holder is not None else None
-        try:
-            with self._sending:
-                self._send_in_chunks(upload, data)
-            self._poll()
-            if paused is not None:
-                paused.resume()
-        except BaseException:
-            self.free(id)
-            raise
-        return id
-
-    def _send_in_chunks(self, upload: messages.Upload, data: memoryview) -> None:
-        self.flush()
-        self._uploading = upload
-        self._pending.append(self._under_modes(upload))
-        self.operations += 1
-        self._send_pending(upload)
-        try:
-            for start in range(0, len(data), CHUNK_BYTES):
-                self.transport.send_chunk(upload.id, start, data[start : start + CHUNK_BYTES])
-        except CommunicationError as error:
-            self._lose(error)
-            self._require_open()
-        self._uploading = None

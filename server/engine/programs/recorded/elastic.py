@@ -12,14 +12,14 @@ from typing import Any, Final, NamedTuple
 
 from server.engine.operators import Operator
 from server.engine.plan import Plan, run_backend
+from server.engine.programs.executable import Places
+from server.engine.programs.execution import Call
+from server.engine.programs.graph import Slot, Step, slots_in
 from server.engine.signature import signature_of
 from server.engine.value import Value
 from server.engine.view_plan import view_below_autograd
 from telegrad_protocol.meta import Meta
 
-from .executable import Places
-from .execution import Call
-from .graph import Slot, Step, slots_in
 from .unchanged import AsRecorded, unchanged_call
 
 _NO_KEYS: Final = 0

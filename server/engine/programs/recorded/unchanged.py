@@ -11,11 +11,10 @@ from collections.abc import Iterable, Sequence
 from server.engine import context
 from server.engine.context import Held
 from server.engine.plan import Plan
+from server.engine.programs.executable import Description, Executable, Places
+from server.engine.programs.execution import Call
+from server.engine.programs.graph import Slot, Step, slots_in, text_of
 from telegrad_protocol.meta import Device, Meta
-
-from .executable import Description, Executable, Places
-from .execution import Call
-from .graph import Slot, Step, slots_in, text_of
 
 _CALL_BYTES = 1000
 """What the host holds for a step, its arguments and its place among the values."""
