@@ -43,7 +43,7 @@ class SessionRecorder(Recorder):
         self.checks: list[IndexCheck] = []
         """What the device has checked while the host went on."""
         self._origins = Origins()
-        self._last_tag = 0
+        self._last_tag = _last_tag(state)
 
     def enter(self, value: Value) -> Slot:
         self._origins.enter(value, len(self.inputs))
@@ -57,7 +57,7 @@ class SessionRecorder(Recorder):
             rate = rate_of(operator.op)
             if rate is not None and args[rate].__class__ is float:
                 args = (*args[:rate], self._number(instruction, rate), *args[rate + 1 :])
-        tag = next(reversed(self._state.context.checks.outstanding), 0)
+        tag = _last_tag(self._state)
         if tag > self._last_tag:
             self._last_tag = tag
             self._note_checks(operator, args)
@@ -83,6 +83,11 @@ class SessionRecorder(Recorder):
         else:
             self.enter(value)
             self.constants.append((Uploaded(row, value.meta), value.meta))
+
+
+def _last_tag(state: SessionState) -> int:
+    """Return the number of the last check that a device has not answered; it may be of what came before a record."""
+    return next(reversed(state.context.checks.outstanding), 0)
 
 
 class Recording:
