@@ -161,6 +161,29 @@ def test_a_repeated_step_is_only_written_down(monkeypatch: pytest.MonkeyPatch) -
     assert {key for key in after if after[key] != before[key] and not key.endswith((".allocated", ".freed"))} == set()
 
 
+@pytest.mark.parametrize("owners", [1, 3])
+def test_what_a_session_has_in_use_is_told_of_calls_that_are_only_written_down(owners: int, seed: int) -> None:
+    """Nothing is carried out for that: a profile of memory asks after each operation."""
+    allocator, rng = CachingAllocator(SimulatedUpstream(SIZE)), random.Random(seed)
+    calls = [(rng.choice((512, 4096, MIB)), 1 + rng.randrange(owners)) for _ in range(12)]
+    written = 0
+    for _ in range(8):
+        held: list[Block] = []
+        for nbytes, owner in calls:
+            held.append(allocator.allocate(nbytes, 0, owner))
+            if len(held) > 4:
+                allocator.free(held.pop(0))
+            log = len(allocator.recall.log)
+            for one in range(1, owners + 1):
+                in_use = sum([block.size for block in held if block.owner == one])
+                assert allocator.allocated_bytes(one) == in_use
+            written += owners == 1 and log > 0 and len(allocator.recall.log) == log
+        assert allocator.allocated_bytes() == sum([block.size for block in held])
+        while held:
+            allocator.free(held.pop())
+    assert written or owners > 1
+
+
 def test_a_block_that_was_freed_twice_is_found_among_what_was_written_down() -> None:
     allocator = CachingAllocator(SimulatedUpstream(SIZE))
     for _ in range(4):
