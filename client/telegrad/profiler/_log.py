@@ -13,23 +13,28 @@ from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
 from telegrad._ops import functions
-from telegrad._session.own_code import is_own, shown_name
+from telegrad._session.own_code import is_own, other_files, own_files, shown_name
 from telegrad._session.session import ClientSession
 from telegrad._tensor.tensor import Tensor
 
 from ._requests import Wait, listen, stop_listening
 
 now: Final = time.monotonic_ns
+_getframe = sys._getframe
 MOST: Final = 1 << 20
 """So many calls are noted; later ones are missing."""
 DEEPEST: Final = 64
 _FIELDS: Final = 6
 """What is noted of a call: its pattern, when it began and ended, its thread, its tensor's id, and its stack."""
-Stack = tuple[tuple[CodeType, int], ...]
+Stack = tuple[Any, ...]
+"""Code objects and places of instructions in them in turns, the innermost first: lines are looked up when asked for."""
+_MOST_LINES: Final = 1 << 14
+_lines: dict[tuple[int, int], tuple[CodeType, str]] = {}
+"""By the id of a code object and a place in it: the object, so that no other one gets the id, and what is shown."""
 
 
 class CallNote(NamedTuple):
-    """One call of an operation, in nanoseconds; ``stack`` are code objects and lines, the innermost first.
+    """One call of an operation, in nanoseconds.
 
     ``out`` is what ``EventRow.out`` says of what it was executed as, 0 where that is not known.
     """
@@ -104,7 +109,7 @@ class ClientLog:
             finally:
                 end = now()
                 id = result._id if result.__class__ is Tensor else _id_of(pattern, values, result)
-                extend((pattern, begin, end, identify(), id, stack_of(sys._getframe(1)) if with_stack else ()))
+                extend((pattern, begin, end, identify(), id, stack_of(_getframe(1)) if with_stack else ()))
 
         return noted
 
@@ -150,14 +155,27 @@ def _calls(noted: list[Any]) -> Iterator[CallNote]:
 
 def stack_of(frame: FrameType | None) -> Stack:
     """Return the frames of the program around a frame, telegrad's own left out."""
-    stack: list[tuple[CodeType, int]] = []
-    while frame is not None and len(stack) < DEEPEST:
-        if not is_own(frame.f_code.co_filename):
-            stack.append((frame.f_code, frame.f_lineno or 0))
+    stack: list[Any] = []
+    while frame is not None and len(stack) < 2 * DEEPEST:
+        code = frame.f_code
+        file = code.co_filename
+        if file in other_files or (file not in own_files and not is_own(file)):
+            stack += code, frame.f_lasti
         frame = frame.f_back
     return tuple(stack)
 
 
 def told(stack: Stack) -> list[str]:
     """Return a stack as PyTorch's profiler shows it: ``file.py(12): function``, the innermost frame first."""
-    return [f"{shown_name(code.co_filename)}({line}): {code.co_name}" for code, line in stack]
+    items = iter(stack)
+    return [_line_of(code, place) for code, place in zip(items, items, strict=True)]
+
+
+def _line_of(code: CodeType, place: int) -> str:
+    known = _lines.get((id(code), place))
+    if known is None:
+        if len(_lines) >= _MOST_LINES:
+            _lines.clear()
+        line = next((line for begin, end, line in code.co_lines() if begin <= place < end), None)
+        known = _lines[id(code), place] = code, f"{shown_name(code.co_filename)}({line or 0}): {code.co_name}"
+    return known[1]
