@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +23,7 @@ from telegrad_protocol.meta import CPU, Device, Meta
 from telegrad_protocol.tracing import recording
 from telegrad_protocol.tracing.recording import Recording, SiteName
 
+from .programs.ending import RestOfStretch, RunStretch
 from .requests import Deferred, answers
 from .state import SessionState
 
@@ -53,6 +54,7 @@ def end_profile(state: SessionState) -> Recorder | None:
     if recorder is None:
         return None
     recorder.end()
+    state.drawn += recorder.drawn
     ctx.profiler = None
     ctx.included &= ~keys.PROFILER
     kernel.end(state.number)
@@ -61,6 +63,12 @@ def end_profile(state: SessionState) -> Recorder | None:
     for tracer in recorder.tracers.values():
         tracer.stop()
     return recorder
+
+
+def numbers_drawn(state: SessionState) -> int:
+    """Return how many numbers of nodes of the backward graph were drawn for notes, of which no nodes were made."""
+    recorder: Recorder | None = state.context.profiler
+    return state.drawn if recorder is None else state.drawn + recorder.drawn
 
 
 def drop_profile(state: SessionState) -> None:
@@ -99,8 +107,10 @@ def _note_handlers(state: SessionState) -> None:
     for kind, handler in state.plain_handlers.items():
         if kind is messages.LaunchKernel:
             state.handlers[kind] = _noting_launch(state, handler)
+        elif kind in (RunStretch, RestOfStretch):
+            state.handlers[kind] = _noting(state, handler, _note_stretch)
         elif kind not in _UNNOTED:
-            state.handlers[kind] = _noting(state, handler, _name_of(kind))
+            state.handlers[kind] = _noting(state, handler, partial(_note_instruction, _name_of(kind)))
 
 
 @lru_cache(None)
@@ -108,7 +118,10 @@ def _name_of(kind: type) -> str:
     return "telegrad::" + re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
-def _noting(state: SessionState, handler: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
+def _noting(
+    state: SessionState, handler: Callable[[Any], Any], note: Callable[[Recorder, Any, int], None]
+) -> Callable[[Any], Any]:  # fmt: skip
+    """Return the handler, with what it has executed noted afterwards by ``note``, which is told the time before."""
     ctx = state.context
 
     def handle(instruction: Any) -> Any:
@@ -118,12 +131,23 @@ def _noting(state: SessionState, handler: Callable[[Any], Any], name: str) -> Ca
             return handler(instruction)
         finally:
             if recorder is not None and recorder is ctx.profiler:
-                shown = f"{name}: {instruction.what}"[:100] if instruction.__class__ is messages.Query else name
-                recorder.note(recorder.named(recording.INSTRUCTION, shown), begin)
-                if recorder.with_memory:
-                    recorder.note_memory()
+                note(recorder, instruction, begin)
 
     return handle
+
+
+def _note_instruction(name: str, recorder: Recorder, instruction: Any, begin: int) -> None:
+    shown = f"{name}: {instruction.what}"[:100] if instruction.__class__ is messages.Query else name
+    recorder.note(recorder.named(recording.INSTRUCTION, shown), begin)
+    if recorder.with_memory:
+        recorder.note_memory()
+
+
+def _note_stretch(recorder: Recorder, run: RunStretch | RestOfStretch, begin: int) -> None:
+    """Note calls that came before, as a whole and one by one, where they were executed as one."""
+    if recorder.executed is not None:
+        recorder.note_executed(run.ids)
+        recorder.note(recorder.named(recording.INSTRUCTION, "telegrad::stretch"), begin)
 
 
 def _noting_launch(state: SessionState, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:

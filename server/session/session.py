@@ -34,7 +34,7 @@ from .failures import ALWAYS_EXECUTED, FailStop, end_failure, end_interrupt, nam
 from .host_memory.account import NODE_BYTES, TENSOR_BYTES
 from .launch_scope import LaunchedAhead, LaunchScope
 from .modes import set_mode
-from .profiling import drop_profile, note_frame
+from .profiling import drop_profile, note_frame, numbers_drawn
 from .programs import graphs, sequences, stretches
 from .programs import reports as _reports  # likewise
 from .programs.recurring import RecurringBatches
@@ -147,7 +147,7 @@ class Session:
             self.poll()
         inbox, handlers, done, refuse = state.inbox, self._handlers, rollback.done, _refuse
         values, callers, account, is_call = state.values, CALLERS, self._host_memory, messages.Call
-        first_node = next_sequence()
+        first_node, drawn = next_sequence(), numbers_drawn(state)
         launching = self._launches.backends
         used = executed = 0
         first = inbox[0] if inbox else None
@@ -193,7 +193,7 @@ class Session:
                 done.append(instruction)
         state.operations += executed
         nodes = next_sequence() - first_node - 1
-        if nodes:
+        if nodes and (nodes := nodes - numbers_drawn(state) + drawn):
             account.nodes += nodes
             if 2 * nodes > used:
                 self._batches.note_history()
@@ -328,13 +328,13 @@ class Session:
         self.activate()
         self._launches.end_waiting(flush=True)
         self._rollback.look()
-        account, first_node = self._host_memory, next_sequence()
+        account, first_node, drawn = self._host_memory, next_sequence(), numbers_drawn(self.state)
         if adds:
             account.check_room(1)
         try:
             return work(self.state)
         finally:
-            account.nodes += next_sequence() - first_node - 1
+            account.nodes += next_sequence() - first_node - 1 - numbers_drawn(self.state) + drawn
             self._update()
 
     def close(self) -> None:

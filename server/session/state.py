@@ -175,6 +175,8 @@ class SessionState:
         """The handlers in whose place others note what they do; empty while the session is not profiled."""
         self.operations = 0
         """How many operations were executed."""
+        self.drawn = 0
+        """How many numbers of nodes the session's profiles have drawn, but for one that goes on."""
         self.opened = time.time()
         self._absent = Absent("")
         self._next_id = messages.SERVER_IDS

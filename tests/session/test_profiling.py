@@ -106,7 +106,7 @@ def test_operations_between_events_have_the_numbers_of_their_pairs_and_memory(ta
     profiler, looks = talk.session.state.context.profiler, list[int]()
     tracer = _Pairs([0, 1, -1])
     profiler.tracers[Device("cuda:0")] = tracer
-    profiler.with_memory, profiler.note_memory = True, lambda: looks.append(1)
+    profiler.with_memory, profiler.due, profiler.note_memory = True, 0, lambda: looks.append(1)
     context.activate(talk.session.state.context)
     run = noting(Description(recording.OPERATION, "exp"), lambda args: 1 // args[0], Device("cuda:0"))
     assert run((1,)) == 1

@@ -14,9 +14,11 @@ from typing import Any
 from server.engine import keys
 from server.engine.device.launch_queue import LaunchQueue
 from server.engine.operators import OPERATORS, Preparer, Request
+from server.engine.profiling.traced_launches import traced, untraced
 from server.engine.value import Launch, Value
 from server.worker.host import Host
 from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.tracing.recording import CUPTI_TIMES, DeviceWork
 
 from ..session.queued import QueuedBackend
 
@@ -51,6 +53,39 @@ class IdleGpu(QueuedBackend):
 
     def at_once(self, work: Callable[..., Any]) -> Callable[..., Any]:
         return self.launches.at_once(work)
+
+    def trace_work(self, ctx: Any) -> IdleTracer:
+        return IdleTracer(self.launches)
+
+
+class IdleTracer:
+    """Numbers launches as they are where CUPTI has the times of kernels, of which there are none here."""
+
+    is_capturing = False
+
+    def __init__(self, queue: LaunchQueue) -> None:
+        self._queue, self.log = queue, traced(queue, waits=True)
+        self._is_released = False
+
+    def begin(self) -> int:
+        return self.log.made + len(self.log.waiting)
+
+    def end(self, first: int) -> int:
+        return self.begin() - first
+
+    def stop(self) -> None:
+        self._queue.flush()
+
+    def result(self, began: int, ended: int, is_final: bool = True) -> DeviceWork:
+        rows = self.log.rows.tobytes()
+        if is_final:
+            self.release()
+        return DeviceWork(0, CUPTI_TIMES, "", [], b"", b"", rows, {})
+
+    def release(self) -> None:
+        if not self._is_released:
+            self._is_released = True
+            untraced(self._queue)
 
 
 class IdleHost(Host):

@@ -15,6 +15,8 @@ from ._flops import flops_of
 from ._log import CallNote, told
 
 WORKER_THREAD: Final = 1
+_AROUND_CALLS: Final = (recording.RANGE, recording.INSTRUCTION)
+"""What operations of the client's calls may lie in: labels, and calls that are executed as one."""
 
 
 class Wanted(NamedTuple):
@@ -35,7 +37,7 @@ def client_calls(captured: Captured) -> dict[int, CallNote]:
             queued.setdefault((call.name, call.out), deque()).append(call)
     found: dict[int, CallNote] = {}
     for span in captured.timeline.spans:
-        if span.kind == recording.OPERATION and (span.parent is None or span.parent.kind == recording.RANGE):
+        if span.kind == recording.OPERATION and (span.parent is None or span.parent.kind in _AROUND_CALLS):
             waiting = queued.get((span.descriptor.name, span.out))
             if waiting:
                 found[span.number] = waiting.popleft()

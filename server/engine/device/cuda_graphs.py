@@ -68,6 +68,14 @@ class CudaGraph:
             return
 
 
+def captured_nodes(stream: int) -> int:
+    """Return how many nodes the graph has so far that is being captured from a raw stream."""
+    status, _, _, graph, *_ = driver.cuStreamGetCaptureInfo(driver.CUstream(stream))
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise RuntimeError(f"what is captured cannot be told: {status}")
+    return _nodes_of(int(graph))
+
+
 def _nodes_of(graph: int) -> int:
     _, _, count = driver.cuGraphGetNodes(driver.CUgraph(graph))
     return int(count)

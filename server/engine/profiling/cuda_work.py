@@ -12,11 +12,12 @@ import time
 from array import array
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
+from weakref import WeakSet
 
 from cuda.bindings import driver
 
 from server.engine import context
-from server.engine.device.cuda_graphs import CudaGraph
+from server.engine.device.cuda_graphs import CudaGraph, captured_nodes
 from server.engine.device.cupy_module import runtime
 from server.engine.device.current_device import current_device
 from server.engine.device.launch_queue import LaunchQueue
@@ -64,6 +65,22 @@ class _Tracer:
         self._launches = traced(self._queue, waits)
         self.log = self._launches if waits else None
         self._is_released = False
+        _graph_users.add(self)
+        CudaGraph.launch = _noted_launch  # type: ignore[method-assign]
+
+    @property
+    def is_capturing(self) -> bool:
+        return CudaGraph.is_capturing
+
+    def launch_graph(self, graph: CudaGraph, recorder: Any) -> bool:
+        """Launch a graph, and note that in the device's way."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Note no launches of graphs from here on."""
+        _graph_users.discard(self)
+        if not _graph_users:
+            CudaGraph.launch = _plain_launch  # type: ignore[method-assign]
 
     def _streams(self) -> list[int]:
         return list(self._context.own_streams.opened.get(self._backend.device, {}).values())
@@ -83,6 +100,7 @@ class _Tracer:
         """Give up what is held for this tracer; a second time does nothing."""
         if not self._is_released:
             self._is_released = True
+            self.stop()
             untraced(self._queue)
             self._release()
 
@@ -120,13 +138,24 @@ class CuptiTracer(_Tracer):
             )
 
     def begin(self) -> int:
+        if CudaGraph.is_capturing:
+            return captured_nodes(self._backend.stream)
         return self._launches.made + len(self._launches.waiting)
 
     def end(self, first: int) -> int:
         return self.begin() - first
 
+    def launch_graph(self, graph: CudaGraph, recorder: Any) -> bool:
+        """Launch a graph; its kernels are those of operations where it is known of which."""
+        begin = now()
+        try:
+            return _plain_launch(graph)
+        finally:
+            self._launches.note_graph(begin)
+
     def stop(self) -> None:
         """Launch what waits; nothing else is left to do before the GPU has come to the end."""
+        super().stop()
         self._queue.flush()
 
     def result(self, began: int, ended: int, is_final: bool = True) -> DeviceWork:
@@ -197,8 +226,6 @@ class EventTracer(_Tracer):
         self._pairs = EventPairs(runtime, backend.index)
         self._base = self._pairs.base(backend.stream)
         self._base_time = now()
-        _graph_users.append(self)
-        CudaGraph.launch = _noted_launch  # type: ignore[method-assign]
 
     def begin(self) -> int:
         return -1 if CudaGraph.is_capturing else self._pairs.begin(self._backend.stream)
@@ -211,11 +238,14 @@ class EventTracer(_Tracer):
             return 0
         return int(self._pairs.end(first, self._backend.stream))
 
-    def stop(self) -> None:
-        if self in _graph_users:
-            _graph_users.remove(self)
-        if not _graph_users:
-            CudaGraph.launch = _plain_launch  # type: ignore[method-assign]
+    def launch_graph(self, graph: CudaGraph, recorder: Any) -> bool:
+        """Launch a graph, and note the time that it takes as a whole."""
+        first, begin = self.begin(), now()
+        try:
+            return _plain_launch(graph)
+        finally:
+            name = recorder.named(recording.REPLAY, "telegrad::graph_launch", graph.index)
+            recorder.note(name, begin, first, self.end(first))
 
     def result(self, began: int, ended: int, is_final: bool = True) -> DeviceWork:
         rows, base = array("q"), self._base_time
@@ -230,24 +260,18 @@ class EventTracer(_Tracer):
         )  # fmt: skip
 
     def _release(self) -> None:
-        self.stop()
         self._pairs.release(self._base)
 
 
-_graph_users: list[EventTracer] = []
+_graph_users: WeakSet[_Tracer] = WeakSet()
 _plain_launch = CudaGraph.launch
 
 
 def _noted_launch(graph: CudaGraph) -> bool:
-    """Launch a graph, and note the time that it takes as a whole."""
+    """Launch a graph, noted by the tracer of its device, if the session is profiled that has it launched."""
     recorder = context.current.profiler
-    tracers: Iterable[Any] = () if recorder is None else recorder.tracers.values()
-    tracer = next((t for t in tracers if t in _graph_users and t._backend.index == graph.index), None)
+    tracers: Iterable[_Tracer] = () if recorder is None else recorder.tracers.values()
+    tracer = next((t for t in tracers if t in _graph_users and t.index == graph.index), None)
     if recorder is None or tracer is None:
         return _plain_launch(graph)
-    first, begin = tracer.begin(), now()
-    try:
-        return _plain_launch(graph)
-    finally:
-        name = recorder.named(recording.REPLAY, "telegrad::graph_launch", graph.index)
-        recorder.note(name, begin, first, tracer.end(first))
+    return tracer.launch_graph(graph, recorder)

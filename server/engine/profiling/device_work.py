@@ -15,8 +15,12 @@ class DeviceTracer(Protocol):
     log: LaunchLog | None
     """Numbers the launches, where ``begin`` and ``end`` do no more than to read it; None where they note something."""
 
+    @property
+    def is_capturing(self) -> bool:
+        """Whether what is launched now is captured, and done later."""
+
     def begin(self) -> int:
-        """An operation begins: return the number of its first launch."""
+        """An operation begins: return the number of its first launch, or of its first node in what is captured."""
 
     def end(self, first: int) -> int:
         """The operation ends: return how many launches it has asked for."""

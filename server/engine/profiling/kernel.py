@@ -21,7 +21,7 @@ from telegrad_protocol.meta import Device
 from telegrad_protocol.tracing.recording import NODE
 
 from .descriptions import Description, describe
-from .recorder import FULL, now
+from .recorder import now
 
 Arguments = tuple[Any, ...]
 _BELOW = keys.below(keys.PROFILER)
@@ -96,10 +96,8 @@ def _noting_on_host(description: Description, inner: Run) -> Run:
                 site, out = _origin(instruction, description)
             pending = recorder.pending
             pending.extend((description, begin, end, site, out, 0, 0, next_sequence()))
-            if recorder.with_memory:
-                recorder.note_memory()
-            if len(pending) >= FULL:
-                recorder.spill()
+            if len(pending) >= recorder.due:
+                recorder.attend()
 
     return run
 
@@ -128,10 +126,8 @@ def _noting_launches(description: Description, inner: Run, gpu: Device) -> Run:
             pending = recorder.pending
             count = log.made + len(waiting) - first
             pending.extend((description, begin, end, site, out, first, count, next_sequence()))
-            if recorder.with_memory:
-                recorder.note_memory()
-            if len(pending) >= FULL:
-                recorder.spill()
+            if len(pending) >= recorder.due:
+                recorder.attend()
 
     return run
 
@@ -152,10 +148,8 @@ def _noting_between_events(description: Description, inner: Run, gpu: Device) ->
             else:
                 site, out = _origin(instruction, description)
             recorder.pending.extend((description, begin, end, site, out, first, count, next_sequence()))
-            if recorder.with_memory:
-                recorder.note_memory()
-            if len(recorder.pending) >= FULL:
-                recorder.spill()
+            if len(recorder.pending) >= recorder.due:
+                recorder.attend()
 
     return run
 

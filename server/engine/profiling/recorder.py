@@ -12,6 +12,7 @@ import logging
 import os
 import struct
 import time
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -66,6 +67,21 @@ def work_of(device: Device, tracer: DeviceTracer, began: int, ended: int, is_fin
         return DeviceWork(device.index or 0, "", why, [], b"", b"", b"", {})
 
 
+class _NoLaunches:
+    """Counts the launches of a device that has none."""
+
+    is_capturing = False
+    begin = staticmethod(int)
+    """Returns 0, and is no function of Python's, since each step is counted."""
+
+
+_NO_LAUNCHES: Final = _NoLaunches()
+
+
+def _gpus(ctx: Context) -> list[int]:
+    return [device.index or 0 for device in ctx.backends if device.type != "cpu"]
+
+
 class _Places(dict[Description, int]):
     """The places of descriptions in the order in which they were first noted."""
 
@@ -90,8 +106,17 @@ class Recorder:
         self.tracers = tracers
         self.logs = {device.index or 0: tracer.log for device, tracer in tracers.items() if tracer.log is not None}
         self.with_memory = with_memory
+        self.due = 0 if with_memory else FULL
+        """From which length of ``pending`` on ``attend`` is to be called after an operation."""
+        self.notes_stretches = not with_memory and all([number in self.logs for number in _gpus(ctx)])
+        """Whether operations may be executed as one without anything of them being lost."""
+        self.executed: tuple[Any, Any] | None = None
+        """What notes the stretch that was just executed, and its stamps."""
         self.pending: list[Any] = []
         self.dropped = 0
+        self.undrawn = -1
+        """How many of the events have not drawn a number of their own, less one for the number drawn at the begin."""
+        self._spilled = 0
         self.message = ""
         self.is_full = False
         self.began = now()
@@ -104,6 +129,8 @@ class Recorder:
         self.wraps = wraps
         self._limit = min(limit, MOST_BYTES)
         self._chunks: list[Value] = []
+        self._taken = 0
+        """How many bytes of the session's memory the chunks take."""
         self._used = CHUNK_ROWS
         if with_memory:
             self._allocated = {device: b.allocator.allocated_bytes(ctx.owner) for device, b in ctx.backends.items()}
@@ -120,6 +147,7 @@ class Recorder:
         ``origin`` is the line that it was done for, and ``EventRow.out``; if None, the line of the present instruction.
         """
         end = now()
+        self.undrawn += bool(sequence)
         site, out = origin or (getattr(self.source.instruction, "site", 0), 0)
         self.pending.extend((description, begin, end, site, out, first, count, sequence or next_sequence()))
         if len(self.pending) >= FULL:
@@ -148,13 +176,36 @@ class Recorder:
                 self.note(description, begin)
                 return
 
+    @property
+    def drawn(self) -> int:
+        """How many numbers of nodes of the backward graph were drawn to have events among nodes in their order."""
+        return self._spilled + len(self.pending) // COLUMNS - self.undrawn
+
+    def counter(self, device: Device) -> Any:
+        """Return what counts the launches of a device."""
+        return self.tracers.get(device, _NO_LAUNCHES)
+
+    def note_executed(self, ids: Sequence[int]) -> None:
+        """Note the operations of a stretch, if one was executed as one; its results have these ids by slot."""
+        if self.executed is not None:
+            notes, stamps = self.executed
+            self.executed = None
+            notes.note(self, ids, stamps)
+
+    def attend(self) -> None:
+        """Do what is due after an operation: note what memory it has taken, and make rows of pending events."""
+        if self.with_memory:
+            self.note_memory()
+        if len(self.pending) >= FULL:
+            self.spill()
+
     def note_memory(self) -> None:
         """Note how the session's memory has changed since the last look, by device."""
         ctx = self._context
         for device, backend in ctx.backends.items():
             allocated = backend.allocator.allocated_bytes(ctx.owner)
             if backend is self._host:
-                allocated -= sum([chunk.storage.block.size for chunk in self._chunks])
+                allocated -= self._taken
             change = allocated - self._allocated.get(device, 0)
             if change:
                 self._allocated[device] = allocated
@@ -163,12 +214,14 @@ class Recorder:
                     place = len(self.memory_devices) - 1
                     self._memory[device] = Description(recording.MEMORY, "[memory]", device=place)
                 at = now()
+                self.undrawn += 1
                 self.pending.extend((self._memory[device], at, at, 0, 0, change, allocated, 0))
 
     def spill(self) -> None:
         """Make rows of the pending events."""
         pending, self.pending = self.pending, []
         count = len(pending) // COLUMNS
+        self._spilled += count
         if self.is_full or not count:
             self.dropped += count
             return
@@ -200,15 +253,18 @@ class Recorder:
             self.dropped += CHUNK_ROWS
         else:
             try:
-                self._chunks.append(self._host.empty(Meta.of((CHUNK_ROWS, COLUMNS), dtypes.int64, self._host.device)))
+                chunk = self._host.empty(Meta.of((CHUNK_ROWS, COLUMNS), dtypes.int64, self._host.device))
             except TelegradError as error:
                 self._stop(f"the session's quota has no room for its trace: {error.message}")
                 return False
+            self._chunks.append(chunk)
+            self._taken += chunk.storage.block.size
         self._used = 0
         return True
 
     def _stop(self, message: str) -> None:
         self.is_full = True
+        self.notes_stretches = False
         self.message = f"{message}, so later events are missing; profile fewer steps, as schedule() says"
         self._context.included &= ~keys.PROFILER
 

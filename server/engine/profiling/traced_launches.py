@@ -31,6 +31,9 @@ class LaunchLog:
         self.rows = array("q")
         self.readers = 0
         self.waits = True
+        self.graph: tuple[int, int, int] | None = None
+        """When the graph was launched that was expected last, until when, and the number of its first launch."""
+        self._expected = 0
 
     def note(self, begin: int, count: int) -> int:
         """Note launches that were made from a time until now, which is returned."""
@@ -39,6 +42,22 @@ class LaunchLog:
             self.rows.extend((begin, end, self.made, count))
         self.made += count
         return end
+
+    def expect_graph(self, launches: int) -> int:
+        """Have the graph that is launched next, by its owner, be noted as so many launches; returns those before.
+
+        Of graphs that are not expected it is not known what they consist of.
+        """
+        self.graph = None
+        before, self._expected = self._expected, launches
+        return before
+
+    def note_graph(self, begin: int) -> None:
+        """Note that a graph was launched from a time until now."""
+        launches, self._expected = self._expected, 0
+        if launches:
+            first = self.made
+            self.graph = begin, self.note(begin, launches), first
 
 
 _LOGS: dict[LaunchQueue, LaunchLog] = {}
@@ -51,21 +70,29 @@ class TracedLaunchQueue(LaunchQueue):
 
     def _make(self) -> None:
         log, count = _LOGS[self], len(self.waiting)
-        begin, made = now(), log.made
+        begin, made, expected = now(), log.made, log.expect_graph(0)
         super()._make()
+        log.expect_graph(expected)
         if log.made == made:
             log.note(begin, count)
 
     def _perform(self, sequence: Sequence) -> None:
         log = _LOGS[self]
+        if len(log.rows) + 4 * len(sequence) > 4 * MOST_FLUSHES:
+            log.made += len(sequence)
+            perform(sequence)
+            return
         failure: Exception | None = None
-        at = now()
-        for launch in sequence:
+        note, made, at = log.rows.extend, log.made, now()
+        for launch, *arguments in sequence:
             try:
-                perform((launch,))
+                launch(*arguments)
             except Exception as error:
                 failure = failure or error
-            at = log.note(at, 1)
+            begin, at = at, now()
+            note((begin, at, made, 1))
+            made += 1
+        log.made = made
         if failure is not None:
             raise failure
 

@@ -274,6 +274,11 @@ class CapturedExecution:
         self._results = execution.outputs()
         return True
 
+    @property
+    def execution(self) -> Execution | None:
+        """What it was made by step by step; None where it was launched as one."""
+        return self._execution
+
     def outputs(self) -> tuple[Any, ...]:
         """Return what was wanted, once all was executed."""
         return self._results or ()

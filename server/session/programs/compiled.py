@@ -281,10 +281,14 @@ class _Making:
 
 def modes_of(state: SessionState) -> tuple[Any, ...] | None:
     """Return the modes that decide how work is executed; None where somebody watches, or it has to be step by step."""
+    return None if state.context.profiler is not None else unwatched_modes_of(state)
+
+
+def unwatched_modes_of(state: SessionState) -> tuple[Any, ...] | None:
+    """Return the same where it does not matter whether somebody profiles."""
     current = state.context
     if (
-        current.trace is not None or current.profiler is not None or state.histories
-        or current.own_streams.left_default or current.casts or state.plain_handlers
+        current.trace is not None or state.histories or current.own_streams.left_default or current.casts
         or current.recorder is not None
     ):  # fmt: skip
         return None

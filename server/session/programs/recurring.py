@@ -70,7 +70,11 @@ class RecurringBatches:
         """Return what a batch is in the session's stream; raises as ``decoded`` does."""
         state, policy = self._state, self.policy
         self._count += 1
-        if len(body) > _MOST_BYTES or state.plain_handlers or (policy.cooldown and not policy.cool_down()):
+        recorder = state.context.profiler
+        if (
+            len(body) > _MOST_BYTES or (policy.cooldown and not policy.cool_down())
+            or (recorder is not None and not recorder.notes_stretches)
+        ):  # fmt: skip
             return decoded(state, body)
         same = self._layouts.get(len(body), [])
         for layout in same:

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from time import monotonic_ns
 from typing import Any, Final
 
 from server.engine.operators import BY_INDEX, Operator
+from server.engine.profiling.stamped import Stamped
+from server.engine.profiling.stretch_notes import Watch
 from server.engine.programs.analysis import is_opaque
 from server.engine.programs.captures import Captures
 from server.engine.programs.executable import Executable
@@ -32,6 +35,7 @@ from telegrad_protocol.programs.rows import Flat, Template
 from .compiled import Given, Variant, launched_soon, modes_of
 from .elasticity import UNKNOWN, Elasticity
 from .ending import EndOfStretch, RestOfStretch, RunStretch
+from .noted_stretches import NotedVariant, noted_modes_of
 from .recording import Recording, SessionRecorder
 from .sequences import bind_names, names_after, used_inputs
 
@@ -140,9 +144,15 @@ class Stretch:
 class _StretchRecorder(SessionRecorder):
     """Gives up where an operation is not what a stretch may hold, as far as only its execution tells."""
 
+    def __init__(self, state: SessionState, rows: dict[int, int], watch: Watch | None) -> None:
+        super().__init__(state, rows, False)
+        self._watch = watch
+
     def note_operation(self, operator: Operator, args: tuple[Any, ...], signature: Any, result: Any) -> None:
         if is_opaque(operator):
             self.note_other(operator.op.public)
+        if self._watch is not None:
+            self._watch.times.append(monotonic_ns())
         super().note_operation(operator, args, signature, result)
 
     def _note_checks(self, operator: Any, args: tuple[Any, ...]) -> None:
@@ -151,9 +161,10 @@ class _StretchRecorder(SessionRecorder):
 
 
 class _StretchRecording(Recording):
-    """A stretch that is being executed call by call, and written down."""
+    """A stretch that is being executed call by call, and written down; ``watch`` sees what a profile notes of it."""
 
     reads_gradients = False
+    watch: Watch | None = None
 
     def __init__(self, state: SessionState, values: Sequence[Value], instructions: Sequence[Any]) -> None:
         super().__init__(state, values, instructions)
@@ -163,13 +174,16 @@ class _StretchRecording(Recording):
         self._memory_state, self._start = allocator.state_number(), allocator.start_sequence()
 
     def _new_recorder(self, state: SessionState, rows: dict[int, int]) -> SessionRecorder:
-        return _StretchRecorder(state, rows, False)
+        profiler = state.context.profiler
+        self.watch = None if profiler is None else Watch(profiler)
+        return _StretchRecorder(state, rows, self.watch)
 
     def _executable(
         self, outputs: Sequence[Slot], metas: Sequence[Meta | type], memory: Sequence[int], gradients: Sequence[Any]
     ) -> tuple[Executable, None, list[Given]]:  # fmt: skip
         recorder = self.recorder
-        return Unchanged(recorder.steps, recorder.plans, recorder.inputs, outputs, metas), None, []
+        taken = recorder.steps, recorder.plans, recorder.inputs, outputs, metas
+        return Unchanged(*taken) if self.watch is None else Stamped(self._backend.device, *taken), None, []
 
     def _launched(self, executable: Executable) -> Executable | Captures:
         backend, memory = self._backend, self._state.shared_memory
@@ -207,7 +221,7 @@ class _ElasticRecording(_StretchRecording):
 
 def _situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | None:
     """Return what decides how a stretch is executed on these inputs; None where it has to be call by call."""
-    modes = modes_of(state)
+    modes = modes_of(state) if state.context.profiler is None else noted_modes_of(state)
     if modes is None or not values or values[0].__class__ is not Value:
         return None
     backend, is_recording = values[0].backend, state.context.is_recording
@@ -238,7 +252,7 @@ def run_stretch(state: SessionState, run: RunStretch) -> int:
             stretch.refusals = 0
             if isinstance(variant, Variant):
                 return _begin(state, stretch, variant, values, ids)
-            kind = _recording_of(stretch, met, state.operations)
+            kind = _recording_of(state, stretch, met)
             if kind is not None:
                 _record(state, stretch, met, values, ids, kind)
                 return 0
@@ -250,10 +264,15 @@ def _one_by_one(state: SessionState, stretch: Stretch, ids: list[int]) -> None:
     state.inbox.extendleft(reversed(stretch.template.instructions(ids)))
 
 
-def _recording_of(stretch: Stretch, met: Any, now: int) -> type[_StretchRecording] | None:
-    """Return how calls are to be written down in a situation that is not known; None where they are not."""
-    if stretch.is_worth_recording(met, now):
+def _recording_of(state: SessionState, stretch: Stretch, met: Any) -> type[_StretchRecording] | None:
+    """Return how calls are to be written down in a situation that is not known; None where they are not.
+
+    What a profile notes has sizes of its own each time, so calls on other sizes are executed one by one under it.
+    """
+    if stretch.is_worth_recording(met, state.operations):
         return _StretchRecording
+    if state.context.profiler is not None:
+        return None
     return _ElasticRecording if stretch.elastic.is_worth_recording(met) else None
 
 
@@ -281,11 +300,21 @@ def end_stretch(state: SessionState, end: EndOfStretch) -> None:
         variants, met, recording.loose = stretch.elastic.variants, stretch.elastic.key(met), loose
     variants[met] = None
     try:
-        variants[met] = recording.variant(names_after(state, end.ids, end.before))
+        variants[met] = variant = recording.variant(names_after(state, end.ids, end.before))
+        if variant is not None and recording.watch is not None:
+            _note(variants, met, variant, recording.watch, end.ids)
     except TelegradError:  # there is no room for it, or it cannot be made anew
         pass
     except Exception:
         _log.exception("calls that came again could not be written down; they are executed one by one")
+
+
+def _note(variants: dict[Any, Variant | None], met: Any, variant: Variant, watch: Watch, ids: list[int]) -> None:
+    """Have a variant be noted as its calls were; where that is no more known, the calls are recorded another time."""
+    if watch.is_whole:
+        variants[met] = NotedVariant.of(variant, watch.notes(ids))
+    else:
+        del variants[met]
 
 
 def _begin(state: SessionState, stretch: Stretch, variant: Variant, values: list[Any], ids: list[int]) -> int:

@@ -1,0 +1,105 @@
+"""Executions whose steps are stamped: when each began and ended, and how many launches there were by then.
+
+That is what a profile has to know of operations that are executed as one, where nothing else notes them. Knows a clock
+and what counts launches, and nothing of what is made of the stamps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from server.engine import context
+from server.engine.programs.execution import NEVER, Execution, Stop
+from server.engine.programs.graph import Step
+from server.engine.programs.recorded.unchanged import Unchanged
+from telegrad_protocol.meta import Device
+
+now: Final = time.monotonic_ns
+
+
+class Counter(Protocol):
+    """Counts the launches of a device."""
+
+    @property
+    def is_capturing(self) -> bool:
+        """Whether what is launched now is captured and not done."""
+
+    def begin(self) -> int:
+        """Return how many launches there were so far, or how many the graph has that is being captured."""
+
+
+class Stamped(Unchanged):
+    """Executes steps as they were recorded on a device, and stamps them while somebody profiles."""
+
+    __slots__ = ("captured", "counted", "device", "ended", "launches", "notes", "stamping")
+
+    ended: Callable[[int], None]
+    counted: Callable[[int], None]
+    launches: Callable[[], int]
+    """What the execution that goes on is told of its steps by."""
+
+    def __init__(self, device: Device, steps: Sequence[Step], plans: Sequence[Any], *rest: Any) -> None:
+        super().__init__(steps, plans, *rest)
+        self.device = device
+        self.notes: Any = None
+        """What a profile says of the steps; its owner's."""
+        self.captured: tuple[int, ...] = ()
+        """How many nodes the captured graph had before the first step and after each; empty where none was captured."""
+        self.stamping = tuple([call._replace(run=_stamped(call.run, self)) for call in self._calls])
+
+    def begin(self, values: Sequence[Any]) -> Execution:
+        profiler = context.current.profiler
+        if profiler is None:
+            return super().begin(values)
+        table = self._initial.copy()
+        table[: self._count] = values
+        return StampedExecution(self, table, self._outputs, profiler.counter(self.device))
+
+
+def _stamped(run: Callable[[Any], Any], owner: Stamped) -> Callable[[Any], Any]:
+    """Return what runs a step and tells the execution that goes on."""
+
+    def stamped(args: Any) -> Any:
+        result = run(args)
+        owner.ended(now())
+        owner.counted(owner.launches())
+        return result
+
+    return stamped
+
+
+class StampedExecution(Execution):
+    """One execution; ``ends`` has a time for each step, ``counts`` one number more."""
+
+    __slots__ = ("_counter", "_executable", "_resumed", "counts", "ends")
+
+    def __init__(self, executable: Stamped, table: list[Any], outputs: Sequence[int], counter: Counter) -> None:
+        super().__init__(executable.stamping, table, outputs)
+        self._executable, self._counter = executable, counter
+        self._resumed: list[tuple[int, int]] = []
+        self.ends: list[int] = []
+        self.counts: list[int] = [counter.begin()]
+
+    @property
+    def starts(self) -> list[int]:
+        """When each step began: as the one before it ended, or where the execution went on."""
+        starts = [0, *self.ends[:-1]]
+        for place, at in self._resumed:
+            starts[place] = at
+        return starts
+
+    def advance(self, stop: Stop = NEVER) -> bool:
+        """Execute steps until ``stop.holds`` or there are no more; what they consist of is noted by nobody else."""
+        current, owner = context.current, self._executable
+        profiler, current.profiler = current.profiler, None
+        owner.ended, owner.counted, owner.launches = self.ends.append, self.counts.append, self._counter.begin
+        self._resumed.append((len(self.ends), now()))
+        try:
+            is_over = super().advance(stop)
+        finally:
+            current.profiler = profiler
+        if is_over and self._counter.is_capturing:
+            owner.captured = tuple(self.counts)
+        return is_over

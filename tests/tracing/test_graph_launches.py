@@ -1,0 +1,114 @@
+"""Launches of CUDA graphs while CUPTI has the times, on a fake of CUDA's runtime: whose kernels these are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from server.engine import context
+from server.engine.device import cuda_graphs
+from server.engine.device.cuda_graphs import CudaGraph
+from server.engine.device.launch_queue import LaunchQueue
+from server.engine.profiling.cuda_work import CuptiTracer
+from telegrad_protocol.meta import Device
+
+from .test_event_pairs import STREAM, FakeRuntime, RefusedError
+from .test_event_pairs import runtime as runtime
+
+GPU = Device("cuda:0")
+_GRAPH = 41
+
+
+class FakeDriver:
+    """Tells of the graph that is being captured; ``nodes`` is how many it has."""
+
+    CUresult = SimpleNamespace(CUDA_SUCCESS=0)
+    CUstream = staticmethod(int)
+
+    def __init__(self) -> None:
+        self.nodes, self.status = 0, 0
+
+    def cuStreamGetCaptureInfo(self, stream: int) -> tuple[Any, ...]:
+        assert stream == STREAM
+        return self.status, 1, 5, _GRAPH, [], [], 0
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch, runtime: FakeRuntime) -> FakeDriver:
+    made = FakeDriver()
+    monkeypatch.setattr(cuda_graphs, "driver", made)
+    monkeypatch.setattr(cuda_graphs, "_nodes_of", lambda graph: made.nodes)
+    return made
+
+
+@pytest.fixture
+def tracer(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[CuptiTracer]:
+    """A tracer, which the current context has for its profile."""
+    monkeypatch.setattr(CuptiTracer, "_note_streams", lambda self: None)
+    queue = LaunchQueue(CudaGraph.of, lambda stream: True)
+    backend: Any = SimpleNamespace(index=0, device=GPU, launches=queue, stream=STREAM)
+    activity: Any = SimpleNamespace(use=lambda: None, leave=lambda: None, offset=lambda: (0, 0))
+    made = CuptiTracer(backend, SimpleNamespace(own_streams=None), activity)  # type: ignore[arg-type]
+    monkeypatch.setattr(context.current, "profiler", SimpleNamespace(tracers={GPU: made}))
+    yield made
+    made.stop()
+    assert CudaGraph.launch.__name__ == "launch", "graphs are launched as ever where nothing is traced"
+    made.release()
+    assert type(queue) is LaunchQueue
+
+
+def test_in_a_capture_nodes_of_the_graph_are_counted(tracer: CuptiTracer, driver: FakeDriver) -> None:
+    assert tracer.log is not None
+    tracer.log.made = 9
+    assert tracer.begin() == 9
+    counts = []
+
+    def work() -> bool:
+        for nodes in (0, 1, 1, 4):
+            driver.nodes = nodes
+            counts.append(tracer.begin())
+        return tracer.is_capturing
+
+    assert CudaGraph.of(STREAM, work) is not None
+    assert counts == [0, 1, 1, 4] and tracer.begin() == 9 and not tracer.is_capturing
+
+
+def test_what_cannot_be_counted_is_not_captured(tracer: CuptiTracer, driver: FakeDriver) -> None:
+    driver.status = 1
+
+    def work() -> bool:
+        with pytest.raises(RuntimeError, match="cannot be told"):
+            tracer.begin()
+        return False
+
+    assert CudaGraph.of(STREAM, work) is None
+
+
+def test_only_a_graph_that_is_expected_has_launches_of_its_own(tracer: CuptiTracer) -> None:
+    graph, log = CudaGraph(1, STREAM, 4), tracer.log
+    assert log is not None
+    assert graph.launch() and log.graph is None and not log.rows
+    log.expect_graph(4)
+    assert graph.launch()
+    assert graph.launch(), "the next one is another"
+    begin, end, first, count = log.rows
+    assert (first, count, log.made) == (0, 4, 4) and log.graph == (begin, end, 0)
+    context.current.profiler = None
+    log.expect_graph(4)
+    assert graph.launch() and log.graph is None, "a session that is not profiled has launched it"
+
+
+def test_a_graph_that_cuda_refuses_to_launch_leaves_numbers_in_order(
+    tracer: CuptiTracer, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    def refuse(graph: int, stream: int) -> None:
+        raise RefusedError("cudaErrorInvalidValue")
+
+    monkeypatch.setattr(runtime, "graphLaunch", refuse)
+    assert tracer.log is not None
+    tracer.log.expect_graph(3)
+    assert not CudaGraph(1, STREAM, 3).launch()
+    assert tracer.begin() == tracer.log.made == 3
