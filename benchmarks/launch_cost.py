@@ -19,7 +19,7 @@ import telegrad as tg
 from telegrad._session.current import current_session
 from tests.support.node import SimulatedHost
 
-from .measure import Figure, figure, save
+from .measure import Figure, figure, save, shown
 
 _LAUNCHES = 200
 _SAMPLES = 60
@@ -121,11 +121,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.launch_cost", description=__doc__)
     parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
     options = parser.parse_args()
-    figures = []
     with tg.connect(in_process=SimulatedHost()):
-        for one in measured():
-            print(one.row(), flush=True)
-            figures.append(one)
+        figures = shown(measured())
     if options.save:
         save(options.save, figures)
     return 0

@@ -9,7 +9,7 @@ import pathlib
 import platform
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -91,6 +91,15 @@ def about(device: str) -> dict[str, str]:
 
     gpu = {} if device == "cpu" else {"gpu": torch.cuda.get_device_name()}
     return {"device": device, **gpu, "torch": str(torch.__version__)}
+
+
+def shown(figures: Iterable[Figure]) -> list[Figure]:
+    """Return figures, each of which is printed as soon as it is measured."""
+    measured = []
+    for one in figures:
+        print(one.row(), flush=True)
+        measured.append(one)
+    return measured
 
 
 def save(name: str, figures: list[Figure], **about: Any) -> pathlib.Path:
