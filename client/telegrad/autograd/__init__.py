@@ -50,7 +50,7 @@ _NAMES = {
     "detect_anomaly": "anomaly_mode", "set_detect_anomaly": "anomaly_mode", "gradcheck": "gradcheck",
     "gradgradcheck": "gradcheck", "enforce_grad_layout_policy": "_engine_settings",
     "is_multithreading_enabled": "_engine_settings", "is_view_replay_enabled": "_engine_settings",
-    "set_multithreading_enabled": "_engine_settings",
+    "set_multithreading_enabled": "_engine_settings", "_profiler_enabled": "profiler",
 }  # fmt: skip
 """Names that are imported when a program first uses them, and the modules that have them."""
 

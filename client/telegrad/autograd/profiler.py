@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, NoReturn
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from telegrad.profiler._build import Wanted
 from telegrad.profiler._event_list import EventList as EventList
@@ -12,14 +13,29 @@ from telegrad.profiler._events import FunctionEvent as FunctionEvent
 from telegrad.profiler._events import FunctionEventAvg as FunctionEventAvg
 from telegrad.profiler._events import Interval as Interval
 from telegrad.profiler._events import Kernel as Kernel
+from telegrad.profiler._range_log import current
 from telegrad.profiler._range_log import record_function as record_function
 from telegrad.profiler._results import Results, Stretch, has_gpu
 from telegrad.profiler._schedule import ProfilerActivity as ProfilerActivity
+from telegrad.profiler._step_counts import KinetoStepTracker as KinetoStepTracker
 from telegrad_protocol.errors import AutogradError, NotSupportedError
 
 __all__ = [
-    "EventList", "FunctionEvent", "FunctionEventAvg", "emit_itt", "emit_nvtx", "profile", "record_function",
+    "EventList", "FunctionEvent", "FunctionEventAvg", "KinetoStepTracker", "emit_itt", "emit_nvtx", "profile",
+    "record_function",
 ]  # fmt: skip
+
+
+def _profiler_enabled() -> bool:
+    """Return whether something is profiled now."""
+    return bool(current)
+
+
+def __getattr__(name: str) -> bool:
+    """Return whether something is profiled now, under PyTorch's name."""
+    if name == "_is_profiler_enabled":
+        return _profiler_enabled()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class profile:
@@ -99,20 +115,27 @@ class profile:
         """Write a line per event with its stack and a time; wants ``with_stack=True``."""
         self.function_events.export_stacks(path, metric)
 
+    def __repr__(self) -> str:
+        return repr(self.function_events) if self._results is not None else "<unfinished profile>"
+
     def __str__(self) -> str:
         return str(self.function_events) if self._results is not None else "<unfinished profile>"
 
 
-def emit_nvtx(enabled: bool = True, record_shapes: bool = False) -> NoReturn:
-    """Refuse: NVIDIA's profilers watch one process, and the GPU's work is in the server's."""
+def emit_nvtx(enabled: bool = True, record_shapes: bool = False) -> AbstractContextManager[None]:
+    """Refuse if enabled: NVIDIA's profilers watch one process, and the GPU's work is in the server's."""
+    if not enabled:
+        return nullcontext()
     raise NotSupportedError(
         "emit_nvtx: the GPU's work is in the server's process, where this program's marks do not reach; "
         "profiler.profile() records kernels with the lines that they come from"
     )
 
 
-def emit_itt(enabled: bool = True, record_shapes: bool = False) -> NoReturn:
-    """Refuse: Intel's profilers watch one process, and the work is in the server's."""
+def emit_itt(enabled: bool = True, record_shapes: bool = False) -> AbstractContextManager[None]:
+    """Refuse if enabled: Intel's profilers watch one process, and the work is in the server's."""
+    if not enabled:
+        return nullcontext()
     raise NotSupportedError(
         "emit_itt: the work is in the server's process, where this program's marks do not reach; "
         "profiler.profile() records operations with the lines that they come from"

@@ -5,6 +5,7 @@ Begin with ``round_trips()``: it names the lines that wait for the server. ``pro
 
 from __future__ import annotations
 
+from . import itt as itt
 from ._events import DeviceType as DeviceType
 from ._events import RecordScope as RecordScope
 from ._execution_trace import ExecutionTraceObserver as ExecutionTraceObserver
@@ -20,9 +21,10 @@ from ._round_trips import round_trips as round_trips
 from ._schedule import ProfilerAction as ProfilerAction
 from ._schedule import ProfilerActivity as ProfilerActivity
 from ._schedule import schedule as schedule
+from ._step_counts import KinetoStepTracker as KinetoStepTracker
 
 __all__ = [
-    "DeviceType", "ExecutionTraceObserver", "ProfilerAction", "ProfilerActivity", "RecordScope", "RoundTrip",
-    "RoundTrips", "kineto_available", "page", "profile", "record_function", "round_trips", "schedule",
-    "supported_activities", "tensorboard_trace_handler",
+    "DeviceType", "ExecutionTraceObserver", "KinetoStepTracker", "ProfilerAction", "ProfilerActivity", "RecordScope",
+    "RoundTrip", "RoundTrips", "itt", "kineto_available", "page", "profile", "record_function", "round_trips",
+    "schedule", "supported_activities", "tensorboard_trace_handler",
 ]  # fmt: skip

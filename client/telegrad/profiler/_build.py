@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, Final, NamedTuple
 
 from telegrad_protocol.tracing import recording
-from telegrad_protocol.tracing.timeline import KernelSpan, Span, overload_name
+from telegrad_protocol.tracing.timeline import KernelSpan, Span, overload_name, shown_type
 
 from ._capture import Captured
 from ._events import DeviceType, FunctionEvent, RecordScope
@@ -79,6 +79,9 @@ def _event(captured: Captured, span: Span, wanted: Wanted, calls: dict[int, Call
         fwd_thread=WORKER_THREAD if span.kind == recording.NODE else None,
         input_shapes=[_flat(shape) for shape in descriptor.shapes] if wanted.shapes else [],
         concrete_inputs=descriptor.concrete if wanted.shapes else [],
+        input_dtypes=[*map(shown_type, descriptor.dtypes)] if wanted.shapes else [],
+        structured_input_shapes=descriptor.shapes if wanted.shapes else [],
+        structured_input_strides=descriptor.strides if wanted.shapes else [],
         stack=_stack(captured, span, calls) if wanted.stacks else [], use_device=wanted.use_device,
         flops=flops_of(name, descriptor.shapes, descriptor.concrete) if wanted.flops else None,
         is_user_annotation=span.kind == recording.RANGE, sequence_nr=span.sequence,

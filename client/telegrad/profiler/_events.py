@@ -94,7 +94,16 @@ class _Times:
 
 
 class FunctionEvent(_Times):
-    """One event: an operation, a node of the backward graph, a labelled range, a wait, or work of a GPU."""
+    """One event: an operation, a node of the backward graph, a labelled range, a wait, or work of a GPU.
+
+    What PyTorch's profiler tells besides, of Python's functions and of arrows, is in the trace alone.
+    """
+
+    event_metadata = None
+    metadata_json = ""
+    is_python_function = flow_start = False
+    linked_correlation_id = flow_id = flow_type = 0
+    python_id = python_parent_id = python_module_id = -1
 
     def __init__(
         self, id: int, name: str, thread: int, start_us: float, end_us: float, overload_name: str | None = None,
@@ -103,8 +112,11 @@ class FunctionEvent(_Times):
         is_remote: bool = False, sequence_nr: int = -1, node_id: int = -1, device_type: DeviceType = DeviceType.CPU,
         device_index: int = 0, device_resource_id: int | None = None, is_legacy: bool = False, flops: int | None = None,
         trace_name: str | None = None, concrete_inputs: list[Any] | None = None, kwinputs: dict[str, Any] | None = None,
-        is_user_annotation: bool = False,
+        is_user_annotation: bool = False, input_dtypes: list[str] | None = None,
+        structured_input_shapes: Any = None, structured_input_strides: Any = None,
     ) -> None:  # fmt: skip
+        self.input_dtypes = input_dtypes
+        self.structured_input_shapes, self.structured_input_strides = structured_input_shapes, structured_input_strides
         self.id, self.node_id, self.name, self.overload_name = id, node_id, name, overload_name
         self.trace_name = trace_name or name
         self.time_range = Interval(start_us, end_us)
@@ -128,6 +140,18 @@ class FunctionEvent(_Times):
     def key(self) -> str:
         """By what events are averaged."""
         return self.name
+
+    @property
+    def external_id(self) -> int:
+        """The number by which the trace names it."""
+        return self.id
+
+    @property
+    def activity_type(self) -> str:
+        """Its category in the trace."""
+        if self.is_user_annotation:
+            return "user_annotation"
+        return "cpu_op" if self.device_type is DeviceType.CPU else "kernel"
 
     def append_kernel(self, name: str, device: int, duration: float) -> None:
         """Add a kernel that this has launched."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.tracing import recording
-from telegrad_protocol.tracing.timeline import Span
+from telegrad_protocol.tracing.timeline import Span, shown_type
 
 from ._build import Wanted
 from ._events import RecordScope
@@ -147,11 +147,6 @@ def _node(id: int, name: str, under: int, inputs: dict[str, Any], attributes: di
     }  # fmt: skip
 
 
-_TYPES: Final = {
-    "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "bool": "bool",
-    "int8": "signed char", "int16": "short int", "int32": "int", "int64": "long int", "uint8": "unsigned char",
-    "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
-}  # fmt: skip
 _CONSTANTS: Final[dict[str, tuple[Any, str]]] = {
     "": ("<None>", "None"), "True": (True, "Bool"), "False": (False, "Bool"),
 }  # fmt: skip
@@ -162,7 +157,7 @@ def _operand(kind: str, concrete: str) -> tuple[Any, str]:
     if kind == "TensorList":
         return "<TensorList>", "GenericList[Tensor]"
     if kind not in ("", "Scalar", "ScalarList"):
-        return "<Tensor>", f"Tensor({_TYPES.get(kind, kind)})"
+        return "<Tensor>", f"Tensor({shown_type(kind)})"
     if concrete in _CONSTANTS:
         return _CONSTANTS[concrete]
     try:

@@ -21,6 +21,7 @@ from ._range_log import OpenRange, begin_range, end_range
 from ._results import Results, Stretch, has_gpu
 from ._round_trips import RoundTrips
 from ._schedule import ProfilerAction, ProfilerActivity, always
+from ._step_counts import KinetoStepTracker
 
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
@@ -101,6 +102,7 @@ class profile:
         self._end_step_range()
         action = self.current_action
         self.step_num += 1
+        KinetoStepTracker.increment_step("ProfilerStep")
         self.current_action = self.schedule(self.step_num)
         if self._stretch is not None and (
             action is ProfilerAction.RECORD_AND_SAVE or self.current_action not in _RECORDING

@@ -46,7 +46,7 @@ class Results:
 
     def export_chrome_trace(self, path: str) -> None:
         """Write everything that was noted, in Chrome's format."""
-        write_trace(path, trace_document(self.captured, self.ranges, self.metadata, self.wanted.shapes))
+        write_trace(path, trace_document(self.captured, self.ranges, self.metadata, self.wanted))
 
     def round_trips(self) -> RoundTrips:
         """Return the waits of the stretch, by line."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from ._events import DeviceType
 from ._text import format_memory, format_share, format_time
 
 _WIDTH = 12
+_DEVICES = re.compile("cuda|xpu|privateuse1|mtia|hpu")
+"""What names of attributes may say instead of ``device``."""
 _FLOPS = (("", 1.0), ("K", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12), ("P", 1e15))
 
 
@@ -63,7 +66,7 @@ def build_table(
 def _sorted(events: Sequence[Any], sort_by: str | None) -> list[Any]:
     if sort_by is None:
         return list(events)
-    name = sort_by.replace("cuda", "device")
+    name = _DEVICES.sub("device", sort_by)
     if not hasattr(events[0], name):
         raise AttributeError(
             f"table: events have no {sort_by!r} to sort by; there are cpu_time, device_time, cpu_time_total, "

@@ -5,15 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import socket
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 from telegrad_protocol.tracing import chrome
 from telegrad_protocol.tracing.chrome import Event, complete, flow, named_process, named_thread
 from telegrad_protocol.tracing.recording import OPERATION, Descriptor
 from telegrad_protocol.tracing.timeline import shown_name
 
-from ._build import client_calls
+from ._build import Wanted, client_calls
 from ._capture import Captured
 from ._log import told
 from ._range_log import RangeNote
@@ -21,17 +23,27 @@ from ._range_log import RangeNote
 WIRE_ROW, WAIT_ROW, ARRIVAL_ROW = 1, 2, 3
 
 
-def trace_document(captured: Captured, ranges: list[RangeNote], metadata: dict[str, Any], shapes: bool) -> Event:
+def trace_document(captured: Captured, ranges: list[RangeNote], metadata: dict[str, Any], wanted: Wanted) -> Event:
     """Return the whole trace as JSON has it."""
     timeline = captured.timeline
-    events = [*chrome.events_of(timeline, shapes), *_client_events(captured, ranges)]
+    events = [*chrome.events_of(timeline, wanted.shapes), *_client_events(captured, ranges)]
     clocks = captured.clocks
     notes = {
         "clock_offset_ns": clocks.offset, "clock_error_ns": clocks.error, "clocks_are_the_same": clocks.is_same,
         "client_process": _client_pid(captured),
     }  # fmt: skip
     whole = chrome.document(events, timeline, captured.wall_offset, notes)
-    return {**metadata, **whole}
+    return {**_settings(wanted), **metadata, **whole}
+
+
+def _settings(wanted: Wanted) -> dict[str, Any]:
+    """Return what was to be recorded, as PyTorch's traces say it, and where."""
+    settings = {
+        "record_shapes": wanted.shapes, "profile_memory": wanted.memory, "with_stack": wanted.stacks,
+        "with_flops": wanted.flops,
+    }  # fmt: skip
+    chosen = {name: 1 for name, is_chosen in settings.items() if is_chosen}
+    return {**chosen, "host_name": socket.gethostname(), "trace_id": uuid4().hex.upper()}
 
 
 def write_trace(path: str, document: Event) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from . import recording
 from .recording import KernelRow, unpacked
-from .timeline import CallSpan, KernelSpan, Span, Timeline
+from .timeline import CallSpan, KernelSpan, Span, Timeline, shown_type
 
 Event = dict[str, Any]
 _CATEGORIES: Final = {
@@ -87,7 +87,8 @@ def _span_event(timeline: Timeline, span: Span, pid: int, with_shapes: bool) -> 
     args: Event = {"External id": span.number, "Record function id": 0, "Ev Idx": span.number}
     if with_shapes and span.kind == recording.OPERATION:
         args |= {
-            "Input Dims": descriptor.shapes, "Input Strides": descriptor.strides, "Input type": descriptor.dtypes,
+            "Input Dims": descriptor.shapes, "Input Strides": descriptor.strides,
+            "Input type": [*map(shown_type, descriptor.dtypes)],
             "Concrete Inputs": descriptor.concrete,
         }  # fmt: skip
     if span.sequence >= 0:

@@ -254,6 +254,18 @@ def shown_name(descriptor: Descriptor) -> str:
     return f"aten::{_ATEN.get(base, base)}"
 
 
+_TYPES = {
+    "float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "bool": "bool",
+    "int8": "signed char", "int16": "short int", "int32": "int", "int64": "long int", "uint8": "unsigned char",
+    "complex64": "c10::complex<float>", "complex128": "c10::complex<double>",
+}  # fmt: skip
+
+
+def shown_type(kind: str) -> str:
+    """Return how PyTorch's profiler names a type of elements: as C++ does."""
+    return _TYPES.get(kind, kind)
+
+
 def overload_name(descriptor: Descriptor) -> str:
     """Return what follows the dot in an operation's name: ``out`` of ``mul.out``."""
     return descriptor.name.partition(".")[2] if descriptor.kind == recording.OPERATION else ""
