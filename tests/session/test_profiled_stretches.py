@@ -236,6 +236,26 @@ def test_where_memory_is_noted_calls_are_executed_one_by_one(tg: Any, x: Any) ->
     assert rows["aten::sin"].self_cpu_memory_usage > 0
 
 
+def test_calls_on_sizes_that_grow_are_told_with_the_sizes_of_each(tg: Any, rng: np.random.Generator) -> None:
+    """Without a profile they are executed as one by then."""
+    x = tg.tensor(rng.standard_normal((2, 3)), dtype=tg.float32)
+
+    def grown(first: int, last: int) -> None:
+        cache = x[:1].expand(first, 3).contiguous()
+        for _ in range(first, last):
+            y = cache
+            for _ in range(5):
+                y = y.sin() * 1.5
+            cache = tg.cat([cache, y[:1]])
+            cache.sum().item()
+
+    grown(1, 12)
+    with tg.profiler.profile(record_shapes=True) as profile:
+        grown(12, 24)
+    shapes = [event.input_shapes[0] for event in profile.events() if event.name == "aten::sin"]
+    assert shapes == [[rows, 3] for rows in range(12, 24) for _ in range(5)]
+
+
 def test_no_event_is_lost_where_notes_are_packed_in_the_middle(
     tg: Any, x: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip

@@ -69,6 +69,30 @@ def test_kernels_belong_to_operations(cuda_tg: Any, way: str, tmp_path: Path) ->
         assert named == pytest.approx(whole + sum(e["dur"] for e in by_category["gpu_memcpy"]), rel=0.05)
 
 
+def test_kernels_of_calls_that_come_again_belong_to_each_of_them(cuda_tg: Any, way: str) -> None:
+    """With CUPTI they are launched as one graph, whose kernels are told apart by their order."""
+    tg = cuda_tg
+    x, weight = tg.randn(256, 256), tg.randn(256, 256)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            y = x
+            for _ in range(8):
+                y = tg.softmax((y.sin() @ weight).sigmoid(), -1)
+            y.sum().item()
+
+    run(12)
+    for _ in range(2):
+        with tg.profiler.profile() as profile:
+            run(12)
+    events = [event for event in profile.events() if event.device_type.name == "CPU"]
+    assert any(event.name == "telegrad::stretch" for event in events) is (way == "cupti")
+    for name in ("aten::sin", "aten::matmul", "aten::sigmoid", "aten::softmax"):
+        own = [event for event in events if event.name == name]
+        launched = {tuple(kernel.name for kernel in event.kernels) for event in own}
+        assert len(own) == 8 * 12 and len(launched) == 1 and launched != {()}, (name, launched)
+
+
 def test_kernel_times_are_those_between_events(cuda_tg: Any, way: str) -> None:
     tg = cuda_tg
     x = tg.randn(1 << 26)
