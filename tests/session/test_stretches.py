@@ -410,8 +410,10 @@ def test_a_cache_may_grow(on: tuple[Any, str], rng: np.random.Generator, noted: 
     table = tg.tensor(rng.standard_normal((50, 16)), device=device, dtype=tg.float32)
     with _call_by_call(tg):
         expected = _decoded(tg, weights, table, 80)
+    # On a GPU a product of a new shape is done by a guess first, and later by what turns out to be the fastest.
+    tolerance = 0 if device == "cpu" else 1e-4
     for found, wanted in zip(_decoded(tg, weights, table, 80), expected, strict=True):
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
     assert noted["_begin"] > 40 and not noted["_take_back"]
 
 
