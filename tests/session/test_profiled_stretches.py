@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -110,6 +110,7 @@ class _Tracer:
     def __init__(self) -> None:
         self.log = LaunchLog([])
         self._nodes = 0
+        self._counts: Sequence[int] = ()
         self._kernels, self._calls = array("q"), array("q")
         self._launches = 0
 
@@ -119,17 +120,20 @@ class _Tracer:
 
     def capture(self, capture: Callable[..., Any]) -> Callable[..., Any]:
         def captured(backend: CpuBackend, work: Callable[[], bool]) -> Any:
-            self.is_capturing, self._nodes = True, 0
+            self.is_capturing, self._nodes, self._counts = True, 0, ()
             graph = capture(backend, work)
             self.is_capturing = False
-            return graph and _Graph(self, graph)
+            return graph and _Graph(self, graph, self._counts)
 
         return captured
 
-    def launch(self, again: Again) -> bool:
+    def note_counts(self, counts: Sequence[int]) -> None:
+        self._counts = tuple(counts)
+
+    def launch(self, again: Again, counts: Sequence[int]) -> bool:
         begin = recorder.now()
         assert again.launch()
-        self.log.note_graph(begin)
+        self.log.note_graph(begin, counts)
         called_until, count = recorder.now(), 0 if self.log.graph is None else self.log.rows[-1]
         self._launches += 1
         self._calls.extend((0, begin, called_until, self._launches))
@@ -154,12 +158,12 @@ class _Tracer:
 class _Graph:
     """What is launched with the tracer's knowledge."""
 
-    def __init__(self, tracer: _Tracer, again: Again) -> None:
+    def __init__(self, tracer: _Tracer, again: Again, counts: Sequence[int]) -> None:
         self.nbytes = again.nbytes
-        self._tracer, self._again = tracer, again
+        self._tracer, self._again, self._counts = tracer, again, counts
 
     def launch(self) -> bool:
-        return self._tracer.launch(self._again)
+        return self._tracer.launch(self._again, self._counts)
 
 
 def test_kernels_of_a_stretch_that_is_launched_as_one_belong_to_its_operations(
@@ -325,7 +329,7 @@ class _Launched:
     def advance(self, stop: Any) -> bool:
         self._work()
         self._queue.flush()
-        self._log.note_graph(recorder.now())
+        self._log.note_graph(recorder.now(), (2, 3, 3, 6))
         return True
 
 
@@ -335,10 +339,8 @@ def test_the_launches_of_a_graph_are_numbered_after_those_before_it() -> None:
     log = traced(queue, waits=True)
     try:
         queue.allow()
-        submit = queue.deferring(lambda args, outs: queue.launch(lambda stream: log.note_graph(0), 0))
-        executable = SimpleNamespace(
-            device=CPU, captured=(2, 3, 3, 6), notes=SimpleNamespace(steps=3)
-        )  # fmt: skip
+        submit = queue.deferring(lambda args, outs: queue.launch(lambda stream: log.note_graph(0, (0, 4)), 0))
+        executable = SimpleNamespace(device=CPU, notes=SimpleNamespace(steps=3))
         notes = SimpleNamespace(logs={0: log}, executed=None)
         execution: Any = _Launched(log, queue, lambda: submit(None, None))
         assert NotedExecution(notes, executable, execution).advance()  # type: ignore[arg-type]
@@ -347,7 +349,7 @@ def test_the_launches_of_a_graph_are_numbered_after_those_before_it() -> None:
         rows = [tuple(log.rows[place + 2 : place + 4]) for place in range(0, len(log.rows), 4)]
         assert rows == [(0, 1), (1, 4)]
         assert (shares.starts[0], shares.ends[-1]) == tuple(log.rows[4:6])
-        log.note_graph(0)
+        log.note_graph(0, (0, 4))
         assert log.made == 5, "of a graph that nobody expects it is not known what it launches"
     finally:
         untraced(queue)

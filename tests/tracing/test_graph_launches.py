@@ -35,6 +35,14 @@ class FakeDriver:
         assert stream == STREAM
         return self.status, 1, 5, _GRAPH, [], [], 0
 
+    def cuGraphGetNodes(self, graph: int, most: int) -> tuple[int, list[int], int]:
+        assert graph == _GRAPH
+        return 0, list(range(self.nodes)), most
+
+    def cuGraphNodeGetType(self, node: int) -> tuple[int, int]:
+        """Return that of a kernel, a copy, a fill and of what is nothing of these, in turn."""
+        return 0, (0, 1, 2, 7)[node % 4]
+
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch, runtime: FakeRuntime) -> FakeDriver:
@@ -60,14 +68,14 @@ def tracer(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cupt
     assert type(queue) is LaunchQueue
 
 
-def test_in_a_capture_nodes_of_the_graph_are_counted(tracer: CuptiTracer, driver: FakeDriver) -> None:
+def test_in_a_capture_the_work_in_the_graph_is_counted(tracer: CuptiTracer, driver: FakeDriver) -> None:
     assert tracer.log is not None
     tracer.log.made = 9
     assert tracer.begin() == 9
     counts = []
 
     def work() -> bool:
-        for nodes in (0, 1, 1, 4):
+        for nodes in (0, 1, 1, 5):
             driver.nodes = nodes
             counts.append(tracer.begin())
         return tracer.is_capturing
@@ -88,16 +96,18 @@ def test_what_cannot_be_counted_is_not_captured(tracer: CuptiTracer, driver: Fak
 
 
 def test_only_a_graph_that_is_expected_has_launches_of_its_own(tracer: CuptiTracer) -> None:
+    tracer.note_counts([1, 3, 5])
     graph, log = CudaGraph(1, STREAM, 4), tracer.log
+    tracer.note_counts([])
     assert log is not None
     assert graph.launch() and log.graph is None and not log.rows
-    log.expect_graph(4)
+    log.expect_graph(True)
     assert graph.launch()
     assert graph.launch(), "the next one is another"
     begin, end, first, count = log.rows
-    assert (first, count, log.made) == (0, 4, 4) and log.graph == (begin, end, 0)
+    assert (first, count, log.made) == (0, 4, 4) and log.graph == (begin, end, 0, (1, 3, 5))
     context.current.profiler = None
-    log.expect_graph(4)
+    log.expect_graph(True)
     assert graph.launch() and log.graph is None, "a session that is not profiled has launched it"
 
 
@@ -109,6 +119,8 @@ def test_a_graph_that_cuda_refuses_to_launch_leaves_numbers_in_order(
 
     monkeypatch.setattr(runtime, "graphLaunch", refuse)
     assert tracer.log is not None
-    tracer.log.expect_graph(3)
+    tracer.note_counts([0, 3])
+    tracer.log.expect_graph(True)
     assert not CudaGraph(1, STREAM, 3).launch()
+    tracer.note_counts([])
     assert tracer.begin() == tracer.log.made == 3

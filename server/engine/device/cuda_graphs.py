@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from cuda.bindings import driver
 
@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 GRAPH_BYTES = 64 << 10
 NODE_BYTES = 4 << 10
 """About what CUDA holds for a graph and for each of its nodes, on the host and the device together."""
+_WORK: Final = frozenset((0, 1, 2))
+"""The types of nodes that a device has work with: kernels, copies and fills. Others are events, or nothing."""
 _DONE = 0
 """cudaSuccess; while there is work left it is cudaErrorNotReady."""
 
@@ -22,12 +24,16 @@ _DONE = 0
 class CudaGraph:
     """Captured work. It uses the memory that it was captured with, which must still belong to it at each launch."""
 
-    __slots__ = ("_launches", "_stream", "index", "nbytes")
+    __slots__ = ("_launches", "_stream", "counts", "index", "nbytes")
     is_capturing: ClassVar[bool] = False
     """Whether work is being captured, of which nothing is done now: its events have no times."""
+    counted: ClassVar[tuple[int, ...]] = ()
+    """What was counted of the work that is being captured."""
 
     def __init__(self, launches: int, stream: int, nodes: int) -> None:
         self.nbytes = GRAPH_BYTES + nodes * NODE_BYTES
+        self.counts = CudaGraph.counted
+        """How many kernels and copies it has before the first step and after each; empty where nobody has counted."""
         self.index = runtime.getDevice()
         self._launches = launches
         self._stream = stream
@@ -38,7 +44,7 @@ class CudaGraph:
         graph, is_whole = 0, False
         try:
             runtime.streamBeginCapture(stream, runtime.streamCaptureModeThreadLocal)
-            CudaGraph.is_capturing = True
+            CudaGraph.is_capturing, CudaGraph.counted = True, ()
             try:
                 is_whole = work()
             finally:
@@ -49,6 +55,7 @@ class CudaGraph:
             log.warning("a graph could not be made", extra={"cause": str(error)})
             return None
         finally:
+            CudaGraph.counted = ()
             if graph:
                 runtime.graphDestroy(graph)
 
@@ -68,12 +75,13 @@ class CudaGraph:
             return
 
 
-def captured_nodes(stream: int) -> int:
-    """Return how many nodes the graph has so far that is being captured from a raw stream."""
+def captured_work(stream: int) -> int:
+    """Return how many kernels, copies and fills the graph has so far that is being captured from a raw stream."""
     status, _, _, graph, *_ = driver.cuStreamGetCaptureInfo(driver.CUstream(stream))
     if status != driver.CUresult.CUDA_SUCCESS:
         raise RuntimeError(f"what is captured cannot be told: {status}")
-    return _nodes_of(int(graph))
+    _, nodes, _ = driver.cuGraphGetNodes(graph, _nodes_of(int(graph)))
+    return sum([driver.cuGraphNodeGetType(node)[1] in _WORK for node in nodes or ()])
 
 
 def _nodes_of(graph: int) -> int:

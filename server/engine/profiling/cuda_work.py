@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 from weakref import WeakSet
 
 from cuda.bindings import driver
 
 from server.engine import context
-from server.engine.device.cuda_graphs import CudaGraph, captured_nodes
+from server.engine.device.cuda_graphs import CudaGraph, captured_work
 from server.engine.device.cupy_module import runtime
 from server.engine.device.current_device import current_device
 from server.engine.device.launch_queue import LaunchQueue
@@ -71,6 +71,10 @@ class _Tracer:
     @property
     def is_capturing(self) -> bool:
         return CudaGraph.is_capturing
+
+    def note_counts(self, counts: Sequence[int]) -> None:
+        """Note what was counted before the first step of what is being captured, and after each."""
+        CudaGraph.counted = tuple(counts)
 
     def launch_graph(self, graph: CudaGraph, recorder: Any) -> bool:
         """Launch a graph, and note that in the device's way."""
@@ -139,7 +143,7 @@ class CuptiTracer(_Tracer):
 
     def begin(self) -> int:
         if CudaGraph.is_capturing:
-            return captured_nodes(self._backend.stream)
+            return captured_work(self._backend.stream)
         return self._launches.made + len(self._launches.waiting)
 
     def end(self, first: int) -> int:
@@ -151,7 +155,7 @@ class CuptiTracer(_Tracer):
         try:
             return _plain_launch(graph)
         finally:
-            self._launches.note_graph(begin)
+            self._launches.note_graph(begin, graph.counts)
 
     def stop(self) -> None:
         """Launch what waits; nothing else is left to do before the GPU has come to the end."""

@@ -29,11 +29,14 @@ class Counter(Protocol):
     def begin(self) -> int:
         """Return how many launches there were so far, or how many the graph has that is being captured."""
 
+    def note_counts(self, counts: Sequence[int]) -> None:
+        """Note what was counted before the first step of what is being captured, and after each."""
+
 
 class Stamped(Unchanged):
     """Executes steps as they were recorded on a device, and stamps them while somebody profiles."""
 
-    __slots__ = ("captured", "counted", "device", "ended", "launches", "notes", "stamping")
+    __slots__ = ("counted", "device", "ended", "launches", "notes", "stamping")
 
     ended: Callable[[int], None]
     counted: Callable[[int], None]
@@ -45,8 +48,6 @@ class Stamped(Unchanged):
         self.device = device
         self.notes: Any = None
         """What a profile says of the steps; its owner's."""
-        self.captured: tuple[int, ...] = ()
-        """How many nodes the captured graph had before the first step and after each; empty where none was captured."""
         self.stamping = tuple([call._replace(run=_stamped(call.run, self)) for call in self._calls])
 
     def begin(self, values: Sequence[Any]) -> Execution:
@@ -101,5 +102,5 @@ class StampedExecution(Execution):
         finally:
             current.profiler = profiler
         if is_over and self._counter.is_capturing:
-            owner.captured = tuple(self.counts)
+            self._counter.note_counts(self.counts)
         return is_over

@@ -42,7 +42,7 @@ class Shares(NamedTuple):
 
     @staticmethod
     def of(steps: int, begin: int, end: int, first: int, captured: Sequence[int]) -> Shares:
-        """Return equal shares of the time; ``captured`` counts the nodes of the graph, whose first is a launch."""
+        """Return equal shares of the time; ``captured`` counts launches before the first step and after each."""
         bounds = [begin + (end - begin) * place // steps for place in range(steps + 1)]
         counts = [first + count - captured[0] for count in captured] if captured else [first] * (steps + 1)
         return Shares(bounds[:-1], bounds[1:], counts)

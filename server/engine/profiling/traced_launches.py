@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections.abc import Sequence
 from typing import Final
 
 from server.engine.device.launch_queue import LaunchQueue
-from server.engine.replay.launch_sequences import Launch, Sequence, perform
+from server.engine.replay.launch_sequences import Launch, perform
+from server.engine.replay.launch_sequences import Sequence as Launches
 
 now: Final = time.monotonic_ns
 MOST_FLUSHES: Final = 1 << 18
@@ -31,9 +33,12 @@ class LaunchLog:
         self.rows = array("q")
         self.readers = 0
         self.waits = True
-        self.graph: tuple[int, int, int] | None = None
-        """When the graph was launched that was expected last, until when, and the number of its first launch."""
-        self._expected = 0
+        self.graph: tuple[int, int, int, Sequence[int]] | None = None
+        """When the graph was launched that was expected last, until when, the number of its first launch, and counts.
+
+        What was counted is how many launches it has before the first step, and after each.
+        """
+        self._is_expected = False
 
     def note(self, begin: int, count: int) -> int:
         """Note launches that were made from a time until now, which is returned."""
@@ -43,21 +48,21 @@ class LaunchLog:
         self.made += count
         return end
 
-    def expect_graph(self, launches: int) -> int:
-        """Have the graph that is launched next, by its owner, be noted as so many launches; returns those before.
+    def expect_graph(self, is_expected: bool) -> bool:
+        """Have the graph that is launched next, by its owner, be noted as its launches; returns what was so before.
 
         Of graphs that are not expected it is not known what they consist of.
         """
         self.graph = None
-        before, self._expected = self._expected, launches
+        before, self._is_expected = self._is_expected, is_expected
         return before
 
-    def note_graph(self, begin: int) -> None:
-        """Note that a graph was launched from a time until now."""
-        launches, self._expected = self._expected, 0
-        if launches:
+    def note_graph(self, begin: int, counts: Sequence[int]) -> None:
+        """Note that a graph was launched from a time until now, of which this was counted."""
+        is_expected, self._is_expected = self._is_expected, False
+        if is_expected and counts:
             first = self.made
-            self.graph = begin, self.note(begin, launches), first
+            self.graph = begin, self.note(begin, counts[-1] - counts[0]), first, counts
 
 
 _LOGS: dict[LaunchQueue, LaunchLog] = {}
@@ -70,13 +75,13 @@ class TracedLaunchQueue(LaunchQueue):
 
     def _make(self) -> None:
         log, count = _LOGS[self], len(self.waiting)
-        begin, made, expected = now(), log.made, log.expect_graph(0)
+        begin, made, expected = now(), log.made, log.expect_graph(False)
         super()._make()
         log.expect_graph(expected)
         if log.made == made:
             log.note(begin, count)
 
-    def _perform(self, sequence: Sequence) -> None:
+    def _perform(self, sequence: Launches) -> None:
         log = _LOGS[self]
         if len(log.rows) + 4 * len(sequence) > 4 * MOST_FLUSHES:
             log.made += len(sequence)

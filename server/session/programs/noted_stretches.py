@@ -61,9 +61,9 @@ class NotedExecution:
     def advance(self, stop: Stop = NEVER) -> bool:
         """Go on until ``stop.holds`` or everything was executed; returns whether it was."""
         executable, execution = self._executable, self._execution
-        log, captured = self._recorder.logs.get(executable.device.index or 0), executable.captured
-        if log is not None and captured:
-            log.expect_graph(captured[-1] - captured[0])
+        log = self._recorder.logs.get(executable.device.index or 0)
+        if log is not None:
+            log.expect_graph(True)
         begin = now()
         try:
             if not execution.advance(stop):
@@ -71,13 +71,13 @@ class NotedExecution:
             launched = None if log is None else log.graph
         finally:
             if log is not None:
-                log.expect_graph(0)
+                log.expect_graph(False)
         stepwise = execution.execution if isinstance(execution, CapturedExecution) else execution
         stamps: Stamps
         if isinstance(stepwise, StampedExecution):
             stamps = stepwise
         else:
-            stamps = Shares.of(executable.notes.steps, *(launched or (begin, now(), 0)), captured)
+            stamps = Shares.of(executable.notes.steps, *(launched or (begin, now(), 0, ())))
         self._recorder.executed = executable.notes, stamps
         return True
 
