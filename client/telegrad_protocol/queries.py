@@ -83,6 +83,12 @@ class DataPtr(SessionQuery, frozen=True):
     id: int
 
 
+class Storages(SessionQuery, frozen=True):
+    """For each tensor a number that tensors in the same memory share, and how many bytes that memory has."""
+
+    ids: tuple[int, ...]
+
+
 class Keep(SessionQuery, frozen=True):
     """Keep tensors under a name, in place of what has it; answered with None.
 

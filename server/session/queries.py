@@ -117,6 +117,13 @@ def _data_ptr(state: SessionState, query: queries.DataPtr) -> int:
     return int(value.storage.block.pointer) + meta.offset * meta.dtype.itemsize if meta.numel else 0
 
 
+@answers(queries.Storages)
+def _storages(state: SessionState, query: queries.Storages) -> list[tuple[int, int]]:
+    values = state.values_of(query.ids)
+    numbers: dict[int, int] = {}
+    return [(numbers.setdefault(id(value.storage), len(numbers)), value.storage.nbytes) for value in values]
+
+
 @answers(queries.Trace)
 def _trace(state: SessionState, query: queries.Trace) -> list[str]:
     trace = state.context.trace
