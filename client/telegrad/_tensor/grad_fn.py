@@ -45,7 +45,7 @@ _SHOWN: WeakValueDictionary[int, GradFn] = WeakValueDictionary()
 
 @cache
 def _class_named(name: str) -> type[GradFn]:
-    return type(name, (GradFn,), {"__slots__": ()})
+    return type(name.rpartition("::")[2], (GradFn,), {"__slots__": ()})
 
 
 def shown_node(edge: GradientEdge, tensor: Any = None, behind: tuple[GradFn, int] | None = None) -> GradFn:
@@ -276,7 +276,7 @@ class GradFn:
     def __repr__(self) -> str:
         if isinstance(self._node, LeafNode):
             return f"<AccumulateGrad object at {id(self._node):#x}>"
-        return f"<{self.name()}>"
+        return f"<{type(self).__name__} object at {id(self._node):#x}>"
 
 
 def _edges(node: GradientEdge) -> Iterable[GradientEdge | None]:

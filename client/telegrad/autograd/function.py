@@ -47,7 +47,7 @@ class _Context(FunctionCtx):
         """The tensors that ``save_for_backward`` was given."""
         if self._saved is None:
             raise AutogradError(
-                "saved_tensors: trying to backward through the graph a second time, but its saved tensors are freed; "
+                "saved_tensors: Trying to backward through the graph a second time, but its saved tensors are freed; "
                 "pass retain_graph=True to the first pass"
             )
         return tuple([item.unpack() if isinstance(item, (_Saved, PackedSaved)) else item for item in self._saved])
