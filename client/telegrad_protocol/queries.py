@@ -77,18 +77,6 @@ class ElapsedTime(SessionQuery, frozen=True):
     end: int
 
 
-class DataPtr(SessionQuery, frozen=True):
-    """The address of a tensor's first element in the memory of its device; 0 where it has no elements."""
-
-    id: int
-
-
-class Storages(SessionQuery, frozen=True):
-    """For each tensor a number that tensors in the same memory share, and how many bytes that memory has."""
-
-    ids: tuple[int, ...]
-
-
 class Keep(SessionQuery, frozen=True):
     """Keep tensors under a name, in place of what has it; answered with None.
 
