@@ -34,7 +34,7 @@ class UntypedStorage:
         tensor = self._tensor
         if isinstance(tensor._session, ShapeSession) or not tensor._meta.numel:
             return tensor._meta.extent * tensor._meta.dtype.itemsize
-        (_, nbytes), *_ = tensor._session.query("storages", [tensor._id])
+        ((_, nbytes, _),) = tensor._session.query("storages", [tensor._id])
         return int(nbytes)
 
     def size(self) -> int:

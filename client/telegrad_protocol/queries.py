@@ -77,6 +77,12 @@ class ElapsedTime(SessionQuery, frozen=True):
     end: int
 
 
+class Storages(SessionQuery, frozen=True):
+    """For each tensor a number for its memory, the bytes of that, and the address of its first element, 0 if none."""
+
+    ids: tuple[int, ...]
+
+
 class Keep(SessionQuery, frozen=True):
     """Keep tensors under a name, in place of what has it; answered with None.
 

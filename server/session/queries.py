@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from server.engine.random import STATE_BYTES, Generator
-from telegrad_protocol import messages, queries, storage_queries
+from server.engine.value import Value
+from telegrad_protocol import messages, queries
 from telegrad_protocol.errors import ArgumentError, UnknownIdError
 
 from .replies import PendingAnswer
@@ -110,18 +111,18 @@ def _seed(state: SessionState, query: queries.Seed) -> int:
     return seed
 
 
-@answers(storage_queries.DataPtr)
-def _data_ptr(state: SessionState, query: storage_queries.DataPtr) -> int:
-    value = state.value(query.id)
-    meta = value.meta
-    return int(value.storage.block.pointer) + meta.offset * meta.dtype.itemsize if meta.numel else 0
-
-
-@answers(storage_queries.Storages)
-def _storages(state: SessionState, query: storage_queries.Storages) -> list[tuple[int, int]]:
+@answers(queries.Storages)
+def _storages(state: SessionState, query: queries.Storages) -> list[tuple[int, int, int]]:
     values = state.values_of(query.ids)
     numbers: dict[int, int] = {}
-    return [(numbers.setdefault(id(value.storage), len(numbers)), value.storage.nbytes) for value in values]
+    return [
+        (numbers.setdefault(id(value.storage), len(numbers)), value.storage.nbytes, _address(value)) for value in values
+    ]
+
+
+def _address(value: Value) -> int:
+    meta = value.meta
+    return int(value.storage.block.pointer) + meta.offset * meta.dtype.itemsize if meta.numel else 0
 
 
 @answers(queries.Trace)

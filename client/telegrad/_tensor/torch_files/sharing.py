@@ -51,7 +51,7 @@ def _memories(tensors: list[Any]) -> dict[int, tuple[Any, int]]:
     return {
         id(tensor): ((session, number), nbytes)
         for session, own in by_session.items()
-        for tensor, (number, nbytes) in zip(own, session.query("storages", [t._id for t in own]), strict=True)
+        for tensor, (number, nbytes, _) in zip(own, session.query("storages", [t._id for t in own]), strict=True)
     }
 
 
