@@ -25,6 +25,7 @@ from telegrad._tensor.torch_files.archive import Archive, write_archive
 from telegrad._tensor.torch_files.objects import Objects
 from telegrad._tensor.torch_files.opcodes import interpret
 from telegrad._tensor.torch_files.reading import Layout, Storage, TorchNames
+from telegrad._tensor.torch_files.sharing import Storages
 from telegrad._tensor.torch_files.writing import Described, DescribedSparse, Description, pickled
 from telegrad.nn.parameter import Parameter
 from telegrad_protocol.dtypes import DType, uint8
@@ -50,7 +51,8 @@ def save(
     """Write tensors, arrays, numbers, strings, containers of them, modules, and objects by class and attributes.
 
     The file is one that PyTorch's ``torch.load`` reads, unless the name ends in ``.safetensors``. At a path it appears
-    complete or not at all. One tensor object that occurs twice is written once; views are written as what they show.
+    complete or not at all. Tensors that share memory share it again when they are loaded; a view is written with all of
+    the memory that it is a part of, as PyTorch does: ``clone()`` it to write what it shows.
     The last four parameters are PyTorch's, and change nothing.
     """
     if hasattr(f, "write"):
@@ -101,12 +103,9 @@ def load(
 
 
 def _write_torch(obj: object, file: Any) -> None:
-    content, tensors = pickled(obj, _describe)
-    write_archive(file, content, [_reader(tensor) for tensor in tensors])
-
-
-def _reader(tensor: Tensor) -> Callable[[], Any]:
-    return lambda: tensor._session.read(tensor._id)[2]
+    storages = Storages()
+    content = pickled(obj, _describe, storages.place)
+    write_archive(file, content, storages.readers)
 
 
 def _describe(obj: Any) -> Description | None:
@@ -160,12 +159,11 @@ class _Tensors:
         """Return the tensor of a layout."""
         key = (layout.storage.key, layout.dtype)
         base = self._bases.get(key)
-        if base is not None or not layout.is_whole:
-            if base is None:
-                base = self._bases[key] = self._upload(layout.storage, layout.dtype, (layout.numel,))
-            made: Tensor = function("as_strided")(base, layout.shape, layout.strides, layout.offset)
-        else:
-            made = self._bases[key] = self._upload(layout.storage, layout.dtype, layout.shape)
+        if base is None:
+            shape = layout.shape if layout.is_whole else (layout.numel,)
+            base = self._bases[key] = self._upload(layout.storage, layout.dtype, shape)
+        shown = function("as_strided")(base, layout.shape, layout.strides, layout.offset)
+        made: Tensor = shown.detach()  # no view of another tensor to autograd
         return made.requires_grad_() if requires_grad else made
 
     def _upload(self, storage: Storage, dtype: DType, shape: tuple[int, ...]) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType, uint8
 from telegrad_protocol.errors import NotSupportedError
@@ -29,9 +30,12 @@ class UntypedStorage:
         )
 
     def nbytes(self) -> int:
-        """Return how many bytes the tensor that was made first needs, from the beginning of the memory on."""
-        meta = self._tensor._meta
-        return meta.extent * meta.dtype.itemsize
+        """Return how many bytes the memory has. One round trip, but for tensors without elements."""
+        tensor = self._tensor
+        if isinstance(tensor._session, ShapeSession) or not tensor._meta.numel:
+            return tensor._meta.extent * tensor._meta.dtype.itemsize
+        ((_, nbytes, _),) = tensor._session.query("storages", [tensor._id])
+        return int(nbytes)
 
     def size(self) -> int:
         """Return the number of elements, which are bytes."""

@@ -83,8 +83,11 @@ def broadcast_shapes(op: str, *shapes: Size) -> Size:
                 continue
             if result[position] != 1:
                 listed = " and ".join(str(list(s)) for s in shapes)
-                sizes = f"sizes {result[position]} and {size} at dimension {position}"
-                raise ShapeError(f"{op}: shapes {listed} do not broadcast: {sizes}")
+                raise ShapeError(
+                    f"{op}: shapes {listed} do not broadcast: sizes {result[position]} and {size} at dimension "
+                    f"{position}: The size of tensor a ({result[position]}) must match the size of tensor b ({size}) "
+                    f"at non-singleton dimension {position}"
+                )
             result[position] = size
     return tuple(result)
 
@@ -152,7 +155,8 @@ def wrap_dim(op: str, dim: int, ndim: int) -> int:
     """Return ``dim`` counted from the front; a 0-d tensor has the dimensions 0 and -1."""
     limit = max(ndim, 1)
     if not -limit <= dim < limit:
-        raise DimensionError(f"{op}: dimension {dim} is out of range, expected one in [{-limit}, {limit - 1}]")
+        allowed = f"[{-limit}, {limit - 1}]"
+        raise DimensionError(f"{op}: Dimension out of range (expected to be in range of {allowed}, but got {dim})")
     return dim + limit if dim < 0 else dim
 
 
@@ -175,7 +179,10 @@ def infer_size(op: str, size: Size, numel: int) -> Size:
     if unknown and known == 0:
         raise ShapeError(f"{op}: cannot infer -1 in {list(size)} for {numel} elements: any size would fit")
     if (unknown and numel % known) or (not unknown and known != numel):
-        raise ShapeError(f"{op}: shape {list(size)} does not hold the {numel} elements of the input")
+        raise ShapeError(
+            f"{op}: shape {list(size)} does not hold the {numel} elements of the input: shape '{list(size)}' is "
+            f"invalid for input of size {numel}"
+        )
     return tuple(numel // known if length == -1 else length for length in size)
 
 

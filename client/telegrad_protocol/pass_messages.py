@@ -149,3 +149,36 @@ class SavedTensor(SessionQuery, frozen=True):
     name: str
     place: int
     out: int
+
+
+class PackSaved(SessionQuery, frozen=True):
+    """Take what the operation of ``source``, named ``name``, has saved out of its nodes, under ids ``outs``.
+
+    ``has_one_result`` tells that ``source`` is all that it computed. The answer: None where nothing saved is
+    still there; else that of ``FindNode`` for the same numbers, and for each tensor its meta, what history it had
+    (``leaf``, ``operand``, ``result`` or none), and the name and place that ``SavedTensor`` knows it by, if any. There
+    may be more where there are as many as ``outs``.
+    """
+
+    before: int
+    after: int
+    source: int
+    name: str
+    has_one_result: bool
+    outs: tuple[int, ...]
+
+
+class PackOne(SessionQuery, frozen=True):
+    """Take one tensor that node ``stop`` has saved out of it, under id ``out``; the answer is as in ``PackSaved``."""
+
+    stop: int
+    name: str
+    place: int
+    out: int
+
+
+class GiveSaved(SessionQuery, frozen=True):
+    """Give all tensors that were taken out of what is at ``stop``, in their order, for the pass that has come there."""
+
+    stop: int
+    ids: tuple[int, ...]

@@ -77,10 +77,10 @@ class ElapsedTime(SessionQuery, frozen=True):
     end: int
 
 
-class DataPtr(SessionQuery, frozen=True):
-    """The address of a tensor's first element in the memory of its device; 0 where it has no elements."""
+class Storages(SessionQuery, frozen=True):
+    """For each tensor a number for its memory, the bytes of that, and the address of its first element, 0 if none."""
 
-    id: int
+    ids: tuple[int, ...]
 
 
 class Keep(SessionQuery, frozen=True):

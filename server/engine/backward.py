@@ -77,7 +77,8 @@ def grad(
     results = [task.captured.get(edge) for edge in edges]
     if not allow_unused and any(result is None for result in results):
         raise AutogradError(
-            "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
+            "grad: One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True "
+            "if this is the desired behavior, to get None for it"
         )
     return results
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from server.engine.random import STATE_BYTES, Generator
+from server.engine.value import Value
 from telegrad_protocol import messages, queries
 from telegrad_protocol.errors import ArgumentError, UnknownIdError
 
@@ -110,9 +111,16 @@ def _seed(state: SessionState, query: queries.Seed) -> int:
     return seed
 
 
-@answers(queries.DataPtr)
-def _data_ptr(state: SessionState, query: queries.DataPtr) -> int:
-    value = state.value(query.id)
+@answers(queries.Storages)
+def _storages(state: SessionState, query: queries.Storages) -> list[tuple[int, int, int]]:
+    values = state.values_of(query.ids)
+    numbers: dict[int, int] = {}
+    return [
+        (numbers.setdefault(id(value.storage), len(numbers)), value.storage.nbytes, _address(value)) for value in values
+    ]
+
+
+def _address(value: Value) -> int:
     meta = value.meta
     return int(value.storage.block.pointer) + meta.offset * meta.dtype.itemsize if meta.numel else 0
 

@@ -57,7 +57,11 @@ def _errors(start_program: Start, *args: str, **variables: str) -> str:
 @pytest.mark.parametrize(
     ("action", "last"),
     [
-        ("wrong_shape", "telegrad.errors.ShapeError: matmul: cannot multiply float32[2,3] by float32[2,3]"),
+        (
+            "wrong_shape",
+            "telegrad.errors.ShapeError: matmul: cannot multiply float32[2,3] by float32[2,3]: mat1 and mat2 shapes "
+            "cannot be multiplied (2x3 and 2x3)",
+        ),
         ("wrong_index", "  caused by <string>:13 in wrong_index"),
         ("own_mistake", "NameError: name 'missing' is not defined"),
         ("chained", "ValueError: chained"),

@@ -249,7 +249,9 @@ def test_schedulers_of_other_people(tg: Any) -> None:
         def _get_closed_form_lr(self) -> list[float]:
             return [base * 0.25 for base in self.base_lrs]
 
-    scheduler = Halving(tg.optim.SGD([tg.ones(1, requires_grad=True)], lr=0.8))
+    optimizer = tg.optim.SGD([tg.ones(1, requires_grad=True)], lr=0.8)
+    scheduler = Halving(optimizer)
+    optimizer.step()
     rates = [scheduler.get_last_lr()[0]]
     for _ in range(2):
         scheduler.step()

@@ -216,7 +216,7 @@ def test_functional_call(tg: Any) -> None:
     model[0].bias = model[1].bias
     tied = call(model, {"1.bias": tg.full((2,), 5.0)}, (tg.zeros(3, 2),))
     assert tied.tolist() == [[5.0, 5.0]] * 3, "the bias of the first layer is normalized away"
-    with pytest.raises(RuntimeError, match=r"Unexpected key\(s\): x"):
+    with pytest.raises(RuntimeError, match=r"Unexpected key\(s\): 'x'"):
         call(model, {"x": weight}, x, strict=True)
 
 

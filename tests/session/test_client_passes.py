@@ -132,6 +132,11 @@ QUESTIONS: list[tuple[str, list[Any], str]] = [
     ("find_node", [20, 21, 4, None, [["nonsense", 1, 0]], "sin"], "NotSupportedError"),
     ("saved_tensor", [4, "self", 0, 30], "UnknownIdError"),
     ("saved_tensor", [12, "self", 0, 30], "UnknownIdError"),
+    ("pack_saved", [20, 21, 99, "mul", True, [30]], "UnknownIdError"),
+    ("pack_one", [12, "self", 0, 30], "UnknownIdError"),
+    ("give_saved", [12, []], "UnknownIdError"),
+    ("give_saved", [10, [1]], "ProtocolError"),
+    ("give_saved", [10, [99]], "UnknownIdError"),
 ]
 
 
@@ -145,3 +150,23 @@ def test_questions_about_nodes_that_are_not_there_are_refused(
     assert hooked.ask("saved_tensor", 10, "nothing", 0, 30) is None
     meta, requires_grad, leaf = hooked.ask("saved_tensor", 10, "self", -1, 31)
     assert (list(meta[0]), requires_grad, leaf) == ([3], True, 1)
+
+
+def test_what_is_packed_is_needed_again_by_each_pass(hooked: Talk) -> None:
+    assert hooked.ask("pack_saved", 20, 21, 3, "sum", True, [30]) is None  # another operation has made the node
+    *_, packed = hooked.ask("pack_saved", 20, 21, 3, "sin", True, [30, 31])
+    assert [(list(meta[0]), history, name, place) for meta, history, name, place in packed] == [
+        ([3], "operand", "self", 0)
+    ]
+    assert hooked.ask("pack_saved", 20, 21, 3, "sin", True, [32]) is None
+    np.testing.assert_allclose(hooked.read(30), X * X, rtol=1e-6)
+    hooked.upload(33, np.zeros(3, np.float32))
+    hooked.send(BeginPass(50, 0, (4,), (None,), (20,), None, True, False))
+    hooked.ask("give_saved", 20, [33])
+    hooked.send(GiveGradients(50, 0, 20, None), EndPass(50, 0, [(1, 8)], (), True))
+    np.testing.assert_allclose(hooked.read(8), 2 * X, rtol=1e-6)  # the cosine of what was given
+    failure = fails(hooked, BeginPass(51, 0, (4,), (None,), (), None, True, False))
+    assert failure.code == "AutogradError" and "saved_tensors_hooks" in failure.message
+    hooked.resume()
+    hooked.upload(34, np.zeros(2, np.float32))
+    assert fails(hooked, Query(1, "give_saved", [20, [34]])).code == "ShapeError"

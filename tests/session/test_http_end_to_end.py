@@ -206,7 +206,9 @@ def test_errors_are_problem_documents(session: HttpSession, status: int, code: s
 def test_operands_are_told(session: HttpSession) -> None:
     problem = session.refused(422, new(1, [[1.0, 2.0]]), op("mm", t(1), t(1)))
     assert problem["operands"] == "float32[1,2]"
-    assert problem["detail"] == "mm: cannot multiply float32[1,2] by float32[1,2]"
+    assert problem["detail"] == (
+        "mm: cannot multiply float32[1,2] by float32[1,2]: mat1 and mat2 shapes cannot be multiplied (1x2 and 1x2)"
+    )
 
 
 def test_memory_is_told_by_device_and_by_session(server: ServerProcess, session: HttpSession) -> None:

@@ -16,10 +16,26 @@ from telegrad_protocol.errors import AutogradError
 def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     if not self.is_leaf:
         raise AutogradError("deepcopy: only leaf tensors can be copied deeply; use clone()")
-    copy = memo[id(self)] = _like(self, self.detach().clone())
+    has_views = self._base is not None or self._aliases is not None
+    copy = memo[id(self)] = _like(self, _copied_view(self, memo) if has_views else self.detach().clone())
     if self._grad is not None:
         copy.grad = _deepcopy(self._grad, memo)
     return copy
+
+
+def _copied_view(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+    """Return the same view of a copy of the memory that a tensor shares with others: one for all that are copied."""
+    root = tensor if tensor._base is None else tensor._base
+    whole = memo.get(id(root._aliases))
+    if whole is None:
+        whole = root.detach().as_strided((root._meta.extent,), (1,), 0).clone()
+        memo[id(root._aliases)] = whole
+        memo.setdefault(id(memo), []).append(root._aliases)  # the number is its own as long as it lives
+    meta = tensor._meta
+    if meta.dtype is not whole.dtype:
+        return tensor.detach().clone()
+    shown: Tensor = whole.as_strided(meta.shape, meta.strides, meta.offset).detach()
+    return shown
 
 
 def _copy(self: Tensor) -> Tensor:

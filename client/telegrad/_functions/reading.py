@@ -26,7 +26,7 @@ def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:
     Refused without it: tensors that require grad, where gradients are recorded, and bfloat16 and complex32.
     """
     if self.requires_grad and not force and is_grad_enabled():
-        raise AutogradError("numpy: the tensor requires grad; use tensor.detach().numpy()")
+        raise AutogradError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
     if self._meta.dtype in UNKNOWN_TO_NUMPY and not force:
         wider = "float" if self._meta.dtype is dtypes.bfloat16 else "cfloat"
         raise ArgumentTypeError(f"numpy: NumPy has no {self._meta.dtype.name}; use tensor.{wider}().numpy()")
@@ -44,7 +44,7 @@ def tolist(self: Tensor) -> Any:
 def item(self: Tensor) -> Any:
     """Return the one element as a Python number."""
     if self._meta.numel != 1:
-        raise ShapeError(f"item: a tensor with {self._meta.numel} elements cannot become a number; use tolist()")
+        raise ShapeError(f"item: a Tensor with {self._meta.numel} elements cannot be converted to Scalar; use tolist()")
     is_asked = overrides.dispatch_modes or self._session.holds_gradients
     if is_asked and not overrides.ignores_dispatch and overrides.dispatch_handler is not None:
         return overrides.dispatch_handler("item", (self,), {})
@@ -64,11 +64,13 @@ def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndar
     return array if dtype is None else array.astype(dtype, copy=False)
 
 
+def _more(numel: int) -> str:
+    return "more than one value" if numel else "no values"
+
+
 def _bool(self: Tensor) -> bool:
     if self._meta.numel != 1:
-        raise ShapeError(
-            f"the truth value of a tensor with {self._meta.numel} elements is ambiguous; use any() or all()"
-        )
+        raise ShapeError(f"Boolean value of Tensor with {_more(self._meta.numel)} is ambiguous; use any() or all()")
     return bool(item(self))
 
 

@@ -116,7 +116,7 @@ class PlainCalls:
     ) -> Any:
         """Return what a function returns, run as below autograd, after it was checked; ``note`` is told of it there."""
         modes = thread.modes
-        thread.modes = modes.of(False, modes.inference, modes.autocast, modes.streams, modes.gpu, modes.default_device)
+        thread.modes = modes.but(grad=False)
         detached, excluded = sharing.detached, state.excluded
         sharing.detached, state.excluded = {}, excluded | keys.AUTOGRAD
         try:

@@ -26,6 +26,7 @@ from .call_plan import PLANS, CallPlan, plan_for
 from .duals import DualTensor, duals
 from .mutation import mutate
 from .operand_classes import DISPATCHING, OVERRIDING, OperandHasHandler, is_handled
+from .packing import pack_saved
 from .sharing import sharing
 
 _plan_of = PLANS.get
@@ -110,7 +111,10 @@ def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
         _place_lists(pattern, values, wire, parents, records)
     meta = plan.meta
     if meta is None:
-        return _finish(pattern, plan, session, values, wire, parents, modes)
+        results = _finish(pattern, plan, session, values, wire, parents, modes)
+        if modes.packs and parents and not plan.is_view:
+            pack_saved(session, results, plan.grad_name)
+        return results
     new_id = session.new_id
     id = new_id()
     result = new_tensor(session, id, meta)

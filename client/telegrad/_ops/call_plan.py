@@ -113,10 +113,13 @@ def plan_for(
     autocast: Autocast | None,
 ) -> CallPlan:  # fmt: skip
     """Make the plan of a call, and keep it by this key."""
+    modes = key[2]
     bound = _normalize(pattern.op, pattern.bind(values), session)
     tensors = [t for b in bound for t in (b if isinstance(b, tuple) else (b,)) if isinstance(t, Tensor)]
     device = device_of([tensor._meta for tensor in tensors]) if tensors else default_device(session)
     plan = CallPlan(pattern.op, bound, device, autocast)
+    if modes.packs:
+        plan.meta = None  # such a call is finished where what it has saved is packed
     plan.rest = plan.template[len(pattern.positions) :]
     try:
         if len(PLANS) >= _MAX_PLANS:

@@ -94,6 +94,10 @@ def _convolution(dims: int) -> Callable[[Bound], str]:
     return lambda bound: "ConvolutionBackward0" if _ndim(bound[0]) == dims + 2 else "SqueezeBackward1"
 
 
+def _rounding(bound: Bound) -> str:
+    return "RoundBackward1" if bound[1] else "RoundBackward0"
+
+
 def _adaptive_mean(dims: int) -> Callable[[Bound], str]:
     return lambda bound: "MeanBackward1" if set(bound[1]) == {1} else f"AdaptiveAvgPool{dims}DBackward0"
 
@@ -119,7 +123,8 @@ def _sliding() -> dict[str, str | Callable[[Bound], str]]:
 
 _SPECIAL: Final[dict[str, str | Callable[[Bound], str]]] = {
     "matmul": _matmul, "linear": _linear, "reshape": _reshape, "flatten": _reshape, "ravel": _reshape, "pow": _pow,
-    "sub": _sub, "div": _div, "rsub": "RsubBackward1", "sum": _over_dims("Sum"), "mean": _over_dims("Mean"),
+    "sub": _sub, "div": _div, "rsub": "RsubBackward1", "round": _rounding,
+    "sum": _over_dims("Sum"), "mean": _over_dims("Mean"),
     "prod": _over_dims("Prod"), "max": "MaxBackward1", "min": "MinBackward1", "max.dim": "MaxBackward0",
     "min.dim": "MinBackward0", "max.other": "MaximumBackward0", "min.other": "MinimumBackward0",
     "norm": "LinalgVectorNormBackward0", "clamp": _clamp, "squeeze": _squeeze, "narrow": "SliceBackward0",

@@ -101,8 +101,9 @@ def check_writable(op: Op, tensor: Tensor) -> None:
             f"{op.public}: {tensor._meta} was made in inference mode and is modified in place outside of it; "
             "clone() it first"
         )
-    for candidate, what in ((tensor, "a leaf tensor"), (tensor._base, "a view of a leaf tensor")):
+    for candidate, what in ((tensor, "a leaf Variable"), (tensor._base, "a view of a leaf Variable")):
         if candidate is not None and candidate.requires_grad and isinstance(candidate._gradient_edge(), LeafNode):
             raise InplaceError(
-                f"{op.public}: {what} that requires grad is modified in place; use no_grad() or detach() it first"
+                f"{op.public}: {what} that requires grad is being used in an in-place operation; use no_grad() or "
+                "detach() it first"
             )

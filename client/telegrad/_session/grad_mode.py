@@ -17,7 +17,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def _set_grad(enabled: bool) -> None:
     modes = thread.modes
-    thread.modes = modes.of(enabled, modes.inference, modes.autocast, modes.streams, modes.gpu, modes.default_device)
+    thread.modes = modes.of(
+        enabled, modes.inference, modes.autocast, modes.streams, modes.gpu, modes.default_device, modes.packs
+    )
 
 
 class ModeBlock:
@@ -141,7 +143,7 @@ class inference_mode(ModeBlock):
     def __enter__(self) -> None:
         modes = self.previous = thread.modes
         thread.modes = modes.of(
-            not self.mode, self.mode, modes.autocast, modes.streams, modes.gpu, modes.default_device
+            not self.mode, self.mode, modes.autocast, modes.streams, modes.gpu, modes.default_device, modes.packs
         )
 
     def __exit__(self, *_: object) -> None:

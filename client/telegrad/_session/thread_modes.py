@@ -26,14 +26,16 @@ class Modes:
     """One combination of modes that operations of one thread run under.
 
     Equal combinations of a thread are the same object: ``of`` sees to it. ``thread`` is the thread's number. ``gpu`` is
-    its current GPU, None where it has chosen none; ``default_device`` is where a ``with`` block has tensors made. Both
-    are the client's alone: an instruction names its device. ``records`` tells whether operations are recorded for
-    differentiation, given ``grad`` and ``inference``. ``of_plans`` are the modes that the results of a call depend on,
-    all others being default ones: a part of the keys that plans of calls are cached by, the same for all threads.
+    its current GPU, None where it has chosen none; ``default_device`` is where a ``with`` block has tensors made;
+    ``packs`` tells whether the program packs what operations save. These three are the client's alone: an instruction
+    names its device. ``records`` tells whether operations are recorded for differentiation, given ``grad`` and
+    ``inference``. ``of_plans`` are the modes that the results of a call depend on, all others being default ones: a
+    part of the keys that plans of calls are cached by, the same for all threads.
     """
 
     __slots__ = (
-        "_known", "autocast", "default_device", "gpu", "grad", "inference", "of_plans", "records", "streams", "thread",
+        "_known", "autocast", "default_device", "gpu", "grad", "inference", "of_plans", "packs", "records", "streams",
+        "thread",
     )  # fmt: skip
 
     grad: bool
@@ -42,13 +44,14 @@ class Modes:
     streams: Streams
     gpu: Device | None
     default_device: Device | None
+    packs: bool
 
     def __init__(self, thread: int, key: tuple[Any, ...], known: dict[tuple[Any, ...], Modes]) -> None:
         self.thread = thread
         self._known = known
-        self.grad, self.inference, self.autocast, self.streams, self.gpu, self.default_device = key
+        self.grad, self.inference, self.autocast, self.streams, self.gpu, self.default_device, self.packs = key
         self.records = self.grad and not self.inference
-        plain = (True, False, self.autocast, (), self.gpu, self.default_device)
+        plain = (True, False, self.autocast, (), self.gpu, self.default_device, self.packs)
         self.of_plans: Modes = self if not thread and key == plain else DEFAULT.of(*plain)
 
     @staticmethod
@@ -59,10 +62,10 @@ class Modes:
 
     def of(
         self, grad: bool, inference: bool, autocast: Autocast | None, streams: Streams, gpu: Device | None,
-        default_device: Device | None,
+        default_device: Device | None, packs: bool,
     ) -> Modes:  # fmt: skip
         """Return the one instance of these modes in the same thread."""
-        key = (grad, inference, autocast, streams, gpu, default_device)
+        key = (grad, inference, autocast, streams, gpu, default_device, packs)
         known = self._known
         return known.get(key) or known.setdefault(key, Modes(self.thread, key, known))
 
@@ -70,7 +73,7 @@ class Modes:
         """Return these modes with some of them changed."""
         settings = {
             "grad": self.grad, "inference": self.inference, "autocast": self.autocast, "streams": self.streams,
-            "gpu": self.gpu, "default_device": self.default_device,
+            "gpu": self.gpu, "default_device": self.default_device, "packs": self.packs,
         }  # fmt: skip
         return self.of(**{**settings, **changed})
 
@@ -92,7 +95,7 @@ class Modes:
         return changes
 
 
-_FIRST: Final = (True, False, None, (), None, None)
+_FIRST: Final = (True, False, None, (), None, None, False)
 DEFAULT: Final = Modes.first(0)
 """What the main thread begins with."""
 

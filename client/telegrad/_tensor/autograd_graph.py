@@ -37,15 +37,30 @@ class Watched:
         self.session.free(self.number)
 
 
+class PackedSaved:
+    """A saved tensor as ``saved_tensors_hooks`` keep it; ``name`` and ``place`` are what the server calls it."""
+
+    __slots__ = ("_packed", "_unpack", "name", "place")
+
+    def __init__(self, name: str, place: int, packed: Any, unpack: Callable[[Any], Any]) -> None:
+        self.name, self.place = name, place
+        self._packed, self._unpack = packed, unpack
+
+    def unpack(self) -> Any:
+        """Return the tensor again, as the program makes it of what it keeps."""
+        return self._unpack(self._packed)
+
+
 class NumberedNode:
     """The server's node of an operation, with the hooks that are called before and after it computes gradients.
 
     The server calls the node ``before``, and the place behind it ``after``. ``outputs`` are metas of the operation's
     results, ``inputs`` of the gradients that the node computes; None where there is no gradient. ``saved`` has what the
-    node has saved by its name: a kind and a value. ``age`` is as in ``Watched``.
+    node has saved by its name: a kind and a value; ``packed`` what the program keeps of it, and ``age`` is as in
+    ``Watched``.
     """
 
-    __slots__ = ("after", "age", "before", "inputs", "outputs", "posthooks", "prehooks", "saved", "session")
+    __slots__ = ("after", "age", "before", "inputs", "outputs", "packed", "posthooks", "prehooks", "saved", "session")
 
     def __init__(self, session: Any, age: float) -> None:
         self.session = session
@@ -55,13 +70,14 @@ class NumberedNode:
         self.outputs: list[Meta | None] = []
         self.inputs: list[Meta | None] = []
         self.saved: dict[str, tuple[str, Any]] = {}
+        self.packed: list[PackedSaved] = []
         self.prehooks: Hooks = OrderedDict()
         self.posthooks: Hooks = OrderedDict()
 
     @property
     def has_hooks(self) -> bool:
         """Whether a pass stops here."""
-        return bool(self.prehooks or self.posthooks)
+        return bool(self.packed or self.prehooks or self.posthooks)
 
     def __del__(self) -> None:
         self.session.free(self.before)

@@ -32,9 +32,10 @@ _SAVED, _RAW = "_saved_", "_raw_saved_"
 
 
 class _Handles:
-    """Makes a tensor of a session, an id and a meta; the module of tensors, which is above this one, sets ``make``."""
+    """Makes a tensor of a session, an id and a meta, and packs one that is saved; modules above this one set these."""
 
     make: Callable[[Any, int, Meta], Any]
+    pack: Callable[[NumberedNode, OperationNode, str, int, Any], bool]
 
 
 HANDLES = _Handles()
@@ -44,7 +45,7 @@ _SHOWN: WeakValueDictionary[int, GradFn] = WeakValueDictionary()
 
 @cache
 def _class_named(name: str) -> type[GradFn]:
-    return type(name, (GradFn,), {"__slots__": ()})
+    return type(name.rpartition("::")[2], (GradFn,), {"__slots__": ()})
 
 
 def shown_node(edge: GradientEdge, tensor: Any = None, behind: tuple[GradFn, int] | None = None) -> GradFn:
@@ -77,14 +78,21 @@ class InputMetadata(NamedTuple):
 class SavedTensor:
     """What stands for a tensor that a node of the server has saved."""
 
-    __slots__ = ()
+    __slots__ = ("_name", "_node", "_numbered", "_place")
+
+    def __init__(self, numbered: NumberedNode, node: OperationNode, name: str, place: int) -> None:
+        self._numbered, self._node, self._name, self._place = numbered, node, name, place
 
     def register_hooks(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
-        """Raise NotSupportedError: what operations save never leaves the server."""
-        raise NotSupportedError(
-            "SavedTensor.register_hooks: what built-in operations save stays on the server; use utils.checkpoint to "
-            "save less, or a torch.autograd.Function to save in another form"
-        )
+        """Keep the tensor as what ``pack_hook`` returns of it, which is called now. One round trip.
+
+        Raises AutogradError where it has hooks already, or there is no tensor.
+        """
+        if not HANDLES.pack(self._numbered, self._node, self._name, self._place, (pack_hook, unpack_hook)):
+            raise AutogradError(
+                "Calling register_hooks on a saved tensor whose hooks have already been set, or with value None "
+                "is not allowed: only one pair of hooks is allowed at a time"
+            )
 
 
 class GradFn:
@@ -192,9 +200,7 @@ class GradFn:
             session, source, edge, steps = route
             made = NumberedNode(session, source - len(steps))
             answer = session.query("find_node", made.before, made.after, source, edge, steps, _operation(self._node))
-            made.outputs = [None if wire is None else _meta(wire) for wire in answer[0]]
-            made.inputs = [None if wire is None else _meta(wire) for wire in answer[1]]
-            made.saved = {name: (kind, value) for name, kind, value in answer[2]}
+            describe(made, answer)
             extras.numbered = made
         return extras.numbered
 
@@ -238,13 +244,17 @@ class GradFn:
                 if kind not in ("tensor", "tensors"):
                     return _plain_value(kind, value)
                 if is_raw:
-                    return SavedTensor() if kind == "tensor" else tuple([SavedTensor() for _ in range(value)])
+                    stand_ins = [SavedTensor(numbered, node, plain, place) for place in range(value)]
+                    return stand_ins[0] if kind == "tensor" else tuple(stand_ins)
                 read = [self._read(numbered, plain, place) for place in range(value)]
                 return read[0] if kind == "tensor" else tuple(read)
         raise AttributeError(f"{self.name()} has no attribute {name!r}")
 
     def _read(self, numbered: NumberedNode, name: str, place: int) -> Any:
         """Return the handle of a saved tensor; the leaf itself if it is one. One round trip."""
+        for item in numbered.packed:
+            if (item.name, item.place) == (name, place):
+                return item.unpack()
         session, node = numbered.session, self._node
         id = session.new_id()
         answer = session.query("saved_tensor", numbered.before, name, place, id)
@@ -256,7 +266,7 @@ class GradFn:
             if leaf is not None and leaf._id == leaf_id:
                 session.free(id)
                 return leaf
-        handle = HANDLES.make(session, id, _meta(wire))
+        handle = HANDLES.make(session, id, meta_of(wire))
         if requires_grad:
             edges = (node,) if name.startswith("result") or not node.parents else node.parents
             handle._requires_grad = True
@@ -266,7 +276,7 @@ class GradFn:
     def __repr__(self) -> str:
         if isinstance(self._node, LeafNode):
             return f"<AccumulateGrad object at {id(self._node):#x}>"
-        return f"<{self.name()}>"
+        return f"<{type(self).__name__} object at {id(self._node):#x}>"
 
 
 def _edges(node: GradientEdge) -> Iterable[GradientEdge | None]:
@@ -298,7 +308,15 @@ class _Both(RemovableHandle):
             handle.remove()
 
 
-def _meta(wire: Any) -> Meta:
+def describe(numbered: NumberedNode, answer: Any) -> None:
+    """Note what the server says of one of its nodes."""
+    numbered.outputs = [None if wire is None else meta_of(wire) for wire in answer[0]]
+    numbered.inputs = [None if wire is None else meta_of(wire) for wire in answer[1]]
+    numbered.saved = {name: (kind, value) for name, kind, value in answer[2]}
+
+
+def meta_of(wire: Any) -> Meta:
+    """Return the meta that an answer carries."""
     shape, strides, offset, dtype, device = wire
     return Meta.of(tuple(shape), of_code(dtype), Device(device).on_server, tuple(strides), offset)
 

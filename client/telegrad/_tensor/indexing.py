@@ -269,7 +269,10 @@ def _check_bounds(array: np.ndarray[Any, Any], view: Any, dim: int) -> None:
     size = view.shape[dim]
     if array.size and not (-size <= array.min() and array.max() < size):
         offending = array.max() if array.max() >= size else array.min()
-        raise IndexOutOfRangeError(f"index {offending} is out of range for dimension {dim} of {_show(view)}")
+        raise IndexOutOfRangeError(
+            f"index {offending} is out of range for dimension {dim} of {_show(view)}: index {offending} is out of "
+            f"bounds for dimension {dim} with size {size}"
+        )
 
 
 def _show(tensor: Any) -> str:

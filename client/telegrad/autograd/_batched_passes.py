@@ -15,6 +15,8 @@ from telegrad._tensor.autograd_graph import GradientNode, has_client_parts, reac
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import AutogradError, NotSupportedError
 
+from ._gradients import UNUSED
+
 _FEWEST_AT_ONCE: Final = 5
 """Batches of fewer gradients are as many passes of the server: each costs less than to ask for its operations."""
 Passes = partial["tuple[Tensor | None, ...]"]
@@ -91,9 +93,7 @@ def _completed(
     if keywords["materialize_grads"]:
         return tuple([t.new_zeros(t.shape) if g is None else g for g, t in zip(found, inputs, strict=True)])
     if not keywords["allow_unused"] and any([gradient is None for gradient in found]):
-        raise AutogradError(
-            "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
-        )
+        raise AutogradError(UNUSED)
     return tuple(found)
 
 

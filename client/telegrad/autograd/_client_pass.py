@@ -33,6 +33,7 @@ from telegrad_protocol.errors import ArgumentTypeError, AutogradError
 from telegrad_protocol.meta import Meta
 
 from ._gradients import (
+    UNUSED,
     are_computed,
     dense_meta,
     describe,
@@ -170,9 +171,7 @@ class ClientPass(NodeHooks):
         session = self._session
         used = [t._gradient_edge() in self._reached or self._holds_gradient_of(t) for t in self._inputs]
         if not all(used) and not (allow_unused or self.handed):
-            raise AutogradError(
-                "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
-            )
+            raise AutogradError(UNUSED)
         results = [
             self._held.get(key_of(tensor._gradient_edge()))
             if self._holds_gradient_of(tensor)
@@ -191,9 +190,7 @@ class ClientPass(NodeHooks):
         if self._is_uncertain:
             known = are_computed(results)
             if not all(known) and not allow_unused:
-                raise AutogradError(
-                    "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
-                )
+                raise AutogradError(UNUSED)
             results = [result if is_known else None for result, is_known in zip(results, known, strict=True)]
         if self._create_graph:
             self._describe([r for r in results if r is not None and not r._session.holds_gradients])
@@ -299,7 +296,7 @@ class ClientPass(NodeHooks):
             arrived[output] = node.metas[output]
         if node.is_released:
             raise AutogradError(
-                "backward: trying to backward through the graph a second time, but its saved tensors are freed; "
+                "backward: Trying to backward through the graph a second time, but its saved tensors are freed; "
                 "pass retain_graph=True to the first pass"
             )
         if node.held is not None or node not in self._on_server:

@@ -1,10 +1,9 @@
-"""What a function of the program notes in its forward pass for its derivatives, and how it keeps tensors."""
+"""What a function of the program notes in its forward pass for its derivatives."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError
@@ -55,22 +54,3 @@ class FunctionCtx:
     def set_materialize_grads(self, value: bool) -> None:
         """Set whether ``backward`` gets zeros, or else None, for results that no gradient has reached."""
         self.materialize_grads = value
-
-
-Pair: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Any]]
-
-
-class _SavedTensors(threading.local):
-    """The hooks that are in effect in a thread, the innermost last; ``disabled`` says why none may be entered."""
-
-    def __init__(self) -> None:
-        self.pairs: list[Pair] = []
-        self.disabled: str | None = None
-
-    @property
-    def innermost(self) -> Pair | None:
-        """The functions that pack and unpack a tensor; None where there are none."""
-        return self.pairs[-1] if self.pairs else None
-
-
-saved_tensors = _SavedTensors()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from telegrad._ops.operand_classes import HANDLERS, OVERRIDING
 from telegrad._session.grad_mode import no_grad
@@ -11,6 +12,11 @@ from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._tensor.autograd_graph import GradientEdge, GradientNode, StandInNode
 from telegrad._tensor.tensor import Tensor, new_tensor
 from telegrad_protocol.meta import Meta
+
+UNUSED: Final = (
+    "grad: One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this "
+    "is the desired behavior, to get None for it"
+)
 
 
 def gradient_of(leaf: Tensor, create_graph: bool) -> Tensor:

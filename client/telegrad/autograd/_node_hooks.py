@@ -8,8 +8,9 @@ from typing import Any
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import GradientEdge, NumberedNode
 from telegrad._tensor.hooks import run_hooks
-from telegrad._tensor.tensor import Tensor
+from telegrad._tensor.tensor import Tensor, require_one_session
 from telegrad_protocol import messages
+from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.meta import Meta
 
 from ._gradients import are_computed, dense_meta, new_gradient
@@ -25,6 +26,7 @@ class NodeHooks(HeldPass):
     _skipped: frozenset[int]
     _stops: frozenset[int]
     _is_uncertain: bool
+    _retain_graph: bool
 
     def _describe(self, computed: list[Tensor]) -> None:
         raise NotImplementedError
@@ -34,7 +36,12 @@ class NodeHooks(HeldPass):
         return None if hooked is None or hooked.before in self._skipped else hooked
 
     def _call_node_hooks(self, hooked: NumberedNode, is_reached: bool) -> None:
-        """Call the hooks of an operation's node, before it computes gradients and after it."""
+        """Call the hooks of an operation's node, before it computes gradients and after it; give it what is packed."""
+        if hooked.packed and is_reached:
+            self._give_packed(hooked)
+        if not (hooked.prehooks or hooked.posthooks):
+            self._give(hooked.before, None)
+            return
         has_posthooks = hooked.after in self._stops
         arrived = self._take_some(hooked.before, hooked.outputs) if is_reached else []
         is_reached = any(gradient is not None for gradient in arrived)
@@ -54,6 +61,20 @@ class NodeHooks(HeldPass):
         if any(before is not None and after is None for before, after in zip(inputs, replaced, strict=True)):
             self._is_uncertain = True
         self._give(hooked.after, None if is_same else replaced)
+
+    def _give_packed(self, hooked: NumberedNode) -> None:
+        """Unpack what an operation has saved and the program keeps, and give it to the node for this pass."""
+        unpacked = [item.unpack() for item in hooked.packed]
+        for tensor in unpacked:
+            if not isinstance(tensor, Tensor):
+                raise ArgumentTypeError(
+                    "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
+                    f"{type(tensor).__name__}"
+                )
+        require_one_session("saved_tensors_hooks", *unpacked)
+        self._session.query("give_saved", hooked.before, [tensor._id for tensor in unpacked])
+        if not self._retain_graph:
+            hooked.packed = []
 
     def _take_some(self, stop: int, metas: Sequence[Meta | None]) -> list[Any]:
         """Return handles on those gradients at a stop that there are. One round trip, if there may be several."""

@@ -30,7 +30,16 @@ from telegrad_protocol.messages import Backward, Gradient
 
 from ._batched_passes import are_batched, grad_in_levels, in_level
 from ._client_pass import ClientPass
-from ._gradients import are_computed, drop_unreached, gradient_meta, new_gradient, pairs_for, settle, update_handles
+from ._gradients import (
+    UNUSED,
+    are_computed,
+    drop_unreached,
+    gradient_meta,
+    new_gradient,
+    pairs_for,
+    settle,
+    update_handles,
+)
 from ._sparse_operands import has_sparse, values_of, with_indices_of
 from .anomaly_mode import anomalies, explained, wait_explained
 
@@ -152,9 +161,7 @@ def grad(
         return _with_stand_ins(passes, sources, stand_ins, reached)
     used = [source._gradient_edge() in reached for source in sources]
     if not all(used) and not (allow_unused or materialize_grads):
-        raise AutogradError(
-            "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
-        )
+        raise AutogradError(UNUSED)
     retain = create_graph if retain_graph is None else retain_graph
     records = create_graph or (
         duals.intercepts and any([isinstance(node, SourceNode) and node.is_active for node in reached])
@@ -185,9 +192,7 @@ def grad(
     if has_gradients(reached) or (create_graph and allow_unused):  # with a graph it is asked what they are anyway
         known = are_computed(results)
         if not all(known) and not (allow_unused or materialize_grads):
-            raise AutogradError(
-                "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
-            )
+            raise AutogradError(UNUSED)
         results = [result if is_known else None for result, is_known in zip(results, known, strict=True)]
         computed = [gradient for gradient in results if gradient is not None]
     if records:
@@ -220,9 +225,7 @@ def _with_continued(
     pairs = zip(results, more, strict=True)
     summed = [b if a is None else a if b is None else a + b for a, b in pairs]
     if not allowed and any([gradient is None for gradient in summed]):
-        raise AutogradError(
-            "grad: one of the inputs is not part of the graph; pass allow_unused=True to get None for it"
-        )
+        raise AutogradError(UNUSED)
     return summed
 
 
@@ -308,13 +311,14 @@ def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], l
     if len(given) != len(roots):
         raise ArgumentError(f"{name}: {len(given)} gradients for {len(roots)} tensors")
     require_one_session(name, *roots, *(g for g in given if g is not None))
-    for root, gradient in zip(roots, given, strict=True):
+    for number, (root, gradient) in enumerate(zip(roots, given, strict=True)):
         if not root.requires_grad:
             raise AutogradError(
-                f"{name}: {root._meta} does not require grad and was not computed from a tensor that does"
+                f"{name}: {root._meta} does not require grad and was not computed from a tensor that does: element "
+                f"{number} of tensors does not require grad and does not have a grad_fn"
             )
         if gradient is None and root.numel() != 1:
-            raise AutogradError(f"{name}: a gradient can be implicitly created only for scalars, not for {root._meta}")
+            raise AutogradError(f"{name}: grad can be implicitly created only for scalar outputs, not for {root._meta}")
         if gradient is not None and gradient._meta.shape != root._meta.shape:
             raise ShapeError(f"{name}: gradient {gradient._meta} does not have the shape of {root._meta}")
     return roots, given

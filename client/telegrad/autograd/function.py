@@ -12,9 +12,10 @@ from telegrad._batching.tensor import innermost_of
 from telegrad._ops.batching import batching
 from telegrad._ops.duals import DualTensor, duals
 from telegrad._ops.functions import function
+from telegrad._ops.packing import saved_tensors
 from telegrad._session.grad_mode import is_grad_enabled, no_grad
 from telegrad._session.thread_modes import thread
-from telegrad._tensor.autograd_graph import ClientNode, ClientOutput, GradientEdge, LeafNode, share_history
+from telegrad._tensor.autograd_graph import ClientNode, ClientOutput, GradientEdge, LeafNode, PackedSaved, share_history
 from telegrad._tensor.held_gradients import HeldParts
 from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle, run_hooks
 from telegrad._tensor.tensor import Tensor
@@ -22,7 +23,7 @@ from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError, InplaceError, NotSupportedError
 from telegrad_protocol.meta import Meta
 
-from ._function_ctx import FunctionCtx, saved_tensors
+from ._function_ctx import FunctionCtx
 from ._function_tangents import apply_to_duals
 
 __all__ = [
@@ -46,10 +47,10 @@ class _Context(FunctionCtx):
         """The tensors that ``save_for_backward`` was given."""
         if self._saved is None:
             raise AutogradError(
-                "saved_tensors: trying to backward through the graph a second time, but its saved tensors are freed; "
+                "saved_tensors: Trying to backward through the graph a second time, but its saved tensors are freed; "
                 "pass retain_graph=True to the first pass"
             )
-        return tuple([item.unpack() if isinstance(item, (_Saved, _SavedByHooks)) else item for item in self._saved])
+        return tuple([item.unpack() if isinstance(item, (_Saved, PackedSaved)) else item for item in self._saved])
 
     saved_variables = saved_tensors
 
@@ -121,14 +122,6 @@ class _Saved:
         return tensor
 
 
-class _SavedByHooks:
-    def __init__(self, packed: Any, unpack: Callable[[Any], Any]) -> None:
-        self._packed, self._unpack = packed, unpack
-
-    def unpack(self) -> Any:
-        return self._unpack(self._packed)
-
-
 class Function(FunctionCtx):
     """An operation of the user's: ``forward`` and ``backward`` are static methods; ``apply`` runs it.
 
@@ -140,7 +133,7 @@ class Function(FunctionCtx):
     _has_no_jvp = True
     """Whether dual numbers are refused where ``jvp`` is not overridden."""
     _checks_saved = True
-    """Whether ``backward`` is refused where a saved tensor was modified in place."""
+    """Whether ``backward`` is refused where a saved tensor was modified in place, and hooks pack what is saved."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         raise AutogradError(f"{type(self).__name__} should not be instantiated; call {type(self).__name__}.apply")
@@ -304,10 +297,10 @@ class _Results:
         """Return how a tensor is kept until ``backward``."""
         if tensor is None:
             return None
-        pair = saved_tensors.innermost
+        pair = saved_tensors.innermost if self.ctx._owner._checks_saved else None
         if pair is not None:
             with no_grad():
-                return _SavedByHooks(pair[0](tensor), pair[1])
+                return PackedSaved("", 0, pair[0](tensor), pair[1])
         place = self._place_of(tensor)
         if place is None or self.node is None:
             return tensor

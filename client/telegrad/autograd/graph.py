@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from telegrad._ops.packing import saved_tensors
 from telegrad._ops.sharing import sharing
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.grad_fn import GradFn as Node
@@ -16,7 +17,6 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, AutogradError
 
 from ._client_pass import running
-from ._function_ctx import saved_tensors
 from ._levels import tracked_alias
 
 __all__ = [
@@ -44,10 +44,11 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 
 class saved_tensors_hooks:
-    """Keep each tensor that a function of the program saves as what ``pack_hook`` returns of it.
+    """Keep each tensor that is saved for backward passes in this block as what ``pack_hook`` returns of it.
 
-    ``unpack_hook`` returns the tensor again when ``saved_tensors`` is read. What the server's own operations save stays
-    on the server as it is: use ``utils.checkpoint`` to save less.
+    ``unpack_hook`` returns the tensor again when a pass needs it, or ``saved_tensors`` is read. An operation in the
+    block waits for the server, once, to be handed what it has saved; so does a pass at each such operation. In-place
+    operations on views, and derivatives that are recorded themselves (``create_graph``), save as they do elsewhere.
     """
 
     def __init__(self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]) -> None:
@@ -57,14 +58,14 @@ class saved_tensors_hooks:
     def __enter__(self) -> None:
         if saved_tensors.disabled is not None:
             raise AutogradError(saved_tensors.disabled)
-        saved_tensors.pairs.append((self.pack_hook, self.unpack_hook))
+        saved_tensors.enter((self.pack_hook, self.unpack_hook))
 
     def __exit__(self, *args: object) -> None:
-        saved_tensors.pairs.pop()
+        saved_tensors.leave()
 
 
 class save_on_cpu(saved_tensors_hooks):
-    """Keep what functions of the program save on the server's CPU until ``backward`` needs it."""
+    """Keep what is saved for backward passes in this block on the server's CPU until a pass needs it."""
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         def pack(tensor: Tensor) -> tuple[Any, Tensor]:

@@ -6,6 +6,7 @@ Parameters given as tensors are checked only where ``validate_args=True`` says s
 from __future__ import annotations
 
 from . import constraints as constraints
+from . import kl_of_families as kl_of_families
 from . import transforms as transforms
 from .bounded import ContinuousBernoulli as ContinuousBernoulli
 from .bounded import VonMises as VonMises

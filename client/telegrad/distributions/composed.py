@@ -157,9 +157,6 @@ class TransformedDistribution(Distribution):
             value = sign * (value - 0.5) + 0.5
         return self._transformed(self.base_dist.icdf(value))
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.base_dist}, {self.transforms})"
-
 
 class MixtureSameFamily(Distribution):
     """Mixtures: which of the last batch dimension's distributions a sample comes from is drawn first."""
@@ -188,7 +185,7 @@ class MixtureSameFamily(Distribution):
 
     @constraints.dependent_property
     def support(self) -> Any:
-        return self._component_distribution.support
+        return constraints.MixtureSameFamilyConstraint(self._component_distribution.support)
 
     def _weights(self) -> Any:
         return self._mixture_distribution.probs.reshape((*self._mixture_distribution.probs.shape, *self._ones()))

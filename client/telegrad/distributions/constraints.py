@@ -195,6 +195,22 @@ class _PositiveDefinite(_Symmetric):
         return super().check(value) & (function("linalg_eigvalsh")(value) > 0).all(-1)
 
 
+class MixtureSameFamilyConstraint(Constraint):
+    """The region that the components of a mixture share."""
+
+    def __init__(self, base_constraint: Any) -> None:
+        self.base_constraint = base_constraint
+        self.is_discrete = base_constraint.is_discrete
+        self.event_dim = base_constraint.event_dim
+
+    def check(self, value: Any) -> Any:
+        ok = self.base_constraint.check(value.unsqueeze(-1 - self.event_dim))
+        return ok.all(-1)
+
+    def __repr__(self) -> str:
+        return f"MixtureSameFamilyConstraint({self.base_constraint!r})"
+
+
 class _IndependentConstraint(Constraint):
     """A region whose values are whole blocks of values of another one."""
 

@@ -134,7 +134,7 @@ class Weibull(TransformedDistribution):
     @property
     def mode(self) -> Any:
         k = self.concentration
-        return self.scale * ((k - 1).clamp(min=0) / k) ** k.reciprocal()
+        return self.scale * ((k - 1) / k) ** k.reciprocal()
 
     @property
     def variance(self) -> Any:

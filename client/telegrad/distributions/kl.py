@@ -20,7 +20,7 @@ from .multivariate import MultivariateNormal, Wishart, half_log_det, solve_lower
 from .utils import euler_constant, sum_rightmost
 
 Rule: TypeAlias = Callable[[Any, Any], Any]
-_known: dict[tuple[type, type], Rule] = {}
+_KL_REGISTRY: dict[tuple[type, type], Rule] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
@@ -29,7 +29,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Rule], Rule]:
         raise TypeError(f"Expected type_p and type_q to be subclasses of Distribution, not {type_p!r}, {type_q!r}")
 
     def decorate(function: Rule) -> Rule:
-        _known[type_p, type_q] = function
+        _KL_REGISTRY[type_p, type_q] = function
         return function
 
     return decorate
@@ -40,16 +40,16 @@ def kl_divergence(p: Distribution, q: Distribution) -> Any:
 
     Raises NotImplementedError for types of which no formula is registered.
     """
-    pairs = [(a, b) for a in type(p).__mro__ for b in type(q).__mro__ if (a, b) in _known]
+    pairs = [(a, b) for a in type(p).__mro__ for b in type(q).__mro__ if (a, b) in _KL_REGISTRY]
     if not pairs:
         raise NotImplementedError(f"No KL(p || q) is implemented for p type {type(p).__name__} and q type "
                                   f"{type(q).__name__}; estimate it by samples, or use register_kl")  # fmt: skip
-    return _known[pairs[0]](p, q)
+    return _KL_REGISTRY[pairs[0]](p, q)
 
 
-def _infinite(p: Any) -> Any:
-    like = next(value for value in vars(p).values() if hasattr(value, "dtype"))
-    return function("full_like")(like, math.inf)
+def infinite(p: Any) -> Any:
+    """Return an infinite divergence for each distribution of a batch."""
+    return function("full_like")(p.mean, math.inf)
 
 
 @register_kl(Normal, Normal)
@@ -261,4 +261,4 @@ for _pair in (
     (Gamma, Beta), (Gamma, Uniform), (Exponential, Pareto), (Gamma, Pareto), (Normal, Pareto), (Laplace, Pareto),
     (Poisson, Bernoulli), (Poisson, Binomial),
 ):  # fmt: skip
-    register_kl(*_pair)(lambda p, q: _infinite(p))
+    register_kl(*_pair)(lambda p, q: infinite(p))

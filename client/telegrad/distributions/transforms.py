@@ -202,7 +202,8 @@ class ComposeTransform(Transform):
         return shape
 
     def __repr__(self) -> str:
-        return f"ComposeTransform({self.parts!r})"
+        parts = ",\n    ".join(map(repr, self.parts))
+        return f"ComposeTransform(\n    {parts}\n)"
 
 
 identity_transform = ComposeTransform([])
@@ -218,6 +219,9 @@ class IndependentTransform(Transform):
         self.bijective = base_transform.bijective
         self.domain = constraints.independent(base_transform.domain, reinterpreted_batch_ndims)
         self.codomain = constraints.independent(base_transform.codomain, reinterpreted_batch_ndims)
+
+    def __repr__(self) -> str:
+        return f"IndependentTransform({self.base_transform!r}, {self.reinterpreted_batch_ndims})"
 
     @property
     def sign(self) -> Any:

@@ -105,6 +105,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         own = mapped(primals, _own)
         output, aux = split(func(*own), has_aux, "vjp")
     outputs, inputs = leaves_of(output), leaves_of(own)
+    _check_differentiable(outputs)
     is_nested = depends_on_others(outputs, inputs)
 
     def product(*cotangents: Any, **_: Any) -> Any:
@@ -119,6 +120,14 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     edges = edges_of(inputs)
     shown = all_released((output, aux), edges)
     return (shown[0], product, shown[1]) if has_aux else (shown[0], product)
+
+
+def _check_differentiable(outputs: list[Any]) -> None:
+    for output in outputs:
+        if isinstance(output, Tensor) and not output.dtype.is_differentiable:
+            raise AutogradError(
+                f"vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got {output._meta}"
+            )
 
 
 def jacrev(
@@ -139,6 +148,7 @@ def jacrev(
             _, tree, arguments = chosen(args, argnums, "jacrev")
             output, aux = split(func(*arguments, **kwargs), has_aux, "jacrev")
             own = leaves_of(tree)
+            _check_differentiable(leaves_of(output))
             is_nested = depends_on_others(leaves_of(output), own)
             found = mapped(output, lambda result: with_leaves(tree, rows(result, own, is_nested, chunk_size)))
         return all_released((found, aux) if has_aux else found, edges_of(own))

@@ -197,7 +197,7 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
 
 
 def _implicit_dim(name: str, input: Tensor) -> int:
-    warnings.warn(f"{name}: choosing the dimension is deprecated, pass dim=X", stacklevel=3)
+    warnings.warn(f"{name}: Implicit dimension choice for {name} has been deprecated; pass dim=X", stacklevel=3)
     return 0 if input.ndim in (0, 1, 3) else 1
 
 

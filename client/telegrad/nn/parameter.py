@@ -13,7 +13,7 @@ from telegrad_protocol.dtypes import DType
 
 
 class _Kind(type(Tensor)):  # type: ignore[misc]
-    """The class of ``Parameter``: what a class that answers operations below autograd has made one counts as one."""
+    """The class of ``Parameter``: a tensor of the program's class that was made one counts as one."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         if type.__instancecheck__(cls, instance):
@@ -21,16 +21,22 @@ class _Kind(type(Tensor)):  # type: ignore[misc]
         return cls is Parameter and isinstance(instance, Tensor) and getattr(instance, "_is_param", False)
 
 
+def _is_of_program(kind: type) -> bool:
+    """Whether a class of tensors is the program's own, and none of parameters."""
+    is_ours = kind.__module__.partition(".")[0] in ("telegrad", "torch")  # the latter is telegrad, if it is there
+    return issubclass(kind, Tensor) and not (is_ours or issubclass(kind, (Parameter, Buffer)))
+
+
 class Parameter(Tensor, metaclass=_Kind):
     """A tensor to be trained. It shares the memory of ``data`` and requires a gradient unless told otherwise.
 
-    Of data of a class that answers operations below autograd it is a tensor of the same class.
+    Of data of a class of the program it is a tensor of the same class.
     """
 
     __slots__ = ()
 
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
-        if data.__class__ in DISPATCHING:
+        if data.__class__ in DISPATCHING or _is_of_program(data.__class__):
             given: Any = data
             made = given.detach().requires_grad_(requires_grad)
             made._is_param = True

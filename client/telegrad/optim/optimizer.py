@@ -72,6 +72,8 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                 raise RuntimeError(f"{step} must return None or a tuple of (new_args, new_kwargs), but got {replaced}.")
             args, kwargs = replaced
         result = step(self, *args, **kwargs)
+        if not self.has_stepped:
+            self.has_stepped = True
         for post_hook in (*self._optimizer_step_post_hooks.values(), *_EVERYONES_AFTER.values()):
             post_hook(self, args, kwargs)
         return result
@@ -129,7 +131,10 @@ class Optimizer:
         if isinstance(params, set):
             raise ArgumentTypeError("optimizer parameters need to be in an order, which a set has not")
         listed = [params] if isinstance(params, Tensor) else list(params)
-        if listed and isinstance(listed[0], tuple):
+        named = [isinstance(item, tuple) for item in listed]
+        if any(named) and not all(named):
+            raise ArgumentError("all optimizer params should be with/without names. Some param names are missing")
+        if any(named):
             group["param_names"] = [name for name, _ in listed]
             listed = [parameter for _, parameter in listed]
         group["params"] = listed
@@ -158,6 +163,8 @@ class Optimizer:
         if any(id(parameter) in present for parameter in params):
             raise ArgumentError("some parameters appear in more than one parameter group")
 
+    has_stepped = False
+    """Whether ``step`` was called; schedulers warn where they are stepped before."""
     _repeats = False
     """Whether a group names a parameter more than once."""
 

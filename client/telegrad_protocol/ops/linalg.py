@@ -5,6 +5,8 @@ Matrix products are row-major whatever the strides of their operands, as in PyTo
 
 from __future__ import annotations
 
+import math
+
 from telegrad_protocol.dtypes import FLOAT, DType, bool_, int64, result_type
 from telegrad_protocol.errors import ArgumentError, DimensionError, DTypeError, ShapeError
 from telegrad_protocol.layout import Size, broadcast_shapes, result_strides, wrap_dim
@@ -43,8 +45,14 @@ def _added(name: str, input: Meta, product: Size, *factors: Meta, beta: Scalar, 
 
 def _matrix_product(name: str, left: Meta, right: Meta) -> Size:
     if not (left.ndim == right.ndim == 2 and left.shape[1] == right.shape[0]):
-        raise ShapeError(f"{name}: cannot multiply {left} by {right}")
+        raise ShapeError(f"{name}: cannot multiply {left} by {right}: {_unfit(left.shape, right.shape)}")
     return left.shape[0], right.shape[1]
+
+
+def _unfit(left: Size, right: Size) -> str:
+    """Return the words that PyTorch has for matrices that cannot be multiplied, which programs look for."""
+    rows = math.prod(left[:-1])
+    return f"mat1 and mat2 shapes cannot be multiplied ({rows}x{left[-1]} and {'x'.join(map(str, right))})"
 
 
 def _batch_product(name: str, left: Meta, right: Meta) -> Size:
@@ -163,7 +171,7 @@ def matmul(input: Meta, other: Meta) -> Meta:
     if not input.ndim or not other.ndim:
         raise ShapeError(f"matmul: both operands need at least one dimension, got {input} and {other}")
     if input.shape[-1] != other.shape[max(other.ndim - 2, 0)]:
-        raise ShapeError(f"matmul: cannot multiply {input} by {other}")
+        raise ShapeError(f"matmul: cannot multiply {input} by {other}: {_unfit(input.shape, other.shape)}")
     batch = broadcast_shapes("matmul", input.shape[:-2], other.shape[:-2])
     size = batch + input.shape[-2:-1] + (other.shape[-1:] if other.ndim > 1 else ())
     return input.like(size, _same_dtype("matmul", input, other))
@@ -176,7 +184,10 @@ def linear(input: Meta, weight: Meta, bias: Meta | None = None) -> Meta:
     The bias may have any shape that broadcasts to the result's.
     """
     if not input.ndim or weight.ndim not in (1, 2) or input.shape[-1] != weight.shape[-1]:
-        raise ShapeError(f"linear: cannot multiply {input} by the transpose of the weight {weight}")
+        turned = weight.shape[::-1]
+        raise ShapeError(
+            f"linear: cannot multiply {input} by the transpose of the weight {weight}: {_unfit(input.shape, turned)}"
+        )
     size = input.shape[:-1] + weight.shape[:-1]
     if bias is None:
         return input.like(size, _same_dtype("linear", input, weight))

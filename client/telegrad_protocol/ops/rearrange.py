@@ -27,6 +27,17 @@ def _is_legacy_empty(meta: Meta) -> bool:
     return meta.shape == (0,)
 
 
+def _unlike(meta: Meta, model: Meta, at: int, number: int) -> str:
+    """Return the words that PyTorch has for tensors that do not fit to each other, which programs look for."""
+    if len(meta.shape) != len(model.shape):
+        return f"Tensors must have same number of dimensions: got {len(model.shape)} and {len(meta.shape)}"
+    expected, got = next((a, b) for a, b in zip(_rest(model, at), _rest(meta, at), strict=True) if a != b)
+    return (
+        f"Sizes of tensors must match except in dimension {at}. Expected size {expected} but got size {got} for tensor "
+        f"number {number} in the list"
+    )
+
+
 def joined(name: str, tensors: Sequence[Meta], dim: int) -> tuple[int, list[int]]:
     """Return the dimension of ``cat``, and the tensors' lengths in it; tensors of shape [0] fit everywhere."""
     if not tensors:
@@ -35,10 +46,12 @@ def joined(name: str, tensors: Sequence[Meta], dim: int) -> tuple[int, list[int]
         raise ShapeError(f"{name}: 0-d tensors cannot be joined; use stack()")
     model = next((t for t in tensors if not _is_legacy_empty(t)), tensors[0])
     at = wrap_dim(name, dim, model.ndim)
-    for meta in tensors:
+    for number, meta in enumerate(tensors):
         fits = len(meta.shape) == model.ndim and _rest(meta, at) == _rest(model, at)
         if not fits and not _is_legacy_empty(meta):
-            raise ShapeError(f"{name}: {meta} and {model} differ in a dimension other than {at}")
+            raise ShapeError(
+                f"{name}: {meta} and {model} differ in a dimension other than {at}: {_unlike(meta, model, at, number)}"
+            )
     return at, [0 if _is_legacy_empty(t) else t.shape[at] for t in tensors]
 
 
@@ -79,9 +92,12 @@ def stack(tensors: list[Meta], dim: int = 0) -> Meta:
         raise ArgumentError("stack: expected at least one tensor")
     shape = tensors[0].shape
     at = wrap_dim("stack", dim, len(shape) + 1)
-    for meta in tensors:
+    for number, meta in enumerate(tensors):
         if meta.shape != shape:
-            raise ShapeError(f"stack: {meta} and {tensors[0]} differ in shape")
+            raise ShapeError(
+                f"stack: {meta} and {tensors[0]} differ in shape: stack expects each tensor to be equal size, but got "
+                f"{list(shape)} at entry 0 and {list(meta.shape)} at entry {number}"
+            )
     return Meta.of((*shape[:at], len(tensors), *shape[at:]), result_type(tensors), device_of(tensors))
 
 

@@ -120,7 +120,11 @@ def expand(input: Meta, *size: int) -> Meta:
     target = tuple(input.shape[i - lead] if s == -1 and i >= lead else s for i, s in enumerate(size))
     for i, s in enumerate(target):
         if s < 0 or (i >= lead and input.shape[i - lead] not in (1, s)):
-            raise ShapeError(f"expand: {input} does not expand to {list(size)}: dimension {i}")
+            raise ShapeError(
+                f"expand: {input} does not expand to {list(size)}: dimension {i}: The expanded size of the tensor "
+                f"({s}) must match the existing size ({input.shape[i - lead] if i >= lead else 1}) at non-singleton "
+                f"dimension {i}"
+            )
     return input.view(target, broadcast_strides(input.shape, input.strides, target))
 
 
@@ -241,7 +245,10 @@ def select(input: Meta, dim: int, index: int) -> Meta:
         raise DimensionError("select: a 0-d tensor has no dimension to select from")
     size = input.shape[at]
     if not -size <= index < size:
-        raise IndexOutOfRangeError(f"select: index {index} is out of range for dimension {at} of {input}")
+        raise IndexOutOfRangeError(
+            f"select: index {index} is out of range for dimension {at} of {input}: index {index} is out of bounds for "
+            f"dimension {at} with size {size}"
+        )
     offset = input.offset + (index % size) * input.strides[at]
     return input.view(_without(input.shape, at), _without(input.strides, at), offset)
 

@@ -21,6 +21,7 @@ from .graph import Edge, Node
 from .graph_task import count_dependencies, initial_gradient
 from .inplace import edge_of
 from .node import fit_gradient, zeros
+from .packed import PackedTensor
 
 
 class ClientNode(Node):
@@ -59,15 +60,17 @@ class ClientNode(Node):
 class Hooked:
     """A stop at the node of an operation: before it computes gradients, or behind it, before these are spread.
 
-    ``places`` are the edges whose gradients the client is shown.
+    ``places`` are the edges whose gradients the client is shown, ``packed`` what the client's program keeps of what
+    the operation has saved.
     """
 
-    __slots__ = ("is_behind", "node", "places")
+    __slots__ = ("is_behind", "node", "packed", "places")
 
     def __init__(self, node: Node, is_behind: bool, places: tuple[int, ...] = ()) -> None:
         self.node = node
         self.is_behind = is_behind
         self.places = places
+        self.packed: list[PackedTensor] = []
 
 
 Stop: TypeAlias = "Node | Edge | Hooked"

@@ -106,11 +106,15 @@ _HOW_MADE = {UNTRACKED: "made with gradients disabled", MULTIPLE: "made by an op
 def check_writable(name: str, target: Value) -> None:
     """Refuse to modify, with gradients recorded, a leaf that requires grad, a view of one, or an untracked view."""
     if _is_leaf_requiring_grad(target):
-        raise InplaceError(f"{name}: a leaf tensor that requires grad is modified in place; use no_grad() or detach()")
+        raise InplaceError(
+            f"{name}: a leaf Variable that requires grad is being used in an in-place operation; use no_grad()"
+        )
     if target.base is None:
         return
     if _is_leaf_requiring_grad(target.base):
-        raise InplaceError(f"{name}: a view of a leaf tensor that requires grad is modified in place; use no_grad()")
+        raise InplaceError(
+            f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation"
+        )
     if target.origin != TRACKED:
         raise InplaceError(
             f"{name}: a view {_HOW_MADE[target.origin]} is modified in place with gradients enabled; clone it first"

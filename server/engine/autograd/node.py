@@ -152,7 +152,7 @@ class OpNode(Node):
         saved, plan = self.saved, self.plan
         if saved is None:
             raise AutogradError(
-                "trying to backward through the graph a second time: its saved values were freed by the first; "
+                "Trying to backward through the graph a second time: its saved values were freed by the first; "
                 "pass retain_graph=True to keep them"
             )
         operands = plan.constants.copy()

@@ -85,7 +85,7 @@ def follow(node: Node, steps: Sequence[Step], name: str) -> Node:
         expected = steps[number + 1][0] if number + 1 < len(steps) else name
         while expected != "_to_copy" and _operation(node) == "_to_copy":  # autocast has cast the operand
             node = next(edge for edge in node.edges if edge is not None)[0]
-    if not name or name not in (_operation(node), _composite(node)):
+    if not is_of(node, name):
         raise _unknown(name)
     return node
 
@@ -99,6 +99,16 @@ def _edges(node: Node, op: str) -> Sequence[Edge]:
     if op in OPERATORS and OPERATORS[op].composite is not None:
         return [(node, 0)]  # it has returned its operand as it was
     raise _unknown(op)
+
+
+def is_of(node: Node, name: str) -> bool:
+    """Whether a node is the last that a call of this operation has made."""
+    return bool(name) and name in (_operation(node), _composite(node))
+
+
+def is_composite(node: Node, name: str) -> bool:
+    """Whether a call of this operation has made several nodes, of which this is the last."""
+    return _composite(node) == name != _operation(node)
 
 
 def _operation(node: Node) -> str:
@@ -177,6 +187,11 @@ def _name(operator: Operator, source: Source) -> str:
     return f"{name}_sym_sizes" if where == "meta" else name
 
 
+def saved_name(node: OpNode, slot: int) -> str:
+    """Return the name of what a node has saved in one of its slots."""
+    return _name(node.plan.operator, node.plan.saved[slot])
+
+
 def read_saved(node: Node, name: str, place: int) -> Value | None:
     """Return a tensor that a node has saved, with its history.
 
@@ -190,7 +205,7 @@ def read_saved(node: Node, name: str, place: int) -> Value | None:
         )
     if not isinstance(node, OpNode):
         raise ArgumentError("grad_fn: a node without saved tensors")
-    names = [_name(node.plan.operator, source) for source in node.plan.saved]
+    names = [saved_name(node, slot) for slot in range(len(saved))]
     item: Any = saved[names.index(name)] if name in names else None
     if isinstance(item, SavedTensorList):
         item = item.items[place] if 0 <= place < len(item.items) else None

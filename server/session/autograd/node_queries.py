@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from server.engine.autograd.client_pass import Hooked
 from server.engine.autograd.graph import Edge, Node
 from server.engine.autograd.inplace import edge_of, requires_grad
+from server.engine.autograd.packed import Packed, give, pack, pack_one
 from server.engine.autograd.shown_nodes import follow, read_saved, saved_names, shown_edges, shown_outputs
 from server.session.requests import answers
 from server.session.state import SessionState
@@ -20,26 +22,70 @@ from .derivations import wire_meta
 @answers(pass_messages.FindNode)
 def _find_node(state: SessionState, query: pass_messages.FindNode) -> list[Any]:
     node = follow(_start(state, query.source, query.edge), query.steps, query.name)
-    state.stops[query.before] = Hooked(node, False)
-    places = shown_edges(node)
-    state.stops[query.after] = Hooked(node, True, places)
-    edges = [node.edges[place] for place in places]
-    outputs = [wire_meta(meta) if number in shown_outputs(node) else None for number, meta in enumerate(node.metas)]
-    return [outputs, [edge and wire_meta(_meta_at(edge)) for edge in edges], saved_names(node)]
+    _make_stops(state, node, query.before, query.after)
+    return _shown(node)
+
+
+@answers(pass_messages.PackSaved)
+def _pack_saved(state: SessionState, query: pass_messages.PackSaved) -> list[Any] | None:
+    node = _start(state, query.source, None)
+    taken = pack(node, query.name, query.has_one_result, len(query.outs))
+    if not taken:
+        return None
+    shown = _shown(node)
+    if query.before not in state.stops:
+        _make_stops(state, node, query.before, query.after)
+    return [*shown, _keep(state, query.before, taken, query.outs)]
+
+
+@answers(pass_messages.PackOne)
+def _pack_one(state: SessionState, query: pass_messages.PackOne) -> list[Any] | None:
+    taken = pack_one(_hooked(state, query.stop).node, query.name, query.place)
+    return None if taken is None else _keep(state, query.stop, [taken], [query.out])[0]
+
+
+@answers(pass_messages.GiveSaved)
+def _give_saved(state: SessionState, query: pass_messages.GiveSaved) -> None:
+    give(_hooked(state, query.stop).packed, state.values_of(query.ids))
 
 
 @answers(pass_messages.SavedTensor)
 def _saved_tensor(state: SessionState, query: pass_messages.SavedTensor) -> list[Any] | None:
-    stop = state.stops.get(query.stop)
-    if not isinstance(stop, Hooked):
-        raise UnknownIdError(f"the session has no node number {query.stop}")
-    value = read_saved(stop.node, query.name, query.place)
+    value = read_saved(_hooked(state, query.stop).node, query.name, query.place)
     if value is None:
         return None
     is_leaf = value.autograd is not None and value.autograd.grad_fn is None
     id = next((id for id, known in state.values.items() if known is value), 0) if is_leaf else 0
     state.values[query.out] = value
     return [wire_meta(value.meta), requires_grad(value), id]
+
+
+def _make_stops(state: SessionState, node: Node, before: int, after: int) -> None:
+    state.stops[before] = Hooked(node, False)
+    state.stops[after] = Hooked(node, True, shown_edges(node))
+
+
+def _shown(node: Node) -> list[Any]:
+    edges = [node.edges[place] for place in shown_edges(node)]
+    outputs = [wire_meta(meta) if number in shown_outputs(node) else None for number, meta in enumerate(node.metas)]
+    return [outputs, [edge and wire_meta(_meta_at(edge)) for edge in edges], saved_names(node)]
+
+
+def _keep(state: SessionState, stop: int, taken: list[Packed], outs: Sequence[int]) -> list[Any]:
+    """Name tensors that have left their nodes, and note at the stop that the program keeps them."""
+    described = []
+    for item, id in zip(taken, outs, strict=False):
+        state.values[id] = item.value
+        _hooked(state, stop).packed.append(item.stand_in)
+        described.append([wire_meta(item.value.meta), item.history, item.name, item.place])
+    return described
+
+
+def _hooked(state: SessionState, id: int) -> Hooked:
+    stop = state.stops.get(id)
+    if not isinstance(stop, Hooked):
+        raise UnknownIdError(f"the session has no node number {id}")
+    return stop
 
 
 def _start(state: SessionState, source: int, edge: int | None) -> Node:

@@ -13,6 +13,7 @@ from server.engine.autograd.client_pass import ClientPass, Hooked
 from server.engine.autograd.graph import AccumulateGrad, Node, SavedTensor, SavedTensorList
 from server.engine.autograd.inplace import CopySlices
 from server.engine.autograd.node import OpNode
+from server.engine.autograd.packed import PackedTensor
 from server.engine.device import cancellation
 from server.engine.value import Value
 
@@ -69,5 +70,5 @@ def _creators(saved: Any) -> Iterator[Node]:
     if isinstance(saved, SavedTensorList):
         for item in saved.items:
             yield from _creators(item)
-    elif isinstance(saved, SavedTensor) and isinstance(saved.node, Node):
+    elif isinstance(saved, SavedTensor | PackedTensor) and isinstance(saved.node, Node):
         yield saved.node

@@ -26,8 +26,8 @@ def data_ptr(self: Tensor) -> int:
 
     The address tells which tensors share memory. This process cannot read from it; ``numpy()`` gives the elements.
     """
-    address: int = self._session.query("data_ptr", self._id)
-    return address
+    ((_, _, address),) = self._session.query("storages", [self._id])
+    return int(address)
 
 
 def set_(

@@ -34,7 +34,7 @@ def _no_elements(what: str) -> NotSupportedError:
 
 _ANSWERS: Final[dict[str, Callable[..., Any]]] = {
     "version": lambda id: 0,
-    "data_ptr": lambda id: 0,
+    "storages": lambda ids: [(id, 0, 0) for id in ids],
     "synchronize": lambda *device: None,
     "computed": lambda ids: [True] * len(ids),
 }

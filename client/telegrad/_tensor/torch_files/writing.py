@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
+from telegrad._tensor.layouts import Layout
 from telegrad._tensor.size import Size
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
@@ -46,14 +47,33 @@ class DescribedSparse:
     is_coalesced: bool | None
 
 
+@dataclass(frozen=True)
+class Placed:
+    """How a tensor lies in a storage of the file, in elements: the storage's number and size, and what is in it."""
+
+    storage: int
+    numel: int
+    offset: int
+    strides: tuple[int, ...]
+
+
 Description = Described | DescribedSparse
 
 
-def pickled(obj: Any, describe: Callable[[Any], Description | None]) -> tuple[bytes, list[Any]]:
-    """Return the pickle of a structure, and its tensors in the order of their keys; ``describe`` knows what is one."""
+def pickled(
+    obj: Any, describe: Callable[[Any], Description | None], place: Callable[[list[Any]], list[Placed]]
+) -> bytes:
+    """Return the pickle of a structure; ``describe`` knows what is a tensor.
+
+    ``place`` is told all tensors, one that occurs several times once, and tells how each lies in a storage.
+    """
     writer = _Writer(describe)
     writer.write(obj, ())
-    return b"\x80\x02" + b"".join(writer.parts) + b".", writer.tensors
+    for (part, tensor), placed in zip(writer.places, place([tensor for _, tensor in writer.places]), strict=True):
+        described = describe(tensor)
+        assert isinstance(described, Described)
+        writer.parts[part] = _place(described, placed)
+    return b"\x80\x02" + b"".join(writer.parts) + b"."
 
 
 class _Writer:
@@ -62,7 +82,8 @@ class _Writer:
     def __init__(self, describe: Callable[[Any], Description | None]) -> None:
         self.describe = describe
         self.parts: list[bytes] = []
-        self.tensors: list[Any] = []
+        self.places: list[tuple[int, Any]] = []
+        """Tensors, with the number of the part that is to tell how each lies in a storage."""
         self.memo: dict[int, int] = {}
         self.kept: list[Any] = []
         self.open: set[int] = set()
@@ -107,6 +128,8 @@ class _Writer:
             self.call("_codecs", "encode", obj.decode("latin-1"), "latin1")
         elif isinstance(obj, DType):
             self.name("torch", obj.name)
+        elif isinstance(obj, Layout):
+            self.call("torch.serialization", "_get_layout", f"torch.{obj.name}")
         elif isinstance(obj, Device):
             kind, _, index = obj.name.partition(":")
             self.call("torch", "device", kind, *([int(index)] if index else []))
@@ -115,17 +138,10 @@ class _Writer:
         return True
 
     def integer(self, value: int) -> None:
-        if -(2**31) <= value < 2**31:
-            self.emit(b"J" + struct.pack("<i", value))
-            return
-        data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
-        if len(data) > 255:
-            raise ArgumentError("save: an integer of more than 255 bytes")
-        self.emit(b"\x8a" + bytes([len(data)]) + data)
+        self.emit(_integer(value))
 
     def text(self, value: str) -> None:
-        data = value.encode("utf-8", "surrogatepass")
-        self.emit(b"X" + struct.pack("<I", len(data)) + data)
+        self.emit(_text(value))
 
     def call(self, module: str, name: str, *arguments: Any) -> None:
         self.name(module, name)
@@ -135,10 +151,7 @@ class _Writer:
         self.emit(b"tR")
 
     def integers(self, values: tuple[int, ...]) -> None:
-        self.emit(b"(")
-        for value in values:
-            self.integer(value)
-        self.emit(b"t")
+        self.emit(_integers(values))
 
     def write_tensor(self, obj: Any, described: Described) -> None:
         if described.is_parameter:
@@ -170,25 +183,15 @@ class _Writer:
         self.remember(obj)
 
     def rebuilt(self, obj: Any, described: Described, requires_grad: bool) -> None:
-        strides, count = [], 1
-        for size in reversed(described.shape):
-            strides.append(count)
-            count *= max(size, 1)
-        self.name("torch._utils", "_rebuild_tensor_v2")
-        self.emit(b"((")
-        self.text("storage")
-        self.name("torch", _STORAGE_NAMES[described.dtype])
-        self.text(str(len(self.tensors)))
-        self.text(described.location)
-        self.integer(0 if 0 in described.shape else count)
-        self.emit(b"tQ")
-        self.integer(0)
-        self.integers(described.shape)
-        self.integers(tuple(reversed(strides)))
+        is_typed = described.dtype in _STORAGE_NAMES
+        self.name("torch._utils", "_rebuild_tensor_v2" if is_typed else "_rebuild_tensor_v3")
+        self.places.append((len(self.parts), obj))
+        self.emit(b"")
         self.emit(b"\x88" if requires_grad else b"\x89")
         self.call("collections", "OrderedDict")
+        if not is_typed:
+            self.write_scalar(described.dtype)
         self.emit(b"tR")
-        self.tensors.append(obj)
 
     def write_container(self, obj: Any, path: tuple[str, ...]) -> None:
         if id(obj) in self.open:
@@ -283,6 +286,36 @@ class _Writer:
             self.text("_metadata")
             self.write(metadata, (*path, "_metadata"))
             self.emit(b"sb")
+
+
+def _place(described: Described, placed: Placed) -> bytes:
+    """Return the arguments that tell where a tensor lies: the storage, and the offset, shape and strides there."""
+    named = _STORAGE_NAMES.get(described.dtype)
+    kind = "ctorch.storage\nUntypedStorage\n" if named is None else f"ctorch\n{named}\n"
+    size = placed.numel * (described.dtype.itemsize if named is None else 1)
+    parts = [
+        b"((", _text("storage"), kind.encode(), _text(str(placed.storage)), _text(described.location), _integer(size),
+        b"tQ", _integer(placed.offset), _integers(described.shape), _integers(placed.strides),
+    ]  # fmt: skip
+    return b"".join(parts)
+
+
+def _integer(value: int) -> bytes:
+    if -(2**31) <= value < 2**31:
+        return b"J" + struct.pack("<i", value)
+    data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
+    if len(data) > 255:
+        raise ArgumentError("save: an integer of more than 255 bytes")
+    return b"\x8a" + bytes([len(data)]) + data
+
+
+def _integers(values: tuple[int, ...]) -> bytes:
+    return b"(" + b"".join([_integer(value) for value in values]) + b"t"
+
+
+def _text(value: str) -> bytes:
+    data = value.encode("utf-8", "surrogatepass")
+    return b"X" + struct.pack("<I", len(data)) + data
 
 
 def _where(path: tuple[str, ...]) -> str:

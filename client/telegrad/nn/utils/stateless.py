@@ -44,9 +44,9 @@ def _replaced(module: Module, tensors: Mapping[str, Tensor], tie_weights: bool, 
         chosen = _with_tied(places, chosen)
     unexpected, missing = [k for k in chosen if k not in places], [k for k in places if k not in chosen]
     if strict and (unexpected or missing):
-        listed = (("Unexpected", unexpected), ("Missing", missing))
-        problems = [f"{what} key(s): {', '.join(keys)}." for what, keys in listed if keys]
-        raise RuntimeError(f"Error(s) in parametrizing {type(module).__name__}:\n\t" + "\n\t".join(problems))
+        listed = (("Unexpected", unexpected), ("Missing", sorted(missing)))
+        problems = [f"{what} key(s): {', '.join(map(repr, keys))}." for what, keys in listed if keys]
+        raise RuntimeError(f"Error(s) in reparametrizing for {type(module).__name__}:\n\t" + "\n\t".join(problems))
     if unexpected:
         raise KeyError(f"{unexpected[0]} is neither a parameter nor a buffer of {type(module).__name__}")
     before = {key: places[key][0][places[key][1]] for key in chosen}

@@ -6,6 +6,7 @@ the client; changing one costs nothing.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,9 +29,6 @@ def own_rate(rate: Any) -> Any:
 class LRScheduler:
     """Base of schedulers: subclasses say the rates of step ``last_epoch`` in ``get_lr``."""
 
-    _get_lr_called_within_step = True
-    """What other people's schedulers ask for before they warn of a direct call of ``get_lr``."""
-
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         check_optimizer(optimizer)
         for number, group in enumerate(optimizer.param_groups):
@@ -43,9 +41,11 @@ class LRScheduler:
         self.optimizer = optimizer
         self.base_lrs = [own_rate(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
-        self._last_lr: list[Any] = []
         self._step_count = 0
         self._is_initial = True
+        self._get_lr_called_within_step = False
+        """What other people's schedulers ask for before they warn of a direct call of ``get_lr``."""
+        self._last_lr: list[Any] = []
         self.step()
         self._is_initial = False
 
@@ -63,9 +63,21 @@ class LRScheduler:
 
     def step(self, epoch: int | None = None) -> None:
         """Go on to the next step and set its rates."""
+        if self._step_count == 1 and not self.optimizer.has_stepped:
+            warnings.warn(
+                "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in the opposite order, or "
+                "the first value of the learning rate schedule is skipped",
+                UserWarning,
+                stacklevel=2,
+            )
         self._step_count += 1
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        self._set(self.get_lr() if epoch is None else self._at(epoch))
+        self._get_lr_called_within_step = True
+        try:
+            rates = self.get_lr() if epoch is None else self._at(epoch)
+        finally:
+            self._get_lr_called_within_step = False
+        self._set(rates)
 
     def _at(self, epoch: int) -> list[Any]:
         """The rates of any step; schedulers without a closed form go on from the present ones."""

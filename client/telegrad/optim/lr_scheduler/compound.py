@@ -34,6 +34,7 @@ class SequentialLR(LRScheduler):
             group["lr"] = own_rate(group["initial_lr"])
         for scheduler in self._schedulers:
             scheduler.last_epoch -= 1
+        self._schedulers[0]._step_count = 0
         self._schedulers[0].step()
         self._last_lr = self._schedulers[0].get_last_lr()
 

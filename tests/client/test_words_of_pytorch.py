@@ -1,0 +1,101 @@
+"""Messages, warnings and printed forms that programs compare: PyTorch's words are in telegrad's."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+from .twins import evaluate
+
+FAILING = [
+    ("t.ones(2, 3) @ t.ones(2, 3)", "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"),
+    ("t.nn.Linear(2, 4)(t.ones(5, 3))", "mat1 and mat2 shapes cannot be multiplied (5x3 and 2x4)"),
+    ("t.ones(2, 3) + t.ones(4)", "The size of tensor a (3) must match the size of tensor b (4) at non-singleton"),
+    ("t.ones(2, 3)[5]", "index 5 is out of bounds for dimension 0 with size 2"),
+    ("t.ones(2, 3)[:, [7]]", "index 7 is out of bounds for dimension"),
+    ("t.ones(2, 3).view(4)", "shape '[4]' is invalid for input of size 6"),
+    ("t.ones(2, 3).sum(3)", "Dimension out of range (expected to be in range of [-2, 1], but got 3)"),
+    ("t.ones(2, 3).expand(4, 3)", "The expanded size of the tensor (4) must match the existing size (2)"),
+    ("t.cat([t.ones(2, 3), t.ones(3, 3)], 1)", "Sizes of tensors must match except in dimension 1. Expected size 2"),
+    ("t.cat([t.ones(2, 3), t.ones(3)])", "Tensors must have same number of dimensions: got 2 and 1"),
+    ("t.stack([t.ones(2), t.ones(3)])", "stack expects each tensor to be equal size, but got [2] at entry 0"),
+    ("t.ones(2).item()", "a Tensor with 2 elements cannot be converted to Scalar"),
+    ("bool(t.ones(2))", "Boolean value of Tensor with more than one value is ambiguous"),
+    ("bool(t.ones(0))", "Boolean value of Tensor with no value"),
+    ("t.ones(2).sum().backward()", "element 0 of tensors does not require grad and does not have a grad_fn"),
+    ("t.ones(2, requires_grad=True).backward()", "grad can be implicitly created only for scalar outputs"),
+    ("t.ones(2, requires_grad=True).numpy()", "Can't call numpy() on Tensor that requires grad. Use tensor.detach()"),
+    ("t.ones(2, requires_grad=True).add_(1)", "a leaf Variable that requires grad is being used in an in-place"),
+    (
+        "a, b = (t.ones(2, requires_grad=True) for _ in range(2))\nt.autograd.grad(a.sum(), [a, b])",
+        "appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior",
+    ),
+    ("t.func.jacrev(lambda a: a.long())(t.ones(2))", "All outputs of f must be floating-point or complex Tensors"),
+    ("t.func.functional_call(t.nn.Linear(1, 1), {'z': 1}, (), strict=True)", "Error(s) in reparametrizing for Linear:"),
+    (
+        "p, q = (t.nn.Parameter(t.ones(1)) for _ in range(2))\nt.optim.SGD([('p', p), q], lr=0.1)",
+        "all optimizer params should be with/without names. Some param names are missing",
+    ),
+]
+
+
+@pytest.mark.parametrize(("program", "words"), FAILING)
+def test_errors_have_pytorchs_words_in_them(tg: Any, program: str, words: str) -> None:
+    ours, theirs = evaluate(program, tg)
+    assert words in str(theirs)
+    assert words in str(ours)
+    assert isinstance(ours, type(theirs)) or issubclass(type(theirs), RuntimeError)
+
+
+def _scheduled(t: Any, steps_first: bool) -> tuple[list[str], dict[str, Any]]:
+    optimizer = t.optim.SGD([t.nn.Parameter(t.ones(1))], lr=0.1)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        scheduler = t.optim.lr_scheduler.StepLR(optimizer, 1)
+        if steps_first:
+            optimizer.step()
+        scheduler.step()
+        scheduler.step()
+        t.optim.lr_scheduler.SequentialLR(
+            optimizer, [t.optim.lr_scheduler.ConstantLR(optimizer), t.optim.lr_scheduler.StepLR(optimizer, 1)], [2]
+        )
+    return [str(warning.message)[:62] for warning in told if "step()" in str(warning.message)], scheduler.state_dict()
+
+
+@pytest.mark.parametrize("steps_first", [True, False])
+def test_a_scheduler_warns_where_it_is_stepped_before_its_optimizer(tg: Any, steps_first: bool) -> None:
+    ours, theirs = _scheduled(tg, steps_first), _scheduled(torch, steps_first)
+    assert ours[0] == theirs[0] and bool(ours[0]) is not steps_first
+    assert list(ours[1]) == list(theirs[1])
+    assert ours[1]["_step_count"] == theirs[1]["_step_count"] == 3
+
+
+def test_nodes_are_printed_by_class_and_address(tg: Any) -> None:
+    told = []
+    for t in (torch, tg):
+        x = t.ones(2, requires_grad=True)
+        written = x * 1
+        written[0] = 5
+        nodes = [(x * 2).grad_fn, written.grad_fn, x.round(decimals=2).grad_fn, x.round().grad_fn]
+        told.append([(type(node).__name__, repr(node).partition(" at 0x")[0]) for node in nodes])
+    assert told[0] == told[1]
+
+
+def test_a_parameter_of_data_of_a_class_of_the_program_is_of_that_class(tg: Any) -> None:
+    told = []
+    for t in (torch, tg):
+
+        class Tagged(t.Tensor):  # type: ignore[name-defined, misc]
+            pass
+
+        layer = t.nn.Linear(2, 2)
+        layer.weight = t.nn.Parameter(t.ones(2, 2).as_subclass(Tagged))
+        layer(t.ones(1, 2)).sum().backward()
+        t.optim.SGD(layer.parameters(), lr=0.5).step()
+        kinds = [type(parameter).__name__ for parameter in layer.parameters()]
+        is_one = isinstance(layer.weight, t.nn.Parameter), layer.weight.requires_grad, layer.weight.is_leaf
+        told.append((kinds, is_one, list(layer.state_dict()), layer.weight.tolist()))
+    assert told[0] == told[1]
