@@ -376,3 +376,14 @@ def test_settings_are_checked_as_in_pytorch(tg: Any) -> None:
             with pytest.raises(error):
                 make()
                 pytest.fail(f"{library.__name__} accepted mistake {number}")
+
+
+def test_modules_are_called_without_a_look_again_when_global_hooks_are_gone(tg: Any) -> None:
+    from telegrad.nn._hooks import GLOBAL
+
+    model, seen = tg.nn.Identity(), []
+    with tg.nn.modules.module.register_module_forward_hook(lambda m, args, out: seen.append(m)):
+        model(tg.zeros(1))
+        assert GLOBAL.any
+    model(tg.zeros(1))
+    assert not GLOBAL.any and len(seen) == 1

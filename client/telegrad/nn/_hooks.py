@@ -13,7 +13,7 @@ from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle
 
 
 class _GlobalHooks:
-    """Hooks of all modules; ``any`` tells whether one around ``forward`` was ever registered."""
+    """Hooks of all modules; ``any`` tells whether there may be one around ``forward``."""
 
     def __init__(self) -> None:
         self.any = False
@@ -102,6 +102,8 @@ class HooksMixin:
 
 def call_with_hooks(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call ``module.forward`` between the hooks that see its arguments and those that see its output."""
+    if GLOBAL.any:  # they may be gone by now, and modules are called without a look again
+        GLOBAL.any = bool(GLOBAL.before or GLOBAL.after)
     called: set[int] = set()
     result: Any = None
     try:
