@@ -29,6 +29,7 @@ from server.kernel_cache import kernels_directory
 MODULES: Final = (
     "loops", "elementwise", "rows", "products", "planes", "matrices", "blas", "pool", "calls", "fourier",
     "single_signals", "interleaved", "spectra",
+    "orthogonal",
 )  # fmt: skip
 LEAST: Final = 1 << 14
 """Elements of the result from which on compiled loops are used."""
