@@ -28,7 +28,7 @@ from server.kernel_cache import kernels_directory
 
 MODULES: Final = (
     "loops", "elementwise", "rows", "products", "planes", "matrices", "blas", "pool", "calls", "fourier",
-    "single_signals", "interleaved", "spectra",
+    "single_signals", "interleaved", "spectra", "eigenvectors",
     "orthogonal",
 )  # fmt: skip
 LEAST: Final = 1 << 14

@@ -203,10 +203,11 @@ def eigh(
 ) -> int:  # fmt: skip
     """Write eigenvalues and eigenvectors of symmetric matrices, one triangle of which is read.
 
-    Return whether that could be done. The last four arguments are scratch memory: of two matrices and a row of their
-    type, three rows of numbers, and a row of integers.
+    Without memory for vectors only eigenvalues are computed. Return whether that could be done. The last four arguments
+    are scratch memory: of two matrices and a row of their type, three rows of numbers, and a row of integers.
     """
-    size, a, vectors = source.shape[1], work[0], work[1]
+    size, a = source.shape[1], work[0]
+    vectors = work[1] if out.size else work[1, :0]
     diagonal, beside, factors = numbers[0], numbers[1], numbers[2]
     exact = _EXACT if source.itemsize == 8 else _EXACT_SINGLE
     for b in range(source.shape[0]):
@@ -217,15 +218,17 @@ def eigh(
         if not _is_moderate(a):
             return 0
         _tridiagonal(a, diagonal, beside, factors, products)
-        _rows_of_reflections(a, factors, vectors)
+        if vectors.size:
+            _rows_of_reflections(a, factors, vectors)
         if not _diagonalize(diagonal, beside, vectors, exact):
             return 0
         _sort(diagonal, order)
         for j in range(size):
             values[b, j] = diagonal[order[j]]
-            row = vectors[order[j]]
-            for i in range(size):
-                out[b, i, j] = row[i]
+            if vectors.size:
+                row = vectors[order[j]]
+                for i in range(size):
+                    out[b, i, j] = row[i]
     return 1
 
 
