@@ -219,3 +219,24 @@ def test_batches_for_compiled_loops_are_no_few_matrices(adapter: EngineAdapter) 
     few, many = [adapter.tensor(torch.zeros(count, 8, 8)).meta for count in (3, 100)]
     assert few_matrices._is_few(few)
     assert not few_matrices._is_few(many)
+
+
+@pytest.mark.parametrize("driver", ["gelsy", "gelss", "gelsd"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+@pytest.mark.parametrize("shape", [(200, 40), (3, 30, 6), (12, 9), (9, 12)])
+def test_tall_problems_have_the_smallest_solutions_and_ranks(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, driver: str
+) -> None:
+    turn = 1j if np.dtype(dtype).kind == "c" else 0
+    a = (rng.standard_normal(shape) + turn * rng.standard_normal(shape)).astype(dtype)
+    a[..., 2] = a[..., 0] * 2
+    b = (rng.standard_normal((*shape[:-1], 3)) + turn * rng.standard_normal((*shape[:-1], 3))).astype(dtype)
+    rcond = 100 * float(np.finfo(dtype).eps) * max(shape)
+    x, rank, singular = host_lapack.lstsq(a, b, rcond, driver)
+    wide = a.astype(np.result_type(dtype, np.float64))
+    expected = np.linalg.pinv(wide, rcond=rcond) @ b
+    assert (rank == min(shape[-2], shape[-1] - 1)).all() and rank.shape == shape[:-2]
+    assert np.abs(x - expected).max() <= 1e4 * np.finfo(dtype).eps * np.abs(expected).max()
+    if driver != "gelsy":
+        exact = np.linalg.svd(wide, compute_uv=False)
+        assert np.abs(singular - exact).max() <= 100 * np.finfo(dtype).eps * exact.max()

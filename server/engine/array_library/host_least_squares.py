@@ -10,9 +10,12 @@ from server.engine import compiled
 
 from .host_libraries import PREFIXES, address_of, call, mkl, workspace
 from .host_matrices import Array, column_major, columns_of, matrices, optimal
+from .host_orthogonal import qr
 
 _LEAST_ELEMENTS, _PANEL = 1 << 11, 16
 """Elements of a matrix from which on compiled loops are used, and how many columns they factorize at a time."""
+_MUCH = 2
+"""How many times as many rows as columns problems have at least that are solved for their triangle."""
 
 
 def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, Array]:
@@ -26,6 +29,9 @@ def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, 
         if not _by_loops(a, b, x):
             x[...] = _full_rank(a, b)
         return x, rank, singular
+    if m >= _MUCH * (n + b.shape[-1]) and mkl() is None and np.isfinite(a).all():
+        a, b = _triangle_and_sides(a, b)
+        m = n
     ranks, values = np.empty(rank.size, np.int32), singular.reshape(-1, k)
     sides = column_major((*batch, max(m, n), b.shape[-1]), a.dtype)
     sides[..., :m, :] = b
@@ -33,6 +39,13 @@ def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, 
     _by_rank(driver, matrices(columns_of(a)), matrices(sides), values, rcond, ranks)
     x[...], rank[...] = sides[..., :n, :], ranks.reshape(batch)
     return x, rank, singular
+
+
+def _triangle_and_sides(a: Array, b: Array) -> tuple[Array, Array]:
+    """Square problems with the solutions, the rank and the singular values of tall ones: R, and the head of Q^H B."""
+    n = a.shape[-1]
+    triangle = qr(np.concatenate([a, b], -1), None)[1]
+    return triangle[..., :n, :n], triangle[..., :n, n:]
 
 
 def _by_loops(a: Array, b: Array, x: Array) -> bool:

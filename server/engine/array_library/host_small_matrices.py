@@ -27,8 +27,9 @@ _GROUP_ELEMENTS, _NARROWEST, _WIDEST = 1 << 14, 16, 64
 """How many elements of matrices a group has at most, and how many matrices at least and at most."""
 _KEPT_GROUPS = 64
 """How many shapes of batches a thread keeps scratch memory for, of at most 128 KiB each."""
-_MOST_SYMMETRIC, _MOST_SINGULAR = 64, 16
-"""The most rows for which eigenvalues of symmetric matrices, and singular values, cost less than LAPACK's."""
+_MOST_SYMMETRIC, _MOST_VALUES, _MOST_SINGULAR = 64, 16, 16
+"""The most rows for which eigenvectors of symmetric matrices, eigenvalues alone, and singular values cost less than
+LAPACK's."""
 _MOST_GENERAL = {"f": 100, "d": 128}
 """The same for eigenvalues of others, by type."""
 _LEAST_MATRICES, _LEAST_ELEMENTS = 8, 1 << 11
@@ -239,7 +240,8 @@ def eigh_into(a: Array, upper: bool, values: Array, vectors: Array | None) -> bo
     False, and nothing of use, where LAPACK is to compute them.
     """
     size = a.shape[-1]
-    if size > _MOST_SYMMETRIC or a.size < _LEAST_ELEMENTS or a.dtype.char not in "fd":
+    most = _MOST_VALUES if vectors is None else _MOST_SYMMETRIC
+    if size > most or a.size < _LEAST_ELEMENTS or a.dtype.char not in "fd":
         return False
     loops = compiled.kernels("spectra")
     if loops is None:

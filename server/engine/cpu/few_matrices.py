@@ -56,7 +56,7 @@ def cholesky_ex(request: Request) -> Launch | None:
     def write(a: Array, factor: Array, info: Array) -> bool:
         info.fill(0)
         loop(a, out=factor)
-        return _is_number(factor)
+        return _is_number(factor[..., -1, -1])  # whatever is NaN makes this so
 
     return launch_of(generic_factorizations.cholesky_ex, ("upper", "check_errors"), request, write)
 
