@@ -52,9 +52,10 @@ def qr(a: Array, columns: int | None) -> tuple[Array, Array]:
     """Q with so many columns, and R; None means that only R is wanted."""
     (m, n), batch = a.shape[-2:], a.shape[:-2]
     k = min(m, n)
-    loops = small.loops_for(a, _SMALL) if columns is not None else None
-    if loops is not None and columns is not None:
-        return small.qr(loops, a, columns)
+    loops = small.loops_for(a, _SMALL)
+    if loops is not None:
+        q, r = small.qr(loops, a, columns or 0, columns or k)
+        return (r if columns is None else q), r
     if a.ndim > 2 and max(m, n) <= _TINY and a.size and columns is not None:
         q, r = np.linalg.qr(a, "complete" if columns > k else "reduced")
         return q.astype(a.dtype, copy=False), r.astype(a.dtype, copy=False)

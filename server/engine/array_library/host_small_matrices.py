@@ -215,10 +215,10 @@ def cholesky(a: Array, upper: bool) -> tuple[Array, Array] | None:
     return factor, infos
 
 
-def qr(loops: Any, a: Array, columns: int) -> tuple[Array, Array]:
-    """Q with so many columns, and R with as many rows."""
+def qr(loops: Any, a: Array, columns: int, rows: int) -> tuple[Array, Array]:
+    """Q with so many columns, which may be none, and R with so many rows."""
     (m, n), batch = a.shape[-2:], a.shape[:-2]
-    q, r = _empty_columns(a, (m, columns)), np.empty((*batch, columns, n), a.dtype)
+    q, r = _empty_columns(a, (m, columns)), np.empty((*batch, rows, n), a.dtype)
     factors, reflectors = np.empty(min(m, n), a.dtype), np.empty((1, n, m), a.dtype)
     loops.qr(_writable(a), reflectors, factors, q, matrices(r))
     return q.swapaxes(1, 2).reshape(*batch, m, columns), r
