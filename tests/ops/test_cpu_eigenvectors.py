@@ -21,13 +21,6 @@ COUNT = 3
 
 
 @pytest.fixture(autouse=True)
-def _silent() -> Any:
-    """Let invalid values pass, as the worker does."""
-    with np.errstate(all="ignore"):
-        yield
-
-
-@pytest.fixture(autouse=True)
 def _any_number_of_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small, "_LEAST_ELEMENTS", 0)
 

@@ -10,7 +10,7 @@ import torch
 
 from server.engine import functional as F
 from server.engine.array_library import host_lapack, host_orthogonal
-from server.engine.cpu import few_matrices
+from server.engine.cpu.linear_algebra import few_matrices
 from server.engine.ops.factorizations import _orders_at_once, _orders_in_turn
 from telegrad_protocol.errors import LinearAlgebraError
 
@@ -18,13 +18,6 @@ from .adapters import EngineAdapter
 
 DTYPES = [torch.float32, torch.float64, torch.complex64, torch.complex128]
 SHAPES = [(1, 1), (10, 10), (1, 8, 8), (8, 5, 5), (9, 5, 5), (2, 1, 4, 4), (100, 100)]
-
-
-@pytest.fixture(autouse=True)
-def _silent() -> Any:
-    """Let invalid values pass, as the worker does."""
-    with np.errstate(all="ignore"):
-        yield
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def _by_loops(a: Array, b: Array, x: Array) -> bool:
     (m, n), columns, char = a.shape[-2:], b.shape[-1], a.dtype.char
     if m < n or m * n < _LEAST_ELEMENTS or char not in "fd" or mkl() is not None:
         return False
-    loops = compiled.kernels("matrices")
+    loops = compiled.kernels("factorizations.matrices")
     if loops is None:
         return False
     shapes = [(n + columns, m), (_PANEL, m), *[(n + columns, _PANEL)] * 2, (2, _PANEL, _PANEL), (_PANEL,)]

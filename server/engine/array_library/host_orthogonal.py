@@ -83,7 +83,7 @@ def has_panels(shape: tuple[int, ...], char: str) -> bool:
 
 def _by_panels(a: Array, columns: int) -> tuple[Array, Array] | None:
     """The same for large real matrices; None where LAPACK is to factorize, as where squares of numbers overflow."""
-    loops = compiled.kernels("orthogonal") if has_panels(a.shape, a.dtype.char) and a.size else None
+    loops = compiled.kernels("factorizations.orthogonal") if has_panels(a.shape, a.dtype.char) and a.size else None
     if loops is None:
         return None
     (m, n), batch, char = a.shape[-2:], a.shape[:-2], a.dtype.char

@@ -1,8 +1,9 @@
 """Batches of small real matrices on the host, by compiled loops: a call of LAPACK per matrix would cost the most.
 
 ``loops_for`` and ``interleaved_for`` say whether they are used; functions take what these return. The smallest matrices
-are factorized side by side (``compiled.interleaved``), the others one after the other (``compiled.matrices``). All
-return what LAPACK returns. Functions whose names end with ``into`` write arrays of any layout.
+are factorized side by side (``factorizations.interleaved`` of the compiled loops), the others one after the other
+(``factorizations.matrices``). All return what LAPACK returns. Functions whose names end with ``into`` write arrays of
+any layout.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ def are_interleaved(shape: tuple[int, ...], char: str) -> bool:
 
 def loops_for(a: Array, largest: int = _LARGEST) -> Any:
     """The compiled loops if a batch of matrices, of at most so many rows and columns, is one for them; else None."""
-    return compiled.kernels("matrices") if takes(a.shape, a.dtype.char, largest) else None
+    return compiled.kernels("factorizations.matrices") if takes(a.shape, a.dtype.char, largest) else None
 
 
 def interleaved_for(a: Array) -> Any:
     """The compiled loops that factorize a batch of matrices side by side, if it is one for them; else None."""
-    return compiled.kernels("interleaved") if are_interleaved(a.shape, a.dtype.char) else None
+    return compiled.kernels("factorizations.interleaved") if are_interleaved(a.shape, a.dtype.char) else None
 
 
 def _writable(a: Array) -> Array:
@@ -185,7 +186,7 @@ def solve(a: Array, b: Array) -> tuple[Array, Array] | None:
         return None
     factors, pivots, infos = factorized
     x = matrices(b).copy(order="C")
-    compiled.kernels("matrices").lu_solve(matrices(factors), matrices(pivots[..., None])[..., 0], x)
+    compiled.kernels("factorizations.matrices").lu_solve(matrices(factors), matrices(pivots[..., None])[..., 0], x)
     return x.reshape(b.shape), infos
 
 
@@ -243,7 +244,7 @@ def eigh_into(a: Array, upper: bool, values: Array, vectors: Array | None) -> bo
     most = _MOST_VALUES if vectors is None else _MOST_SYMMETRIC
     if size > most or a.size < _LEAST_ELEMENTS or a.dtype.char not in "fd":
         return False
-    loops = compiled.kernels("spectra")
+    loops = compiled.kernels("factorizations.spectra")
     if loops is None:
         return False
     columns = np.empty((0, 0, 0), a.dtype) if vectors is None else matrices(vectors)
@@ -256,7 +257,7 @@ def eig_into(a: Array, values: Array, vectors: Array | None) -> bool:
     size, char = a.shape[-1], a.dtype.char
     if size > _MOST_GENERAL.get(char, 0) or a.size < _LEAST_ELEMENTS:
         return False
-    loops = compiled.kernels("eigenvectors")
+    loops = compiled.kernels("factorizations.eigenvectors")
     if loops is None:
         return False
     columns = np.empty((0, 0, 0), values.dtype) if vectors is None else matrices(vectors)
@@ -269,7 +270,7 @@ def svdvals_into(a: Array, values: Array) -> bool:
     """Write singular values of single precision; False, and nothing of use, where LAPACK is to compute them."""
     if max(a.shape[-2:]) > _MOST_SINGULAR or a.size < _LEAST_ELEMENTS or a.dtype.char != "f":
         return False
-    loops = compiled.kernels("spectra")
+    loops = compiled.kernels("factorizations.spectra")
     if loops is None:
         return False
     tall = a if a.shape[-2] >= a.shape[-1] else a.swapaxes(-2, -1)

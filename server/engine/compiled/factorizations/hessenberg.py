@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .slots import specialized
-from .spectra import _add, _dot, _reflection
+from ..slots import specialized
+from .spectra import add, dot, reflection
 
 Array = Any
 _LESS = 0.95
@@ -83,7 +83,7 @@ def _multiply(columns: Array, vector: Array, out: Array) -> None:
         )  # fmt: skip
         j += 4
     while j < vector.size:
-        _add(out, vector[j], columns[j])
+        add(out, vector[j], columns[j])
         j += 1
 
 
@@ -93,15 +93,15 @@ def reduce(a: Array, factors: Array, products: Array) -> None:
     size = a.shape[0]
     for k in range(size - 2):
         v = a[k, k + 1 :]
-        factor, length = _reflection(v)
+        factor, length = reflection(v)
         factors[k] = factor
         if factor != 0:
             scale = a.dtype.type(factor)
             _multiply(a[k + 1 :], v, products)
             for j in range(k + 1, size):
-                _add(a[j], -scale * a[k, j], products)
+                add(a[j], -scale * a[k, j], products)
                 below = a[j, k + 1 :]
-                _add(below, -scale * _dot(v, below), v)
+                add(below, -scale * dot(v, below), v)
         v[0] = length
 
 
@@ -121,7 +121,7 @@ def form_reflections(a: Array, factors: Array, q: Array, tail: Array) -> None:
         if factor != 0:
             for j in range(k + 1, size):
                 below = q[j, k + 1 :]
-                _add(below, -factor * _dot(v, below), v)
+                add(below, -factor * dot(v, below), v)
 
 
 @specialized

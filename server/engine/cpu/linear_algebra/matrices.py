@@ -65,7 +65,7 @@ def _with_loops(
     """The same, where ``write`` gets the compiled loops first, if they are there."""
 
     def write_with_loops(*arrays: Array) -> bool:
-        loops = compiled.kernels("interleaved")
+        loops = compiled.kernels("factorizations.interleaved")
         return loops is not None and write(loops, *arrays)
 
     return launch_of(generic, names, request, write_with_loops)

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import compiled_for_reals
-from .blas import product
+from ..arithmetic import compiled_for_reals
+from ..blas import product
+from ..slots import specialized
 from .hessenberg import balance, clear_reflections, form_reflections, reduce, separates
 from .schur import LANES as LANES
 from .schur import schur
-from .slots import specialized
-from .spectra import _add, _add_two, _is_moderate
+from .spectra import add, add_two, is_moderate
 
 Array = Any
 _N = ord("N")
@@ -74,16 +74,16 @@ def _substitute(t: Array, w: complex, end: int, real: Array, imaginary: Array, s
         real[j] = low.real
         if is_pair:
             real[k] = high.real
-            _add_two(real[:k], -kind(high.real), t[k, :k], -kind(low.real), t[j, :k])
+            add_two(real[:k], -kind(high.real), t[k, :k], -kind(low.real), t[j, :k])
         else:
-            _add(real[:k], -kind(low.real), t[j, :k])
+            add(real[:k], -kind(low.real), t[j, :k])
         if is_complex:
             imaginary[j] = low.imag
             if is_pair:
                 imaginary[k] = high.imag
-                _add_two(imaginary[:k], -kind(high.imag), t[k, :k], -kind(low.imag), t[j, :k])
+                add_two(imaginary[:k], -kind(high.imag), t[k, :k], -kind(low.imag), t[j, :k])
             else:
-                _add(imaginary[:k], -kind(low.imag), t[j, :k])
+                add(imaginary[:k], -kind(low.imag), t[j, :k])
         j = k - 1
     return True
 
@@ -192,7 +192,7 @@ def eig(
         for j in range(size):
             for i in range(size):
                 h[j, i] = source[b, i, j]
-        if not _is_moderate(h) or separates(h):
+        if not is_moderate(h) or separates(h):
             return 0
         balance(h, scales)
         factors, products = rows[6], rows[7]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arithmetic import compiled_for_reals
-from .blas import product
-from .matrices import _combine, _panel, _read
-from .slots import specialized
+from ..arithmetic import compiled_for_reals
+from ..blas import product
+from ..slots import specialized
+from .matrices import combine, factorize_panel, read_matrix
 
 Array = Any
 _N, _T = ord("N"), ord("T")
@@ -49,20 +49,20 @@ def qr(
     all reflections, a square for each panel and one more, twice of as many numbers for every column of ``columns`` and
     of Q as a panel has columns, and of the reflections' factors.
     """
-    _read(matrix, columns)
+    read_matrix(matrix, columns)
     rows, most, item = columns.shape[1], combined.shape[1], columns.itemsize
     count, panels, zero = tails.shape[0], combined.shape[0] - 1, columns.dtype.type(0)
     for panel in range(panels):
         begin = panel * most
         end = min(begin + most, count)
-        if not _panel(columns, begin, end, tails[begin:end], factors):
+        if not factorize_panel(columns, begin, end, tails[begin:end], factors):
             return 0
         v = tails.ctypes.data + (begin * rows + begin) * item
         product(
             function, _T, _N, end - begin, end - begin, rows - begin, v, rows, v, rows, zero,
             combined[panels].ctypes.data, most,
         )  # fmt: skip
-        _combine(combined[panels], factors, combined[panel], end - begin)
+        combine(combined[panels], factors, combined[panel], end - begin)
         _apply(function, _T, tails, combined, panel, columns, begin, end, before, after)
     q[:] = 0
     for j in range(q.shape[0]):

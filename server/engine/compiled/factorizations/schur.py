@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .slots import specialized
+from ..slots import specialized
 
 Array = Any
 LANES = 8
