@@ -64,7 +64,8 @@ def _linalg(name: str, label: str, inputs: Callable[[], list[Any]]) -> Case:
 
 
 SHAPES: dict[str, tuple[int, ...]] = {
-    "64 of 8x8": (64, 8, 8), "16 of 64x64": (16, 64, 64), "512x512": (512, 512), "1024x1024": (1024, 1024),
+    "10x10": (10, 10), "64 of 8x8": (64, 8, 8), "100 of 16x16": (100, 16, 16), "16 of 64x64": (16, 64, 64),
+    "512x512": (512, 512), "1024x1024": (1024, 1024),
 }  # fmt: skip
 _GENERAL = ("inv", "det", "slogdet", "lu_factor", "qr", "svdvals", "svd")
 _SLOW = ("svd", "svdvals", "eig", "eigh")
@@ -79,6 +80,9 @@ def linalg_cases() -> list[Case]:
         cases.append(_linalg("solve", label, _with_sides(*shape)))
         if shape[-1] <= 64:
             cases += [_linalg(name, label, _general(*shape)) for name in ("eig", "matrix_exp")]
+    double = lambda: [torch.randn(16, 64, 64, dtype=torch.float64)]
+    cases += [_linalg("eig", "16 of 64x64, float64", double), _linalg("eigvalsh", "16 of 64x64", _definite(16, 64, 64))]
+    cases += [_linalg(name, "2000x200", _general(2000, 200)) for name in ("qr", "svdvals", "svd")]
     cases.append(
         Case(
             "linalg.solve_triangular, 512x512", lambda: [torch.randn(512, 512).triu() + 30 * torch.eye(512),
@@ -91,12 +95,16 @@ def linalg_cases() -> list[Case]:
         Case("linalg.lstsq, 512x128", lambda: [torch.randn(512, 128), torch.randn(512, 4)],
              lambda F, a, b: F.linalg_lstsq(a, b, driver="gels"), lambda a, b: torch.linalg.lstsq(a, b, driver="gels"))
     )  # fmt: skip
+    cases.append(
+        Case("linalg.lstsq, 200 of 20x10", lambda: [torch.randn(200, 20, 10), torch.randn(200, 20, 3)],
+             lambda F, a, b: F.linalg_lstsq(a, b), torch.linalg.lstsq)
+    )  # fmt: skip
     return cases
 
 
 _SIGNALS: dict[str, tuple[int, ...]] = {
     "1024": (1024,), "64 of 1024": (64, 1024), "64 of 1000": (64, 1000), "16 of 65536": (16, 65536),
-    "1048576": (1 << 20,), "64 of 1021 (prime)": (64, 1021),
+    "1048576": (1 << 20,), "1000 of 256": (1000, 256), "64 of 1021 (prime)": (64, 1021),
 }  # fmt: skip
 _IMAGES: dict[str, tuple[int, ...]] = {"256x256": (256, 256), "16 of 512x512": (16, 512, 512)}
 

@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
+from server.engine.devices import open_device  # which has NumPy pass invalid values, before a test changes that
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import CPU, Device, Meta
@@ -50,7 +51,6 @@ class EngineAdapter:
     def __init__(self, device: str = "cpu") -> None:
         from server.engine import functional, ops
         from server.engine.context import Context
-        from server.engine.devices import open_device
 
         self.functional, self.ops = functional, ops
         self.device = Device(device)

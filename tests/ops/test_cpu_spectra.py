@@ -134,7 +134,7 @@ def test_groups_are_read_and_written_in_squares(rng: np.random.Generator, size: 
     a = (rng.standard_normal((count, size, size)) + size * np.eye(size)).astype(kind)
     definite = a @ a.swapaxes(1, 2)
     loops = small.interleaved_for(a)
-    assert loops is compiled.kernels("interleaved")
+    assert loops is compiled.kernels("factorizations.interleaved")
     info, pivots = np.empty(count, np.int32), np.empty((count, size), np.int32)
     for given, out in ((a, a.copy()), (a.swapaxes(1, 2), a.copy().swapaxes(1, 2)), (a, a.copy().swapaxes(1, 2))):
         assert small.lu_factor_into(loops, given, out, pivots, info) == 0

@@ -9,8 +9,8 @@ import pytest
 import scipy.special
 import torch
 
-from server.engine.array_library.airy import airy_by_quadrature
-from server.engine.array_library.bessel import scaled
+from server.engine.array_library.bessel_functions.airy import airy_by_quadrature
+from server.engine.array_library.bessel_functions.bessel import scaled
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 
 from .adapters import EngineAdapter

@@ -17,7 +17,10 @@ from telegrad_protocol.errors import NotSupportedError
 from . import host_small_matrices as small
 from .host_least_squares import lstsq as lstsq
 from .host_libraries import call, mkl, workspace
-from .host_matrices import Array, as_columns, column_major, columns_of, matrices, routine
+from .host_matrices import Array, as_columns, columns_of, matrices, routine
+from .host_orthogonal import geqrf as geqrf
+from .host_orthogonal import householder_product as householder_product
+from .host_orthogonal import qr as qr
 from .host_spectra import eig as eig
 from .host_spectra import eigh as eigh
 from .host_spectra import svd as svd
@@ -208,6 +211,9 @@ def solve_triangular(a: Array, b: Array, upper: bool, unitriangular: bool) -> Ar
     uplo, trans = ("U" if upper == is_column_major else "L"), ("N" if is_column_major else "T")
     diag = "U" if unitriangular else "N"
     sides = matrices(x)
+    if columns == 1:
+        call("trsv", b.dtype, len(sides), uplo, trans, diag, n, factors, n, sides, 1)
+        return x
     call("trsm", b.dtype, len(sides), "L", uplo, trans, diag, n, columns, (one,), factors, n, sides, n)
     return x
 
@@ -222,71 +228,17 @@ def cholesky_solve(factor: Array, b: Array, upper: bool) -> Array:
     return x
 
 
-def geqrf(a: Array) -> tuple[Array, Array]:
-    """LAPACK's QR factorization: R and reflectors, and the reflectors' scales."""
-    factor = columns_of(a)
-    tau = np.empty((*a.shape[:-2], min(a.shape[-2:])), a.dtype)
-    if factor.size:
-        (m, n), batch, infos = a.shape[-2:], matrices(factor), np.empty(1, np.int32)
-        work = workspace("geqrf", a.dtype, m, n, (), m, ())
-        call("geqrf", a.dtype, len(batch), m, n, batch, m, tau.reshape(len(batch), -1), (work,), work.size, (infos,))
-    return factor, tau
-
-
-def householder_product(a: Array, tau: Array) -> Array:
-    """The first columns of the product of reflectors; there are as many as columns of ``a``."""
-    return _product_of_reflectors(columns_of(a), tau)
-
-
-def _product_of_reflectors(product: Array, tau: Array) -> Array:
-    """The same in the memory of the reflectors, whose columns are contiguous."""
-    if not product.size:
-        return product
-    (m, n), k = product.shape[-2:], tau.shape[-1]
-    if not k:
-        product[...] = np.eye(m, n)
-        return product
-    name = "ungqr" if product.dtype.kind == "c" else "orgqr"
-    batch, infos = matrices(product), np.empty(1, np.int32)
-    scales = np.ascontiguousarray(tau).reshape(len(batch), -1)
-    work = workspace(name, product.dtype, m, n, k, (), m, ())
-    call(name, product.dtype, len(batch), m, n, k, batch, m, scales, (work,), work.size, (infos,))
-    return product
-
-
-def qr(a: Array, columns: int | None) -> tuple[Array, Array]:
-    """Q with so many columns, and R; None means that only R is wanted."""
-    (m, n), batch = a.shape[-2:], a.shape[:-2]
-    k = min(m, n)
-    loops = small.loops_for(a, _SMALL) if columns is not None else None
-    if loops is not None and columns is not None:
-        return small.qr(loops, a, columns)
-    if _uses_loops(a, _TINY) and a.size and columns is not None:
-        q, r = np.linalg.qr(a, "complete" if columns > k else "reduced")
-        return q.astype(a.dtype, copy=False), r.astype(a.dtype, copy=False)
-    factor, tau = geqrf(a)
-    r = np.triu(factor[..., : k if columns is None else columns, :])
-    if columns is None:
-        return r, r
-    padded = column_major((*batch, m, columns), a.dtype)
-    padded[...] = 0
-    padded[..., : min(n, columns)] = factor[..., : min(n, columns)]
-    if not k:
-        padded[...] = np.eye(m, columns)
-        return padded, r
-    return _product_of_reflectors(padded, tau), r
-
-
 def ldl_factor(a: Array, hermitian: bool) -> tuple[Array, Array, Array]:
     """The compact LDL factorization of the lower triangles, pivots counted from 1, and info."""
     name = "hetrf" if hermitian and a.dtype.kind == "c" else "sytrf"
-    factor, pivots = np.empty(a.shape, a.dtype), np.empty(a.shape[:-1], np.int32)
+    factor, pivots = columns_of(a), np.empty(a.shape[:-1], np.int32)
     info = np.zeros(a.shape[:-2], np.int32)
     if a.size:
-        function, infos = routine(name, a.dtype), info.reshape(-1)
-        exchanged = pivots.reshape(-1, a.shape[-1])
-        for number, (matrix, target) in enumerate(zip(matrices(a), matrices(factor), strict=True)):
-            target[...], exchanged[number], infos[number] = function(np.tril(matrix), lower=1)
+        batch, size = matrices(factor), a.shape[-1]
+        _clear_triangle(batch, lower=False)
+        work = workspace(name, a.dtype, "L", size, (), size, ())
+        exchanged, infos = pivots.reshape(-1, size), info.reshape(-1)
+        call(name, a.dtype, len(batch), "L", size, batch, size, exchanged, (work,), work.size, infos)
     return factor, pivots, info
 
 

@@ -9,10 +9,13 @@ import numpy as np
 from server.engine import compiled
 
 from .host_libraries import PREFIXES, address_of, call, mkl, workspace
-from .host_matrices import Array, column_major, columns_of, matrices, optimal, routine
+from .host_matrices import Array, column_major, columns_of, matrices, optimal
+from .host_orthogonal import qr
 
 _LEAST_ELEMENTS, _PANEL = 1 << 11, 16
 """Elements of a matrix from which on compiled loops are used, and how many columns they factorize at a time."""
+_MUCH = 2
+"""How many times as many rows as columns problems have at least that are solved for their triangle."""
 
 
 def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, Array]:
@@ -26,12 +29,23 @@ def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, 
         if not _by_loops(a, b, x):
             x[...] = _full_rank(a, b)
         return x, rank, singular
-    ranks, values = rank.reshape(-1), singular.reshape(-1, k)
-    for number, (matrix, side, target) in enumerate(zip(matrices(a), matrices(b), matrices(x), strict=True)):
-        padded = np.zeros((max(m, n), side.shape[1]), a.dtype, order="F")
-        padded[:m] = side
-        target[...], ranks[number], values[number] = _least_squares(columns_of(matrix), padded, rcond, driver)
+    if m >= _MUCH * (n + b.shape[-1]) and mkl() is None and np.isfinite(a).all():
+        a, b = _triangle_and_sides(a, b)
+        m = n
+    ranks, values = np.empty(rank.size, np.int32), singular.reshape(-1, k)
+    sides = column_major((*batch, max(m, n), b.shape[-1]), a.dtype)
+    sides[..., :m, :] = b
+    sides[..., m:, :] = 0
+    _by_rank(driver, matrices(columns_of(a)), matrices(sides), values, rcond, ranks)
+    x[...], rank[...] = sides[..., :n, :], ranks.reshape(batch)
     return x, rank, singular
+
+
+def _triangle_and_sides(a: Array, b: Array) -> tuple[Array, Array]:
+    """Square problems with the solutions, the rank and the singular values of tall ones: R, and the head of Q^H B."""
+    n = a.shape[-1]
+    triangle = qr(np.concatenate([a, b], -1), None)[1]
+    return triangle[..., :n, :n], triangle[..., :n, n:]
 
 
 def _by_loops(a: Array, b: Array, x: Array) -> bool:
@@ -43,7 +57,7 @@ def _by_loops(a: Array, b: Array, x: Array) -> bool:
     (m, n), columns, char = a.shape[-2:], b.shape[-1], a.dtype.char
     if m < n or m * n < _LEAST_ELEMENTS or char not in "fd" or mkl() is not None:
         return False
-    loops = compiled.kernels("matrices")
+    loops = compiled.kernels("factorizations.matrices")
     if loops is None:
         return False
     shapes = [(n + columns, m), (_PANEL, m), *[(n + columns, _PANEL)] * 2, (2, _PANEL, _PANEL), (_PANEL,)]
@@ -72,18 +86,30 @@ def _full_rank(a: Array, b: Array) -> Array:
     return sides[..., :n, :]
 
 
-def _least_squares(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, int, Any]:
-    """One problem, whose operands are overwritten: the solution, the rank, and singular values or zeros."""
-    n = a.shape[1]
-    if driver == "gelsy":
-        work = optimal(routine("gelsy_lwork", a.dtype)(*a.shape, b.shape[1], rcond)[0])
-        _, x, _, rank, _ = routine("gelsy", a.dtype)(a, b, np.zeros((n, 1), np.int32), rcond, work)
-        return x[:n], rank, 0
-    if driver == "gelss":
-        work = optimal(routine("gelss_lwork", a.dtype)(*a.shape, b.shape[1], cond=rcond)[0])
-        _, x, singular, rank, _, _ = routine("gelss", a.dtype)(a, b, cond=rcond, lwork=work)
-        return x[:n], rank, singular
-    sizes = routine("gelsd_lwork", a.dtype)(*a.shape, b.shape[1], rcond)
-    works = [optimal(size) for size in sizes[:-1]]
-    x, singular, rank, _ = routine("gelsd", a.dtype)(a, b, *works, rcond)
-    return x[:n], rank, singular
+def _by_rank(driver: str, a: Array, sides: Array, singular: Array, rcond: float, ranks: Array) -> None:
+    """Solve problems of any rank where their operands are: by ?gelsy, or with singular values by ?gelss or ?gelsd."""
+    (count, m, n), rows, dtype, real = a.shape, sides.shape[1], a.dtype, a.real.dtype
+    of_driver = np.zeros((count, n), np.int32) if driver == "gelsy" else singular
+    head = (m, n, sides.shape[2], a, m, sides, rows, of_driver, (np.full(1, rcond, real),), ranks)
+    sizes = [np.zeros(1, dtype), np.zeros(1, np.int32)]
+    reals = _real_numbers(driver, m, n) if dtype.kind == "c" else 0
+    number, integers = [np.zeros(max(1, reals), real)], sizes[1]
+    _call_driver(driver, dtype, 1, head, sizes[0], -1, number, integers)
+    if driver == "gelsd":
+        number, integers = [np.empty(max(1, int(number[0][0]), reals), real)], np.empty(int(integers[0]), np.int32)
+    work = np.empty(max(1, optimal(sizes[0][0])), dtype)
+    _call_driver(driver, dtype, count, head, work, work.size, number, integers)
+
+
+def _real_numbers(driver: str, m: int, n: int) -> int:
+    """How many real numbers a driver for complex matrices needs as scratch memory; ?gelsd tells itself."""
+    return {"gelsy": 2 * n, "gelss": 5 * min(m, n), "gelsd": 1}[driver]
+
+
+def _call_driver(
+    driver: str, dtype: Any, count: int, head: Any, work: Array, size: int, number: list[Array], integers: Array
+) -> None:  # fmt: skip
+    rest: list[Any] = [(number[0],)] if dtype.kind == "c" else []
+    if driver == "gelsd":
+        rest.append((integers,))
+    call(driver, dtype, count, *head, (work,), size, *rest, (np.empty(1, np.int32),))

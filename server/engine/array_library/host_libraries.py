@@ -94,6 +94,25 @@ def call(name: str, dtype: Any, count: int, *arguments: Any) -> None:
     deque(islice(map(function, *addresses), count), 0)
 
 
+def by_addresses(name: str, dtype: Any, *arguments: Any) -> Callable[..., None]:
+    """The same routine for one matrix, as a function of the addresses of its arrays, for which ``arguments`` has None.
+
+    Others are integers and letters, which are the same in all calls.
+    """
+    function = _function(PREFIXES[dtype.char] + name, len(arguments))
+    kept = [None if argument is None else _constant(argument) for argument in arguments]
+    given = [None if constant is None else ctypes.addressof(constant) for constant in kept]
+    places = [place for place, constant in enumerate(kept) if constant is None]
+
+    def run(*addresses: int, alive: Any = kept) -> None:
+        words = given.copy()
+        for place, address in zip(places, addresses, strict=True):
+            words[place] = address
+        function(*words)
+
+    return run
+
+
 @lru_cache(maxsize=1024)
 def workspace_size(name: str, dtype: Any, *arguments: Any) -> int:
     """What a routine answers when it is asked, with -1, for the best size of its workspace."""

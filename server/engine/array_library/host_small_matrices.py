@@ -1,8 +1,9 @@
 """Batches of small real matrices on the host, by compiled loops: a call of LAPACK per matrix would cost the most.
 
 ``loops_for`` and ``interleaved_for`` say whether they are used; functions take what these return. The smallest matrices
-are factorized side by side (``compiled.interleaved``), the others one after the other (``compiled.matrices``). All
-return what LAPACK returns. Functions whose names end with ``into`` write arrays of any layout.
+are factorized side by side (``factorizations.interleaved`` of the compiled loops), the others one after the other
+(``factorizations.matrices``). All return what LAPACK returns. Functions whose names end with ``into`` write arrays of
+any layout.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from server.engine import compiled
 
-from .host_libraries import mkl
+from .host_libraries import PREFIXES, address_of
 from .host_matrices import Array, matrices
 
 _LARGEST = 32
@@ -27,10 +28,11 @@ _GROUP_ELEMENTS, _NARROWEST, _WIDEST = 1 << 14, 16, 64
 """How many elements of matrices a group has at most, and how many matrices at least and at most."""
 _KEPT_GROUPS = 64
 """How many shapes of batches a thread keeps scratch memory for, of at most 128 KiB each."""
-_BLOCK = 64
-"""Rows of a large triangle that are solved at a time: products between blocks are BLAS's."""
-_MOST_SYMMETRIC, _MOST_SINGULAR = 64, 16
-"""The most rows for which eigenvalues, and singular values, cost less than LAPACK's."""
+_MOST_SYMMETRIC, _MOST_VALUES, _MOST_SINGULAR = 64, 16, 16
+"""The most rows for which eigenvectors of symmetric matrices, eigenvalues alone, and singular values cost less than
+LAPACK's."""
+_MOST_GENERAL = {"f": 100, "d": 128}
+"""The same for eigenvalues of others, by type."""
 _LEAST_MATRICES, _LEAST_ELEMENTS = 8, 1 << 11
 """Batches from which on they are used: loading them takes time once."""
 
@@ -49,12 +51,12 @@ def are_interleaved(shape: tuple[int, ...], char: str) -> bool:
 
 def loops_for(a: Array, largest: int = _LARGEST) -> Any:
     """The compiled loops if a batch of matrices, of at most so many rows and columns, is one for them; else None."""
-    return compiled.kernels("matrices") if takes(a.shape, a.dtype.char, largest) else None
+    return compiled.kernels("factorizations.matrices") if takes(a.shape, a.dtype.char, largest) else None
 
 
 def interleaved_for(a: Array) -> Any:
     """The compiled loops that factorize a batch of matrices side by side, if it is one for them; else None."""
-    return compiled.kernels("interleaved") if are_interleaved(a.shape, a.dtype.char) else None
+    return compiled.kernels("factorizations.interleaved") if are_interleaved(a.shape, a.dtype.char) else None
 
 
 def _writable(a: Array) -> Array:
@@ -184,7 +186,7 @@ def solve(a: Array, b: Array) -> tuple[Array, Array] | None:
         return None
     factors, pivots, infos = factorized
     x = matrices(b).copy(order="C")
-    compiled.kernels("matrices").lu_solve(matrices(factors), matrices(pivots[..., None])[..., 0], x)
+    compiled.kernels("factorizations.matrices").lu_solve(matrices(factors), matrices(pivots[..., None])[..., 0], x)
     return x.reshape(b.shape), infos
 
 
@@ -214,57 +216,61 @@ def cholesky(a: Array, upper: bool) -> tuple[Array, Array] | None:
     return factor, infos
 
 
-def qr(loops: Any, a: Array, columns: int) -> tuple[Array, Array]:
-    """Q with so many columns, and R with as many rows."""
+def qr(loops: Any, a: Array, columns: int, rows: int) -> tuple[Array, Array]:
+    """Q with so many columns, which may be none, and R with so many rows."""
     (m, n), batch = a.shape[-2:], a.shape[:-2]
-    q, r = _empty_columns(a, (m, columns)), np.empty((*batch, columns, n), a.dtype)
+    q, r = _empty_columns(a, (m, columns)), np.empty((*batch, rows, n), a.dtype)
     factors, reflectors = np.empty(min(m, n), a.dtype), np.empty((1, n, m), a.dtype)
     loops.qr(_writable(a), reflectors, factors, q, matrices(r))
     return q.swapaxes(1, 2).reshape(*batch, m, columns), r
 
 
 def solve_triangular(a: Array, b: Array, upper: bool, unitriangular: bool) -> Array | None:
-    """The solution of A X = B for triangular A, in blocks between which are products; None if LAPACK is to solve.
-
-    Batches are equal.
-    """
-    size = a.shape[-1]
-    is_large = size > _LARGEST and a.dtype.char in "fd" and mkl() is None
-    loops = compiled.kernels("matrices") if is_large else loops_for(a)
+    """The solution of A X = B for triangular A; None if BLAS is to solve. Batches are equal."""
+    loops = loops_for(a)
     if loops is None or not b.size:
         return None
-    factors, x = matrices(a), matrices(b).copy(order="C")
-    block = _BLOCK if is_large else size
-    starts = range(0, size, block)
-    for start in reversed(starts) if upper else starts:
-        end = min(start + block, size)
-        solved = slice(end, None) if upper else slice(start)
-        side = x[:, start:end]
-        if x[:, solved].size:
-            side = side - factors[:, start:end, solved] @ x[:, solved]
-        side = np.ascontiguousarray(side)
-        loops.solve_triangular(_writable(factors[:, start:end, start:end]), side, upper, unitriangular)
-        x[:, start:end] = side
+    x = matrices(b).copy(order="C")
+    loops.solve_triangular(_writable(a), x, upper, unitriangular)
     return x.reshape(b.shape)
 
 
-def eigh_into(a: Array, upper: bool, values: Array, vectors: Array) -> bool:
-    """Write eigenvalues and eigenvectors; False, and nothing of use, where LAPACK is to compute them."""
+def eigh_into(a: Array, upper: bool, values: Array, vectors: Array | None) -> bool:
+    """Write eigenvalues and, if they are wanted, eigenvectors of symmetric matrices.
+
+    False, and nothing of use, where LAPACK is to compute them.
+    """
     size = a.shape[-1]
-    if size > _MOST_SYMMETRIC or a.size < _LEAST_ELEMENTS or a.dtype.char not in "fd":
+    most = _MOST_VALUES if vectors is None else _MOST_SYMMETRIC
+    if size > most or a.size < _LEAST_ELEMENTS or a.dtype.char not in "fd":
         return False
-    loops = compiled.kernels("spectra")
+    loops = compiled.kernels("factorizations.spectra")
     if loops is None:
         return False
+    columns = np.empty((0, 0, 0), a.dtype) if vectors is None else matrices(vectors)
     scratch = _eigh_scratch(size, a.dtype.char)
-    return bool(loops.eigh(_writable(a), upper, values.reshape(-1, size), matrices(vectors), *scratch))
+    return bool(loops.eigh(_writable(a), upper, values.reshape(-1, size), columns, *scratch))
+
+
+def eig_into(a: Array, values: Array, vectors: Array | None) -> bool:
+    """Write complex eigenvalues and, if they are wanted, eigenvectors of real matrices; as ``eigh_into`` does."""
+    size, char = a.shape[-1], a.dtype.char
+    if size > _MOST_GENERAL.get(char, 0) or a.size < _LEAST_ELEMENTS:
+        return False
+    loops = compiled.kernels("factorizations.eigenvectors")
+    if loops is None:
+        return False
+    columns = np.empty((0, 0, 0), values.dtype) if vectors is None else matrices(vectors)
+    scratch = [np.empty(shape, char) for shape in ((3, size, size), (8, size), (size, loops.LANES))]
+    gemm = address_of(f"{PREFIXES[char]}gemm")
+    return bool(loops.eig(gemm, _writable(a), values.reshape(-1, size), columns, *scratch, np.empty(size)))
 
 
 def svdvals_into(a: Array, values: Array) -> bool:
     """Write singular values of single precision; False, and nothing of use, where LAPACK is to compute them."""
     if max(a.shape[-2:]) > _MOST_SINGULAR or a.size < _LEAST_ELEMENTS or a.dtype.char != "f":
         return False
-    loops = compiled.kernels("spectra")
+    loops = compiled.kernels("factorizations.spectra")
     if loops is None:
         return False
     tall = a if a.shape[-2] >= a.shape[-1] else a.swapaxes(-2, -1)

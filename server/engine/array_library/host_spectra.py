@@ -14,10 +14,13 @@ from numpy.linalg import _umath_linalg
 from . import host_small_matrices as small
 from .host_libraries import call, mkl
 from .host_matrices import Array, column_major, columns_of, matrices
+from .host_orthogonal import qr
 
 _loops: Any = _umath_linalg
 _SMALL, _TINY = 64, 12
 """Up to these sizes batches go through NumPy's loops, where there is no MKL and where there is."""
+_MUCH = 2
+"""How many times as long as wide a matrix is at least whose singular values are those of a triangle."""
 _NOT_FINITE = -4
 """The info of matrices with NaN or infinities, which are not given to LAPACK."""
 
@@ -26,7 +29,9 @@ def _uses_loops(a: Array, largest: float) -> bool:
     """Whether NumPy's loops are used, which without MKL are up to a size the faster ones."""
     if mkl() is None and largest == np.inf:
         return True
-    return bool(a.ndim > 2 and max(a.shape[-2:]) <= (largest if mkl() is None else _TINY))
+    if mkl() is None:
+        return bool(max(a.shape[-2:]) <= largest)
+    return bool(a.ndim > 2 and max(a.shape[-2:]) <= _TINY)
 
 
 def eigh(a: Array, upper: bool, vectors: bool) -> tuple[Array, Array, Array]:
@@ -73,6 +78,16 @@ def eigh_into(a: Array, upper: bool, values: Array, vectors: Array) -> bool:
     return not np.isnan(values).any()
 
 
+def eigvalsh_into(a: Array, upper: bool, values: Array) -> bool:
+    """Write eigenvalues alone, as ``eigh_into`` does."""
+    if not a.size or not _uses_loops(a, np.inf):
+        return False
+    if mkl() is None and small.eigh_into(a, upper, values, None):
+        return True
+    (_loops.eigvalsh_up if upper else _loops.eigvalsh_lo)(a, out=values)
+    return not np.isnan(values).any()
+
+
 def svdvals_into(a: Array, values: Array) -> bool:
     """Write the singular values; False, and nothing of use, where LAPACK fails, or NumPy's loop is slower."""
     if not a.size or not _uses_loops(a, _SMALL):
@@ -83,6 +98,14 @@ def svdvals_into(a: Array, values: Array) -> bool:
     return not np.isnan(values).any()
 
 
+def svd_into(full: bool, a: Array, u: Array, s: Array, vh: Array) -> bool:
+    """Write singular values and vectors; False, and nothing of use, as above."""
+    if not _uses_loops(a, _SMALL):
+        return False
+    _svd_loop("_f" if full else "_s", a)(a, out=(u, s, vh))
+    return not np.isnan(s).any()
+
+
 def _failed(values: Array) -> Array:
     """An info of 1 where NumPy's loops gave NaN, with which they tell that LAPACK did not converge."""
     return np.isnan(values).any(-1).astype(np.int32) if values.shape[-1] else np.zeros(values.shape[:-1], np.int32)
@@ -91,6 +114,10 @@ def _failed(values: Array) -> Array:
 def eig(a: Array, vectors: bool) -> tuple[Array, Array, Array]:
     """Complex eigenvalues, eigenvectors (or the eigenvalues again) and info, by ?geev."""
     dtype = np.result_type(a.dtype, np.complex64)
+    if mkl() is None and a.size:
+        made = np.empty(a.shape[:-1], dtype), np.empty(a.shape, dtype) if vectors else None
+        if small.eig_into(a, *made):
+            return made[0], made[0] if made[1] is None else made[1], np.zeros(a.shape[:-2], np.int32)
     if not _uses_loops(a, np.inf) and a.size and np.isfinite(a).all():
         return _geev(a, dtype, vectors)
     if vectors:
@@ -148,6 +175,8 @@ def svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array
     is_finite = bool(np.isfinite(a).all())
     if a.size and is_finite and _uses_loops(a, _SMALL):
         return _small_svd(a, full, vectors)
+    if a.size and is_finite and mkl() is None and max(m, n) >= _MUCH * k:
+        return _svd_of_triangle(a, full, vectors)
     u, vh = column_major((*batch, m, left), a.dtype), column_major((*batch, right, n), a.dtype)
     s, info = np.empty((*batch, k), real), np.zeros(batch, np.int32)
     if not a.size:
@@ -161,6 +190,19 @@ def svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array
     if not is_finite:
         infos[bad] = _NOT_FINITE
     return u, s, vh, info
+
+
+def _svd_of_triangle(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array]:
+    """The same of tall and of wide matrices, by their QR factorization: LAPACK takes longer for the products."""
+    if a.shape[-2] < a.shape[-1]:
+        u, s, vh, info = _svd_of_triangle(a.swapaxes(-2, -1), full, vectors)
+        return vh.swapaxes(-2, -1), s, u.swapaxes(-2, -1), info
+    k = a.shape[-1]
+    q, r = qr(a, (a.shape[-2] if full else k) if vectors else None)
+    u, s, vh, info = svd(r[..., :k, :], False, vectors)
+    if vectors:
+        q[..., :k] = q[..., :k] @ u
+    return q, s, vh, info
 
 
 def _gesdd(a: Array, job: str, u: Array, s: Array, vh: Array, infos: Array) -> None:

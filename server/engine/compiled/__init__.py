@@ -27,8 +27,8 @@ from typing import Any, Final
 from server.kernel_cache import kernels_directory
 
 MODULES: Final = (
-    "loops", "elementwise", "rows", "products", "planes", "matrices", "blas", "pool", "calls", "fourier",
-    "single_signals", "interleaved", "spectra",
+    "loops", "elementwise", "rows", "products", "planes", "blas", "pool", "calls", "fourier", "single_signals",
+    *[f"factorizations.{name}" for name in ("matrices", "interleaved", "spectra", "eigenvectors", "orthogonal")],
 )  # fmt: skip
 LEAST: Final = 1 << 14
 """Elements of the result from which on compiled loops are used."""
@@ -137,7 +137,7 @@ def mark() -> Path:
 
 def _folder() -> Path:
     """Where the machine code is kept, by all that it depends on."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    files = sorted(Path(__file__).parent.rglob("*.py"))
     parts = [version("numba"), version("llvmlite"), platform.python_version(), _processor()]
     parts += [f"{file} {file.stat().st_mtime_ns} {file.stat().st_size}" for file in files]
     return kernels_directory() / "host" / hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

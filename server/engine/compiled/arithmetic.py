@@ -37,8 +37,13 @@ def compiled(*types: str, flags: set[str] = FAST, returns: str = "void") -> Call
 
 
 def compiled_for_reals(*types: str, returns: str = "void") -> Callable[[Any], Any]:
-    """Compile one function for float32 and float64 elements, which are written ``T`` in the types of its arguments."""
-    signatures = [f"{returns}({','.join(types)})".replace("T", kind) for kind in ("float32", "float64")]
+    """Compile one function for float32 and float64 elements, which are written ``T`` in the types of its arguments.
+
+    ``C`` stands for the complex numbers that have two of them.
+    """
+    text = f"{returns}({','.join(types)})"
+    kinds = {"float32": "complex64", "float64": "complex128"}
+    signatures = [text.replace("T", kind).replace("C", pair) for kind, pair in kinds.items()]
     decorate: Callable[[Any], Any] = njit(signatures, cache=True, **OPTIONS)
     return decorate
 

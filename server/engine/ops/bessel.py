@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from server.engine import functional as F
-from server.engine.array_library.airy import airy_ai as airy_ai_of
-from server.engine.array_library.bessel import bessel
+from server.engine.array_library.bessel_functions.airy import airy_ai as airy_ai_of
+from server.engine.array_library.bessel_functions.bessel import bessel
 from server.engine.registry import implements
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.ops import bessel as ops

@@ -138,23 +138,45 @@ def lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots):
     return permutation, *(_unpacked(LU_data) if unpack_data else (nothing, nothing))
 
 
+_MATRICES_IN_TURN = 64
+"""Up to so many matrices, numbers of rows are exchanged in lists of each."""
+
+
 @implements(ops.permutation)
 def permutation(xp, pivots, like, size):
-    """The rows of the identity, exchanged one after the other in all matrices at once."""
+    """The rows of the identity, exchanged one after the other."""
     count = math.prod(pivots.shape[:-1])
     flat = pivots.reshape(count, pivots.shape[-1])
     if xp is np and flat.size and not (flat.min() >= 1 and flat.max() <= size):
         raise ArgumentError(f"pivots are numbers of rows, from 1 to {size}")
-    order = xp.empty((count, size), np.int64)
+    in_turn = xp is np and count <= _MATRICES_IN_TURN
+    order = _orders_in_turn(flat, size) if in_turn else _orders_at_once(xp, flat, size)
+    matrices = xp.zeros((count, size, size), like.dtype)
+    matrices[xp.arange(count)[:, None], order, xp.arange(size)[None, :]] = 1
+    return matrices.reshape(*pivots.shape[:-1], size, size)
+
+
+def _orders_in_turn(pivots, size):
+    """The numbers of rows after all exchanges."""
+    orders = np.empty((len(pivots), size), np.int64)
+    for number, rows in enumerate(pivots.tolist()):
+        order = list(range(size))
+        for row, other in enumerate(rows):
+            order[row], order[other - 1] = order[other - 1], order[row]
+        orders[number] = order
+    return orders
+
+
+def _orders_at_once(xp, pivots, size):
+    """The same, in all matrices at once."""
+    order = xp.empty((len(pivots), size), np.int64)
     order[...] = xp.arange(size)
-    numbers = xp.arange(count)
-    for row in range(flat.shape[1]):
-        other = flat[:, row] - 1
+    numbers = xp.arange(len(pivots))
+    for row in range(pivots.shape[1]):
+        other = pivots[:, row] - 1
         first, second = order[:, row].copy(), order[numbers, other].copy()
         order[:, row], order[numbers, other] = second, first
-    matrices = xp.zeros((count, size, size), like.dtype)
-    matrices[numbers[:, None], order, xp.arange(size)[None, :]] = 1
-    return matrices.reshape(*pivots.shape[:-1], size, size)
+    return order
 
 
 def _lu_solve_B(grad, LU, pivots, left, adjoint):

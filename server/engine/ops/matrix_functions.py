@@ -8,7 +8,8 @@ import numpy as np
 
 from server.engine import functional as F
 from server.engine.array_library.lapack import library_of
-from server.engine.registry import composite, derive, implements
+from server.engine.operators import OPERATORS, Single
+from server.engine.registry import comes_to, composite, derive, implements
 from telegrad_protocol.ops import matrix_functions as ops
 
 from .complex import conj
@@ -39,6 +40,19 @@ def _matrix_norm(A, ord, dim, keepdim, dtype):
     removed = {d % A.ndim for d in dim}
     shape = [1 if d in removed else size for d, size in enumerate(A.shape) if keepdim or d not in removed]
     return F.reshape(result, shape)
+
+
+@comes_to(ops.vector_norm)
+def _only_norm(records, x, ord, dim, keepdim, dtype):
+    return Single(OPERATORS["norm"])
+
+
+@comes_to(ops.matrix_norm_named)
+def _only_norm_of_elements(records, A, ord, dim, keepdim, dtype):
+    if ord != "fro" or not (dtype is None or dtype is A.dtype):
+        return None
+    dims = ops.matrix_dims("linalg.matrix_norm", A, dim)
+    return Single(OPERATORS["norm"], lambda args: (args[0], 2, dims, args[3], None))
 
 
 @composite(ops.matrix_norm)

@@ -7,8 +7,8 @@ import numpy as np
 from server.engine import functional as F
 from server.engine.array_library.lapack import library_of
 from server.engine.dispatcher import dispatch
-from server.engine.operators import OPERATORS
-from server.engine.registry import composite, implements
+from server.engine.operators import OPERATORS, Single
+from server.engine.registry import comes_to, composite, implements
 from server.engine.value import Value
 from telegrad_protocol.ops import solvers as ops
 
@@ -61,6 +61,11 @@ def solve(A, B, *, left):
     return solve_ex(A, B, left=left, check_errors=True)[0]
 
 
+@comes_to(ops.solve)
+def _only_plain_solve(records, A, B, left):
+    return None if ops.is_vector(A, B) else Single(_SOLVE, lambda args: (*args, True), 0)
+
+
 def _triangle(matrix, upper, unitriangular):
     if upper:
         return F.triu(matrix, 1 if unitriangular else 0)
@@ -110,6 +115,11 @@ def inv_ex(xp, A, *, check_errors):
 @composite(ops.inv)
 def inv(A):
     return dispatch(_INV, (A, True))[0]
+
+
+@comes_to(ops.inv)
+def _only_inv_ex(records, A):
+    return Single(_INV, lambda args: (*args, True), 0)
 
 
 def _per_matrix(value):

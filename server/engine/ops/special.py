@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from server.engine import functional as F
-from server.engine.array_library.bessel import bessel
+from server.engine.array_library.bessel_functions.bessel import bessel
 from server.engine.array_library.special_functions import gammainc, gammaincc, special
 from server.engine.array_library.special_functions import polygamma as polygamma_of
 from server.engine.registry import composite, implements

@@ -5,7 +5,8 @@ from __future__ import annotations
 from server.engine import functional as F
 from server.engine.array_library.lapack import library_of
 from server.engine.autograd.inplace import requires_grad
-from server.engine.registry import composite, implements
+from server.engine.operators import OPERATORS, Single
+from server.engine.registry import comes_to, composite, implements
 from telegrad_protocol.errors import LinearAlgebraError
 from telegrad_protocol.ops import spectra as ops
 
@@ -63,6 +64,11 @@ def eigvalsh(A, UPLO):
     return F.linalg_eigh(A, UPLO)[0] if requires_grad(A) else F._eigvalsh(A, UPLO)
 
 
+@comes_to(ops.eigvalsh)
+def _only_plain_eigvalsh(records, A, UPLO):
+    return None if records else Single(OPERATORS["_eigvalsh"])
+
+
 def _eig_backward(eigenvalues, eigenvectors, A_meta, grad_eigenvalues=None, grad_eigenvectors=None):
     """V^-H (diag(grad_L) + (V^H grad_V - V^H V Re(diag(V^H grad_V))) / conj(E)) V^H"""
     V = eigenvectors
@@ -103,6 +109,11 @@ def plain_eigvals(xp, A):
 @composite(ops.eigvals)
 def eigvals(A):
     return F.linalg_eig(A)[0] if requires_grad(A) else F._eigvals(A)
+
+
+@comes_to(ops.eigvals)
+def _only_plain_eigvals(records, A):
+    return None if records else Single(OPERATORS["_eigvals"])
 
 
 def _skew(matrix):
@@ -167,3 +178,8 @@ def plain_svdvals(xp, A):
 @composite(ops.svdvals)
 def svdvals(A, *, driver):
     return F.linalg_svd(A, False, driver=driver)[1] if requires_grad(A) else F._svdvals(A)
+
+
+@comes_to(ops.svdvals)
+def _only_plain_svdvals(records, A, driver):
+    return None if records else Single(OPERATORS["_svdvals"], lambda args: args[:1])

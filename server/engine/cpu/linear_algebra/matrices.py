@@ -7,6 +7,7 @@ matrix has no factorization or is not finite, the generic kernels compute.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from server.engine import compiled, keys
 from server.engine.array_library import host_fourier
 from server.engine.array_library import host_small_matrices as small
 from server.engine.array_library.dtypes import NUMPY_DTYPES
-from server.engine.array_library.host_spectra import eigh_into, svdvals_into
+from server.engine.array_library.host_spectra import eigh_into, eigvalsh_into, svd_into, svdvals_into
 from server.engine.operators import Request
 from server.engine.ops import factorizations as generic_factorizations
 from server.engine.ops import fft as generic_transforms
@@ -27,13 +28,15 @@ from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import factorizations, fft, solvers, spectra
 
 Array = Any
+_MOST_SINGULAR = 64
+"""Rows and columns up to which NumPy's loop writes singular vectors."""
 
 
 def _is_small(meta: Meta) -> bool:
     return small.are_interleaved(meta.shape, NUMPY_DTYPES[meta.dtype].char)
 
 
-def _launch(
+def launch_of(
     generic: Callable[..., Any], names: tuple[str, ...], request: Request, write: Callable[..., bool]
 ) -> Launch:
     """A launch that calls ``write`` with all arrays, and computes generically where that returns False.
@@ -62,10 +65,10 @@ def _with_loops(
     """The same, where ``write`` gets the compiled loops first, if they are there."""
 
     def write_with_loops(*arrays: Array) -> bool:
-        loops = compiled.kernels("interleaved")
+        loops = compiled.kernels("factorizations.interleaved")
         return loops is not None and write(loops, *arrays)
 
-    return _launch(generic, names, request, write_with_loops)
+    return launch_of(generic, names, request, write_with_loops)
 
 
 @prepares(factorizations.cholesky_ex, keys.CPU)
@@ -137,12 +140,26 @@ def slogdet(request: Request) -> Launch | None:
 @prepares(spectra.eigh, keys.CPU)
 def eigh(request: Request) -> Launch | None:
     upper = request.args[1] in "Uu"
-    return _launch(generic_spectra.eigh, (), request, lambda a, values, vectors: eigh_into(a, upper, values, vectors))
+    return launch_of(generic_spectra.eigh, (), request, lambda a, values, vectors: eigh_into(a, upper, values, vectors))
+
+
+@prepares(spectra.plain_eigvalsh, keys.CPU)
+def plain_eigvalsh(request: Request) -> Launch | None:
+    upper = request.args[1] in "Uu"
+    return launch_of(generic_spectra.plain_eigvalsh, (), request, lambda a, values: eigvalsh_into(a, upper, values))
+
+
+@prepares(spectra.svd, keys.CPU)
+def svd(request: Request) -> Launch | None:
+    A, full, _ = request.args
+    if not (A.numel > 0 and max(A.shape[-2:]) <= _MOST_SINGULAR):
+        return None
+    return launch_of(generic_spectra.svd, ("driver",), request, partial(svd_into, full))
 
 
 @prepares(spectra.plain_svdvals, keys.CPU)
 def plain_svdvals(request: Request) -> Launch | None:
-    return _launch(generic_spectra.plain_svdvals, (), request, svdvals_into)
+    return launch_of(generic_spectra.plain_svdvals, (), request, svdvals_into)
 
 
 def _transform_launch(

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import compiled, compiled_for_reals
-from .slots import specialized
+from ..arithmetic import compiled, compiled_for_reals
+from ..slots import specialized
 
 Array = Any
 _LARGE, _LARGE_SINGLE = 1e120, 1e12
@@ -27,7 +27,7 @@ _STEPS = 50
 
 
 @specialized
-def _is_moderate(matrix: Array) -> bool:
+def is_moderate(matrix: Array) -> bool:
     """Whether no element is too large, or not finite, and not all are too small."""
     top = 0.0
     for i in range(matrix.shape[0]):
@@ -41,7 +41,7 @@ def _is_moderate(matrix: Array) -> bool:
 
 
 @specialized
-def _dot(a: Array, b: Array) -> Any:
+def dot(a: Array, b: Array) -> Any:
     total = a[0] * 0
     for i in range(a.size):
         total += a[i] * b[i]
@@ -49,21 +49,21 @@ def _dot(a: Array, b: Array) -> Any:
 
 
 @specialized
-def _add(target: Array, factor: float, vector: Array) -> None:
+def add(target: Array, factor: float, vector: Array) -> None:
     for i in range(target.size):
         target[i] += factor * vector[i]
 
 
 @specialized
-def _add_two(target: Array, a: float, x: Array, b: float, y: Array) -> None:
+def add_two(target: Array, a: float, x: Array, b: float, y: Array) -> None:
     for i in range(target.size):
         target[i] += a * x[i] + b * y[i]
 
 
 @specialized
-def _reflection(x: Array) -> tuple[float, float]:
+def reflection(x: Array) -> tuple[float, float]:
     """Replace a vector by that of the reflection that leaves its first element only; return its factor and that one."""
-    total = np.float64(_dot(x, x)) - np.float64(x[0]) * np.float64(x[0])
+    total = np.float64(dot(x, x)) - np.float64(x[0]) * np.float64(x[0])
     first = np.float64(x[0])
     rest = 0.0
     for i in range(1, x.size):
@@ -89,7 +89,7 @@ def _tridiagonal(a: Array, diagonal: Array, beside: Array, factors: Array, produ
     size = a.shape[0]
     for k in range(size - 1):
         diagonal[k] = a[k, k]
-        factor, beside[k] = _reflection(a[k, k + 1 :])
+        factor, beside[k] = reflection(a[k, k + 1 :])
         factors[k] = factor
         start = (k + 1) // _UNIT * _UNIT
         a[k, start : k + 1] = 0
@@ -98,10 +98,10 @@ def _tridiagonal(a: Array, diagonal: Array, beside: Array, factors: Array, produ
             continue
         v, p = a[k, start:], products[start:]
         for i in range(k + 1, size):
-            products[i] = _dot(a[i, start:], v) * v.dtype.type(factor)
-        _add(p, v.dtype.type(-0.5 * factor) * _dot(p, v), v)
+            products[i] = dot(a[i, start:], v) * v.dtype.type(factor)
+        add(p, v.dtype.type(-0.5 * factor) * dot(p, v), v)
         for i in range(k + 1, size):
-            _add_two(a[i, start:], -a[k, i], p, -products[i], v)
+            add_two(a[i, start:], -a[k, i], p, -products[i], v)
     diagonal[size - 1] = a[size - 1, size - 1]
 
 
@@ -118,7 +118,7 @@ def _rows_of_reflections(a: Array, factors: Array, vectors: Array) -> None:
             start = (k + 1) // _UNIT * _UNIT
             for i in range(k + 1, size):
                 row, v = vectors[i, start:], a[k, start:]
-                _add(row, -factor * _dot(row, v), v)
+                add(row, -factor * dot(row, v), v)
 
 
 @specialized
@@ -203,10 +203,11 @@ def eigh(
 ) -> int:  # fmt: skip
     """Write eigenvalues and eigenvectors of symmetric matrices, one triangle of which is read.
 
-    Return whether that could be done. The last four arguments are scratch memory: of two matrices and a row of their
-    type, three rows of numbers, and a row of integers.
+    Without memory for vectors only eigenvalues are computed. Return whether that could be done. The last four arguments
+    are scratch memory: of two matrices and a row of their type, three rows of numbers, and a row of integers.
     """
-    size, a, vectors = source.shape[1], work[0], work[1]
+    size, a = source.shape[1], work[0]
+    vectors = work[1] if out.size else work[1, :0]
     diagonal, beside, factors = numbers[0], numbers[1], numbers[2]
     exact = _EXACT if source.itemsize == 8 else _EXACT_SINGLE
     for b in range(source.shape[0]):
@@ -214,18 +215,20 @@ def eigh(
             for j in range(i + 1):
                 a[i, j] = source[b, j, i] if upper else source[b, i, j]
                 a[j, i] = a[i, j]
-        if not _is_moderate(a):
+        if not is_moderate(a):
             return 0
         _tridiagonal(a, diagonal, beside, factors, products)
-        _rows_of_reflections(a, factors, vectors)
+        if vectors.size:
+            _rows_of_reflections(a, factors, vectors)
         if not _diagonalize(diagonal, beside, vectors, exact):
             return 0
         _sort(diagonal, order)
         for j in range(size):
             values[b, j] = diagonal[order[j]]
-            row = vectors[order[j]]
-            for i in range(size):
-                out[b, i, j] = row[i]
+            if vectors.size:
+                row = vectors[order[j]]
+                for i in range(size):
+                    out[b, i, j] = row[i]
     return 1
 
 

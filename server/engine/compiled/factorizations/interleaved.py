@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import compiled_for_reals, inlined
-from .signals import lanes_of, transpose_block
-from .slots import specialized
+from ..arithmetic import compiled_for_reals, inlined
+from ..signals import lanes_of, transpose_block
+from ..slots import specialized
 
 Array = Any
 _LARGE, _SMALL = 1e150, 1e-150

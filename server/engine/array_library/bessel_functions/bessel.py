@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .special_functions import special
+from ..special_functions import special
 
 _SCALED = {"i0e": ("i0", 0), "i1e": ("i1", 1), "k0e": ("k0", 0), "k1e": ("k1", 1)}
 """By the name of a scaled function, the name of the function that is scaled, and the order."""

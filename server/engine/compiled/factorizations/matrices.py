@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import compiled_for_reals, inlined
-from .blas import product
-from .signals import lanes_of, transpose_block
-from .slots import specialized
+from ..arithmetic import compiled_for_reals, inlined
+from ..blas import product
+from ..signals import lanes_of, transpose_block
+from ..slots import specialized
 
 Array = Any
 _N, _T = ord("N"), ord("T")
@@ -196,7 +196,7 @@ def qr(source: Array, reflectors: Array, factors: Array, q: Array, r: Array) -> 
 
 
 @specialized
-def _read(matrix: Array, columns: Array) -> None:
+def read_matrix(matrix: Array, columns: Array) -> None:
     """Read a matrix, so that its columns are contiguous: in squares as wide as a vector where its rows are."""
     one, size = columns[0, 0], columns.itemsize
     lanes, rows, count = lanes_of(one), matrix.shape[0], matrix.shape[1]
@@ -284,7 +284,7 @@ def _apply_to_one(tail: Array, factor: float, a: Array) -> None:
 
 
 @specialized
-def _panel(columns: Array, begin: int, end: int, tails: Array, factors: Array) -> bool:
+def factorize_panel(columns: Array, begin: int, end: int, tails: Array, factors: Array) -> bool:
     """Factorize some columns; ``tails`` gets their reflections. False where one of them cannot be computed."""
     for k in range(begin, end):
         for i in range(begin, k):
@@ -305,7 +305,7 @@ def _panel(columns: Array, begin: int, end: int, tails: Array, factors: Array) -
 
 
 @specialized
-def _combine(inner: Array, factors: Array, combined: Array, count: int) -> None:
+def combine(inner: Array, factors: Array, combined: Array, count: int) -> None:
     """The negative of the triangle by which reflections are one product, from the products of their vectors.
 
     Column i of the triangle is row i of ``combined`` (Schreiber and Van Loan).
@@ -349,8 +349,8 @@ def least_squares(
     many numbers for every column, of two squares, and of the reflections' factors.
     """
     size, rows, item, most = matrix.shape[1], columns.shape[1], columns.itemsize, tails.shape[0]
-    _read(matrix, columns)
-    _read(sides, columns[size:])
+    read_matrix(matrix, columns)
+    read_matrix(sides, columns[size:])
     top = _largest(columns[size:].reshape(-1))
     if top != 0 and not top * top > (_LEAST if item == 8 else _LEAST_SINGLE):
         return 0
@@ -361,11 +361,11 @@ def least_squares(
     for begin in range(0, size, most):
         end = min(begin + most, size)
         count, length, others = end - begin, rows - begin, columns.shape[0] - end
-        if not _panel(columns, begin, end, tails, factors):
+        if not factorize_panel(columns, begin, end, tails, factors):
             return 0
         start, rest = v + begin * item, columns.ctypes.data + (end * rows + begin) * item
         product(function, _T, _N, count, count, length, start, rows, start, rows, zero, inner, most)
-        _combine(squares[0], factors, squares[1], count)
+        combine(squares[0], factors, squares[1], count)
         product(function, _T, _N, count, others, length, start, rows, rest, rows, zero, w, most)
         product(function, _T, _N, count, others, count, combined, most, w, most, zero, y, most)
         product(function, _N, _N, length, others, count, start, rows, y, most, one, rest, rows)

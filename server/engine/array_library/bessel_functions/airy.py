@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .special_functions import special
+from ..special_functions import special
 
 _NODES = 40
 _NEAR = 2.5

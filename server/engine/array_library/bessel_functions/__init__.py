@@ -1,0 +1,1 @@
+"""Bessel functions and Airy's, by series, recurrences and quadrature."""
