@@ -1,0 +1,132 @@
+"""Full batches end before a line that an earlier batch began with, outer loops first."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from telegrad._session.sending.batch_ends import BatchEnds
+from telegrad._session.thread_modes import DEFAULT
+from telegrad._transport.flush_timer import FlushTimer
+from telegrad_protocol import messages
+
+BATCH = 64
+
+
+def _call(line: int) -> messages.Call:
+    return messages.Call(1, line, (), [], ())
+
+
+def _batches(ends: BatchEnds, lines: list[int], count: int) -> list[list[int]]:
+    """The lines of the first batches of a program that goes through these lines again and again."""
+    sent: list[list[int]] = []
+    queued: list[Any] = []
+    place = 0
+    while len(sent) < count:
+        queued.append(_call(lines[place % len(lines)]))
+        place += 1
+        if len(queued) == BATCH:
+            size = ends.count(queued)
+            sent.append([one.site for one in queued[:size]])
+            del queued[:size]
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("body", "most"), [(5, 1), (21, 1), (33, 1), (40, 1), (63, 1), (64, 1), (65, 18), (97, 2), (200, 7)]
+)
+def test_a_loop_comes_to_the_same_batches(body: int, most: int) -> None:
+    """Where a loop is a little longer than a batch, its begin is in the last half of few batches."""
+    sent = _batches(BatchEnds(), list(range(body)), 400)
+    different = {tuple(batch) for batch in sent[-100:]}
+    assert len(different) <= most
+    assert [line for batch in sent for line in batch] == [place % body for place in range(sum(map(len, sent)))]
+
+
+@pytest.mark.parametrize(("layers", "body", "around"), [(12, 21, 8), (4, 30, 5), (24, 13, 11), (3, 70, 9)])
+def test_all_turns_of_an_outer_loop_come_to_the_same_batches(layers: int, body: int, around: int) -> None:
+    turn = [*range(1000, 1000 + around), *list(range(body)) * layers]
+    sent = _batches(BatchEnds(), turn, 600)
+    different = {tuple(batch) for batch in sent[-200:]}
+    per_turn = len(turn) / BATCH
+    assert len(different) < 4 * per_turn, "batches of 64 would come again after some sixteen turns"
+    assert sum(map(len, sent)) / len(sent) > 0.6 * BATCH
+
+
+def test_what_is_sent_early_does_not_become_where_batches_begin(seed: int) -> None:
+    draw = random.Random(seed)
+    ends, queued, sent, starts = BatchEnds(), list[Any](), list[int](), set[int]()
+    for place in range(20_000):
+        queued.append(_call(place % 50))
+        if place > 1000 and draw.random() < 0.005:
+            ends.note_early()
+            queued.clear()
+        elif len(queued) == BATCH:
+            starts.add(queued[0].site)
+            size = ends.count(queued)
+            sent.append(queued[size].site if size < BATCH else -1)
+            del queued[:size]
+    assert len(starts) > 20, "batches did begin at many lines"
+    usual = Counter(sent[100:]).most_common(3)
+    assert sum([count for _, count in usual]) > 0.85 * len(sent[100:])
+
+
+def test_only_calls_are_left_for_the_next_batch() -> None:
+    ends = BatchEnds()
+    lines = list(range(40))
+    assert ends.count([_call(line) for line in [*lines, *lines[:24]]]) == 40
+    other: list[Any] = [_call(line) for line in [*lines, *lines[:24]]]
+    other[50] = messages.Query(3, "synchronize", [""])
+    assert ends.count(other) == BATCH
+    under_modes: list[Any] = [(DEFAULT, one) for one in [_call(line) for line in [*lines, *lines[:24]]]]
+    assert ends.count(under_modes) == 40
+
+
+def test_a_long_program_is_sent_in_order_and_whole(tg: Any, rng: Any) -> None:
+    """Everything arrives, whether batches end early or are cut by reads."""
+    start = rng.standard_normal(8)
+    x = tg.tensor(start)
+    expected = start
+    for turn in range(60):
+        for _ in range(11):
+            x = (x + 1.5).sin()
+            expected = np.sin(expected + 1.5)
+        if turn % 7 == 3:
+            assert abs(float(x.sum().item()) - expected.sum()) < 1e-9
+    assert abs(x.numpy() - expected).max() < 1e-12
+
+
+class _Owner:
+    """Notes when it is asked to flush."""
+
+    def __init__(self) -> None:
+        self.flushed: list[float] = []
+
+    def flush_late(self) -> None:
+        self.flushed.append(time.monotonic())
+
+    def tick(self) -> None:
+        """There is nothing to keep alive."""
+
+
+def test_the_timer_counts_from_the_last_time_that_it_was_armed() -> None:
+    owner, delay = _Owner(), 0.05
+    timer = FlushTimer(owner, delay, 60)
+    try:
+        begin = time.monotonic()
+        while time.monotonic() < begin + 4 * delay:
+            timer.arm()
+            last = time.monotonic()
+            if owner.flushed:
+                assert owner.flushed[0] - begin >= delay
+                owner.flushed.clear()
+        while not owner.flushed:
+            time.sleep(0)
+        assert owner.flushed[0] >= last + delay - 0.001
+    finally:
+        timer.stop()
