@@ -123,8 +123,7 @@ LATE = {
     "telegrad_protocol.ops.reduce": "contracts are numbered in the order in which their modules are imported",
     "telegrad_protocol.ops.spread": "contracts are numbered in the order in which their modules are imported",
     "server.engine.array_library.special_functions": "scipy.special takes long to import, and few programs need it",
-    "server.engine.array_library.host_libraries": "scipy.linalg takes long to import, and few programs need it",
-    "server.engine.array_library.host_matrices": "scipy.linalg takes long to import, and few programs need it",
+    "server.engine.array_library.host_libraries": "scipy.linalg and scipy.sparse take long, and few programs need them",
     "server.engine.array_library.fourier": "scipy.fft takes long to import, and few programs need it",
 }
 """Modules that import inside functions for another reason than an optional package, and the reason."""
