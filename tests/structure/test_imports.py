@@ -117,6 +117,7 @@ FOR_GPUS = "server.engine.cuda."
 """The kernels for GPUs, which are imported with the first CUDA device."""
 LATE = {
     "server.__main__": "wrong settings are told before the application is imported, which takes a second",
+    "server.worker.__main__": "garbage is not collected in what is imported, which would take a tenth of the start",
     "telegrad.__main__": "httpx takes longer to import than the rest of the command",
     "telegrad._session.connect": "HTTP and what starts servers would double the time of `import telegrad`",
     "telegrad._session.last_errors": "ctypes is for programs that fail after their last line",
