@@ -32,7 +32,7 @@ demo: $(VENV)/.demo ## train on handwritten digits through a local server
 	$(PY) examples/digits.py $(ARGS)
 
 test: $(VENV)/.dev ## run the tests that need no GPU
-	$(IN_TREE) $(PY) -m server.engine.compiled  # once, so that no test has to
+	$(IN_TREE) $(PY) -m server.engine.compiled 2  # once, so that no test has to
 	$(FOR_TESTS) $(PY) -m pytest -q -n $(PYTEST_WORKERS) -m "not slow and not gpu" $(ARGS)
 
 test-full: $(VENV)/.dev ## also run fuzzing, soak and full operator sweeps
