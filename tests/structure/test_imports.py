@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -34,6 +35,12 @@ OPTIONAL = frozenset(
 """What a machine without a GPU does not have: these, and modules that need them, may be imported inside functions."""
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """The text of a module, parsed once for all tests."""
+    return ast.parse(path.read_text())
+
+
 def modules_of(package: str, folder: Path) -> dict[str, Path]:
     """The modules of a package by their full names."""
     modules = {}
@@ -58,7 +65,7 @@ def imported_names(node: ast.AST, module: str, path: Path) -> list[str]:
 def imports_of(module: str, path: Path, known: dict[str, Path]) -> set[str]:
     """The known modules that a module imports anywhere in its text."""
     targets: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             targets.update(nearest for alias in node.names if (nearest := nearest_module(alias.name, known)))
         elif isinstance(node, ast.ImportFrom):
@@ -133,7 +140,7 @@ LATE = {
 def imports_inside_functions(module: str, path: Path) -> set[str]:
     """What a module imports inside functions: full names, of modules or of what is in them."""
     names: set[str] = set()
-    for function in ast.walk(ast.parse(path.read_text())):
+    for function in ast.walk(tree_of(path)):
         for node in ast.walk(function) if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) else ():
             names.update(imported_names(node, module, path))
     return names
@@ -150,9 +157,7 @@ def needs_an_optional_package(name: str, known: dict[str, Path]) -> bool:
         if module and module not in met:
             met.add(module)
             waiting += [
-                alias
-                for node in ast.parse(known[module].read_text()).body
-                for alias in imported_names(node, module, known[module])
+                alias for node in tree_of(known[module]).body for alias in imported_names(node, module, known[module])
             ]
     return False
 
