@@ -23,7 +23,7 @@ ONE_THREAD  := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 FOR_TESTS   := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-bounds test-mkl test-gpu check check-kernels fuzz soak opinfo opinfo-shapes opinfo-vmap surface lint format serve bench bench-gpu docs check-manifests lock audit sbom image scan base clean
+.PHONY: help demo test test-full test-bounds test-mkl test-gpu check check-types check-layers check-pages check-kernels fuzz soak opinfo opinfo-shapes opinfo-vmap surface lint format serve bench bench-gpu docs check-manifests lock audit sbom image scan base clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -35,7 +35,7 @@ test: $(VENV)/.dev ## run the tests that need no GPU
 	$(IN_TREE) $(PY) -m server.engine.compiled 2  # once, so that no test has to
 	$(FOR_TESTS) $(PY) -m pytest -q -n $(PYTEST_WORKERS) -m "not slow and not gpu" $(ARGS)
 
-test-full: $(VENV)/.dev ## also run fuzzing, soak and full operator sweeps
+test-full: $(VENV)/.dev ## also run fuzzing, soak, full operator sweeps and the cases that test draws from
 	$(FOR_TESTS) $(PY) -m pytest -q -n $(PYTEST_WORKERS) -m "not gpu" $(ARGS)
 
 test-bounds: ## run the tests of processes and wire with the lowest versions that pyproject.toml admits
@@ -55,9 +55,15 @@ test-mkl: ## run the tests of linear algebra and Fourier transforms with Intel M
 test-gpu: ## run the tests that need a GPU, in this machine's own Python
 	$(IN_TREE) $(FOR_TESTS) $(PYTHON) -m pytest -q -m gpu -p no:benchmark $(ARGS)
 
-check: lint check-kernels ## lint, types, import layers, generated docs and CUDA texts
+check: lint check-types check-layers check-pages check-kernels ## lint, types, import layers, generated docs and CUDA texts
+
+check-types: $(VENV)/.dev ## types, by mypy
 	$(VENV)/bin/mypy
+
+check-layers: $(VENV)/.dev ## layers of imports
 	$(VENV)/bin/lint-imports
+
+check-pages: $(VENV)/.dev ## whether generated pages are as the code has them
 	$(PY) docs/generate.py --check
 
 check-kernels: $(VENV)/.dev ## compile every CUDA text with NVRTC, without a GPU
