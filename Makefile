@@ -19,6 +19,8 @@ INHERITED   := $(if $(PYTHONPATH),:$(PYTHONPATH))
 IN_TREE     := PYTHONPATH=$(TREE)$(INHERITED)
 # NumPy's and PyTorch's thread pools fight over the cores with the test processes.
 ONE_THREAD  := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Each process takes half of the tests, in order, so that few servers are started twice; who is done takes from the rest.
+SPREAD       = -n $(PYTEST_WORKERS) --dist worksteal
 # Tests start hundreds of processes: they read bytecode, also where the shell forbids to write it.
 FOR_TESTS   := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE=
 
@@ -33,16 +35,16 @@ demo: $(VENV)/.demo ## train on handwritten digits through a local server
 
 test: $(VENV)/.dev ## run the tests that need no GPU
 	$(IN_TREE) $(PY) -m server.engine.compiled 2  # once, so that no test has to
-	$(FOR_TESTS) $(PY) -m pytest -q -n $(PYTEST_WORKERS) -m "not slow and not gpu" $(ARGS)
+	$(FOR_TESTS) $(PY) -m pytest -q $(SPREAD) -m "not slow and not gpu" $(ARGS)
 
 test-full: $(VENV)/.dev ## also run fuzzing, soak, full operator sweeps and the cases that test draws from
-	$(FOR_TESTS) $(PY) -m pytest -q -n $(PYTEST_WORKERS) -m "not gpu" $(ARGS)
+	$(FOR_TESTS) $(PY) -m pytest -q $(SPREAD) -m "not gpu" $(ARGS)
 
 test-bounds: ## run the tests of processes and wire with the lowest versions that pyproject.toml admits
 	$(PYTHON) -m venv --clear $(BOUNDS)
 	PYTHONPATH= $(PYTHON) tests/structure/lowest_versions.py > $(BOUNDS)/requirements.txt
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BOUNDS)/bin/pip install -qq -r $(BOUNDS)/requirements.txt
-	$(IN_TREE) $(FOR_TESTS) $(BOUNDS)/bin/python -m pytest -q -n $(PYTEST_WORKERS) -p no:cacheprovider \
+	$(IN_TREE) $(FOR_TESTS) $(BOUNDS)/bin/python -m pytest -q $(SPREAD) -p no:cacheprovider \
 		-m "not slow and not gpu" tests/gateway tests/transport tests/observability/test_traces.py tests/end_to_end/test_clients.py $(ARGS)
 
 test-mkl: ## run the tests of linear algebra and Fourier transforms with Intel MKL
