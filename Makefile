@@ -19,11 +19,13 @@ INHERITED   := $(if $(PYTHONPATH),:$(PYTHONPATH))
 IN_TREE     := PYTHONPATH=$(TREE)$(INHERITED)
 # NumPy's and PyTorch's thread pools fight over the cores with the test processes.
 ONE_THREAD  := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Each process takes half of the tests, in order, so that few servers are started twice; who is done takes from the rest.
+SPREAD       = -n $(PYTEST_WORKERS) --dist worksteal
 # Tests start hundreds of processes: they read bytecode, also where the shell forbids to write it.
 FOR_TESTS   := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-bounds test-mkl test-gpu check check-kernels fuzz soak opinfo opinfo-shapes opinfo-vmap surface lint format serve bench bench-gpu docs check-manifests lock audit sbom image scan base clean
+.PHONY: help demo test test-full test-bounds test-mkl test-gpu check check-types check-layers check-pages check-kernels fuzz soak opinfo opinfo-shapes opinfo-vmap surface lint format serve bench bench-gpu docs check-manifests lock audit sbom image scan base clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -32,17 +34,17 @@ demo: $(VENV)/.demo ## train on handwritten digits through a local server
 	$(PY) examples/digits.py $(ARGS)
 
 test: $(VENV)/.dev ## run the tests that need no GPU
-	$(IN_TREE) $(PY) -m server.engine.compiled  # once, so that no test has to
-	$(FOR_TESTS) $(PY) -m pytest -q -n $(PYTEST_WORKERS) -m "not slow and not gpu" $(ARGS)
+	$(IN_TREE) $(PY) -m server.engine.compiled 2  # once, so that no test has to
+	$(FOR_TESTS) $(PY) -m pytest -q $(SPREAD) -m "not slow and not gpu" $(ARGS)
 
-test-full: $(VENV)/.dev ## also run fuzzing, soak and full operator sweeps
-	$(FOR_TESTS) $(PY) -m pytest -q -n $(PYTEST_WORKERS) -m "not gpu" $(ARGS)
+test-full: $(VENV)/.dev ## also run fuzzing, soak, full operator sweeps and the cases that test draws from
+	$(FOR_TESTS) $(PY) -m pytest -q $(SPREAD) -m "not gpu" $(ARGS)
 
 test-bounds: ## run the tests of processes and wire with the lowest versions that pyproject.toml admits
 	$(PYTHON) -m venv --clear $(BOUNDS)
 	PYTHONPATH= $(PYTHON) tests/structure/lowest_versions.py > $(BOUNDS)/requirements.txt
 	PIP_DISABLE_PIP_VERSION_CHECK=1 $(BOUNDS)/bin/pip install -qq -r $(BOUNDS)/requirements.txt
-	$(IN_TREE) $(FOR_TESTS) $(BOUNDS)/bin/python -m pytest -q -n $(PYTEST_WORKERS) -p no:cacheprovider \
+	$(IN_TREE) $(FOR_TESTS) $(BOUNDS)/bin/python -m pytest -q $(SPREAD) -p no:cacheprovider \
 		-m "not slow and not gpu" tests/gateway tests/transport tests/observability/test_traces.py tests/end_to_end/test_clients.py $(ARGS)
 
 test-mkl: ## run the tests of linear algebra and Fourier transforms with Intel MKL
@@ -55,9 +57,15 @@ test-mkl: ## run the tests of linear algebra and Fourier transforms with Intel M
 test-gpu: ## run the tests that need a GPU, in this machine's own Python
 	$(IN_TREE) $(FOR_TESTS) $(PYTHON) -m pytest -q -m gpu -p no:benchmark $(ARGS)
 
-check: lint check-kernels ## lint, types, import layers, generated docs and CUDA texts
+check: lint check-types check-layers check-pages check-kernels ## lint, types, import layers, generated docs and CUDA texts
+
+check-types: $(VENV)/.dev ## types, by mypy
 	$(VENV)/bin/mypy
+
+check-layers: $(VENV)/.dev ## layers of imports
 	$(VENV)/bin/lint-imports
+
+check-pages: $(VENV)/.dev ## whether generated pages are as the code has them
 	$(PY) docs/generate.py --check
 
 check-kernels: $(VENV)/.dev ## compile every CUDA text with NVRTC, without a GPU

@@ -24,7 +24,7 @@ from server.engine.devices import open_device
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 from server.ipc.worker_environment import on_one_stack
-from server.worker.__main__ import GARBAGE_THRESHOLD
+from server.worker.entry import GARBAGE_THRESHOLD
 
 from . import on_gpu
 from .measure import Figure, about, figure, save_at

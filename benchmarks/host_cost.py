@@ -23,7 +23,7 @@ from server.engine import context, keys
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS, Request
 from server.ipc.worker_environment import on_one_stack
-from server.worker.__main__ import GARBAGE_THRESHOLD
+from server.worker.entry import GARBAGE_THRESHOLD
 from server.worker.host import Host
 from telegrad_protocol import messages, wire
 from telegrad_protocol.dtypes import float32

@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from server.session.session import Session
-from server.worker.__main__ import GARBAGE_THRESHOLD
+from server.worker.entry import GARBAGE_THRESHOLD
 from telegrad_protocol import messages, wire
 
 from . import changing, cpu_steps, decoding

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import logging
 import secrets
 import sys
@@ -47,13 +48,16 @@ def _print_new_tenant(name: str) -> int:
 
 
 def _serve(settings: Settings, announce: bool) -> None:
-    # Importing the application takes a while, and bad settings should be told at once.
+    # Importing the application takes a while, and bad settings should be told at once. Nothing of it is garbage.
+    gc.disable()
     from .gateway.app import create_app
     from .gateway.serving import check_descriptors, listen, serve
     from .gateway.unix_socket import UnixListener
 
     check_descriptors(settings)
     app = create_app(settings)
+    gc.freeze()
+    gc.enable()
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(listen(settings))
         unix = stack.enter_context(UnixListener(settings)) if settings.unix_socket else None

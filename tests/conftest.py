@@ -71,7 +71,14 @@ def _seeded(request: pytest.FixtureRequest) -> None:
     random.seed(value)
     np.random.seed(value)
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(value)
+        _seed_torch(sys.modules["torch"], value)
+
+
+def _seed_torch(torch: Any, seed: int) -> None:
+    """Do what ``torch.manual_seed`` does, which writes down the whole stack for each kind of device not used yet."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
 
 
 @pytest.fixture

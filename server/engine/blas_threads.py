@@ -14,7 +14,7 @@ from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
-from .array_library.host_libraries import mkl
+from .array_library.host_libraries import mkl, when_scipy_is_loaded
 
 LARGE = 2 << 20
 """Bytes of operands and results from which on several threads are faster: a product of two matrices of 400 x 400."""
@@ -26,9 +26,21 @@ def share_cores() -> None:
     """Use one thread from here on, except for large work."""
     if not _shared:
         mkl()  # which is loaded before libraries are listed
-        libraries = ThreadpoolController().select(user_api="blas").lib_controllers
-        _shared.extend([(library, library.num_threads) for library in libraries if library.num_threads > 1])
-        _set(alone=True)
+        _take_libraries()
+
+
+@when_scipy_is_loaded
+def _share_more() -> None:
+    if _shared:
+        _take_libraries()
+
+
+def _take_libraries() -> None:
+    """Hold the BLAS libraries to one thread that were loaded since this was last done."""
+    known = {library.filepath for library, _ in _shared}
+    libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+    _shared.extend([(lib, lib.num_threads) for lib in libraries if lib.filepath not in known and lib.num_threads > 1])
+    _set(_is_alone)
 
 
 def on_all_threads(run: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
+
+from tests.support.draws import drawn
 
 ROWS = (3, 3, 3, 3, 3, 4, 3, 4, 4, 4, 4, 3, 2)
 """Rows of the batch by call: a shape that is met again and again, and others in between."""
@@ -44,6 +47,11 @@ def case(calls: int = 8, tolerance: float = 0.0) -> Callable[[Callable[[Any], Bu
         return build
 
     return add
+
+
+def drawn_cases(count: int) -> list[Any]:
+    """Return the cases as parameters for tests that the default suite makes of a few; ``test_functions`` has all."""
+    return drawn([pytest.param(case, id=case.name) for case in CASES], count)
 
 
 def batch(tg: Any, columns: int = 4, **options: Any) -> Callable[[int, np.random.Generator], tuple[Any, ...]]:

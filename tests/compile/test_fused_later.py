@@ -15,7 +15,7 @@ from telegrad.compiler import dynamo
 from tests.support.captures import simulate_captures
 
 from . import functions as functions
-from .harness import CASES, Case, Elements
+from .harness import Case, Elements, drawn_cases
 from .test_functions import outcomes_of
 
 POLLS = 4
@@ -43,7 +43,7 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FUSERS, keys.CPU, FUSERS[keys.CPU]._replace(awaits=Slow))
 
 
-@pytest.fixture(params=CASES, ids=lambda case: case.name)
+@pytest.fixture(params=drawn_cases(30))
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Case:
     monkeypatch.setattr(Elements, "tolerance", request.param.tolerance)
     return request.param._replace(calls=max(12, request.param.calls))  # type: ignore[no-any-return]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from telegrad.compiler.guarded.calls import Calls
+from tests.support.draws import drawn
 
 from . import guarded_objects as guarded_objects
 from .guarded import BUILDERS, CALLS, Guarded
@@ -112,7 +113,7 @@ def _steps_of(tg: Any, build: Callable[[Any], Guarded]) -> Callable[[Any], Guard
     return made
 
 
-@pytest.mark.parametrize("build", OF_LAYERS, ids=lambda build: build.__name__)
+@pytest.mark.parametrize("build", drawn([pytest.param(build, id=build.__name__) for build in OF_LAYERS], 20))
 def test_steps_are_those_of_the_function(tg: Any, build: Callable[[Any], Guarded], seed: int) -> None:
     expected, _ = outcomes(tg, _steps_of(tg, build), seed, lambda function: function)
     got, (_, compiled) = outcomes(tg, _steps_of(tg, build), seed, tg.compile)

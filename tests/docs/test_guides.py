@@ -39,8 +39,8 @@ def add(addition: re.Match[str], tree: Path) -> None:
 
 
 def copy_of_the_tree(folder: Path) -> Path:
-    """The sources, tests and docs, with project files so old that make takes this environment for a current one."""
-    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".*", "__pycache__", "*.egg-info"))
+    """The sources with their bytecode, and project files so old that make takes this environment for a current one."""
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".*", "*.egg-info"))
     for path in ("pyproject.toml", "client/pyproject.toml"):
         os.utime(folder / path, (0, 0))
     return folder
@@ -61,6 +61,7 @@ def test_what_a_guide_adds_works(guide: Path, tmp_path: Path) -> None:
     assert commands, "a guide without commands"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "PYTEST_"))}
     environment["VENV"] = sys.prefix
+    environment["PYTEST_WORKERS"] = "0"  # more processes would import more than the few tests of a guide take
     environment["TELEGRAD_COMPILED_KERNELS"] = "never"  # a copy has no compiled loops, and no guide is about them
     environment["PYTHONPATH"] = os.pathsep.join([str(tree / "client"), str(tree)])
     process = subprocess.run(

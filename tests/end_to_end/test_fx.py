@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from .server_process import ServerProcess
+
 PROGRAMS = Path(__file__).parent
 
 
@@ -20,7 +22,9 @@ def _printed(*command: object, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("program", ["fx_program.txt"])
-def test_a_program_with_graphs_prints_what_it_prints_with_pytorch(program: str, tmp_path: Path) -> None:
+def test_a_program_with_graphs_prints_what_it_prints_with_pytorch(
+    program: str, server: ServerProcess, tmp_path: Path
+) -> None:
     file = PROGRAMS / program
-    ours = _printed("-m", "telegrad", "run", file, folder=tmp_path / "a")
+    ours = _printed("-m", "telegrad", "run", "--url", server.url, file, folder=tmp_path / "a")
     assert ours == _printed(file, folder=tmp_path / "b")

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from .server_process import ServerProcess
+
 PROGRAM = """
 import collections, hashlib, os, pathlib, sys
 import torch, torch.fx, torch.hub
@@ -100,19 +102,22 @@ print(torch.nn.ReLU()(y).tolist())
 """
 
 
-def _run(*command: object, folder: Path) -> tuple[list[str], str]:
+def _run(*command: object, folder: Path, url: str = "") -> tuple[list[str], str]:
     folder.mkdir()
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TELEGRAD_")}
+    environment |= {"TELEGRAD_URL": url} if url else {}
     arguments = [sys.executable, "-W", "ignore", *map(str, command)]
     done = subprocess.run(arguments, capture_output=True, text=True, cwd=folder, env=environment, check=False)
     printed = re.sub(r"w-\w{8}", "w-hash", done.stdout.replace(str(folder), ""))
     return printed.splitlines(), done.stderr
 
 
-def test_what_packages_use_beside_tensors_is_pytorchs(tmp_path: Path) -> None:
+def test_what_packages_use_beside_tensors_is_pytorchs(server: ServerProcess, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    assert _run("-m", "telegrad", program, folder=tmp_path / "a") == _run(program, folder=tmp_path / "b")
+    assert _run("-m", "telegrad", program, folder=tmp_path / "a", url=server.url) == _run(
+        program, folder=tmp_path / "b"
+    )
 
 
 PRIVATE = """
@@ -179,13 +184,15 @@ print(read["args"], torch.equal(read["net"].weight, net.weight), read["net"])
 """
 
 
-def test_private_names_that_packages_use_mean_what_they_mean_in_pytorch(tmp_path: Path) -> None:
+def test_private_names_that_packages_use_mean_what_they_mean_in_pytorch(server: ServerProcess, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PRIVATE)
-    assert _run("-m", "telegrad", program, folder=tmp_path / "a") == _run(program, folder=tmp_path / "b")
+    assert _run("-m", "telegrad", program, folder=tmp_path / "a", url=server.url) == _run(
+        program, folder=tmp_path / "b"
+    )
 
 
-def test_what_would_need_processes_says_what_to_use(tmp_path: Path) -> None:
+def test_what_would_need_processes_says_what_to_use(server: ServerProcess, tmp_path: Path) -> None:
     uses = (
         "FullyShardedDataParallel(torch.nn.Linear(1, 1))", "fully_shard(torch.nn.ReLU())", "DeviceMesh('cpu', [0])",
         "DTensor(torch.ones(1))", "torch.distributed.FileStore('f', 1)",
@@ -194,19 +201,19 @@ def test_what_would_need_processes_says_what_to_use(tmp_path: Path) -> None:
     names = "from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard"
     more = "from torch.distributed.tensor import DeviceMesh, DTensor"
     (tmp_path / "program.py").write_text("\n".join(["import torch", names, more, *lines]))
-    printed, errors = _run("-m", "telegrad", tmp_path / "program.py", folder=tmp_path / "run")
+    printed, errors = _run("-m", "telegrad", tmp_path / "program.py", folder=tmp_path / "run", url=server.url)
     assert errors == "" and len(printed) == len(uses)
     assert all("nn.DataParallel" in line for line in printed)
 
 
-def test_types_without_tensors_are_refused_in_words(tmp_path: Path) -> None:
+def test_types_without_tensors_are_refused_in_words(server: ServerProcess, tmp_path: Path) -> None:
     uses = (
         "torch.zeros(3, dtype=torch.float8_e4m3fn)", "torch.ones(3).to(torch.float8_e5m2)",
         "torch.tensor([1.0], dtype=torch.qint8)", "torch.set_default_dtype(torch.float8_e4m3fn)",
     )  # fmt: skip
     lines = [f"try: {use}\nexcept RuntimeError as e: print(e)" for use in uses]
     (tmp_path / "program.py").write_text("\n".join(["import torch", *lines, "print(torch.ones(1))"]))
-    printed, errors = _run("-m", "telegrad", tmp_path / "program.py", folder=tmp_path / "run")
+    printed, errors = _run("-m", "telegrad", tmp_path / "program.py", folder=tmp_path / "run", url=server.url)
     assert errors == "" and printed[-1] == "tensor([1.])" and len(printed) == 5
     assert all("there are no tensors of torch." in line and "use bfloat16" in line for line in printed[:-1])
 
@@ -234,7 +241,9 @@ print(torch.nn.functional.conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 2, 2),
 """
 
 
-def test_safetensors_files_are_written_and_read_by_their_own_package(tmp_path: Path) -> None:
+def test_safetensors_files_are_written_and_read_by_their_own_package(server: ServerProcess, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(FILES)
-    assert _run("-m", "telegrad", program, folder=tmp_path / "a") == _run(program, folder=tmp_path / "b")
+    assert _run("-m", "telegrad", program, folder=tmp_path / "a", url=server.url) == _run(
+        program, folder=tmp_path / "b"
+    )

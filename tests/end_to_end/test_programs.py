@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from .server_process import ServerProcess
+
 PROGRAM = """
 import argparse, sys
 import numpy as np
@@ -141,20 +143,23 @@ print(torch.is_deterministic_algorithms_warn_only_enabled(), torch.get_determini
 """
 
 
-def _run(*arguments: object, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run Python in a folder, away from the server that the environment may name."""
+def _run(*arguments: object, folder: Path, url: str = "") -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder, with a server at ``url`` or a private one, not with one that the environment names."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TELEGRAD_")}
+    environment |= {"TELEGRAD_URL": url} if url else {}
     command = [sys.executable, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
 
 
-def test_a_program_gives_the_same_losses_under_pytorch_and_telegrad(tmp_path: Path, seed: int) -> None:
+def test_a_program_gives_the_same_losses_under_pytorch_and_telegrad(
+    server: ServerProcess, tmp_path: Path, seed: int
+) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     options = ["program.py", "--steps", 5, "--seed", seed]
     expected = _run(*options, folder=tmp_path)
     for found in (
         _run("-m", "telegrad", *options, folder=tmp_path),
-        _run("-m", "telegrad", "run", "-m", "program", *options[1:], folder=tmp_path),
+        _run("-m", "telegrad", "run", "-m", "program", *options[1:], folder=tmp_path, url=server.url),
     ):
         assert (found.returncode, found.stderr) == (0, "cpu True True True\n")
         losses, reference = (list(map(float, run.stdout.split())) for run in (found, expected))
@@ -206,20 +211,21 @@ print(back, torch.equal(back["l"].weight, kept["l"].weight), back["t"].tolist())
 """
 
 
-def test_what_a_program_shows_is_what_pytorch_shows(tmp_path: Path) -> None:
+def test_what_a_program_shows_is_what_pytorch_shows(server: ServerProcess, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(SHOWN)
-    expected, shown = _run("program.py", folder=tmp_path), _run("-m", "telegrad", "program.py", folder=tmp_path)
+    expected = _run("program.py", folder=tmp_path)
+    shown = _run("-m", "telegrad", "program.py", folder=tmp_path, url=server.url)
     assert (shown.returncode, shown.stderr) == (expected.returncode, expected.stderr) == (0, "")
     assert shown.stdout == expected.stdout
 
 
 @pytest.mark.parametrize("program", ["NAMES", "OVERRIDES"])
 def test_what_programs_have_beside_tensors_prints_the_same_under_pytorch_and_telegrad(
-    program: str, tmp_path: Path
+    program: str, server: ServerProcess, tmp_path: Path
 ) -> None:
     (tmp_path / "program.py").write_text(globals()[program])
     expected = _run("program.py", folder=tmp_path)
-    found = _run("-m", "telegrad", "program.py", folder=tmp_path)
+    found = _run("-m", "telegrad", "program.py", folder=tmp_path, url=server.url)
     assert (expected.returncode, found.returncode) == (0, 0), found.stderr + expected.stderr
     assert found.stdout.splitlines() == expected.stdout.splitlines()
 
@@ -334,11 +340,11 @@ ABSENT = {
 }
 
 
-def test_absent_names_say_what_to_use(tmp_path: Path) -> None:
+def test_absent_names_say_what_to_use(server: ServerProcess, tmp_path: Path) -> None:
     *caught, uncaught = ABSENT
     tries = [f"try: {line}\nexcept Exception as e: print(f'{{type(e).__name__}}: {{e}}')" for line in caught]
     (tmp_path / "program.py").write_text("\n".join(["import torch", *tries, uncaught, ""]))
-    found = _run("-m", "telegrad", "program.py", folder=tmp_path)
+    found = _run("-m", "telegrad", "program.py", folder=tmp_path, url=server.url)
     assert found.returncode == 1
     for line, message in zip(found.stdout.splitlines(), [ABSENT[statement] for statement in caught], strict=True):
         assert re.match(message, line)

@@ -20,6 +20,7 @@ from tests.engine.repeated_gradients import check_gradients_again, differentiabl
 from tests.engine.test_replay import MODELS, train
 from tests.ops.adapters import EngineAdapter
 from tests.support.captures import Again, simulate_captures
+from tests.support.draws import drawn
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 STEPS = 40
@@ -66,7 +67,7 @@ def test_training_is_the_same_to_the_bit_and_byte(
     assert captured == train(kind, STEPS)
 
 
-@pytest.mark.parametrize("info", differentiable())
+@pytest.mark.parametrize("info", drawn(differentiable(), 80))
 def test_every_operation_gives_the_same_gradients_again(info: Any, launched: list[int], adapter: EngineAdapter) -> None:
     check_gradients_again(info, adapter, PASSES)
 

@@ -55,8 +55,9 @@ def test_what_does_not_compile_is_refused_with_the_log() -> None:
         compiler.compile_cubin('extern "C" __global__ void wrong() { undefined_name(); }', TARGET)
 
 
-def test_usual_kernels_compile_beforehand() -> None:
-    texts = dict(itertools.islice(texts_of(usual_calls(is_hopper=True), TARGET).texts.items(), 0, None, 80))
+@pytest.mark.parametrize("step", [200, pytest.param(80, marks=pytest.mark.slow)])
+def test_usual_kernels_compile_beforehand(step: int) -> None:
+    texts = dict(itertools.islice(texts_of(usual_calls(is_hopper=True), TARGET).texts.items(), 0, None, step))
     assert texts
     assert warm.compile_all(texts, TARGET) == len(texts)
     assert warm.compile_all(texts, TARGET) == 0

@@ -22,6 +22,7 @@ from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import CPU
 from tests.engine.repeated_gradients import check_gradients_again, differentiable
 from tests.ops.adapters import EngineAdapter
+from tests.support.draws import drawn
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 PASSES = 4
@@ -58,7 +59,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return passes
 
 
-@pytest.mark.parametrize("info", differentiable())
+@pytest.mark.parametrize("info", drawn(differentiable(), 150))
 def test_every_operation_gives_the_same_gradients_again(info: Any, adapter: EngineAdapter) -> None:
     check_gradients_again(info, adapter, PASSES)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,3 +59,22 @@ def test_a_failing_operation_leaves_one_thread(threads: list[int]) -> None:
     with pytest.raises(MemoryError):
         blas.on_all_threads(fail)(())
     assert _threads() == 1
+
+
+LOADS_LATE = """
+from threadpoolctl import ThreadpoolController
+from server.engine.array_library.host_libraries import linear_algebra
+from server.engine.blas_threads import share_cores
+def threads():
+    return [library.num_threads for library in ThreadpoolController().select(user_api="blas").lib_controllers]
+share_cores()
+before = threads()
+linear_algebra()
+print(len(threads()) > len(before), set(threads()))
+"""
+
+
+def test_a_library_that_is_loaded_later_has_one_thread_too() -> None:
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
+    run = subprocess.run([sys.executable, "-c", LOADS_LATE], env=environment, capture_output=True, text=True)
+    assert run.stdout == "True {1}\n", run.stderr

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ..support.draws import drawn
 from .comparison import STANDARD_DEVIATIONS, assert_equal_outputs, assert_within_spread, terms_of
 from .running import ROOT, run_on_pytorch, run_on_telegrad
 
@@ -34,7 +35,7 @@ def compare(program: Path, arguments: list[str], url: str, seed: int, device: st
         assert_equal_outputs(actual, run_on_pytorch(program, arguments), terms.tolerance)
 
 
-@of_every_program
+@pytest.mark.parametrize("program", drawn([pytest.param(path, id=path.stem) for path in PROGRAMS], 15))
 def test_losses_agree_with_pytorchs(program: Path, url: str, seed: int) -> None:
     compare(program, terms_of(program).arguments, url, seed)
 

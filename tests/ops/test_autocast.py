@@ -16,6 +16,7 @@ from telegrad_protocol.ops import PUBLIC, TABLE
 from tests.session.queued import GPU as QUEUED
 from tests.session.queued import queued_host
 
+from ..support.draws import drawn
 from .adapters import OURS_TO_TORCH
 from .autocasting import Refused, differences_on_cuda, download, run_both, run_here, upload
 from .database import op_db
@@ -50,7 +51,14 @@ def _cases() -> list[Any]:
     return [pytest.param(info, id=label) for label, info in chosen.items()]
 
 
-@pytest.mark.parametrize("info", _cases())
+def _listed_and_drawn() -> list[Any]:
+    """All operations that autocast changes by their names, and of the others those that the default suite draws."""
+    names = {TABLE[name].public for name in autocast._CPU | autocast._CUDA if name in TABLE}
+    listed = [case for case in _cases() if ours_of(case.values[0].name) in names]
+    return [*listed, *drawn([case for case in _cases() if ours_of(case.values[0].name) not in names], 100)]
+
+
+@pytest.mark.parametrize("info", _listed_and_drawn())
 def test_results_are_of_pytorchs_types_and_values(tg: Any, info: Any) -> None:
     for dtype in (torch.float32, *LOWER):
         for lower in LOWER if dtype is torch.float32 else (dtype,):
@@ -191,7 +199,7 @@ def queued_tg(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield telegrad
 
 
-@pytest.mark.parametrize("info", _cases())
+@pytest.mark.parametrize("info", _listed_and_drawn())
 def test_the_client_foresees_the_types_of_cuda_autocast(queued_tg: Any, info: Any) -> None:
     for dtype in (torch.float32, torch.float16):
         if not info.supports_dtype(dtype, "cpu"):

@@ -3,7 +3,7 @@
 Operations that the database lacks have samples in ``samples.py``.
 
 ``python -m pytest tests/ops/test_opinfo.py -k "add and float32"`` runs one. The default suite takes float32, int64 and
-bool; ``-m slow`` adds the other dtypes.
+bool, and of many samples every fourth; ``-m slow`` adds the other dtypes and samples.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from .samples import SAMPLES
 
 QUICK = (torch.float32, torch.int64, torch.bool)
 MAX_SAMPLES = 40
+QUICK_STEP = 4
 pytestmark = [
     pytest.mark.filterwarnings("ignore:stft with return_complex=False:UserWarning"),
     pytest.mark.filterwarnings("ignore:A window was not provided:UserWarning"),
@@ -83,6 +84,15 @@ def adapter() -> EngineAdapter:
 @pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim")
 @pytest.mark.parametrize(("info", "dtype"), _cases())
 def test_agrees_with_pytorch(info: Any, dtype: torch.dtype, adapter: EngineAdapter) -> None:
+    compare_samples(info, dtype, adapter, QUICK_STEP if dtype in QUICK else 1)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim")
+@pytest.mark.parametrize(
+    ("info", "dtype"), [pytest.param(*case.values, id=case.id) for case in _cases() if case.values[1] in QUICK]
+)
+def test_agrees_with_pytorch_in_all_samples(info: Any, dtype: torch.dtype, adapter: EngineAdapter) -> None:
     compare_samples(info, dtype, adapter)
 
 
@@ -169,8 +179,11 @@ def _widened(
     return widened
 
 
-def compare_samples(info: Any, dtype: torch.dtype, adapter: EngineAdapter) -> None:
-    """Run an operation's samples in torch on the CPU and in telegrad on the adapter's device, and compare all of it."""
+def compare_samples(info: Any, dtype: torch.dtype, adapter: EngineAdapter, step: int = 1) -> None:
+    """Run an operation's samples in torch on the CPU and in telegrad on the adapter's device, and compare all of it.
+
+    The first ``step`` samples are taken, and so many steps on one each.
+    """
     torch.manual_seed(0)
     differentiable = dtype in info.supported_backward_dtypes("cpu") and info.supports_autograd
     slack = SLACK.get(info.name, 1.0) * (1.0 if adapter.device.type == "cpu" else SLACK_ON_GPU.get(info.name, 1.0))
@@ -189,6 +202,8 @@ def compare_samples(info: Any, dtype: torch.dtype, adapter: EngineAdapter) -> No
         count += 1
         if count > MAX_SAMPLES:
             break
+        if count > step and count % step:
+            continue
         try:
             comparison.run(
                 comparable(info, reference_of(info, dtype), adapter.device.type),

@@ -65,12 +65,26 @@ _anything = st.recursive(
 )
 
 
-@FUZZ
-@given(st.lists(st.lists(_anything, max_size=8), max_size=3))
-def test_batches_of_any_values(held: Talk, batch: list[Any]) -> None:
+any_batch = given(st.lists(st.lists(_anything, max_size=8), max_size=3))
+
+
+def _send_any_batch(held: Talk, batch: list[Any]) -> None:
     before = held.contents()
     held.put(wire.BATCH, msgspec.msgpack.encode(batch))
     _fails_and_goes_on(held, before, held.replies())
+
+
+@settings(FUZZ, max_examples=50)
+@any_batch
+def test_batches_of_any_values(held: Talk, batch: list[Any]) -> None:
+    _send_any_batch(held, batch)
+
+
+@pytest.mark.slow
+@settings(FUZZ, max_examples=1000)
+@any_batch
+def test_many_batches_of_any_values(held: Talk, batch: list[Any]) -> None:
+    _send_any_batch(held, batch)
 
 
 @FUZZ
@@ -123,10 +137,23 @@ def _by_kind(kind: str) -> Any:
 PURE = sorted(op.name for op in BY_INDEX if not op.mutates)
 
 
-@settings(FUZZ, max_examples=1500)
-@given(st.sampled_from(PURE).flatmap(_arguments_of))
+any_call = given(st.sampled_from(PURE).flatmap(_arguments_of))
+
+
+@settings(FUZZ, max_examples=400)
+@any_call
 def test_operations_on_any_arguments(held: Talk, drawn: tuple[str, list[Any]]) -> None:
-    name, raw = drawn
+    _make_any_call(held, *drawn)
+
+
+@pytest.mark.slow
+@settings(FUZZ, max_examples=5000)
+@any_call
+def test_many_operations_on_any_arguments(held: Talk, drawn: tuple[str, list[Any]]) -> None:
+    _make_any_call(held, *drawn)
+
+
+def _make_any_call(held: Talk, name: str, raw: list[Any]) -> None:
     before = held.contents()
     replies = held.send(Call(TABLE[name].index, 0, (60,), raw))
     _fails_and_goes_on(held, before, replies)

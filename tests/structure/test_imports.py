@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -34,6 +35,12 @@ OPTIONAL = frozenset(
 """What a machine without a GPU does not have: these, and modules that need them, may be imported inside functions."""
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """The text of a module, parsed once for all tests."""
+    return ast.parse(path.read_text())
+
+
 def modules_of(package: str, folder: Path) -> dict[str, Path]:
     """The modules of a package by their full names."""
     modules = {}
@@ -58,7 +65,7 @@ def imported_names(node: ast.AST, module: str, path: Path) -> list[str]:
 def imports_of(module: str, path: Path, known: dict[str, Path]) -> set[str]:
     """The known modules that a module imports anywhere in its text."""
     targets: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             targets.update(nearest for alias in node.names if (nearest := nearest_module(alias.name, known)))
         elif isinstance(node, ast.ImportFrom):
@@ -117,14 +124,14 @@ FOR_GPUS = "server.engine.cuda."
 """The kernels for GPUs, which are imported with the first CUDA device."""
 LATE = {
     "server.__main__": "wrong settings are told before the application is imported, which takes a second",
+    "server.worker.__main__": "garbage is not collected in what is imported, which would take a tenth of the start",
     "telegrad.__main__": "httpx takes longer to import than the rest of the command",
     "telegrad._session.connect": "HTTP and what starts servers would double the time of `import telegrad`",
     "telegrad._session.last_errors": "ctypes is for programs that fail after their last line",
     "telegrad_protocol.ops.reduce": "contracts are numbered in the order in which their modules are imported",
     "telegrad_protocol.ops.spread": "contracts are numbered in the order in which their modules are imported",
     "server.engine.array_library.special_functions": "scipy.special takes long to import, and few programs need it",
-    "server.engine.array_library.host_libraries": "scipy.linalg takes long to import, and few programs need it",
-    "server.engine.array_library.host_matrices": "scipy.linalg takes long to import, and few programs need it",
+    "server.engine.array_library.host_libraries": "scipy.linalg and scipy.sparse take long, and few programs need them",
     "server.engine.array_library.fourier": "scipy.fft takes long to import, and few programs need it",
 }
 """Modules that import inside functions for another reason than an optional package, and the reason."""
@@ -133,7 +140,7 @@ LATE = {
 def imports_inside_functions(module: str, path: Path) -> set[str]:
     """What a module imports inside functions: full names, of modules or of what is in them."""
     names: set[str] = set()
-    for function in ast.walk(ast.parse(path.read_text())):
+    for function in ast.walk(tree_of(path)):
         for node in ast.walk(function) if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) else ():
             names.update(imported_names(node, module, path))
     return names
@@ -150,9 +157,7 @@ def needs_an_optional_package(name: str, known: dict[str, Path]) -> bool:
         if module and module not in met:
             met.add(module)
             waiting += [
-                alias
-                for node in ast.parse(known[module].read_text()).body
-                for alias in imported_names(node, module, known[module])
+                alias for node in tree_of(known[module]).body for alias in imported_names(node, module, known[module])
             ]
     return False
 

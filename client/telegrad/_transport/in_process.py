@@ -6,12 +6,16 @@ import os
 import threading
 import time
 from collections import deque
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from telegrad_protocol import wire
 from telegrad_protocol.messages import Hello
 
 from .transport import TransportStats
+
+_AWAKE_SECONDS: Final = 2e-3
+"""For how long a reader looks again and again: kernels take less, and compilers, which need the core, take more."""
+_PAUSE_SECONDS: Final = 1e-3
 
 
 class LocalSession(Protocol):
@@ -63,10 +67,13 @@ class InProcessTransport:
         return frame
 
     def peek(self, timeout: float | None) -> tuple[int, memoryview] | None:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        start = time.monotonic()
         while not self._inbox:
-            if not self._session.waits or (deadline is not None and time.monotonic() >= deadline):
+            waited = time.monotonic() - start
+            if not self._session.waits or (timeout is not None and waited >= timeout):
                 return None
+            if waited > _AWAKE_SECONDS:
+                time.sleep(_PAUSE_SECONDS)
             with self._engine:
                 self._session.poll()
                 self._execute()

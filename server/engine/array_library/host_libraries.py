@@ -22,6 +22,7 @@ import numpy as np
 Array = Any
 PREFIXES = {"f": "s", "d": "d", "F": "c", "D": "z"}
 """The first letter of routines by type of elements."""
+_watchers: list[Callable[[], None]] = []
 
 
 @cache
@@ -39,12 +40,37 @@ def _path_of(name: str) -> str | None:
     return min(glob.glob(f"{sys.prefix}/lib/{name}*"), key=len, default=None)
 
 
+def when_scipy_is_loaded(tell: Callable[[], None]) -> Callable[[], None]:
+    """Have a function called after SciPy's BLAS has been loaded, before it is used; a decorator."""
+    _watchers.append(tell)
+    return tell
+
+
+@cache
+def linear_algebra() -> Any:
+    """``scipy.linalg`` with its modules, imported when it is first asked for: many programs do without."""
+    import scipy.linalg.cython_blas
+    import scipy.linalg.cython_lapack
+
+    for tell in _watchers:
+        tell()
+    return scipy.linalg
+
+
+@cache
+def sparse() -> Any:
+    """``scipy.sparse`` with its ``linalg``, imported when it is first asked for."""
+    linear_algebra()
+    import scipy.sparse.linalg
+
+    return scipy.sparse
+
+
 @cache
 def _scipy_routines() -> dict[str, Any]:
     """The pointers to functions that SciPy has for Cython, by their names."""
-    from scipy.linalg import cython_blas, cython_lapack
-
-    return {**cython_lapack.__pyx_capi__, **cython_blas.__pyx_capi__}
+    scipy_linalg = linear_algebra()
+    return {**scipy_linalg.cython_lapack.__pyx_capi__, **scipy_linalg.cython_blas.__pyx_capi__}
 
 
 _api = ctypes.pythonapi

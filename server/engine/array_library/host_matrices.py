@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from .host_libraries import linear_algebra
 
 Array = Any
 _PANELS_FROM, _PANEL = 192, 32
@@ -15,16 +16,9 @@ _PANELS_FROM, _PANEL = 192, 32
 _PREFIXES = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 
-@functools.cache
-def _lapack() -> Any:
-    import scipy.linalg.lapack
-
-    return scipy.linalg.lapack
-
-
 def routine(name: str, dtype: Any) -> Callable[..., Any]:
     """LAPACK's routine of a name, for a type of elements."""
-    found: Callable[..., Any] = getattr(_lapack(), _PREFIXES[dtype.char] + name)
+    found: Callable[..., Any] = getattr(linear_algebra().lapack, _PREFIXES[dtype.char] + name)
     return found
 
 

@@ -18,7 +18,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -109,13 +109,18 @@ def _features() -> str | None:
     return f"{features.flatten()},-prefer-256-bit" if features.get("avx512vbmi2") else None
 
 
-def compile_all() -> None:
+def load_all(names: Iterable[str]) -> None:
+    """Load modules one after another."""
+    for name in names:
+        load(name)
+
+
+def compile_all(load_them: Callable[[Iterable[str]], None] = load_all) -> None:
     """Compile all modules into the cache, then note that they are there; servers that start together do it once."""
     with _alone():
         if mark().exists():
             return
-        for name in MODULES:
-            load(name)
+        load_them(MODULES)
         with suppress(OSError):
             mark().touch()
 

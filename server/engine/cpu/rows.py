@@ -7,11 +7,13 @@ update, which BLAS does at twice the speed of NumPy's broadcasting.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.linalg import blas
+
+from server.engine.array_library.host_libraries import linear_algebra
 
 from .halves import is_half, narrow, widened
 from .memory import BLOCK_BYTES, constant, scratch
@@ -23,8 +25,10 @@ _SHORT = 128
 """For rows shorter than this, in elements, one product of whole matrices is cheaper than a dot product per row."""
 
 
-_RANK_ONE_UPDATES = {"f": blas.sger, "d": blas.dger}
-"""BLAS's A += alpha * x * y.T, by the character of the dtype."""
+@functools.cache
+def _rank_one_update(char: str) -> Any:
+    """BLAS's A += alpha * x * y.T, by the character of the dtype."""
+    return getattr(linear_algebra().blas, {"f": "sger", "d": "dger"}[char])
 
 
 def is_fast(array: Array) -> bool:
@@ -154,6 +158,6 @@ def write_outer(out: Array, column: Array, row: Array) -> None:
 def add_outer(x: Array, column: Array, row: Array) -> None:
     """x += column[:, None] * row, for a row-major matrix"""
     columns = x.T
-    updated = _RANK_ONE_UPDATES[x.dtype.char](1.0, row, column, a=columns, overwrite_a=1)
+    updated = _rank_one_update(x.dtype.char)(1.0, row, column, a=columns, overwrite_a=1)
     if updated is not columns:  # the wrapper made a copy
         x[...] = updated.T

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csc_array, csr_array
 
 from server.engine import keys
+from server.engine.array_library.host_libraries import sparse
 from server.engine.ops.sparse import check_csr
 from server.engine.registry import kernel
 from telegrad_protocol.ops import sparse as ops
@@ -24,7 +24,7 @@ def csr_matmul(
         out[...] = 0
         return
     shape = (columns, crow.shape[-1] - 1) if transposed else (crow.shape[-1] - 1, columns)
-    kind = csc_array if transposed else csr_array  # a matrix by rows is its transpose by columns
+    kind = sparse().csc_array if transposed else sparse().csr_array  # a matrix by rows is its transpose by columns
     operands = (crow, col, values, other)
     for number, target in enumerate(out if out.ndim == 3 else (out,)):
         starts, places, elements, dense = (

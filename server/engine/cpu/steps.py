@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.linalg.blas import daxpy, saxpy
 
 from server.engine import keys
 from server.engine.array_library.dtypes import NUMPY_DTYPES
+from server.engine.array_library.host_libraries import linear_algebra
 from server.engine.device import cancellation
 from server.engine.operators import Request
 from server.engine.registry import prepares
@@ -56,7 +56,7 @@ def plain_sgd(request: Request) -> Launch | None:
         return None
     if not all([_is_taken(p, g) for p, g in zip(params, grads, strict=True)]):
         return None
-    axpys = [_AXPY[param.dtype] for param in params]
+    axpys = [getattr(linear_algebra().blas, _AXPY[param.dtype]) for param in params]
 
     def launch(args: Any, outs: Any) -> None:
         rate = float(args[5].array.item()) if isinstance(args[5], Value) else args[5]
@@ -74,7 +74,7 @@ def _is_taken(param: Meta, grad: Meta) -> bool:
     return param.dtype in _FAST and param.dtype is grad.dtype and is_dense
 
 
-_AXPY = {dtypes.float32: saxpy, dtypes.float64: daxpy}
-"""y += a * x by dtype, in place for contiguous vectors."""
+_AXPY = {dtypes.float32: "saxpy", dtypes.float64: "daxpy"}
+"""BLAS's y += a * x by dtype, in place for contiguous vectors."""
 _LARGEST = 1 << 31
 """BLAS counts elements in 32 bits."""

@@ -7,11 +7,10 @@ up. Indices are checked here, since libraries read and write wherever they point
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import csc_array, csr_array
-from scipy.sparse.linalg import splu
 
 from server.engine import functional as F
 from server.engine.array_library import indexing as arrays
+from server.engine.array_library.host_libraries import sparse
 from server.engine.registry import implements
 from telegrad_protocol.errors import ArgumentError, IndexOutOfRangeError, LinearAlgebraError
 from telegrad_protocol.ops import sparse as ops
@@ -147,8 +146,9 @@ def _solution(crow, col, values, other, transposed):
     if not size:
         return other
     dtype = np.result_type(values.dtype, np.float64)
-    matrix = csc_array(csr_array((values.astype(dtype), col, crow), shape=(size, size)))
+    scipy_sparse = sparse()
+    matrix = scipy_sparse.csc_array(scipy_sparse.csr_array((values.astype(dtype), col, crow), shape=(size, size)))
     try:
-        return splu(matrix).solve(other.astype(dtype), "T" if transposed else "N")
+        return scipy_sparse.linalg.splu(matrix).solve(other.astype(dtype), "T" if transposed else "N")
     except RuntimeError as error:
         raise LinearAlgebraError("spsolve: the matrix is singular") from error
