@@ -138,7 +138,7 @@ MESSAGES = {
         "layout must be one such as telegrad.sparse_coo, not 'strided'",
     ),
     "tg.ones(2).item()": (ShapeError, r"use tolist\(\)"),
-    "tg.ones(2).requires_grad_().numpy()": (RuntimeError, r"use tensor\.detach\(\)\.numpy\(\)"),
+    "tg.ones(2).requires_grad_().numpy()": (RuntimeError, r"Use tensor\.detach\(\)\.numpy\(\)"),
     "tg.ones(2).requires_grad_().add_(1)": (InplaceError, r"use no_grad\(\) or detach\(\) it first"),
     "tg.ones(2).bfloat16().numpy()": (ArgumentTypeError, r"use tensor\.float\(\)\.numpy\(\)"),
     "tg.ones(3).expand(2, 3).add_(1)": (InplaceError, r"clone\(\) the tensor before"),

@@ -17,6 +17,7 @@ from ._hooks import GLOBAL
 
 _EVERYONES: Hooks = OrderedDict()
 _EVERYONES_BEFORE: Hooks = OrderedDict()
+GLOBAL.around += [_EVERYONES, _EVERYONES_BEFORE]
 
 
 def register_module_backward_hook(hook: Hook) -> RemovableHandle:

@@ -21,9 +21,16 @@ class _GlobalHooks:
         self.after: Hooks = OrderedDict()
         self.with_kwargs: dict[int, bool] = {}
         self.always_called: dict[int, bool] = {}
+        self.around: list[Hooks] = [self.before, self.after]
+        """All hooks around ``forward``, those of backward passes among them."""
         self.on_buffer: Hooks = OrderedDict()
         self.on_module: Hooks = OrderedDict()
         self.on_parameter: Hooks = OrderedDict()
+
+    def look(self) -> bool:
+        """Return whether there is a hook around ``forward`` now, of which ``any`` tells from here on."""
+        self.any = any(self.around)
+        return self.any
 
     def registered(self, hooks: Hooks, module: Any, name: str, value: Any) -> Any:
         """Return what the hooks of a registration make of ``value``."""
@@ -102,8 +109,8 @@ class HooksMixin:
 
 def call_with_hooks(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call ``module.forward`` between the hooks that see its arguments and those that see its output."""
-    if GLOBAL.any:  # they may be gone by now, and modules are called without a look again
-        GLOBAL.any = bool(GLOBAL.before or GLOBAL.after)
+    if GLOBAL.any:
+        GLOBAL.look()  # if they are gone by now, modules are called without a look at hooks again
     called: set[int] = set()
     result: Any = None
     try:

@@ -102,7 +102,7 @@ class Driver:
 
 def _is_called_plainly(layer: Module) -> bool:
     """Whether calling a layer calls its ``forward``, and nothing else."""
-    return type(layer).__call__ is Module.__call__ and not (layer._has_hooks or GLOBAL.any)
+    return type(layer).__call__ is Module.__call__ and not (layer._has_hooks or GLOBAL.look())
 
 
 def _cell(value: Any) -> Any:

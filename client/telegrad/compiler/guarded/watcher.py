@@ -66,7 +66,7 @@ class Watcher(Reader):
         conditions = self._notes.conditions
         conditions.attribute(type(layer), "__call__", Module.__call__)
         conditions.entry(vars(layer), "_has_hooks", layer._has_hooks)
-        conditions.entry(vars(GLOBAL), "any", GLOBAL.any)
+        conditions.entry(vars(GLOBAL), "any", GLOBAL.look())
         if layer._has_hooks or GLOBAL.any:
             self._notes.refuse(f"hooks of {type(layer).__name__}")
             return layer(*args, **kwargs)
