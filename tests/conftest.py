@@ -136,6 +136,16 @@ def _connected(host: Any) -> Iterator[Any]:
     assert not any(leftover.values()), f"the session left {leftover} bytes behind"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _tables_have_room() -> Iterator[None]:
+    """Plans of all tests before would crowd those of a module out: what a process remembers is bounded."""
+    remembered = sys.modules.get("server.engine.replay.remembered")
+    if remembered is not None and remembered.total_weight() > remembered.MOST_WEIGHT // 2:
+        for table in remembered.tables.all:
+            remembered.forget_all(table)
+    yield
+
+
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind() -> Iterator[None]:
     """No session, process or thread outlives the test that started it; bytes are counted where sessions are opened."""
