@@ -81,7 +81,7 @@ def captured_work(stream: int) -> int:
     if status != driver.CUresult.CUDA_SUCCESS:
         raise RuntimeError(f"what is captured cannot be told: {status}")
     _, nodes, _ = driver.cuGraphGetNodes(graph, _nodes_of(int(graph)))
-    return sum([driver.cuGraphNodeGetType(node)[1] in _WORK for node in nodes or ()])
+    return sum([int(driver.cuGraphNodeGetType(node)[1]) in _WORK for node in nodes or ()])
 
 
 def _nodes_of(graph: int) -> int:
