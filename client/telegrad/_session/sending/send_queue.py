@@ -262,9 +262,10 @@ class SendQueue:
         """Queue a question at a place, which is answered when all before it is completed. Nobody waits for it."""
         report = self._new_request()
         query = messages.Query(report, "synchronize", [""])
-        last = self._pending[place - 1] if place else None
-        # Under the modes of what stands before it, so that asking changes none.
-        self._pending.insert(place, (last[0], query) if type(last) is tuple else query)
+        # Under the modes of what stands before it, or was sent last, so that asking changes none.
+        last = self._pending[place - 1] if place else (self._told, None)
+        modes = last[0] if type(last) is tuple else DEFAULT
+        self._pending.insert(place, query if modes is DEFAULT else (modes, query))
         self.ahead.expect(report, submitted)
 
     def flush(self) -> None:
