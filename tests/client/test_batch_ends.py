@@ -101,6 +101,20 @@ def test_a_long_program_is_sent_in_order_and_whole(tg: Any, rng: Any) -> None:
     assert abs(x.numpy() - expected).max() < 1e-12
 
 
+def test_a_report_between_two_batches_is_asked_for_under_the_modes_of_the_last(tg: Any) -> None:
+    x = tg.ones(4)
+    session = x._session
+    with tg.no_grad():
+        y = x.sin()
+        session.flush()
+        z = y.cos()
+        session._ask_for_report(session.ahead.pace.submitted, 0)
+        asked = session._pending[0]
+        assert asked[0] is session._pending[1][0] is session._told is not DEFAULT
+        assert isinstance(asked[1], messages.Query)
+    assert float(z[0].item()) == pytest.approx(np.cos(np.sin(1.0)))
+
+
 class _Owner:
     """Notes when it is asked to flush."""
 
