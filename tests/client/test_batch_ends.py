@@ -109,9 +109,9 @@ def test_a_report_between_two_batches_is_asked_for_under_the_modes_of_the_last(t
         session.flush()
         z = y.cos()
         session._ask_for_report(session.ahead.pace.submitted, 0)
-        asked = session._pending[0]
-        assert asked[0] is session._pending[1][0] is session._told is not DEFAULT
-        assert isinstance(asked[1], messages.Query)
+        modes, asked = session._pending[0]
+        assert modes is session._pending[-1][0] is session._told is not DEFAULT
+        assert isinstance(asked, messages.Query)
     assert float(z[0].item()) == pytest.approx(np.cos(np.sin(1.0)))
 
 
