@@ -177,23 +177,28 @@ def test_a_failure_stops_its_own_thread_and_no_other(tg: Any) -> None:
     failed, was_seen = threading.Event(), threading.Event()
 
     def fail() -> None:
-        counters["failing"].add_(1)
-        _failing(tg)
-        counters["failing"].add_(10)
-        failed.set()
-        was_seen.wait()
         with pytest.raises(IndexOutOfRangeError, match="index 9"):
+            try:
+                counters["failing"].add_(1)
+                _failing(tg)
+                counters["failing"].add_(10)  # the timer may have sent what failed: it may be heard of here already
+            finally:
+                failed.set()
+            was_seen.wait()
             tg.cuda.synchronize()
+        was_seen.wait()
         counters["failing"].add_(100)
 
     def other() -> None:
         failed.wait()
-        for _ in range(100):  # more than a batch, so that the failure is heard of here
-            counters["other"].add_(1)
-        tg.cuda.synchronize()
-        assert counters["other"].item() == 100.0
-        assert counters["failing"].item() == 1.0
-        was_seen.set()
+        try:
+            for _ in range(100):  # more than a batch, so that the failure is heard of here
+                counters["other"].add_(1)
+            tg.cuda.synchronize()
+            assert counters["other"].item() == 100.0
+            assert counters["failing"].item() == 1.0
+        finally:
+            was_seen.set()
 
     run_together(fail, other)
     assert {name: counter.item() for name, counter in counters.items()} == {"failing": 101.0, "other": 100.0}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from server.session.programs import stretches
 from server.worker.host import Host
 
 from .driver import Talk
+from .stretches import past_small_numbers
 
 
 @pytest.fixture
@@ -29,3 +32,28 @@ def open_talk(host: Host) -> Iterator[Callable[..., Talk]]:
 @pytest.fixture
 def talk(open_talk: Callable[..., Talk]) -> Talk:
     return open_talk()
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often stretches were recorded, begun as one, and taken back."""
+    counted: Counter[str] = Counter()
+    for name in ("_record", "_begin", "_take_back"):
+        plain = getattr(stretches, name)
+
+        def noting(*args: Any, plain: Any = plain, name: str = name) -> Any:
+            counted[name] += 1
+            return plain(*args)
+
+        monkeypatch.setattr(stretches, name, noting)
+    return counted
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def on(request: pytest.FixtureRequest) -> Iterator[tuple[Any, str]]:
+    """The client library, and where it computes."""
+    import telegrad
+
+    host = request.getfixturevalue("host" if request.param == "cpu" else "cuda_host")
+    with telegrad.connect(in_process=host):
+        yield past_small_numbers(telegrad), request.param

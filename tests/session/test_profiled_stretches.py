@@ -23,6 +23,7 @@ from telegrad_protocol.meta import CPU
 from telegrad_protocol.tracing import recording
 
 from ..support.captures import Again, simulate_captures
+from .stretches import past_small_numbers
 
 ROUNDS = 7
 STRETCH = "telegrad::stretch"
@@ -30,11 +31,8 @@ STRETCH = "telegrad::stretch"
 
 @pytest.fixture
 def tg(tg: Any) -> Any:
-    """The client library, with a session whose next numbers of tensors all take as many bytes."""
-    session = tg.ones(1)._session
-    while session.new_id() < 1 << 16:
-        pass
-    return tg
+    """The client library, with a session that has made many tensors."""
+    return past_small_numbers(tg)
 
 
 def _steps(tg: Any, x: Any) -> Any:

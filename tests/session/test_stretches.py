@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,46 +14,15 @@ from telegrad.errors import InternalError, LinearAlgebraError, OutOfMemoryError
 from telegrad_protocol import messages
 from telegrad_protocol.ops import TABLE
 
+from .stretches import call_by_call, past_small_numbers
+
 ROUNDS = 7
-
-
-@pytest.fixture
-def noted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often stretches were recorded, begun as one, and taken back."""
-    counted: Counter[str] = Counter()
-    for name in ("_record", "_begin", "_take_back"):
-        plain = getattr(stretches, name)
-
-        def noting(*args: Any, plain: Any = plain, name: str = name) -> Any:
-            counted[name] += 1
-            return plain(*args)
-
-        monkeypatch.setattr(stretches, name, noting)
-    return counted
-
-
-def _past_small_numbers(tg: Any) -> Any:
-    """Give out so many numbers of tensors that all that follow take as many bytes."""
-    session = tg.ones(1)._session
-    while session.new_id() < 1 << 16:
-        pass
-    return tg
 
 
 @pytest.fixture
 def tg(tg: Any) -> Any:
     """The client library, with a session that has made many tensors."""
-    return _past_small_numbers(tg)
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def on(request: pytest.FixtureRequest) -> Iterator[tuple[Any, str]]:
-    """The client library, and where it computes."""
-    import telegrad
-
-    host = request.getfixturevalue("host" if request.param == "cpu" else "cuda_host")
-    with telegrad.connect(in_process=host):
-        yield _past_small_numbers(telegrad), request.param
+    return past_small_numbers(tg)
 
 
 def test_numbers_that_come_to_take_more_bytes_are_learnt_anew(host: Any, noted: Counter[str]) -> None:
@@ -69,17 +36,6 @@ def test_numbers_that_come_to_take_more_bytes_are_learnt_anew(host: Any, noted: 
                 y = y.sin()
             assert float(y.sum().item()) == pytest.approx(4 * 0.43189843, rel=1e-5)
     assert noted["_record"] >= 2 and noted["_begin"]
-
-
-@contextlib.contextmanager
-def _call_by_call(tg: Any) -> Iterator[None]:
-    """Have the session look for nothing that came before."""
-    batches = tg.ones(1)._session.transport._session._batches
-    before, batches.policy.cooldown = batches.policy.cooldown, 1 << 30
-    try:
-        yield
-    finally:
-        batches.policy.cooldown = before
 
 
 def _block(tg: Any, x: Any, weights: list[Any]) -> Any:
@@ -112,7 +68,7 @@ def test_results_are_equal_to_the_bit(
     tg, device = on
     weights = _weights(tg, rng, device)
     x = tg.tensor(rng.standard_normal((5, 16)), device=device, dtype=tg.float32)
-    with _call_by_call(tg):
+    with call_by_call(tg):
         (expected,) = _loop(tg, x, weights, 1)
     assert not noted
     for found in _loop(tg, x, weights):
@@ -124,7 +80,7 @@ def test_shapes_may_change(on: tuple[Any, str], rng: np.random.Generator, noted:
     tg, device = on
     weights = _weights(tg, rng, device)
     inputs = [tg.tensor(rng.standard_normal((n, 16)), device=device, dtype=tg.float32) for n in (3, 7, 4)]
-    with _call_by_call(tg):
+    with call_by_call(tg):
         expected = [_loop(tg, x, weights, 1)[0] for x in inputs]
     for _ in range(ROUNDS):
         for x, wanted in zip(inputs, expected, strict=True):
@@ -150,7 +106,7 @@ def _train(tg: Any, device: str, arrays: list[np.ndarray[Any, Any]], steps: int)
 def test_training_is_equal_to_the_bit(on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str]) -> None:
     tg, device = on
     arrays = [rng.standard_normal((5, 16)), *[rng.standard_normal((16, 24)) for _ in range(2)]]
-    with _call_by_call(tg):
+    with call_by_call(tg):
         expected = _train(tg, device, arrays, 12)
     found = _train(tg, device, arrays, 12)
     assert not noted["_begin"]  # what has a history is executed call by call
@@ -173,7 +129,7 @@ def test_gradients_of_gradients_and_hooks_are_those_of_calls(
         (second,) = tg.autograd.grad(first.square().sum(), weight)
         return [seen[0].detach().numpy(), first.detach().numpy(), second.numpy()]
 
-    with _call_by_call(tg):
+    with call_by_call(tg):
         expected = both()
     for _ in range(ROUNDS):
         for a, b in zip(both(), expected, strict=True):
@@ -193,7 +149,7 @@ def test_random_numbers_go_on_as_they_would(on: tuple[Any, str], noted: Counter[
             y.sum().item()
         return y.numpy()
 
-    with _call_by_call(tg):
+    with call_by_call(tg):
         expected = drawn()
     np.testing.assert_array_equal(drawn(), expected)
     np.testing.assert_array_equal(drawn(), expected)
@@ -223,7 +179,7 @@ def test_memory_is_given_back(on: tuple[Any, str], rng: np.random.Generator, not
     def held() -> int:
         return int(tg.cuda.memory_allocated(x.device))
 
-    with _call_by_call(tg):
+    with call_by_call(tg):
         _loop(tg, x, weights, 1)
         before = held()
     _loop(tg, x, weights)
@@ -357,106 +313,6 @@ def test_numbers_that_change_each_time_are_not_looked_at_forever(
             y = (y * factor).sin() if is_seen else y.sin() * factor
         y.sum().item()
     assert least <= len(looks) <= most and not noted
-
-
-@pytest.mark.parametrize("place", range(10))
-def test_a_number_that_changes_each_time_divides_a_stretch(
-    on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str], place: int
-) -> None:
-    """Two hundred values of it take one or two bytes each, and the calls that have none are executed as one."""
-    tg, device = on
-    table = tg.tensor(rng.standard_normal((200, 4)), device=device)
-
-    def run(number: int) -> np.ndarray[Any, Any]:
-        y = table[0]
-        for step in range(10):
-            y = (y * 1.25).sin()
-            if step == place:
-                y = y + table[number]
-        return y.numpy()
-
-    with _call_by_call(tg):
-        expected = [run(number) for number in range(200)]
-    for number in rng.permutation(200).tolist():
-        np.testing.assert_array_equal(run(number), expected[number])
-    assert noted["_begin"] > 50
-
-
-def _decoded(tg: Any, weights: list[Any], table: Any, count: int) -> list[np.ndarray[Any, Any]]:
-    """Tokens with a cache of keys and values that grows by each of them, in several layers.
-
-    What a device has to say about the index of a token is outstanding when the layers come.
-    """
-    caches: list[Any] = [None] * len(weights)
-    results, token = [], tg.zeros(1, dtype=tg.int64, device=table.device)
-    for _ in range(count):
-        y = tg.nn.functional.embedding(token, table)
-        for layer, weight in enumerate(weights):
-            query, key, value = (tg.nn.functional.layer_norm(y, (16,)) @ weight).split(8, dim=1)
-            if caches[layer] is not None:
-                key, value = tg.cat([caches[layer][0], key]), tg.cat([caches[layer][1], value])
-            caches[layer] = key, value
-            mixed = tg.softmax(query @ key.transpose(0, 1) * 0.3, -1) @ value
-            y = y + tg.cat([mixed.tanh(), mixed.view(2, 4).transpose(0, 1).reshape(1, 8)], 1)
-        token = (y @ table.transpose(0, 1)).argmax(-1)
-        results.append(y)
-    return [each.numpy() for each in results]
-
-
-def test_a_cache_may_grow(on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str]) -> None:
-    """No length comes twice, and the calls of each token are executed as one after a few of them."""
-    tg, device = on
-    weights = [tg.tensor(rng.standard_normal((16, 24)), device=device, dtype=tg.float32) for _ in range(4)]
-    table = tg.tensor(rng.standard_normal((50, 16)), device=device, dtype=tg.float32)
-    with _call_by_call(tg):
-        expected = _decoded(tg, weights, table, 80)
-    # On a GPU a product of a new shape is done by a guess first, and later by what turns out to be the fastest.
-    tolerance = 0 if device == "cpu" else 1e-4
-    for found, wanted in zip(_decoded(tg, weights, table, 80), expected, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
-    assert noted["_begin"] > 40 and not noted["_take_back"]
-
-
-def test_sizes_that_depend_on_more_than_was_seen_are_found_out(
-    tg: Any, rng: np.random.Generator, noted: Counter[str]
-) -> None:  # fmt: skip
-    """The product of one row with another is a row; where there are more rows, or columns, it is not."""
-    table = tg.tensor(rng.standard_normal((40, 40)))
-
-    def run(rows: int, width: int) -> None:
-        x = table[:rows, :width]
-        expected = x.numpy().sum(0)[:8] * np.tanh(x.numpy().sum()) * 1.01**10
-        y = x.sum(0)[:8] * x.sum().tanh()
-        for _ in range(10):
-            y = y * 1.01
-        np.testing.assert_allclose(y.numpy(), expected, rtol=1e-12)
-
-    for rows in range(2, 14):
-        run(rows, 20)
-    before = noted["_begin"]
-    assert before and not noted["_take_back"]
-    run(3, 5)
-    assert noted["_begin"] == before + 1 and noted["_take_back"] == 1
-    for rows in range(2, 14):
-        run(rows, 20)
-
-
-def test_inputs_that_were_the_same_memory_may_be_two(
-    on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str]
-) -> None:
-    tg, device = on
-    x, y = (tg.tensor(rng.standard_normal(8), device=device) for _ in range(2))
-
-    def run(is_alias: bool) -> None:
-        a = x * 1.0
-        b = a.detach() if is_alias else y * 1.0
-        assert a.sum().item() != 0
-        for _ in range(12):
-            c = (a - b).cos()
-        np.testing.assert_allclose(c.numpy(), np.cos(a.numpy() - b.numpy()), atol=1e-12)
-
-    for is_alias in [True] * 6 + [False, True] * 3:
-        run(is_alias)
 
 
 def test_a_program_that_records_what_it_does_has_no_batch_compared(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:

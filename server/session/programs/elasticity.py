@@ -19,7 +19,7 @@ from .compiled import Variant
 UNKNOWN: Final = object()
 """Stands for a variant, where it is not known whether there is one."""
 _MOST_COMPARISONS: Final = 2
-"""So often in a row runs may turn out to do something else, not only on other sizes."""
+"""So often runs may turn out to do something else, not only the same on other sizes."""
 
 
 class Elasticity:
@@ -65,9 +65,8 @@ class Elasticity:
             return False
         return bool(differing)
 
-    def compare(self, met: Any, run: RecordedRun | None) -> Collection[Slot] | None:
+    def compare(self, key: Any, run: RecordedRun | None) -> Collection[Slot] | None:
         """Return the values whose sizes differ from those of an earlier run; None where there is none like it."""
-        key = self.key(met)
         earlier = self._runs.pop(key, None)
         loose = None if run is None or earlier is None else run.differing(earlier)
         if loose is not None:

@@ -293,19 +293,21 @@ def end_stretch(state: SessionState, end: EndOfStretch) -> None:
     if recording.has_failed:
         return
     variants, met = stretch.variants, end.situation
-    if isinstance(recording, _ElasticRecording):
-        loose = stretch.elastic.compare(met, recording.run)
-        if loose is None:
-            return
-        variants, met, recording.loose = stretch.elastic.variants, stretch.elastic.key(met), loose
-    variants[met] = None
     try:
+        if isinstance(recording, _ElasticRecording):
+            variants, met = stretch.elastic.variants, stretch.elastic.key(met)
+            loose = stretch.elastic.compare(met, recording.run)
+            if loose is None:
+                return
+            recording.loose = loose
+        variants[met] = None
         variants[met] = variant = recording.variant(names_after(state, end.ids, end.before))
         if variant is not None and recording.watch is not None:
             _note(variants, met, variant, recording.watch, end.ids)
     except TelegradError:  # there is no room for it, or it cannot be made anew
         pass
     except Exception:
+        variants[met] = None
         _log.exception("calls that came again could not be written down; they are executed one by one")
 
 

@@ -299,8 +299,8 @@ class SendQueue:
             size += 1
         has_parts = self._has_parts
         try:
-            self._has_parts = self.holder is not None
             batch = list(pending)[:size]  # other threads queue meanwhile
+            self._has_parts = self.holder is not None or (has_parts and len(pending) > size)
             end, told, count = batch[-1], self._told, len(batch)
             if has_parts or self._has_parts:
                 count += stood_for(batch)

@@ -1,0 +1,117 @@
+"""Calls that come again on other sizes, or with a number that is another each time, are executed as one, too."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from .stretches import call_by_call, past_small_numbers
+
+
+@pytest.fixture
+def tg(tg: Any) -> Any:
+    """The client library, with a session that has made many tensors."""
+    return past_small_numbers(tg)
+
+
+@pytest.mark.parametrize("place", range(10))
+def test_a_number_that_changes_each_time_divides_a_stretch(
+    on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str], place: int
+) -> None:
+    """Two hundred values of it take one or two bytes each, and the calls that have none are executed as one."""
+    tg, device = on
+    table = tg.tensor(rng.standard_normal((200, 4)), device=device)
+
+    def run(number: int) -> np.ndarray[Any, Any]:
+        y = table[0]
+        for step in range(10):
+            y = (y * 1.25).sin()
+            if step == place:
+                y = y + table[number]
+        return y.numpy()
+
+    with call_by_call(tg):
+        expected = [run(number) for number in range(200)]
+    for number in rng.permutation(200).tolist():
+        np.testing.assert_array_equal(run(number), expected[number])
+    assert noted["_begin"] > 50
+
+
+def _decoded(tg: Any, weights: list[Any], table: Any, count: int) -> list[np.ndarray[Any, Any]]:
+    """Tokens with a cache of keys and values that grows by each of them, in several layers.
+
+    What a device has to say about the index of a token is outstanding when the layers come.
+    """
+    caches: list[Any] = [None] * len(weights)
+    results, token = [], tg.zeros(1, dtype=tg.int64, device=table.device)
+    for _ in range(count):
+        y = tg.nn.functional.embedding(token, table)
+        for layer, weight in enumerate(weights):
+            query, key, value = (tg.nn.functional.layer_norm(y, (16,)) @ weight).split(8, dim=1)
+            if caches[layer] is not None:
+                key, value = tg.cat([caches[layer][0], key]), tg.cat([caches[layer][1], value])
+            caches[layer] = key, value
+            mixed = tg.softmax(query @ key.transpose(0, 1) * 0.3, -1) @ value
+            y = y + tg.cat([mixed.tanh(), mixed.view(2, 4).transpose(0, 1).reshape(1, 8)], 1)
+        token = (y @ table.transpose(0, 1)).argmax(-1)
+        results.append(y)
+    return [each.numpy() for each in results]
+
+
+def test_a_cache_may_grow(on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str]) -> None:
+    """No length comes twice, and the calls of each token are executed as one after a few of them."""
+    tg, device = on
+    weights = [tg.tensor(rng.standard_normal((16, 24)), device=device, dtype=tg.float32) for _ in range(4)]
+    table = tg.tensor(rng.standard_normal((50, 16)), device=device, dtype=tg.float32)
+    with call_by_call(tg):
+        expected = _decoded(tg, weights, table, 80)
+    # On a GPU a product of a new shape is done by a guess first, and later by what turns out to be the fastest.
+    tolerance = 0 if device == "cpu" else 1e-4
+    for found, wanted in zip(_decoded(tg, weights, table, 80), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+    assert noted["_begin"] > 40 and not noted["_take_back"]
+
+
+def test_sizes_that_depend_on_more_than_was_seen_are_found_out(
+    tg: Any, rng: np.random.Generator, noted: Counter[str]
+) -> None:  # fmt: skip
+    """The product of one row with another is a row; where there are more rows, or columns, it is not."""
+    table = tg.tensor(rng.standard_normal((40, 40)))
+
+    def run(rows: int, width: int) -> None:
+        x = table[:rows, :width]
+        expected = x.numpy().sum(0)[:8] * np.tanh(x.numpy().sum()) * 1.01**10
+        y = x.sum(0)[:8] * x.sum().tanh()
+        for _ in range(10):
+            y = y * 1.01
+        np.testing.assert_allclose(y.numpy(), expected, rtol=1e-12)
+
+    for rows in range(2, 14):
+        run(rows, 20)
+    before = noted["_begin"]
+    assert before and not noted["_take_back"]
+    run(3, 5)
+    assert noted["_begin"] == before + 1 and noted["_take_back"] == 1
+    for rows in range(2, 14):
+        run(rows, 20)
+
+
+def test_inputs_that_were_the_same_memory_may_be_two(
+    on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str]
+) -> None:
+    tg, device = on
+    x, y = (tg.tensor(rng.standard_normal(8), device=device) for _ in range(2))
+
+    def run(is_alias: bool) -> None:
+        a = x * 1.0
+        b = a.detach() if is_alias else y * 1.0
+        assert a.sum().item() != 0
+        for _ in range(12):
+            c = (a - b).cos()
+        np.testing.assert_allclose(c.numpy(), np.cos(a.numpy() - b.numpy()), atol=1e-12)
+
+    for is_alias in [True] * 6 + [False, True] * 3:
+        run(is_alias)
