@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -15,17 +14,7 @@ from .adapters import EngineAdapter
 from .harness import to_torch
 from .matrix_products import FLOATS, INTEGERS, LAYOUTS, SIZES, check, compare, numbers, wide
 
-pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(scope="module")
-def gpu(cuda_device: str) -> Iterator[EngineAdapter]:
-    yield EngineAdapter(cuda_device)
-
-
-@pytest.fixture(autouse=True)
-def active(gpu: EngineAdapter) -> None:
-    gpu.activate()
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("active")]
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)

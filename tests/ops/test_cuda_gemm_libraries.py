@@ -14,17 +14,7 @@ from .adapters import EngineAdapter
 from .harness import to_torch
 from .matrix_products import FLOATS, LAYOUTS, SIZES, check, compare, numbers, transposed
 
-pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(scope="module")
-def gpu(cuda_device: str) -> Iterator[EngineAdapter]:
-    yield EngineAdapter(cuda_device)
-
-
-@pytest.fixture(autouse=True)
-def active(gpu: EngineAdapter) -> None:
-    gpu.activate()
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("active")]
 
 
 @pytest.mark.usefixtures("default_switches")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,21 +12,11 @@ import torch
 from .adapters import EngineAdapter
 from .harness import to_torch
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("active")]
 
 TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 TOLERANCES = {torch.float32: 3e-6, torch.float64: 1e-13, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 SHAPES = [(1,), (3,), (0, 4), (), (8,), (4095,), (4097,), (130, 301), (1, 1, 5), (100_003,)]
-
-
-@pytest.fixture(scope="module")
-def gpu(cuda_device: str) -> Iterator[EngineAdapter]:
-    yield EngineAdapter(cuda_device)
-
-
-@pytest.fixture(autouse=True)
-def active(gpu: EngineAdapter) -> None:
-    gpu.activate()
 
 
 def _layouts(dtype: torch.dtype) -> list[torch.Tensor]:
