@@ -181,9 +181,9 @@ def test_gradients_of_large_linear_layers(gpu: EngineAdapter, dtype: torch.dtype
 def _gradients(
     gpu: EngineAdapter, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor, cotangent: torch.Tensor
 ) -> None:  # fmt: skip
-    wide = [wide(t).clone().requires_grad_() for t in (x, w, bias)]
-    out = torch.nn.functional.linear(*wide)
-    expected = torch.autograd.grad(out, wide, wide(cotangent).reshape(out.shape))
+    references = [wide(t).clone().requires_grad_() for t in (x, w, bias)]
+    out = torch.nn.functional.linear(*references)
+    expected = torch.autograd.grad(out, references, wide(cotangent).reshape(out.shape))
     leaves = [gpu.tensor(t, True) for t in (x, w, bias)]
     found = gpu.grad([gpu.functional.linear(*leaves)], [gpu.tensor(cotangent)], leaves, False)
     rows = max(x.numel() // max(x.shape[-1], 1), 1)
