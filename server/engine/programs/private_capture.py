@@ -53,7 +53,7 @@ class _Made(NamedTuple):
     version: int
 
 
-class _Copies:
+class Copies:
     """Copies between memory that stays and memory that is another one each time: words by one kernel for all."""
 
     def __init__(self, backend: Backend, fixed: Sequence[tuple[Block, int]]) -> None:
@@ -87,23 +87,16 @@ class _Copies:
         return Value(Storage(backend, block, self._sizes[place], REPLAYED), self._metas[place], backend)
 
 
-class PrivateCapture:
-    """Such an execution. ``words`` are those that it draws of the device's generator.
+class CapturedRun:
+    """An execution that was captured on memory which stays: its graph, and copies of the inputs that move.
 
-    ``fixed`` are numbers of the inputs' memory that must lie where it lay, with the addresses.
+    ``memory`` is what the block of the run is a part of.
     """
 
-    def __init__(self, run: _PrivateRun, graph: Capture, fixed: Sequence[tuple[int, int]]) -> None:
-        self.words, self.outputs, self.modified = run.generator.words, run.outputs, run.modified
-        self._backend, self._memory, self._graph = run.backend, run.memory, graph
-        self._memory.enter()
-        self._fixed = tuple(fixed)
-        self._moved = tuple([one.number for one in run.moved])
-        self._inward = _Copies(run.backend, [(one.block, one.nbytes) for one in run.moved])
-        self._made = tuple(run.made)
-        self._metas = [Meta.of((one.nbytes,), uint8, run.backend.device) for one in run.made]
-        self._outward = _Copies(run.backend, [(one.block, one.nbytes) for one in run.made])
-        self._numbers, self._place = run.numbers, run.backend.place()
+    def __init__(self, run: PrivateRun, graph: Capture, memory: Memory) -> None:
+        self._backend, self._memory, self._graph = run.backend, memory, graph
+        memory.enter()
+        self._inward = Copies(run.backend, [(one.block, one.nbytes) for one in run.moved])
         self._held = Held(context.current.host_memory, graph.nbytes)
         self.is_dropped = False
         run.backend.graph_memory.add(self, graph.nbytes, context.current.owner, _Drop(self))
@@ -118,6 +111,31 @@ class PrivateCapture:
         self.is_dropped = True
         self._memory.leave_at_once()
         self._graph = self._held = None  # type: ignore[assignment]
+
+    def launch_on(self, blocks: Sequence[Block]) -> bool:
+        """Copy the inputs that move from these blocks, and launch; False if the device refuses to launch."""
+        self._inward.copy_in(blocks)
+        self._backend.flush()
+        if not self._graph.launch():
+            return False
+        self._backend.graph_memory.note_launch(self)
+        return True
+
+
+class PrivateCapture(CapturedRun):
+    """Such an execution whose results are copied out. ``words`` are those that it draws of the device's generator.
+
+    ``fixed`` are numbers of the inputs' memory that must lie where it lay, with the addresses.
+    """
+
+    def __init__(self, run: PrivateRun, graph: Capture, memory: Memory, fixed: Sequence[tuple[int, int]]) -> None:
+        super().__init__(run, graph, memory)
+        self.words, self.outputs, self.modified = run.generator.words, run.outputs, run.modified
+        self._fixed, self._moved = tuple(fixed), tuple([one.number for one in run.moved])
+        self._made = tuple(run.made)
+        self._metas = [Meta.of((one.nbytes,), uint8, run.backend.device) for one in run.made]
+        self._outward = Copies(run.backend, [(one.block, one.nbytes) for one in run.made])
+        self._numbers, self._place = run.numbers, run.backend.place()
 
     def fits(self, values: Sequence[Any], numbers: tuple[Any, ...], place: tuple[Any, ...]) -> bool:
         """Whether it does what an execution on these values would do."""
@@ -137,12 +155,9 @@ class PrivateCapture:
 
     def launch(self, values: Sequence[Any], made: Sequence[Storage]) -> bool:
         """Copy inputs in, launch, and copy results out to the storages; False if the device refuses to launch."""
-        backend, memory = self._backend, list(storages_of(values))
-        self._inward.copy_in([memory[number].block for number in self._moved])
-        backend.flush()
-        if not self._graph.launch():
+        memory = list(storages_of(values))
+        if not self.launch_on([memory[number].block for number in self._moved]):
             return False
-        backend.graph_memory.note_launch(self)
         versions = [storage.version for storage in made]
         self._outward.copy_out([storage.block for storage in made])
         for storage, version in zip(made, versions):
@@ -155,7 +170,7 @@ class _Drop:
 
     __slots__ = ("_capture",)
 
-    def __init__(self, capture: PrivateCapture) -> None:
+    def __init__(self, capture: CapturedRun) -> None:
         self._capture = ref(capture)
 
     def __call__(self) -> None:
@@ -164,15 +179,15 @@ class _Drop:
             capture.drop()
 
 
-class _PrivateRun:
+class PrivateRun:
     """Goes through an execution on memory of its own, as often as a device wants."""
 
     def __init__(
         self, executable: Executable, backend: Backend, values: Sequence[Any], extents: dict[Block, int],
-        generator: PlacedGenerator, memory: Memory,
+        generator: PlacedGenerator, block: Block,
     ) -> None:  # fmt: skip
-        self.backend, self.generator, self.memory = backend, generator, memory
-        self._block = memory.block
+        self.backend, self.generator = backend, generator
+        self._block = block
         self.numbers = tuple([value for value in values if value.__class__ is not Value])
         self._executable, self._inputs, self._extents = executable, Inputs(values), extents
         self._order = [storage.block for storage in storages_of(values)]
@@ -219,7 +234,7 @@ def captured_on_memory_of_its_own(
     With ``shared`` memory on that, which other such executions use in their turn. None where it modifies memory that
     moves, does what a graph cannot repeat, or there is too little memory.
     """
-    extents = _extents(values, moving)
+    extents = extents_of(values, moving)
     if extents is None:
         return None
     results = sum({id(v.storage): v.storage.nbytes for v in outputs if v.__class__ is Value}.values())
@@ -229,12 +244,12 @@ def captured_on_memory_of_its_own(
             memory = Memory(backend, nbytes) if shared is None else shared.of(nbytes)
             if memory is None:
                 return None
-            run = _PrivateRun(executable, backend, values, extents, generator, memory)
+            run = PrivateRun(executable, backend, values, extents, generator, memory.block)
             generator.words = 0
             graph = backend.capture(run)
             is_fitting = shared is not None or nbytes <= max(_WASTE * run.most, run.most + _SPARE_BYTES)
             if graph is not None and is_fitting:
-                return _kept(run, graph, values)
+                return _kept(run, graph, values, memory)
         except OutOfMemoryError:
             return None
         if graph is None and not run.is_too_small:
@@ -244,15 +259,15 @@ def captured_on_memory_of_its_own(
     return None
 
 
-def _kept(run: _PrivateRun, graph: Capture, values: Sequence[Any]) -> PrivateCapture | None:
+def _kept(run: PrivateRun, graph: Capture, values: Sequence[Any], memory: Memory) -> PrivateCapture | None:
     moved = {one.number for one in run.moved}
     if moved & {number for number, _ in run.modified}:
         return None
     fixed = [(number, one.block.pointer) for number, one in enumerate(storages_of(values)) if number not in moved]
-    return PrivateCapture(run, graph, fixed)
+    return PrivateCapture(run, graph, memory, fixed)
 
 
-def _extents(values: Sequence[Any], moving: set[Block]) -> dict[Block, int] | None:
+def extents_of(values: Sequence[Any], moving: set[Block]) -> dict[Block, int] | None:
     """Return how many bytes of each block that moves inputs reach to.
 
     None where most of these are no elements, or an input has its memory from somebody else.

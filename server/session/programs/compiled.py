@@ -238,17 +238,18 @@ class Variant(NamedTuple):
 
 def launched(executable: Executable, backend: Backend) -> Executable | Captures:
     """Return what captures the executions of an executable that does all on one device, if the device can."""
-    return Captures(executable, backend) if _is_whole(executable, backend) else executable
+    return Captures(executable, backend) if is_whole(executable, backend) else executable
 
 
 def launched_soon(executable: Executable, backend: Backend, shared: SharedMemory) -> Executable | Captures:
     """Return the same for what is executed rarely: it is captured at once, on shared memory if in no state again."""
-    if not _is_whole(executable, backend):
+    if not is_whole(executable, backend):
         return executable
     return Captures(executable, backend, shared, _SOON)
 
 
-def _is_whole(executable: Executable, backend: Backend) -> bool:
+def is_whole(executable: Executable, backend: Backend) -> bool:
+    """Return whether an executable does all on one device, and that can capture it."""
     return backend.can_capture and executable.devices == {backend.device}
 
 

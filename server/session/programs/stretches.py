@@ -32,7 +32,7 @@ from telegrad_protocol.errors import TelegradError
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.programs.rows import Flat, Template
 
-from .compiled import Given, Variant, launched_soon, modes_of
+from .compiled import Given, Variant, is_whole, launched_soon, modes_of
 from .elasticity import UNKNOWN, Elasticity
 from .ending import EndOfStretch, RestOfStretch, RunStretch
 from .noted_stretches import NotedVariant, noted_modes_of
@@ -185,11 +185,16 @@ class _StretchRecording(Recording):
         taken = recorder.steps, recorder.plans, recorder.inputs, outputs, metas
         return Unchanged(*taken) if self.watch is None else Stamped(self._backend.device, *taken), None, []
 
-    def _launched(self, executable: Executable) -> Executable | Captures:
+    @property
+    def _shared_memory(self) -> SharedMemory:
+        """What captured work of the session is done on."""
         backend, memory = self._backend, self._state.shared_memory
         if backend.device not in memory:
             memory[backend.device] = SharedMemory(backend)
-        made = launched_soon(executable, backend, memory[backend.device])
+        return memory[backend.device]
+
+    def _launched(self, executable: Executable) -> Executable | Captures:
+        made = launched_soon(executable, self._backend, self._shared_memory)
         if isinstance(made, Captures):
             made.note_sighting([given.of(self._values) for given in self._takes], self._memory_state, self._start)
         return made
@@ -216,6 +221,9 @@ class _ElasticRecording(_StretchRecording):
         return Elastic(run, outputs, self.loose), None, []
 
     def _launched(self, executable: Executable) -> Executable:
+        assert isinstance(executable, Elastic), "it was made for other sizes"
+        if is_whole(executable, self._backend):
+            executable.captures_on(self._backend, self._shared_memory)
         return executable
 
 

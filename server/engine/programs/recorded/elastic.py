@@ -8,21 +8,29 @@ Results are those of the recorded operations to the bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from server.engine.operators import Operator
 from server.engine.plan import Plan, run_backend
-from server.engine.programs.executable import Places
-from server.engine.programs.execution import Call
+from server.engine.programs.executable import Executable, Places
+from server.engine.programs.execution import NEVER, Call, Execution, Stop
 from server.engine.programs.graph import Slot, Step, slots_in
+from server.engine.programs.shared_memory import SharedMemory
 from server.engine.signature import signature_of
-from server.engine.value import Value
+from server.engine.value import Backend, Value
 from server.engine.view_plan import view_below_autograd
+from telegrad_protocol.errors import OutOfMemoryError
 from telegrad_protocol.meta import Meta
 
+from .sections import Sectioned, sectioned, sections_in
 from .unchanged import AsRecorded, unchanged_call
 
 _NO_KEYS: Final = 0
+_RUNS: Final = 4
+"""After so many runs it is known which inputs move, and that what is captured will be launched."""
+_MOST_FAILURES: Final = 3
+"""So often what was captured may turn out not to fit."""
 
 
 class OtherSizesError(Exception):
@@ -47,15 +55,107 @@ class RecordedRun(NamedTuple):
 
 
 class Elastic(AsRecorded):
-    """Executes a recorded run, given those of its inputs and results whose metas are others each time."""
+    """Executes a recorded run, given those of its inputs and results whose metas are others each time.
 
-    __slots__ = ()
+    Where work can be captured, ``captures_on`` says on which memory: what depends on no size is captured after some
+    runs, and launched from then on.
+    """
+
+    __slots__ = ("_backend", "_loose", "_outside", "_places", "_plain", "_run", "_sectioned", "_shared", "_sights")
 
     def __init__(self, run: RecordedRun, outputs: Sequence[Slot], loose: Collection[Slot]) -> None:
         places = Places(run.inputs)
-        kept = _without_chains(run, outputs, loose)
-        calls = [_call(step, how, places, loose) for step, how in kept]
-        super().__init__([step for step, _ in kept], calls, run.plans, places, outputs, run.known)
+        self._run = _without_chains(run, outputs, loose)
+        self._plain = [_call(step, how, places, loose) for step, how in self._run]
+        super().__init__([step for step, _ in self._run], self._plain, run.plans, places, outputs, run.known)
+        self._places, self._loose, self._outside = places, loose, (run.inputs, tuple(outputs))
+        self._backend: Backend | None = None
+        self._shared: SharedMemory | None = None
+        self._sights = Sights()
+        self._sectioned: Sectioned | None = None
+
+    def captures_on(self, backend: Backend, shared: SharedMemory) -> None:
+        """Have what depends on no size be captured on memory that all such work of a session shares."""
+        self._backend, self._shared = backend, shared
+
+    def begin(self, values: Sequence[Any]) -> Execution:
+        if self._backend is None:
+            return super().begin(values)
+        if self._sectioned is not None:
+            moved = self._sectioned.moved(values)
+            if moved is not None and not moved:
+                return self._sectioned.begin(values)
+            self._sectioned = None
+            self._sights.note_failure(moved)
+        if not self._sights.note(values):
+            return super().begin(values)
+        table = self._initial.copy()
+        table[: self._count] = values
+        return _Watched(self._capture, self._plain, table, self._outputs)
+
+    def _capture(self, table: Sequence[Any]) -> None:
+        """Capture the sections of a run that was just made; the table has all its values."""
+        assert self._backend is not None and self._shared is not None, "work is captured where it can be"
+        inputs, outputs = self._outside
+        fixed = {slot: number for number, slot in enumerate(inputs) if number not in self._sights.moving}
+        steps = [step for step, _ in self._run]
+        parts = sections_in(steps, self._plain, lambda step: _is_loose(step, self._loose), outputs, self._executable)
+        with suppress(OutOfMemoryError):  # of the device or the session: it goes on without
+            self._sectioned = sectioned(
+                parts, self._places, table, fixed, self._outputs, self._backend, self._shared
+            )  # fmt: skip
+
+    def _executable(self, numbers: Sequence[int], takes: tuple[Slot, ...], gives: tuple[Slot, ...]) -> Executable:
+        places, part = Places(takes), [self._run[number] for number in numbers]
+        plans = [how for _, how in part if not isinstance(how, Meta)]
+        calls = [_call(step, how, places, ()) for step, how in part]
+        return AsRecorded([step for step, _ in part], calls, plans, places, gives, [Value] * len(takes))
+
+
+class Sights:
+    """Which inputs were seen to lie elsewhere from run to run, and whether it is time to capture."""
+
+    __slots__ = ("_blocks", "_failures", "_runs", "moving")
+
+    def __init__(self) -> None:
+        self.moving: set[int] = set()
+        self._blocks: list[Any] = []
+        self._runs = self._failures = 0
+
+    def note(self, values: Sequence[Any]) -> bool:
+        """Note where inputs lie; returns whether the run on these is to be captured."""
+        if self._runs > _RUNS:
+            return False
+        self._runs += 1
+        before, self._blocks = self._blocks, [v.storage.block if v.__class__ is Value else None for v in values]
+        self.moving.update([n for n, (a, b) in enumerate(zip(before, self._blocks)) if a is not b])
+        return self._runs > _RUNS
+
+    def note_failure(self, moved: Collection[int] | None) -> None:
+        """Note that captured work did not fit since these inputs lie elsewhere, or for another reason."""
+        self._failures += 1
+        self.moving.update(moved or ())
+        if self._failures <= _MOST_FAILURES:
+            self._runs = _RUNS if moved else 0
+        self._blocks = []
+
+
+class _Watched(Execution):
+    """An execution that keeps all its values, and tells of them once it is over."""
+
+    __slots__ = ("_tell",)
+
+    def __init__(
+        self, tell: Callable[[Sequence[Any]], None], calls: Sequence[Call], table: list[Any], outputs: Sequence[int]
+    ) -> None:  # fmt: skip
+        super().__init__(calls, table, outputs)
+        self._tell = tell
+
+    def advance(self, stop: Stop = NEVER) -> bool:
+        is_over = super().advance(stop)
+        if is_over:
+            self._tell(self._table)
+        return is_over
 
 
 def _without_chains(

@@ -6,7 +6,7 @@ step, so that it pays for what comes again a few times only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from server.engine import context
 from server.engine.context import Held
@@ -33,8 +33,9 @@ class AsRecorded(Executable):
         self._steps = steps
         wanted = [places.of(slot) for slot in outputs]
         held = Held(context.current.host_memory, len(calls) * _CALL_BYTES)
+        used = [{places.of(slot) for slot in (*slots_in(step.args), *step.outs)} for step in steps]
         super().__init__(
-            _freeing(calls, steps, places, wanted), places.initial, known, wanted, _NOTHING_DONE, held,
+            freeing(calls, used, wanted), places.initial, known, wanted, _NOTHING_DONE, held,
             _devices(plans, known),
         )  # fmt: skip
 
@@ -65,16 +66,15 @@ def unchanged_call(step: Step, plan: Plan, places: Places) -> Call:
     return Call(plan.run, take, outs[0] if is_one else -1, () if is_one else outs, ())
 
 
-def _freeing(calls: Sequence[Call], steps: Sequence[Step], places: Places, wanted: Iterable[int]) -> list[Call]:
-    """Return the calls, each with the places that nothing needs after it."""
+def freeing(calls: Sequence[Call], used: Sequence[Collection[int]], wanted: Iterable[int]) -> list[Call]:
+    """Return the calls, which use these places, each with those that nothing needs after it."""
     needed = {*wanted}
-    freeing = []
-    for call, step in zip(reversed(calls), reversed(steps), strict=True):
-        used = {places.of(slot) for slot in slots_in(step.args)}.union(map(places.of, step.outs))
-        ended = used - needed
+    made = []
+    for call, places in zip(reversed(calls), reversed(used), strict=True):
+        ended = {*places} - needed
         needed |= ended
-        freeing.append(call._replace(freed=tuple(ended)) if ended else call)
-    return freeing[::-1]
+        made.append(call._replace(freed=tuple(ended)) if ended else call)
+    return made[::-1]
 
 
 def _devices(plans: Sequence[Plan], known: Sequence[Meta | type]) -> frozenset[Device]:
