@@ -14,12 +14,14 @@ from weakref import ref
 from server.allocator import Block
 from server.allocator.cache.shadow_blocks import Arena
 from server.engine import context
-from server.engine import functional as F
 from server.engine.context import Held
 from server.engine.device.interface import Capture
+from server.engine.operators import OPERATORS, Operator, Run
+from server.engine.plan import plan_of
 from server.engine.random import PlacedGenerator
 from server.engine.replay.captures import drawing_from, succeeds
 from server.engine.replay.shadows import REPLAYED
+from server.engine.signature import signature_of
 from server.engine.value import Backend, Storage, Value
 from telegrad_protocol.dtypes import float32, uint8
 from telegrad_protocol.errors import OutOfMemoryError
@@ -54,7 +56,10 @@ class _Made(NamedTuple):
 
 
 class Copies:
-    """Copies between memory that stays and memory that is another one each time: words by one kernel for all."""
+    """Copies between memory that stays and memory that is another one each time: words by one kernel for all.
+
+    All have the same sizes each time, so how they are made is looked up once.
+    """
 
     def __init__(self, backend: Backend, fixed: Sequence[tuple[Block, int]]) -> None:
         self._backend = backend
@@ -63,28 +68,40 @@ class Copies:
         self._metas = [
             Meta.of((nbytes // dtype.itemsize,), dtype, backend.device) for nbytes, dtype in zip(self._sizes, dtypes)
         ]
-        self._fixed = [self._over(block, place) for place, (block, _) in enumerate(fixed)]
-        self._words = [n for n, nbytes in enumerate(self._sizes) if nbytes and dtypes[n] is float32]
-        self._bytes = [n for n, dtype in enumerate(dtypes) if dtype is uint8]
-        self._fixed_words = tuple([self._fixed[n] for n in self._words])
+        fixed_values = [self._over(block, place) for place, (block, _) in enumerate(fixed)]
+        words = [n for n, nbytes in enumerate(self._sizes) if nbytes and dtypes[n] is float32]
+        groups = [[n] for n, dtype in enumerate(dtypes) if dtype is uint8]
+        self._groups = [(group, tuple([fixed_values[n] for n in group])) for group in (*groups, words) if group]
+        self._runs: list[Run] = []
 
     def copy_in(self, blocks: Sequence[Block]) -> None:
         """Copy from these blocks to those that stay."""
-        for n in self._bytes:
-            F.copy_(self._fixed[n], self._over(blocks[n], n))
-        if self._words:
-            F._foreach_copy_(self._fixed_words, tuple([self._over(blocks[n], n) for n in self._words]))
+        self._make([(staying, self._over_all(group, blocks)) for group, staying in self._groups])
 
     def copy_out(self, blocks: Sequence[Block]) -> None:
         """Copy to these blocks from those that stay."""
-        for n in self._bytes:
-            F.copy_(self._over(blocks[n], n), self._fixed[n])
-        if self._words:
-            F._foreach_copy_(tuple([self._over(blocks[n], n) for n in self._words]), self._fixed_words)
+        self._make([(self._over_all(group, blocks), staying) for group, staying in self._groups])
+
+    def _make(self, copies: Sequence[tuple[tuple[Value, ...], tuple[Value, ...]]]) -> None:
+        calls = [_copy_call(targets, sources) for targets, sources in copies]
+        if not self._runs:
+            self._runs = [plan_of(one, args, signature_of(one, args)[1]).run for one, args in calls]
+        for run, (_, args) in zip(self._runs, calls):
+            run(args)
+
+    def _over_all(self, places: Sequence[int], blocks: Sequence[Block]) -> tuple[Value, ...]:
+        return tuple([self._over(blocks[place], place) for place in places])
 
     def _over(self, block: Block, place: int) -> Value:
         backend = self._backend
         return Value(Storage(backend, block, self._sizes[place], REPLAYED), self._metas[place], backend)
+
+
+def _copy_call(targets: tuple[Value, ...], sources: tuple[Value, ...]) -> tuple[Operator, tuple[Any, ...]]:
+    """Return an operation that copies between values of the same metas, and what it is called with."""
+    if len(targets) == 1:
+        return OPERATORS["copy_"], (targets[0], sources[0], False)
+    return OPERATORS["_foreach_apply_"], (targets, "copy_", sources, (), (), (0.0,) * len(targets))
 
 
 class CapturedRun:

@@ -209,7 +209,7 @@ class Sectioned:
         self._calls, self._initial, self._outputs = tuple(calls), list(initial), tuple(outputs)
         self.launched, self._fixed = tuple(launched), tuple(fixed)
         self._backend, self._place = backend, backend.place()
-        self._copies: dict[tuple[int, ...], Copies] = {}
+        self._copies: dict[tuple[int, ...], tuple[Copies, list[Meta]]] = {}
 
     @property
     def is_dropped(self) -> bool:
@@ -241,11 +241,12 @@ class Sectioned:
     def _copied(self, staying: dict[int, Storage]) -> dict[int, Storage]:
         """Return a copy of each storage, by the ``id`` of this."""
         key, backend = tuple(staying), self._backend
-        copies = self._copies.get(key)
-        if copies is None:
+        known = self._copies.get(key)
+        if known is None:
             copies = Copies(backend, [(one.block, one.nbytes) for one in staying.values()])
-            self._copies[key] = copies
-        metas = [Meta.of((one.nbytes,), uint8, backend.device) for one in staying.values()]
+            metas = [Meta.of((one.nbytes,), uint8, backend.device) for one in staying.values()]
+            known = self._copies[key] = copies, metas
+        copies, metas = known
         made = [backend.empty(meta).storage for meta in metas]
         copies.copy_out([storage.block for storage in made])
         for storage, one in zip(made, staying.values()):
