@@ -1,9 +1,10 @@
-"""Full batches end before a line that an earlier batch began with, outer loops first."""
+"""Full batches end before a line that an earlier batch began with, or an outer loop's."""
 
 from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from queue import SimpleQueue
 from typing import Any
 
@@ -57,6 +58,32 @@ def test_all_turns_of_an_outer_loop_come_to_the_same_batches(layers: int, body: 
     per_turn = len(turn) / BATCH
     assert len(different) < 4 * per_turn, "batches of 64 would come again after some sixteen turns"
     assert sum(map(len, sent)) / len(sent) > 0.6 * BATCH
+
+
+@pytest.mark.parametrize(("layers", "body", "around"), [(12, 21, 8), (24, 13, 11)])
+def test_a_turn_of_an_outer_loop_is_sent_as_the_last_one_whatever_was_before(
+    seed: int, layers: int, body: int, around: int
+) -> None:
+    """What the timer sends early leaves two batches that are others, and the next turn begins with a batch."""
+    draw, ends = random.Random(seed), BatchEnds()
+    turn = [*range(1000, 1000 + around), *list(range(body)) * layers]
+    queued: list[Any] = []
+    sent: Counter[tuple[int, ...]] = Counter()
+    cuts = 0
+    for place in range(60 * len(turn)):
+        queued.append(_call(turn[place % len(turn)]))
+        size = 0
+        if place > 20 * len(turn) and draw.random() < 0.001:
+            ends.note_early()
+            size, cuts = len(queued), cuts + 1
+        elif len(queued) == BATCH:
+            size = ends.count(queued)
+        if place > 20 * len(turn) and size:
+            sent[tuple([one.site for one in queued[:size]])] += 1
+        del queued[:size]
+    usual = len(turn) // 40 + 1
+    assert len(sent) <= usual + cuts * usual
+    assert sum([count for _, count in sent.most_common(usual)]) > 0.75 * sent.total() - usual * cuts
 
 
 def test_what_is_sent_early_does_not_become_where_batches_begin(seed: int) -> None:
