@@ -7,7 +7,7 @@ A type per thing that a caller can do about it; each also is the builtin that Py
     |-- DTypeError (RuntimeError)            an element type that the operation does not take
     |-- DeviceError (RuntimeError)           operands on different devices, or a device that is not there
     |-- DimensionError (IndexError)          a dimension that the tensor does not have
-    |-- IndexOutOfRangeError (IndexError)    an index beyond the size of its dimension
+    |-- IndexOutOfRangeError (IndexError, RuntimeError)  an index beyond the size of its dimension
     |-- ArgumentError (ValueError, RuntimeError)  a value that makes no sense for its parameter
     |-- ArgumentTypeError (TypeError)        an argument of the wrong kind, missing, or unknown
     |-- AutogradError (RuntimeError)         no graph, freed graph, saved value modified in place
@@ -89,8 +89,16 @@ class DimensionError(TelegradError, IndexError):
     """The tensor has no such dimension."""
 
 
-class IndexOutOfRangeError(TelegradError, IndexError):
-    """An index lies beyond the size of its dimension."""
+class IndexOutOfRangeError(TelegradError, IndexError, RuntimeError):
+    """An index lies beyond the size of its dimension.
+
+    PyTorch raises an IndexError where a dimension is indexed and a RuntimeError where ``gather`` and ``scatter`` do it.
+    """
+
+
+def out_of_bounds(index: int, place: str) -> str:
+    """Return what PyTorch says of an index that a place such as ``dimension 1 of size 2`` does not have."""
+    return f"index {index} is out of bounds for {place.replace(' of size ', ' with size ')}"
 
 
 class ArgumentError(TelegradError, ValueError, RuntimeError):

@@ -164,7 +164,8 @@ def wrap_dims(op: str, dims: Sequence[int], ndim: int) -> Size:
     """Return ``dims`` counted from the front; ``ArgumentError`` where a dimension is listed twice."""
     wrapped = tuple(wrap_dim(op, dim, ndim) for dim in dims)
     if len(set(wrapped)) != len(wrapped):
-        raise ArgumentError(f"{op}: dimension listed twice in {tuple(dims)}")
+        twice = next(dim for dim in wrapped if wrapped.count(dim) > 1)
+        raise ArgumentError(f"{op}: dim {twice} appears multiple times in the list of dims {tuple(dims)}")
     return wrapped
 
 
@@ -177,7 +178,10 @@ def infer_size(op: str, size: Size, numel: int) -> Size:
     if any(length < -1 for length in size):
         raise ShapeError(f"{op}: negative size in {list(size)}")
     if unknown and known == 0:
-        raise ShapeError(f"{op}: cannot infer -1 in {list(size)} for {numel} elements: any size would fit")
+        wrong = f"shape '{list(size)}' is invalid for input of size {numel}"
+        if not numel:
+            wrong = f"cannot reshape tensor of 0 elements into shape {list(size)}"
+        raise ShapeError(f"{op}: {wrong} because the unspecified dimension size -1 can be any value and is ambiguous")
     if (unknown and numel % known) or (not unknown and known != numel):
         raise ShapeError(
             f"{op}: shape {list(size)} does not hold the {numel} elements of the input: shape '{list(size)}' is "

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
-from telegrad_protocol.errors import IndexOutOfRangeError, TelegradError
+from telegrad_protocol.errors import IndexOutOfRangeError, TelegradError, out_of_bounds
 
 from .random import Generator
 
@@ -35,7 +35,10 @@ class Check(NamedTuple):
 
     def error(self, index: int, place: int) -> TelegradError:
         """The error that an index out of range raises."""
-        return IndexOutOfRangeError(f"{self.op}: index {index} is out of range for {self.places[place]}")
+        where = self.places[place]
+        return IndexOutOfRangeError(
+            f"{self.op}: index {index} is out of range for {where}: {out_of_bounds(index, where)}"
+        )
 
 
 class Finding(NamedTuple):

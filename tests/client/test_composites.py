@@ -65,6 +65,12 @@ PROGRAMS = [
     "t.unique(t.tensor([[3., 1.], [2., 1.]]), return_inverse=True, return_counts=True)",
     "t.unique(t.tensor([], dtype=t.int64), return_counts=True)",
     "t.tensor([5, 5]).unique()",
+    "t.tensordot(t.ones(1, 1, 1, dtype=t.int8), t.ones(2, 1, 2, dtype=t.int8), dims=[[0, 1], [2, 0]])",
+    "t.unravel_index(t.tensor([3, 5], dtype=t.int8), (4, 1 << 30))",
+    "t.view_copy(t.arange(6).view(2, 3).t(), (2, 3))",
+    "edges = t.tensor([0.0, 1.0])\nt.histogram(t.ones(3), edges)[1].add_(1)\nedges",
+    "P, L, U = t.linalg.lu(t.eye(2, requires_grad=True))\n(P.requires_grad, L.requires_grad)",
+    "t.signal.windows.hann(3, dtype=t.int64)",
     "t.unique(t.tensor([7]), return_counts=True)",
     """
     q, k = t.arange(12.0).view(2, 3, 2).requires_grad_(), t.ones(2, 4, 2, requires_grad=True)
@@ -102,3 +108,9 @@ def test_zeros_of_remainders_have_the_sign_of_the_dividend(tg: Any) -> None:
             results = [x % y, x % 2, 4 % y, x.clone().remainder_(y), t.remainder(x, y, out=y.clone())]
             seen.append([[one.tolist(), t.signbit(one).tolist()] for one in results])
         assert seen[1] == seen[0]
+
+
+def test_an_index_out_of_range_is_an_error_of_both_kinds_and_in_pytorchs_words(tg: Any) -> None:
+    for kind in (IndexError, RuntimeError):
+        with pytest.raises(kind, match="index 23 is out of bounds for dimension 1 with size 2"):
+            tg.gather(tg.ones(2, 2), 1, tg.tensor([[23, 0]])).tolist()

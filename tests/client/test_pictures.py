@@ -104,7 +104,7 @@ def test_a_transposed_convolution_gives_the_size_that_is_asked_for(tg: Any) -> N
         ({"groups": "a"}, "groups must be an integer, not 'a'"),
         ({"padding_mode": "mirror"}, "padding_mode must be one of"),
         ({"stride": (1, 2, 3)}, "stride must be one number or 2"),
-        ({"padding": "same", "stride": 2}, "Conv2d: padding='same' is not supported for strides"),
+        ({"padding": "same", "stride": 2}, "Conv2d: padding='same' is not supported for strided convolutions"),
     ],
 )  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(tg: Any, options: dict[str, Any], message: str) -> None:

@@ -140,7 +140,7 @@ def test_what_cannot_be_exchanged_is_refused_in_words(tg: Any) -> None:
     with pytest.raises(DTypeError, match="promotion of uint16"):
         tg.ones(2, dtype=tg.uint16) + tg.ones(2, dtype=tg.int32)
     x = tg.arange(6.0)
-    with pytest.raises(InplaceError, match="share memory; clone"):
+    with pytest.raises(InplaceError, match=r"share memory.*clone"):
         tg.take(x, tg.tensor([0, 1]), out=x[:2])
 
 

@@ -109,6 +109,35 @@ def test_what_comes_to_more_than_one_operation_stays_a_composite(
     assert composite.calls == CALLS
 
 
+@pytest.mark.parametrize("records", [False, True], ids=["without history", "with history"])
+@pytest.mark.parametrize(
+    ("module", "name", "shape", "dtype", "rest"),
+    [
+        ("linalg", "lu", (5, 4), torch.float64, {}),
+        ("fft", "fft", (8,), torch.float64, {}),
+        ("fft", "irfft", (3, 5), torch.complex128, {}),
+        ("fft", "fft2", (3, 4), torch.float64, {}),
+        ("fft", "rfftn", (2, 3, 4), torch.float64, {"dim": (0, 2)}),
+        ("fft", "irfftn", (3, 4), torch.complex128, {"norm": "ortho"}),
+    ],
+)
+def test_factors_and_transforms_are_one_operation(
+    counted: Callable[[str], Counted], module: str, name: str, shape: tuple[int, ...], dtype: torch.dtype,
+    rest: dict[str, Any], records: bool, seed: int,
+) -> None:  # fmt: skip
+    torch.manual_seed(seed)
+    composite = counted(f"{module}_{name}")
+    for _ in range(CALLS):
+        given = torch.randn(shape, dtype=dtype)
+        expected = getattr(getattr(torch, module), name)(given, **rest)
+        with context.grad_mode(records):
+            results = getattr(F, f"{module}_{name}")(composite.adapter.tensor(given, requires_grad=records), **rest)
+        listed = [(results, expected)] if isinstance(expected, torch.Tensor) else zip(results, expected, strict=True)
+        for mine, other in listed:
+            np.testing.assert_allclose(composite.adapter.numpy(mine), other.numpy(), rtol=1e-9, atol=1e-9)
+    assert composite.calls == UNTIL_KEPT
+
+
 @pytest.mark.parametrize(("case", "calls"), [("layer_norm", UNTIL_KEPT), ("view", UNTIL_KEPT), ("attention", CALLS)])
 def test_gradients_and_the_nodes_that_clients_see_are_those_of_the_composite(
     counted: Callable[[str], Counted], case: str, calls: int, rng: np.random.Generator

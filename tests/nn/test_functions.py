@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
+
+from tests.client.twins import assert_same, evaluate
 
 from .pairs import Arguments, assert_close, flat
 
@@ -104,6 +107,37 @@ def test_antialiased(tg: Any, antialias_mode: str, size: tuple[int, int], seed: 
     np.testing.assert_allclose(
         tg.nn.functional.interpolate(tg.tensor(x.numpy()), **options).numpy(), expected.numpy(), atol=1e-6
     )
+
+
+@pytest.mark.parametrize("options", [{}, {"align_corners": True}, {"antialias": True}], ids=str)
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_images_of_bytes_are_resized_to_pytorchs_bytes(
+    tg: Any, mode: str, options: dict[str, bool], rng: np.random.Generator
+) -> None:
+    for channels, size in itertools.product((1, 3, 5), ((3, 5), (7, 7), (20, 13), (9, 5), (4, 8))):
+        x = rng.integers(0, 256, (2, channels, 9, 8), dtype=np.uint8)
+        expected = torch.nn.functional.interpolate(torch.from_numpy(x), size, mode=mode, **options)
+        resized = tg.nn.functional.interpolate(tg.tensor(x), size, mode=mode, **options)
+        np.testing.assert_array_equal(resized.numpy(), expected.numpy(), strict=True)
+    scaled = {"scale_factor": (1.7, 0.6), "mode": mode, **options}
+    expected = torch.nn.functional.interpolate(torch.from_numpy(x), **scaled)
+    np.testing.assert_array_equal(tg.nn.functional.interpolate(tg.tensor(x), **scaled).numpy(), expected.numpy())
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "t.nn.functional.interpolate({x}, (5, 3), mode='nearest')",
+        "t.nn.functional.interpolate({x}, (5, 3), mode='bilinear')",
+        "t.nn.functional.interpolate({v}, (5, 3, 2), mode='nearest-exact')",
+        "t.nn.functional.interpolate({v}, (5, 3, 2), mode='trilinear')",
+        "t.nn.functional.channel_shuffle({x}, 2)",
+    ],
+)
+def test_channels_stay_innermost(tg: Any, program: str) -> None:
+    image = "t.arange(96.0).view(2, 4, 3, 4).contiguous(memory_format=t.channels_last)"
+    volume = "t.arange(192.0).view(2, 4, 2, 3, 4).contiguous(memory_format=t.channels_last_3d)"
+    assert_same(*evaluate(program.format(x=image, v=volume), tg))
 
 
 def test_gumbel_softmax_draws_from_the_distribution(tg: Any) -> None:

@@ -52,7 +52,7 @@ COVERED_ELSEWHERE |= {"polygamma", "special_softmax", "special_log_softmax"}
 COVERED_ELSEWHERE |= {"_fft_c2c", "_fft_r2c", "_fft_c2r", "fft_fftfreq", "fft_rfftfreq"}
 COVERED_ELSEWHERE |= {
     "_cofactors", "_eigvals", "_eigvalsh", "_householder_product", "_linalg_lstsq", "_linalg_pinv", "_linalg_solve",
-    "_lu_with_info", "_permutation", "_svdvals", "det", "frobenius_norm", "inverse", "linalg_matmul",
+    "_lu_with_info", "_permutation", "_plain_lu", "_svdvals", "det", "frobenius_norm", "inverse", "linalg_matmul",
     "linalg_matrix_exp", "matrix_power", "nuclear_norm", "orgqr", "slogdet", "vander",
 }  # fmt: skip
 COVERED_ELSEWHERE |= {

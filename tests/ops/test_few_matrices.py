@@ -80,6 +80,19 @@ def test_lu_factors_are_pytorchs(adapter: EngineAdapter, seed: int, shape: tuple
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [*SHAPES, (12, 4), (4, 12), (3, 30, 7), (3, 7, 30), (70, 6, 6), (0, 3)], ids=str)
+def test_permutations_and_triangles_are_pytorchs(
+    adapter: EngineAdapter, seed: int, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    torch.manual_seed(seed)
+    a = torch.randn(shape, dtype=dtype)
+    for given in layouts(a):
+        for ours, theirs in zip(F.linalg_lu(adapter.tensor(given)), torch.linalg.lu(a), strict=True):
+            assert ours.shape == tuple(theirs.shape)
+            close(adapter.numpy(ours), theirs.numpy(), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("mode", ["reduced", "complete", "r"])
 @pytest.mark.parametrize("shape", [*SHAPES, (12, 4), (4, 12), (3, 30, 7), (3, 7, 30), (70, 60), (3, 200, 40)], ids=str)
 def test_qr_has_orthonormal_columns_and_zeros_below_the_diagonal(

@@ -151,9 +151,9 @@ def test_negative_indices_do_not_wrap_where_pytorch_refuses_them(adapter: Engine
         (lambda x: F.index_put_(x, [F.eq(x, 0)], F.ones(4)),
         "index_put: values of shape .* do not fit what the masks select"),
         (lambda x: F.gather(x, 0, F.arange(3)),
-        r"gather: index int64\[3\] must have as many dimensions as float32\[5,3\]"),
+        r"gather: Index tensor must have the same number of dimensions.*got int64\[3\] and float32\[5,3\]"),
         (lambda x: F.masked_scatter(x, F.eq(x, 0), F.ones(4)), "the mask selects 15 elements, the source has 4"),
-        (lambda x: F.embedding(F.arange(3), F.ones(3)), r"embedding: weight must be a matrix, got float32\[3\]"),
+        (lambda x: F.embedding(F.arange(3), F.ones(3)), r"embedding: 'weight' must be 2-D, got float32\[3\]"),
         (lambda x: F.take(F.zeros(0), F.arange(1)), r"take: int64\[1\] picks elements of the empty float32\[0\]"),
     ],
 )  # fmt: skip

@@ -147,7 +147,7 @@ REFUSALS: list[tuple[str, list[torch.Tensor], dict[str, Any], type[Exception], s
     ("mm", [torch.ones(2, 2).bool()] * 2, {}, DTypeError, "mm: not defined for bool"),
     ("bmm", [torch.ones(2, 3, 4), torch.ones(3, 4, 5)], {}, ShapeError, "batch by batch"),
     ("mv", [torch.ones(2, 3), torch.ones(2)], {}, ShapeError, r"mv: cannot multiply"),
-    ("dot", [torch.ones(3), torch.ones(4)], {}, ShapeError, "two vectors of one length"),
+    ("dot", [torch.ones(3), torch.ones(4)], {}, ShapeError, "inconsistent tensor size"),
     ("matmul", [torch.tensor(1.0), torch.ones(2)], {}, ShapeError, "at least one dimension"),
     ("matmul", [torch.ones(3, 2, 4), torch.ones(2, 4, 5)], {}, ShapeError, "do not broadcast"),
     ("addmm", [torch.ones(3), torch.ones(2, 2), torch.ones(2, 2)], {}, ShapeError, "addmm: shapes"),

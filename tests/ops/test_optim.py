@@ -155,7 +155,7 @@ def test_lists_that_do_not_go_together_are_refused(adapter: EngineAdapter) -> No
         _sgd(adapter, [one.long()], [one.long()])
     with pytest.raises(ArgumentError, match=r"1 parameters but 0 in momentum_buffers"):
         _sgd(adapter, [one], [one], momentum=0.9)
-    with pytest.raises(InplaceError, match=r"_fused_sgd_: several elements of the written float32\[3\] share memory"):
+    with pytest.raises(InplaceError, match=r"_fused_sgd_: .*several elements of the written float32\[3\] share memory"):
         _sgd(adapter, [torch.ones(1).expand(3)], [one])
 
 

@@ -256,7 +256,9 @@ def test_refusals_say_what_is_wrong(adapter: EngineAdapter) -> None:
         F.sub(bools, 1)
     with pytest.raises(DTypeError, match="add: alpha must be an integer where the operands are"):
         F.add(integers, 1, alpha=2.5)
-    with pytest.raises(DTypeError, match=r"neg: not defined for bool, with operands bool\[3\]"):
+    with pytest.raises(
+        DTypeError, match=r"neg: Negation, the `-` operator, on a bool tensor is not supported.*bool\[3\]"
+    ):
         F.neg(bools)
     with pytest.raises(DTypeError, match="add_: result type float32 can't be cast to int64"):
         F.add_(integers, 1.5)
@@ -264,7 +266,7 @@ def test_refusals_say_what_is_wrong(adapter: EngineAdapter) -> None:
         F.add(floats, adapter.tensor(torch.rand(2)))
     with pytest.raises(ArgumentError, match="div: rounding_mode must be"):
         F.div(floats, floats, rounding_mode="up")
-    with pytest.raises(ArgumentError, match="gelu: approximate must be"):
+    with pytest.raises(ArgumentError, match="gelu: approximate argument must be"):
         F.gelu(floats, approximate="fast")
     with pytest.raises(ArgumentTypeError, match="at least one operand must be a tensor"):
         F.mul(1, 2)

@@ -137,7 +137,7 @@ def test_the_first_draw_without_replacement_follows_the_weights(adapter: EngineA
 def test_multinomial_has_as_many_categories_as_pytorchs() -> None:
     op, weights = OPERATORS["multinomial"].op, Meta.of((2, 1 << 24), dtypes.float32, CPU)
     assert op.infer((weights, 3, True)).shape == (2, 3)
-    with pytest.raises(ArgumentError, match=r"more than 2\^24 categories"):
+    with pytest.raises(ArgumentError, match=r"number of categories cannot exceed 2\^24"):
         op.infer((Meta.of((2, (1 << 24) + 1), dtypes.float32, CPU), 3, True))
 
 
@@ -145,15 +145,15 @@ def test_multinomial_has_as_many_categories_as_pytorchs() -> None:
     ("name", "args", "error", "message"),
     [
         ("randint", (5, 5, (2,)), ArgumentError, "low must be less than high"),
-        ("normal", (0.0, -1.0, (2,)), ArgumentError, "std must not be negative"),
+        ("normal", (0.0, -1.0, (2,)), ArgumentError, "normal expects std >= 0.0, but found std"),
         ("multinomial", ("weights", 4), ArgumentError, "without replacement"),
-        ("multinomial", ("zeros", 1), ArgumentError, "all 0"),
-        ("multinomial", ("negative", 1), ArgumentError, "not negative"),
-        ("multinomial", ("cube", 1), ShapeError, "1 or 2 dimensions"),
+        ("multinomial", ("zeros", 1), ArgumentError, "sum of probabilities <= 0"),
+        ("multinomial", ("negative", 1), ArgumentError, "element < 0"),
+        ("multinomial", ("cube", 1), ShapeError, "prob_dist must be 1 or 2 dim"),
         ("bernoulli", ("negative",), ArgumentError, "probabilities must be in"),
         ("bernoulli", ("weights", 1.5), ArgumentError, "p must be in"),
-        ("uniform_", ("weights", 3, 1), ArgumentError, "must not be greater"),
-        ("exponential_", ("weights", 0), ArgumentError, "lambd must be positive"),
+        ("uniform_", ("weights", 3, 1), ArgumentError, "found from=3 > to=1"),
+        ("exponential_", ("weights", 0), ArgumentError, "expects lambda > 0.0"),
         ("normal_", ("integers",), DTypeError, "not defined for int64"),
         ("bernoulli", ("integers",), DTypeError, "not defined for int64"),
     ],

@@ -130,7 +130,7 @@ def test_losses_say_what_does_not_fit(adapter: EngineAdapter) -> None:
     x, target = adapter.tensor(torch.randn(4, 3)), adapter.tensor(torch.zeros(5, dtype=torch.int64))
     with pytest.raises(ArgumentError, match=r"cross_entropy: target int64\[5\] must have the shape \[4\] for input"):
         adapter.function("cross_entropy")(x, target)
-    with pytest.raises(ArgumentError, match="mse_loss: reduction must be 'none', 'mean' or 'sum', got 'avg'"):
+    with pytest.raises(ArgumentError, match="mse_loss: avg is not a valid value for reduction"):
         adapter.function("mse_loss")(x, x, reduction="avg")
     with pytest.raises(ArgumentError, match="all elements of input should be between 0 and 1"):
         adapter.function("binary_cross_entropy")(*(adapter.tensor(torch.tensor([1.5])) for _ in range(2)))
@@ -184,7 +184,7 @@ def test_unbiased_is_told_from_a_dimension(adapter: EngineAdapter) -> None:
 
 
 def test_a_mean_of_integers_is_refused(adapter: EngineAdapter) -> None:
-    with pytest.raises(DTypeError, match=r"mean: expected a floating point or complex type, got int64\[3\]"):
+    with pytest.raises(DTypeError, match=r"mean: .*could not infer output dtype.*Got: int64, with int64\[3\]"):
         adapter.function("mean")(adapter.tensor(torch.arange(3)))
 
 

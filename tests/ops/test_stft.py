@@ -45,7 +45,7 @@ def test_windows_with_parameters_agree_with_pytorch(adapter: EngineAdapter) -> N
         ("signal_windows_hann", (-1,), {}, "non-negative window length"),
         ("signal_windows_hann", (3,), {"dtype": torch.float16}, "expects float32 or float64"),
         ("signal_windows_gaussian", (3,), {"std": -1.0}, "must be positive"),
-        ("signal_windows_exponential", (3,), {"center": 1.0}, "center must be None for symmetric"),
+        ("signal_windows_exponential", (3,), {"center": 1.0}, "Center must be None for symmetric"),
         ("signal_windows_general_cosine", (3,), {"a": []}, "cannot be empty"),
         ("signal_windows_kaiser", (3,), {"beta": -1.0}, "beta must be non-negative"),
         ("hann_window", (3,), {"dtype": torch.int64}, "expects floating point"),

@@ -213,7 +213,7 @@ def _summed_where_single(a: Tensor, ours: Sequence[int], b: Tensor, theirs: Sequ
     """Return ``a`` summed over its dimensions that are paired with dimensions of size 1 of ``b``."""
     pairs = zip(ours, theirs, strict=False)
     repeated = [i for i, j in pairs if b.shape[j] == 1 and a.shape[i] != 1]
-    return a.sum(repeated, keepdim=True) if repeated else a
+    return a.sum(repeated, keepdim=True, dtype=a.dtype) if repeated else a
 
 
 @cast_as_one

@@ -15,11 +15,12 @@ from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._tensor.generator import Generator
 from telegrad._tensor.layouts import strided
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentTypeError
+from telegrad_protocol.errors import ArgumentTypeError, ShapeError
 from telegrad_protocol.memory_format import MemoryFormat, lies_in, preserve_format, strides_of
 from telegrad_protocol.ops import PUBLIC, Op
 from telegrad_protocol.ops.contract import describe
 from telegrad_protocol.ops.namespaces import NAMESPACES, place_of
+from telegrad_protocol.ops.targets import TYPED_BY_TARGETS
 
 from . import signatures as _signatures
 from .call import call as call
@@ -36,7 +37,7 @@ from .operand_classes import (
     patterns_of,
     unknown_handler_of,
 )
-from .outputs import check_separate, into, targets_of
+from .outputs import check_separate, into, like_target, targets_of
 from .randomness import checked
 from .replaced import REPLACED, replacement_of
 from .tensor_numbers import read_numbers
@@ -303,9 +304,9 @@ def no_overload(public: str, ops: list[Op], args: tuple[Any, ...], kwargs: dict[
 
 
 def _with_out(miss: Miss, ops: list[Op], public: str) -> Miss:
-    """Add ``out=``: results go into existing tensors; an empty one takes the result's shape, as in PyTorch."""
+    """Add ``out=``: results go into existing tensors; one of another shape takes the result's, as in PyTorch."""
 
-    def into(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, CallPattern | None]:
+    def write(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, CallPattern | None]:
         if "out" not in kwargs:
             return miss(args, kwargs)
         out = kwargs.pop("out")
@@ -315,10 +316,11 @@ def _with_out(miss: Miss, ops: list[Op], public: str) -> Miss:
         base = ops[0].base
         if "separate" in base.out_rules or base.promotion:
             check_separate(public, targets, (*args, *kwargs.values()), "separate" in base.out_rules)
-        if _signatures.makes_tensors(base):
-            kwargs = _like_target(targets[0], kwargs)
-        if any(target._meta.numel == 0 for target in targets):
-            return _replace(miss(args, kwargs)[0], targets, out), None
+        is_creation = _signatures.makes_tensors(base)
+        if is_creation:
+            kwargs = like_target(targets[0], kwargs)
+        elif public in TYPED_BY_TARGETS and kwargs.get("dtype") is None:
+            kwargs["dtype"] = targets[0].dtype
         for op in ops:
             if len(op.mutates) != len(targets):
                 continue
@@ -327,15 +329,11 @@ def _with_out(miss: Miss, ops: list[Op], public: str) -> Miss:
                 return call(CallPattern.of(op, args, names), (*args, *names.values())), None
             except ArgumentTypeError:
                 continue
+            except ShapeError:  # raised again without targets, unless it was theirs
+                return into(op.base.name, miss(args, kwargs)[0], out, not is_creation), None
         raise no_overload(public, [op.base for op in ops], args, {**kwargs, "out": out})
 
-    return into
-
-
-def _like_target(target: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords of a function that makes tensors, with type and device of the target where none are given."""
-    given = {name: value for name, value in kwargs.items() if value is not None}
-    return {"dtype": target.dtype, "device": target.device, **given}
+    return write
 
 
 def _with_copied_out(miss: Miss, op: Op) -> Miss:
@@ -347,17 +345,13 @@ def _with_copied_out(miss: Miss, op: Op) -> Miss:
         out = kwargs.pop("out")
         if out is None:
             return miss(args, kwargs)[0], None
-        if _signatures.makes_tensors(op):
-            kwargs = _like_target(targets_of(op.public, out)[0], kwargs)
-        return into(op.public, miss(args, kwargs)[0], out, "exact" in op.out_rules), None
+        if "separate" in op.out_rules:
+            check_separate(op.public, targets_of(op.public, out), (*args, *kwargs.values()), wholly=True)
+        if _signatures.makes_tensors(op) and not any(isinstance(value, Tensor) for value in (*args, *kwargs.values())):
+            kwargs = like_target(targets_of(op.public, out)[0], kwargs)
+        return into(op.name, miss(args, kwargs)[0], out), None
 
     return copy
-
-
-def _replace(result: Any, targets: tuple[Tensor, ...], out: Any) -> Any:
-    for target, tensor in zip(targets, (result,) if isinstance(result, Tensor) else result, strict=True):
-        target._become(tensor if tensor.dtype is target.dtype else tensor.to(target.dtype))
-    return out
 
 
 def check_memory_format(name: str, wanted: Any) -> MemoryFormat:

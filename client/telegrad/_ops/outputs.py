@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import LeafNode
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.dtypes import can_cast
-from telegrad_protocol.errors import ArgumentTypeError, AutogradError, DTypeError, InplaceError, ShapeError
+from telegrad_protocol.errors import ArgumentTypeError, AutogradError, InplaceError
 from telegrad_protocol.layout import overlaps_itself
+from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op
 from telegrad_protocol.ops.contract import describe
+from telegrad_protocol.ops.targets import check_target_type
 
 
 def targets_of(name: str, out: Any) -> tuple[Tensor, ...]:
@@ -24,36 +26,51 @@ def targets_of(name: str, out: Any) -> tuple[Tensor, ...]:
     raise ArgumentTypeError(f"{name}: out must be a tensor or a tuple of tensors, not {describe(out)}")
 
 
-def into(name: str, result: Any, out: Any, exact: bool = False) -> Any:
-    """Return ``result``, or ``out`` with the elements of ``result``; ``name`` is the function that errors name.
+def into(name: str, result: Any, out: Any, warns: bool = True) -> Any:
+    """Return ``result``, or the targets ``out`` with its elements; ``name`` is that of the operation or the function.
 
-    An empty target takes the shape of its result; any other must have it, and a type that holds the result's: with
-    ``exact`` the same one.
+    A target of another shape takes that of its result, with a warning unless it was empty or ``warns`` is False. It
+    must have a type that holds the result's: the same one, if the function is among ``EXACT_TARGETS``.
     """
     if out is None:
         return result
     results = (result,) if isinstance(result, Tensor) else tuple(result)
-    targets = targets_of(name, out)
+    function = name.partition(".")[0]
+    targets = targets_of(function, out)
     if len(targets) != len(results):
-        raise ArgumentTypeError(f"{name}: out must hold {len(results)} tensors")
+        raise ArgumentTypeError(f"{function}: out must hold {len(results)} tensors")
     if thread.modes.records and any(tensor.requires_grad for tensor in (*results, *targets)):
         raise AutogradError(
-            f"{name}: out= does not support differentiation, but a tensor requires grad; use no_grad() or leave out="
+            f"{function}: out= does not support differentiation, but one of the tensors requires grad; use no_grad() "
+            "or leave out="
         )
     for target, tensor in zip(targets, results, strict=True):
-        _write(name, target, tensor, exact)
-    return out
+        check_target_type(name, target.dtype, tensor.dtype)
+        check_distinct(function, target._meta)
+    for target, tensor in zip(targets, results, strict=True):
+        _write(target, tensor, warns)
+    return result._make(targets) if hasattr(result, "_make") else out
 
 
-def _write(name: str, target: Tensor, tensor: Tensor, exact: bool) -> None:
-    if target.dtype is not tensor.dtype and (exact or not can_cast(tensor.dtype, target.dtype)):
-        raise DTypeError(f"{name}: result type {tensor.dtype.name} can't be cast to {target.dtype.name}")
+def _write(target: Tensor, tensor: Tensor, warns: bool) -> None:
     if target.shape == tensor.shape:
         target.copy_(tensor)
-    elif target.numel() == 0:
-        target._become(tensor.to(target.dtype))
-    else:
-        raise ShapeError(f"{name}: result of shape {list(tensor.shape)} does not fit into {target._meta}")
+        return
+    if warns and target.numel():
+        warnings.warn(
+            f"An output with one or more elements was resized since it had shape {list(target.shape)}, which does not "
+            f"match the required output shape {list(tensor.shape)}; give it no elements by t.resize_(0) before you use "
+            "it again",
+            UserWarning,
+            stacklevel=2,
+        )
+    target._become(tensor.to(target.dtype))
+
+
+def like_target(target: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the keywords of a function that makes tensors, with type and device of the target where none are given."""
+    given = {name: value for name, value in kwargs.items() if value is not None}
+    return {"dtype": target.dtype, "device": target.device, **given}
 
 
 def check_separate(name: str, targets: Sequence[Tensor], operands: Iterable[Any], wholly: bool) -> None:
@@ -68,7 +85,9 @@ def check_separate(name: str, targets: Sequence[Tensor], operands: Iterable[Any]
             for target in targets:
                 if _overlap(target, operand, wholly):
                     raise InplaceError(
-                        f"{name}: out {target._meta} and the operand {operand._meta} share memory; clone() the operand"
+                        f"{name}: unsupported operation: out {target._meta} and the operand {operand._meta} share "
+                        "memory: some elements of the input tensor and the written-to tensor refer to a single memory "
+                        "location; clone() the operand"
                     )
 
 
@@ -88,10 +107,18 @@ def _overlap(target: Tensor, operand: Tensor, wholly: bool) -> bool:
 def check_target(op: Op, target: Any) -> None:
     """Refuse to write into a tensor, or into several, whose elements share memory among themselves."""
     for meta in target if isinstance(target, tuple) else (target,):
-        if meta is not None and overlaps_itself(meta.shape, meta.strides):
-            raise InplaceError(
-                f"{op.public}: several elements of the written {meta} share memory; clone() the tensor before you write"
-            )
+        if meta is not None:
+            check_distinct(op.public, meta)
+
+
+def check_distinct(name: str, meta: Meta) -> None:
+    """Refuse a target whose elements share memory among themselves."""
+    if overlaps_itself(meta.shape, meta.strides):
+        raise InplaceError(
+            f"{name}: unsupported operation: several elements of the written {meta} share memory: more than "
+            "one element of the written-to tensor refers to a single memory location; clone() the tensor before "
+            "you write"
+        )
 
 
 def check_writable(op: Op, tensor: Tensor) -> None:

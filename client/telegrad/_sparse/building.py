@@ -231,6 +231,8 @@ def created(public: str, args: tuple[Any, ...], options: dict[str, Any], layout:
     if not isinstance(layout, Layout):
         raise ArgumentTypeError(f"{public}: layout must be one such as telegrad.sparse_coo, not {layout!r}")
     like = public.removesuffix("_like")
+    if public.startswith("signal_windows_"):
+        raise ArgumentError(f"{public}: the window is implemented for strided tensors only, got: {layout}")
     if like not in ("zeros", "empty"):
         raise NotSupportedError(f"{public}: not supported with layout={layout.name}; use to_sparse(layout=...)")
     dtype, device = options.get("dtype"), options.get("device")

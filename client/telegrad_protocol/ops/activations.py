@@ -38,7 +38,7 @@ def _relu_backward(gradient: Meta, result: Meta) -> Meta:
 def gelu(input: Meta, *, approximate: str = "none") -> Meta:
     """Compute input * Phi(input), with the normal distribution function Phi or its approximation by ``tanh``."""
     if approximate not in ("none", "tanh"):
-        raise ArgumentError(f"gelu: approximate must be 'none' or 'tanh', not {approximate!r}")
+        raise ArgumentError(f"gelu: approximate argument must be either 'none' or 'tanh', not {approximate!r}")
 
 
 @pointwise(takes="f", out=False, inplace=False, method=False)
@@ -94,7 +94,7 @@ def hardtanh(input: Meta, min_val: Scalar = -1.0, max_val: Scalar = 1.0) -> Meta
     """Limit every element to [min_val, max_val]."""
     _check_numbers("hardtanh", input, min_val, max_val)
     if min_val > max_val:  # type: ignore[operator]
-        raise ArgumentError(f"hardtanh: min_val must not be greater than max_val, got {min_val} and {max_val}")
+        raise ArgumentError(f"hardtanh: min_val cannot be greater than max_val, got {min_val} and {max_val}")
 
 
 @pointwise(takes="if", **_F)
@@ -149,4 +149,6 @@ def softshrink(input: Meta, lambd: Scalar = 0.5) -> Meta:
     """Move every element towards 0 by ``lambd``; elements nearer to 0 than that become 0."""
     _check_numbers("softshrink", input, lambd)
     if lambd < 0:  # type: ignore[operator]
-        raise ArgumentError(f"softshrink: lambd must not be negative, got {lambd}")
+        raise ArgumentError(
+            f"softshrink: lambda must be in range [0, inf) for input dtype {input.dtype.name}, but found {lambd:g}"
+        )

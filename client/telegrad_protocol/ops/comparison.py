@@ -47,7 +47,8 @@ def isclose(input: Meta, other: Meta, rtol: float = 1e-05, atol: float = 1e-08, 
     """Test |input - other| <= atol + rtol * |other|; infinities are close only to themselves."""
     same_dtype("isclose", input, other)
     if rtol < 0 or atol < 0:
-        raise ArgumentError(f"isclose: tolerances must not be negative, got rtol={rtol}, atol={atol}")
+        name, tolerance = ("rtol", rtol) if rtol < 0 else ("atol", atol)
+        raise ArgumentError(f"isclose: {name} must be greater than or equal to zero, but got {tolerance}")
 
 
 @pointwise(promotion="bool", inplace=False, out=False, differentiable=False)
@@ -154,9 +155,12 @@ def masked_fill(input: Meta, mask: Meta, value: Scalar) -> Meta:
 def masked_fill_tensor(input: Meta, mask: Meta, value: Meta) -> Meta:
     """Copy ``input`` with the one element of ``value`` where ``mask`` is true."""
     if value.ndim:
-        raise ShapeError(f"masked_fill: the value must be a number or a 0-d tensor, not {value}")
+        raise ShapeError(
+            f"masked_fill: only supports a 0-dimensional value tensor, but got tensor with {value.ndim} "
+            f"dimension(s): {value}"
+        )
     if result_type((input, value)).category > input.dtype.category:
-        raise DTypeError(f"masked_fill: {value} does not go into {input}")
+        raise DTypeError(f"masked_fill: value cannot be converted to type {input.dtype.name} without overflow: {value}")
     return _filled(input, mask)
 
 

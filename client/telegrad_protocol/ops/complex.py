@@ -76,13 +76,13 @@ def _check_parts(name: str, first: Meta, second: Meta) -> None:
         raise DTypeError(f"{name}: expected float16, float32 or float64 operands, got {first}")
 
 
-@pointwise(promotion="float_to_complex", takes="f", inplace=False, method=False, out_rules=("exact",))
+@pointwise(promotion="float_to_complex", takes="f", inplace=False, method=False)
 def complex(real: Meta, imag: Meta) -> Meta:
     """Combine real and imaginary parts: real + i * imag."""
     _check_parts("complex", real, imag)
 
 
-@pointwise(promotion="float_to_complex", takes="f", inplace=False, method=False, out_rules=("exact",))
+@pointwise(promotion="float_to_complex", takes="f", inplace=False, method=False)
 def polar(abs: Meta, angle: Meta) -> Meta:
     """Combine absolute values and angles: abs * exp(i * angle)."""
     _check_parts("polar", abs, angle)

@@ -11,13 +11,14 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, overload
 
-from telegrad_protocol.dtypes import FLOAT, DType, bool_, can_cast, get_default_dtype, int64, result_type
+from telegrad_protocol.dtypes import FLOAT, DType, bool_, get_default_dtype, int64, result_type
 from telegrad_protocol.errors import ArgumentTypeError, DTypeError, ShapeError
 from telegrad_protocol.layout import broadcast_shapes, result_strides
 from telegrad_protocol.meta import Device, Meta
 
 from .devices import check_results, shared_device
 from .params import KINDS, Param, read_params
+from .targets import check_target_type
 
 Scalar: TypeAlias = bool | int | float | complex
 Metas: TypeAlias = Meta | tuple[Meta, ...] | None
@@ -241,7 +242,7 @@ def op(
     ``name`` is the unique name if it is not the function's, such as ``"max.dim"`` for an overload of ``max``.
     ``inplace`` and ``out`` derive those forms; ``out=None`` derives it where results are new and of a known shape.
     ``out_rules`` may have ``"copied"``: there is no such form, and the client copies results into the targets;
-    ``"exact"``: targets must have the results' types; ``"separate"``: they must share no memory with the operands.
+    ``"separate"``: targets must share no memory with the operands. ``targets`` tells the types that these may have.
     ``view_of``, ``mutates`` and ``no_grad`` name parameters: the one whose memory the result shows, those that are
     written, and those that get no gradient. ``copies`` tells when a ``view_of`` operation has to copy after all.
     ``from_host`` names parameters whose tensors may be on the CPU beside a GPU's; with ``mixed_devices`` all may be.
@@ -359,6 +360,7 @@ def _inplace_form(op: Op) -> Op:
     def infer(input: Meta, *args: Any, **kwargs: Any) -> Meta:
         result = op.rule(input, *args, **kwargs)
         _check_target(f"{op.public}_", input, typing.cast(Meta, result))
+        check_target_type(f"{op.public}_", input.dtype, typing.cast(Meta, result).dtype)
         if op.promotion == "complex_to_float" and input.dtype.is_complex:
             raise DTypeError(f"{op.public}_: the real result does not go into {input}")
         return input
@@ -374,8 +376,6 @@ def _check_target(name: str, target: Meta, result: Meta) -> None:
         raise ArgumentTypeError(f"{name}: cannot write into {describe(target)}")
     if target.shape != result.shape:
         raise ShapeError(f"{name}: result of shape {list(result.shape)} does not fit into {target}")
-    if not can_cast(result.dtype, target.dtype):
-        raise DTypeError(f"{name}: result type {result.dtype.name} can't be cast to {target.dtype.name}")
 
 
 def _out_form(op: Op) -> Op:
@@ -388,8 +388,7 @@ def _out_form(op: Op) -> Op:
         results = op.rule(*args, **kwargs)
         for target, result in zip(targets, results if isinstance(results, tuple) else (results,), strict=True):
             _check_target(op.public, target, typing.cast(Meta, result))
-            if "exact" in op.out_rules and target.dtype is not result.dtype:
-                raise DTypeError(f"{op.public}: out {target} must have the type of the result, {result}")
+            check_target_type(op.name, target.dtype, typing.cast(Meta, result).dtype)
         return targets if count > 1 else targets[0]
 
     infer.__doc__ = f"``{op.public}`` into existing tensors."

@@ -28,7 +28,9 @@ def spread(name: str, what: str, values: int | Size, dims: int) -> Size:
 def _check_types(name: str, *metas: Meta | None) -> None:
     present = [meta for meta in metas if meta is not None]
     if any(meta.dtype is not present[0].dtype for meta in present):
-        raise DTypeError(f"{name}: operands must have one type, got {', '.join(map(repr, present))}")
+        raise DTypeError(
+            f"{name}: operands must have one type: they should be the same, got {', '.join(map(repr, present))}"
+        )
     if present[0].dtype is bool_:
         raise DTypeError(f"{name}: not defined for bool, with operands {', '.join(map(repr, present))}")
 
@@ -36,21 +38,24 @@ def _check_types(name: str, *metas: Meta | None) -> None:
 def check_positive(name: str, **numbers: Size) -> None:
     for what, values in numbers.items():
         if min(values, default=0) <= 0:
-            raise ArgumentError(f"{name}: {what} must be greater than zero, got {list(values)}")
+            worst = f"{what} should be greater than zero: {what} must be greater than zero, but got {min(values)}"
+            raise ArgumentError(f"{name}: non-positive {what} is not supported: {worst}")
 
 
 def _check_padding(name: str, padding: Size) -> None:
     if min(padding, default=0) < 0:
-        raise ArgumentError(f"{name}: padding must not be negative, got {list(padding)}")
+        raise ArgumentError(f"{name}: negative padding is not supported, got {list(padding)}")
 
 
 def _check_channels(name: str, input: Meta, weight: Meta, bias: Meta | None, groups: int, transposed: bool) -> int:
     """Return the number of channels of the result; refuse operands whose channels do not fit."""
     if groups <= 0:
-        raise ArgumentError(f"{name}: groups must be greater than zero, got {groups}")
+        raise ArgumentError(f"{name}: non-positive groups is not supported, got {groups}")
     rows, columns = weight.shape[:2]
     if rows < groups or rows % groups:
-        raise ShapeError(f"{name}: dimension 0 of the weight {weight} does not divide into {groups} groups")
+        raise ShapeError(
+            f"{name}: expected weight to be at least {groups} at dimension 0, and to divide into groups, got {weight}"
+        )
     expected, made = (rows, columns * groups) if transposed else (columns * groups, rows)
     if input.shape[1] != expected:
         raise ShapeError(f"{name}: {input} should have {expected} channels, for {weight} in {groups} groups")
@@ -195,7 +200,7 @@ def same_padding(name: str, padding: str, kernel: Size, stride: Size, dilation: 
     if padding != "same":
         raise ArgumentError(f"{name}: padding must be a size, 'same' or 'valid', got {padding!r}")
     if any(s != 1 for s in stride):
-        raise ArgumentError(f"{name}: padding='same' is not supported for strides, got {list(stride)}")
+        raise ArgumentError(f"{name}: padding='same' is not supported for strided convolutions, got {list(stride)}")
     total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
     return tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
 

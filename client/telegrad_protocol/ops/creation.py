@@ -27,7 +27,9 @@ def check_fits(name: str, value: Scalar, dtype: DType) -> None:
     """Refuse a number that a tensor of ``dtype`` cannot hold."""
     if isinstance(value, complex):
         if dtype.category < COMPLEX:
-            raise DTypeError(f"{name}: the complex number {value} does not go into {dtype.name}")
+            raise DTypeError(
+                f"{name}: value cannot be converted to type {dtype.name} without overflow: the complex number {value}"
+            )
     elif dtype.category >= FLOAT:
         if abs(value) > largest_of(dtype) and abs(value) != math.inf:
             raise DTypeError(f"{name}: the number {value} does not fit into {dtype.name}")
@@ -162,11 +164,14 @@ def new_empty_strided(
 
 def _arange(start: Scalar, end: Scalar, step: Scalar, dtype: DType | None, device: Device | None) -> Meta:
     if any(isinstance(s, complex) for s in (start, end, step)):
-        raise DTypeError(f"arange: bounds and step must be real, got {start}, {end} and {step}")
+        raise DTypeError(f"arange: bounds and step must be real, got {start}, {end} and {step}: unsupported range")
     if not all(math.isfinite(s) for s in (start, end, step)):  # type: ignore[arg-type]
-        raise ArgumentError(f"arange: bounds and step must be finite, got {start}, {end} and {step}")
-    if step == 0 or (end - start) * step < 0:  # type: ignore[operator]
-        raise ArgumentError(f"arange: no way from {start} to {end} in steps of {step}")
+        raise ArgumentError(f"arange: bounds and step must be finite, got {start}, {end} and {step}: unsupported range")
+    if step == 0:
+        raise ArgumentError(f"arange: step must be nonzero, got {step}")
+    if (end - start) * step < 0:  # type: ignore[operator]
+        given = f"from {start} to {end} in steps of {step}"
+        raise ArgumentError(f"arange: upper bound and lower bound inconsistent with step sign: {given}")
     natural = get_default_dtype() if any(isinstance(s, float) for s in (start, end, step)) else int64
     kind = dtype or natural
     if kind.category in (BOOL, COMPLEX):
@@ -175,7 +180,7 @@ def _arange(start: Scalar, end: Scalar, step: Scalar, dtype: DType | None, devic
         check_fits("arange", start, int64)
         check_fits("arange", step, int64)
         if kind is int64 and int(step) == 0:  # type: ignore[arg-type]
-            raise ArgumentError(f"arange: steps of {step} are 0 as {kind.name}")
+            raise ArgumentError(f"arange: steps of {step} are 0 as {kind.name}: step must be nonzero")
     return new("arange", (_count(start, end, step, kind),), kind, device)
 
 
@@ -209,9 +214,11 @@ def _spaced(
 ) -> Meta:
     bounds = (start, end)
     if steps < 0:
-        raise ArgumentError(f"{name}: the number of steps must not be negative, got {steps}")
+        raise ArgumentError(f"{name}: number of steps must be non-negative, got {steps}")
     if any(isinstance(b, Meta) and b.ndim for b in bounds):
-        raise ShapeError(f"{name}: bounds must be numbers or 0-d tensors, got {start} and {end}")
+        raise ShapeError(
+            f"{name}: only supports 0-dimensional start and end tensors, and numbers, got {start} and {end}"
+        )
     is_complex = any(b.dtype.is_complex if isinstance(b, Meta) else isinstance(b, complex) for b in bounds)
     natural = get_default_dtype().to_complex() if is_complex else get_default_dtype()
     if is_complex and dtype is not None and not dtype.is_complex:
@@ -248,7 +255,7 @@ def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: Dev
 
 def _triangle(name: str, input: Meta) -> Meta:
     if input.ndim < 2:
-        raise ShapeError(f"{name}: expected a matrix or a batch of them, got {input}")
+        raise ShapeError(f"{name}: input tensor must have at least 2 dimensions, got {input}")
     return like(input, None, None)
 
 

@@ -50,7 +50,13 @@ def _unpacked(A: Meta) -> tuple[Meta, Meta, Meta]:
     return A.like((*batch, m, m)), A.like((*batch, m, k)), A.like((*batch, k, n))
 
 
-@op(name="linalg_lu", method=False, module="linalg", returns=("P", "L", "U"))
+@op(name="_plain_lu", method=False, out=False, returns=("P", "L", "U"), constants=("P",))
+def plain_lu(A: Meta, pivot: bool) -> tuple[Meta, Meta, Meta]:
+    """Factor matrices into P, L and U at once."""
+    return lu.infer((A, pivot))  # type: ignore[return-value]
+
+
+@op(name="linalg_lu", method=False, module="linalg", returns=("P", "L", "U"), constants=("P",))
 def lu(A: Meta, *, pivot: bool = True) -> tuple[Meta, Meta, Meta]:
     """Factor matrices into a permutation, a unit lower and an upper triangular matrix: P @ L @ U."""
     check_matrix("linalg.lu", A)
@@ -59,7 +65,7 @@ def lu(A: Meta, *, pivot: bool = True) -> tuple[Meta, Meta, Meta]:
     return P if pivot else A.like((0,)), L, U
 
 
-@op(method=False, returns=("P", "L", "U"))
+@op(method=False, returns=("P", "L", "U"), constants=("P",))
 def lu_unpack(
     LU_data: Meta, LU_pivots: Meta, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> tuple[Meta, Meta, Meta]:  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from telegrad_protocol.dtypes import FLOAT, DType, bfloat16, float16, get_default_dtype
-from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
+from telegrad_protocol.errors import ArgumentError, DimensionError, DTypeError, ShapeError
 from telegrad_protocol.layout import Size, wrap_dims
 from telegrad_protocol.meta import Device, Meta
 
@@ -84,7 +84,7 @@ def lengths_of(name: str, input: Meta, s: Size | None, dim: Size | None) -> tupl
     else:
         dims = wrap_dims(name, dim, input.ndim) if input.ndim else dim
     if dims and not input.ndim:
-        raise ShapeError(f"{name}: {input} has no dimension to transform")
+        raise DimensionError(f"{name}: Dimension specified as {dims[0]} but tensor has no dimensions")
     if s is not None and len(s) != len(dims):
         raise ShapeError(f"{name}: dim {list(dims)} and s {list(s)} must have the same length")
     given = (-1,) * len(dims) if s is None else s

@@ -141,7 +141,7 @@ def vector_shape(meta: Meta) -> Size:
 def check_source(name: str, input: Meta, src: Meta) -> None:
     """Refuse a source of another element type."""
     if src.dtype is not input.dtype:
-        raise DTypeError(f"{name}: src {src} must have the dtype of {input}")
+        raise DTypeError(f"{name}: Expected self.dtype to be equal to src.dtype, got {input} and {src}")
 
 
 def _check_vector(name: str, index: Meta) -> int:
@@ -151,7 +151,7 @@ def _check_vector(name: str, index: Meta) -> int:
     return index.numel
 
 
-@op(no_grad=("index",), out_rules=("exact", "separate"))
+@op(no_grad=("index",), out_rules=("separate",))
 def index_select(input: Meta, dim: int, index: Meta) -> Meta:
     """Return the slices of ``input`` at ``index`` along ``dim``."""
     at = wrap_dim("index_select", dim, input.ndim)
@@ -205,7 +205,7 @@ def check_mask(name: str, mask: Meta) -> None:
         raise DTypeError(f"{name}: mask must be bool, got {mask}")
 
 
-@op(no_grad=("mask",), data_dependent=True, out_rules=("copied", "exact"))
+@op(no_grad=("mask",), data_dependent=True, out_rules=("copied", "separate"))
 def masked_select(input: Meta, mask: Meta) -> None:
     """Return the elements of ``input`` where ``mask`` is true, both broadcast, as a vector."""
     check_mask("masked_select", mask)
@@ -216,7 +216,7 @@ def masked_select(input: Meta, mask: Meta) -> None:
 def masked_scatter(input: Meta, mask: Meta, source: Meta) -> Meta:
     """Copy ``input`` with the elements of ``source``, in order, where ``mask`` is true."""
     if mask.dtype is not bool_:
-        raise DTypeError(f"masked_scatter: mask must be bool, got {mask}")
+        raise DTypeError(f"masked_scatter: masked_scatter_ only supports boolean masks, got {mask}")
     check_source("masked_scatter", input, source)
     shape = broadcast_shapes("masked_scatter", input.shape, mask.shape)
     return input.like(shape) if shape != input.shape else like(input, None, None)
@@ -274,7 +274,7 @@ def _embedding(input: Meta, weight: Meta, padding_idx: int, scale_grad_by_freq: 
     """Return the rows of ``weight`` at ``input``, with ``padding_idx`` counted from the front, -1 for none."""
     check_integers("embedding", input)
     if weight.ndim != 2:
-        raise ShapeError(f"embedding: weight must be a matrix, got {weight}")
+        raise ShapeError(f"embedding: 'weight' must be 2-D, got {weight}")
     return weight.like((*input.shape, weight.shape[1]))
 
 

@@ -89,9 +89,13 @@ def mv(input: Meta, vec: Meta) -> Meta:
 
 
 def _inner(name: str, left: Meta, right: Meta) -> Meta:
-    if not (left.ndim == right.ndim == 1 and left.shape == right.shape):
-        raise ShapeError(f"{name}: expected two vectors of one length, got {left} and {right}")
-    return left.like((), _same_dtype(name, left, right))
+    if not left.ndim == right.ndim == 1:
+        raise ShapeError(f"{name}: 1D tensors expected, but got {left} and {right}")
+    if left.dtype is not right.dtype:
+        raise DTypeError(f"{name}: dot : expected both vectors to have same dtype, but found {left} and {right}")
+    if left.shape != right.shape:
+        raise ShapeError(f"{name}: inconsistent tensor size, expected vectors of one length, got {left} and {right}")
+    return left.like((), left.dtype)
 
 
 @op
@@ -284,14 +288,16 @@ def cross_dim(input: Meta, other: Meta, dim: int | None) -> tuple[Size, int]:
 def cross(input: Meta, other: Meta, dim: int | None = None) -> Meta:
     """Compute the cross product of vectors along ``dim``, by default the first dimension of size 3."""
     if input.ndim != other.ndim:
-        raise ShapeError(f"cross: operands must have as many dimensions, got {input} and {other}")
+        raise ShapeError(f"cross: inputs must have the same number of dimensions, got {input} and {other}")
     if not input.ndim and dim is not None:
         raise DimensionError(f"cross: {input} has no dimension {dim}")
     if result_type((input, other)) is bool_:
         raise DTypeError(f"cross: not defined for bool, got {input} and {other}")
     shape, along = cross_dim(input, other, dim)
     if input.shape[along] != 3 or other.shape[along] != 3:
-        raise ShapeError(f"cross: dimension {along} of {input} and {other} must have size 3")
+        raise ShapeError(
+            f"cross: inputs dimension {along if dim is None else dim} must have length 3, got {input} and {other}"
+        )
     spread = (input.shape, input.strides), (other.shape, other.strides)
     return input.like(shape, result_type((input, other)), strides=result_strides(shape, spread))
 

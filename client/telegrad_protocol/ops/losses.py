@@ -19,7 +19,7 @@ def reduction_of(name: str, reduction: str, size_average: bool | None, reduce: b
     if size_average is not None or reduce is not None:
         return "none" if reduce is False else "sum" if size_average is False else "mean"
     if reduction not in REDUCTIONS:
-        raise ArgumentError(f"{name}: reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
+        raise ArgumentError(f"{name}: {reduction} is not a valid value for reduction, which is 'none', 'mean' or 'sum'")
     return reduction
 
 
@@ -252,7 +252,7 @@ def huber_loss(
 ) -> Meta:  # fmt: skip
     """Compute d ** 2 / 2 for |d| <= delta, else delta * (|d| - delta / 2), with d = input - target, reduced."""
     if delta <= 0:
-        raise ArgumentError(f"huber_loss: delta must be positive, got {delta}")
+        raise ArgumentError(f"huber_loss: huber_loss does not support non-positive values for delta, got {delta}")
     kind = reduction_of("huber_loss", reduction, None, None)
     return _elementwise("huber_loss", _huber_error, input, target, kind, weight, (delta,))
 

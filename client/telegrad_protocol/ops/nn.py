@@ -94,10 +94,13 @@ def prelu(input: Meta, weight: Meta) -> Meta:
     if input.dtype is not weight.dtype:
         raise DTypeError(f"prelu: input and weight must have the same dtype, got {input} and {weight}")
     if weight.ndim > 1:
-        raise ShapeError(f"prelu: the weight must have at most one dimension, got {weight}")
+        raise ShapeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}")
+    if weight.numel != 1 and not input.ndim:
+        raise ShapeError(f"prelu: Not allow zero-dim input tensor. Found {weight.numel} weights for {input}")
     channels = input.shape[1] if input.ndim > 1 else 1
-    if weight.numel not in (1, channels) or (weight.numel != 1 and not input.ndim):
-        raise ShapeError(f"prelu: {weight.numel} weights for {channels} channels of {input}")
+    if weight.numel not in (1, channels):
+        counts = f"{weight.numel} and {channels} of {input}"
+        raise ShapeError(f"prelu: Mismatch of parameter numbers and input channel size. Found {counts}")
     return _in_order(input)
 
 

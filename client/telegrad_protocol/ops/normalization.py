@@ -18,12 +18,16 @@ def _check_layer(name: str, input: Meta, normalized_shape: Size, *affine: Meta |
     if not input.dtype.is_floating_point:
         raise DTypeError(f"{name}: expected a floating point type, got {input}")
     if not normalized_shape:
-        raise ShapeError(f"{name}: normalized_shape must name at least one dimension, got {list(normalized_shape)}")
+        raise ShapeError(
+            f"{name}: Expected normalized_shape to be at least 1-dimensional, got {list(normalized_shape)}"
+        )
     if input.shape[-len(normalized_shape) :] != normalized_shape or input.ndim < len(normalized_shape):
-        raise ShapeError(f"{name}: {input} does not end in normalized_shape {list(normalized_shape)}")
-    for parameter in affine:
+        given = f"Given normalized_shape={list(normalized_shape)}"
+        raise ShapeError(f"{name}: {given}, expected input with shape [*, ...] that ends in it, got {input}")
+    for what, parameter in zip(("weight", "bias"), affine, strict=False):
         if parameter is not None and parameter.shape != normalized_shape:
-            raise ShapeError(f"{name}: weight and bias must have the shape {list(normalized_shape)}, got {parameter}")
+            shape = f"{list(normalized_shape)}, but got {parameter}"
+            raise ShapeError(f"{name}: Expected {what} to be of same shape as normalized_shape {shape}")
 
 
 @op(module="nn.functional", method=False, out=False)
@@ -135,10 +139,13 @@ def group_norm(
 ) -> Meta:  # fmt: skip
     """Normalize every sample over groups of channels: (n, c, ...)."""
     if input.ndim < 2:
-        raise ShapeError(f"group_norm: expected (N, C, ...), got {input}")
+        raise ShapeError(f"group_norm: Expected at least 2 dimensions for input tensor but received {input}")
     channels = input.shape[1]
     if num_groups <= 0 or channels % num_groups:
-        raise ArgumentError(f"group_norm: {channels} channels of {input} do not divide into {num_groups} groups")
+        wrong = f"input of shape {list(input.shape)} and num_groups={num_groups}"
+        raise ArgumentError(
+            f"group_norm: Expected number of channels in input to be divisible by num_groups, but got {wrong}"
+        )
     _check_channels("group_norm", channels, weight, bias)
     return input.like()
 

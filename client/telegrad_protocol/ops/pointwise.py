@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from telegrad_protocol.dtypes import COMPLEX, FLOAT, DType, result_type
+from telegrad_protocol.dtypes import COMPLEX, FLOAT, DType, bool_, result_type
 from telegrad_protocol.errors import ArgumentError, DTypeError
 from telegrad_protocol.meta import Device, Meta
 
@@ -110,9 +110,12 @@ def pow(input: Meta | Scalar, exponent: Meta | Scalar) -> Meta:
         check_fits("pow", exponent, dtype)
 
 
-@pointwise(takes="ifc")
+@pointwise
 def neg(input: Meta) -> Meta:
     """Negate every element: -input."""
+    if input.dtype is bool_:
+        operator = "Negation, the `-` operator, on a bool tensor is not supported"
+        raise DTypeError(f"neg: {operator}: use the `~` or `logical_not()` operator on {input}")
 
 
 @op(view_of="input")

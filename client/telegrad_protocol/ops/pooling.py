@@ -1,5 +1,4 @@
 """Contracts of pooling: windows of a fixed size that slide, and windows that divide a dimension into equal parts.
-
 Operands are (n, c, *size), or (c, *size) without a batch. The private operations are the steps that are differentiated.
 """
 
@@ -15,17 +14,22 @@ from .contract import op
 from .convolution import check_positive, spread
 
 
+def _batch(dims: int) -> str:
+    return f"Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with optional 0 dim batch size for input"
+
+
 def _check_dims(name: str, input: Meta, dims: int) -> None:
     """Refuse what does not have ``dims``, one to three, dimensions after its channels; only the batch may be empty."""
     if not 1 <= dims <= 3:
         raise ShapeError(f"{name}: pools over one to three dimensions, not {dims}")
     if input.ndim not in (dims + 1, dims + 2):
-        raise ShapeError(f"{name}: expected {dims + 1} or {dims + 2} dimensions, got {input}")
+        raise ShapeError(f"{name}: {_batch(dims)}, got {input}")
 
 
 def _check_filled(name: str, input: Meta, dims: int) -> None:
     if 0 in input.shape[-dims - 1 :]:
-        raise ShapeError(f"{name}: only the batch may be empty, got {input}")
+        filled = "Expected input's non-batch dimensions to have positive length"
+        raise ShapeError(f"{name}: {_batch(dims)}: {filled}, got {input}")
 
 
 def windows(
@@ -37,8 +41,11 @@ def windows(
     stride, padding, dilation = (spread(name, what, numbers, dims) for what, numbers in given)
     check_positive(name, kernel_size=kernel, stride=stride, dilation=dilation)
     for k, p, d in zip(kernel, padding, dilation, strict=True):
-        if not 0 <= p <= ((k - 1) * d + 1) // 2:
-            raise ArgumentError(f"{name}: padding {p} must not be negative, nor more than half of the kernel's reach")
+        if p < 0:
+            raise ArgumentError(f"{name}: pad must be non-negative, but got pad: {p}")
+        if p > ((k - 1) * d + 1) // 2:
+            wide = f"pad={p}, kernel_size={k} and dilation={d}"
+            raise ArgumentError(f"{name}: pad should be at most half of effective kernel size, but got {wide}")
     return kernel, stride, padding, dilation
 
 
@@ -59,7 +66,9 @@ def pooled_size(name: str, size: Size, numbers: tuple[Size, Size, Size, Size], c
             count -= 1
         counts.append(count)
     if min(counts) < 1:
-        raise ShapeError(f"{name}: a kernel of {list(numbers[0])} fits nowhere into {list(size)}")
+        raise ShapeError(
+            f"{name}: Output size is too small: a kernel of {list(numbers[0])} fits nowhere into {list(size)}"
+        )
     return tuple(counts)
 
 
@@ -165,7 +174,7 @@ def _mean_pooled(
     _check_dims(name, input, dims)
     _check_mean(name, input)
     if divisor_override == 0:
-        raise ArgumentError(f"{name}: divisor_override must not be zero")
+        raise ArgumentError(f"{name}: divisor must be not zero")
     numbers = windows(name, dims, kernel_size, stride, padding)
     _check_filled(name, input, dims)
     return _result(input, dims, pooled_size(name, input.shape[-dims:], numbers, ceil_mode), dims < 3)
@@ -229,14 +238,17 @@ def avg_pool3d(
 
 def parts(name: str, dims: int, input: Meta, output_size: tuple[int | None, ...] | None) -> Size:
     """Return the number of windows that every dimension is divided into; None among them keeps a size."""
-    _check_dims(name, input, dims)
+    if input.ndim not in (dims + 1, dims + 2):
+        raise ArgumentError(
+            f"{name}: Input dimension should be at least {dims + 1} and at most {dims + 2}, got {input}"
+        )
     if output_size is None or len(output_size) not in (1, dims):
-        given = output_size and list(output_size)
-        raise ArgumentError(f"{name}: output_size must be one number or {dims}, got {given}")
+        given = f"should contain one int or {dims}, got {output_size and list(output_size)}"
+        raise ArgumentError(f"{name}: output_size must be {dims}: 'output_size' {given}")
     wanted = output_size * dims if len(output_size) == 1 else output_size
     size = tuple(n if w is None else w for n, w in zip(input.shape[-dims:], wanted, strict=True))
     if min(size) < 0:
-        raise ArgumentError(f"{name}: output_size must not be negative, got {list(size)}")
+        raise ArgumentError(f"{name}: elements of output_size must be greater than or equal to 0, got {list(size)}")
     if input.dtype.category != FLOAT:
         raise DTypeError(f"{name}: expected a floating-point tensor, got {input}")
     if 0 in input.shape[-dims:]:
@@ -354,7 +366,7 @@ def unpooled(
     """Return the meta of the result of ``max_unpool``."""
     _check_dims(name, input, dims)
     if indices.shape != input.shape or indices.dtype is not int64:
-        raise ShapeError(f"{name}: the positions must be int64 of the shape of {input}, got {indices}")
+        raise ShapeError(f"{name}: Expected shape of indices to be int64 of the shape of {input}, got {indices}")
     size = _unpooled_size(name, dims, input, kernel_size, stride, padding, output_size)
     return _result(input, dims, size, keeps_format=dims == 2)
 

@@ -104,7 +104,7 @@ def _check_std(name: str, std: Scalar) -> None:
     if isinstance(std, complex):
         raise DTypeError(f"{name}: std must be a real number, got {std}")
     if not std >= 0:
-        raise ArgumentError(f"{name}: std must not be negative, got {std}")
+        raise ArgumentError(f"{name}: normal expects std >= 0.0, but found std {std}")
 
 
 @op(name="normal.size", method=False, **_DRAWN_INTO)
@@ -175,7 +175,7 @@ def bernoulli_tensor_(input: Meta, p: Meta) -> Meta:
 def uniform_(input: Meta, a: float = 0.0, b: float = 1.0) -> Meta:
     """Overwrite every element with a number evenly distributed in [a, b)."""
     if not a <= b:
-        raise ArgumentError(f"uniform_: a must not be greater than b, got {a} and {b}")
+        raise ArgumentError(f"uniform_: uniform_ expects to return a [from, to) range, but found from={a:g} > to={b:g}")
     return _floating("uniform_", input, also_complex=True)
 
 
@@ -190,7 +190,7 @@ def normal_(input: Meta, mean: float = 0.0, std: float = 1.0) -> Meta:
 def exponential_(input: Meta, lambd: float = 1.0) -> Meta:
     """Overwrite every element with a number of the exponential distribution of rate ``lambd``."""
     if not lambd > 0:
-        raise ArgumentError(f"exponential_: lambd must be positive, got {lambd}")
+        raise ArgumentError(f"exponential_: exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
     return _floating("exponential_", input)
 
 
@@ -198,7 +198,7 @@ def exponential_(input: Meta, lambd: float = 1.0) -> Meta:
 def cauchy_(input: Meta, median: float = 0.0, sigma: float = 1.0) -> Meta:
     """Overwrite every element with a number of the Cauchy distribution around ``median``, ``sigma`` wide."""
     if not sigma > 0:
-        raise ArgumentError(f"cauchy_: sigma must be positive, got {sigma}")
+        raise ArgumentError(f"cauchy_: cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
     return _floating("cauchy_", input)
 
 
@@ -206,7 +206,7 @@ def cauchy_(input: Meta, median: float = 0.0, sigma: float = 1.0) -> Meta:
 def log_normal_(input: Meta, mean: float = 1.0, std: float = 2.0) -> Meta:
     """Overwrite every element with a number whose logarithm is normally distributed with ``mean`` and ``std``."""
     if not std > 0:
-        raise ArgumentError(f"log_normal_: std must be positive, got {std}")
+        raise ArgumentError(f"log_normal_: log_normal_ expects std > 0.0, but found std={std:g}")
     return _floating("log_normal_", input)
 
 
@@ -214,7 +214,7 @@ def log_normal_(input: Meta, mean: float = 1.0, std: float = 2.0) -> Meta:
 def geometric_(input: Meta, p: float) -> Meta:
     """Overwrite every element with how many trials it takes until the first success of probability ``p``."""
     if not 0 < p < 1:
-        raise ArgumentError(f"geometric_: p must be in (0, 1), got {p}")
+        raise ArgumentError(f"geometric_: geometric_ expects p to be in (0, 1), but got p={p:g}")
     if input.dtype.is_complex or input.dtype.category == 0:
         raise DTypeError(f"geometric_: not defined for {input.dtype.name}")
     return input
@@ -251,18 +251,21 @@ def random_range_(input: Meta, low: int, to: int) -> Meta:
     return input
 
 
-@op(out_rules=("copied", "exact"), differentiable=False, random=True)
+@op(out_rules=("copied",), differentiable=False, random=True)
 def multinomial(input: Meta, num_samples: int, replacement: bool = False) -> Meta:
     """Draw indices by the weights in every row, with or without replacement."""
     _floating("multinomial", input)
     if not 1 <= input.ndim <= 2:
-        raise ShapeError(f"multinomial: expected weights in 1 or 2 dimensions, got {input}")
+        raise ShapeError(f"multinomial: prob_dist must be 1 or 2 dim, got {input}")
     if num_samples <= 0:
-        raise ArgumentError(f"multinomial: num_samples must be positive, got {num_samples}")
+        raise ArgumentError(f"multinomial: cannot sample n_sample <= 0 samples, got {num_samples}")
     if input.shape[-1] > _MOST_CATEGORIES:
-        raise ArgumentError(f"multinomial: cannot draw from {input}: a row has more than 2^24 categories")
+        raise ArgumentError(f"multinomial: cannot draw from {input}: number of categories cannot exceed 2^24")
     if not replacement and num_samples > input.shape[-1]:
-        raise ArgumentError(f"multinomial: cannot draw {num_samples} from {input} without replacement")
+        raise ArgumentError(
+            "multinomial: cannot sample n_sample > prob_dist.size(-1) samples without replacement: "
+            f"{num_samples} of {input}"
+        )
     return input.like((*input.shape[:-1], num_samples), int64)
 
 

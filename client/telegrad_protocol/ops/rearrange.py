@@ -41,9 +41,9 @@ def _unlike(meta: Meta, model: Meta, at: int, number: int) -> str:
 def joined(name: str, tensors: Sequence[Meta], dim: int) -> tuple[int, list[int]]:
     """Return the dimension of ``cat``, and the tensors' lengths in it; tensors of shape [0] fit everywhere."""
     if not tensors:
-        raise ArgumentError(f"{name}: expected at least one tensor")
+        raise ArgumentError(f"{name}: expected a non-empty list of Tensors: {name} expects a non-empty TensorList")
     if any(not t.ndim for t in tensors):
-        raise ShapeError(f"{name}: 0-d tensors cannot be joined; use stack()")
+        raise ShapeError(f"{name}: zero-dimensional tensors cannot be concatenated; use stack()")
     model = next((t for t in tensors if not _is_legacy_empty(t)), tensors[0])
     at = wrap_dim(name, dim, model.ndim)
     for number, meta in enumerate(tensors):
@@ -115,7 +115,7 @@ def padded(meta: Meta, ndim: int) -> Meta:
 
 def _joined_padded(name: str, tensors: Sequence[Meta], ndim: int, dim: int) -> Meta:
     if not tensors:
-        raise ArgumentError(f"{name}: expected at least one tensor")
+        raise ArgumentError(f"{name}: expected a non-empty list of Tensors: {name} expects a non-empty TensorList")
     return _cat(name, [padded(t, ndim) for t in tensors], dim)
 
 
@@ -166,19 +166,23 @@ def roll(input: Meta, shifts: int | Size, dims: int | Size | None = None) -> Met
     listed = () if dims is None else (dims,) if isinstance(dims, int) else dims
     count = 1 if isinstance(shifts, int) else len(shifts)
     if not count or (count != len(listed) and (listed or count != 1)):
-        raise ArgumentError(f"roll: {count} shifts for {len(listed)} dimensions")
+        raise ArgumentError(f"roll: shifts and dimensions must align: {count} shifts for {len(listed)} dimensions")
     for dim in listed:
         wrap_dim("roll", dim, input.ndim)
     if listed and not input.ndim:
-        raise DimensionError("roll: a 0-d tensor has no dimensions to roll along")
+        raise DimensionError("roll: Dimension specified as 0 but tensor has no dimensions")
     return input.like()
 
 
 @op(out=False)
 def rot90(input: Meta, k: int = 1, dims: Size = (0, 1)) -> Meta:
     """Rotate ``k`` times by 90 degrees in the plane of ``dims``, from the first towards the second."""
-    if len(dims) != 2 or input.ndim < 2:
-        raise ShapeError(f"rot90: expected 2 dimensions of a tensor that has at least 2, got {list(dims)} of {input}")
+    if len(dims) != 2:
+        raise ShapeError(f"rot90: expected total rotation dims == 2, but got dims = {list(dims)}")
+    if input.ndim < 2:
+        raise ShapeError(f"rot90: expected total dims >= 2, but got {input}")
+    if dims[0] == dims[1]:
+        raise ArgumentError(f"rot90: expected rotation dims to be different, but got {list(dims)}")
     a, b = wrap_dims("rot90", dims, input.ndim)
     if k % 4 == 0:
         return input.like()
@@ -252,7 +256,7 @@ def diag(input: Meta, diagonal: int = 0) -> Meta:
         side = input.shape[0] + abs(diagonal)
         return input.like((side, side))
     if input.ndim != 2:
-        raise ShapeError(f"diag: expected a vector or a matrix, got {input}")
+        raise ShapeError(f"diag: diag(): Supports 1D or 2D tensors, got {input}")
     rows, columns = input.shape
     if not -rows <= diagonal <= columns:
         raise ShapeError(f"diag: {input} has no diagonal {diagonal}")
@@ -263,8 +267,10 @@ def diag(input: Meta, diagonal: int = 0) -> Meta:
 def diag_embed(input: Meta, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Meta:
     """Make matrices in ``dim1`` and ``dim2`` with the last dimension of ``input`` on their diagonals."""
     a, b = wrap_dim("diag_embed", dim1, input.ndim + 1), wrap_dim("diag_embed", dim2, input.ndim + 1)
-    if a == b or not input.ndim:
-        raise ShapeError(f"diag_embed: cannot put {input} on a diagonal of dimensions {dim1} and {dim2}")
+    if a == b:
+        raise ShapeError(f"diag_embed: diagonal dimensions cannot be identical {dim1}, {dim2} for {input}")
+    if not input.ndim:
+        raise ShapeError(f"diag_embed: cannot put {input} on a diagonal")
     side = input.shape[-1] + abs(offset)
     shape = list(input.shape[:-1])
     for at in sorted((a, b)):

@@ -32,7 +32,11 @@ def check_real(name: str, *metas: Meta) -> None:
 def check_differentiable(name: str, dtype: DType, input: Meta) -> None:
     """Refuse types in which no mean, deviation or norm is taken."""
     if not dtype.is_differentiable:
-        raise DTypeError(f"{name}: expected a floating point or complex type, got {input}; convert it or pass dtype=")
+        whose = "Input" if dtype is input.dtype else "Optional"
+        raise DTypeError(
+            f"{name}: {name}(): could not infer output dtype. {whose} dtype must be either a floating point or complex "
+            f"dtype. Got: {dtype.name}, with {input}; convert it or pass dtype="
+        )
 
 
 def check_nonempty(name: str, input: Meta, dim: int | Size | None) -> None:
@@ -44,12 +48,12 @@ def check_nonempty(name: str, input: Meta, dim: int | Size | None) -> None:
         raise DimensionError(f"{name}: expected a dim to be specified for the empty {input}")
     for d in wrap_dims(name, listed, input.ndim):
         if input.ndim and input.shape[d] == 0:
-            raise DimensionError(f"{name}: dimension {d} of {input} has no elements to choose from")
+            raise DimensionError(f"{name}: Expected reduction dim {d} to have non-zero size, got {input}")
 
 
 def _check_any_element(name: str, input: Meta) -> None:
     if not input.numel:
-        raise ShapeError(f"{name}: {input} has no elements to choose from; specify a dim")
+        raise ShapeError(f"{name}: Expected reduction dim to be specified for {input}, which has no elements")
 
 
 def _summed(dtype: DType) -> DType:
@@ -167,7 +171,7 @@ def _extremum(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> 
     return input.like(shape)
 
 
-@op(returns=("min", "max"), out_rules=("exact",))
+@op(returns=("min", "max"))
 def aminmax(input: Meta, *, dim: int | None = None, keepdim: bool = False) -> tuple[Meta, Meta]:
     """Return the smallest and the largest element, of all or along a dimension."""
     if dim is None:

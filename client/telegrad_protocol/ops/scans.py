@@ -60,7 +60,7 @@ def diff(input: Meta, n: int = 1, dim: int = -1, prepend: Meta | None = None, ap
     if input.ndim == 0:
         raise ShapeError(f"diff: expects a tensor of at least one dimension, got {input}")
     if n < 0:
-        raise ArgumentError(f"diff: order must be non-negative, got {n}")
+        raise ArgumentError(f"diff: order must be non-negative but got {n}")
     if n == 0:
         return input.like(strides=result_strides(input.shape, [(input.shape, input.strides)]))
     at = wrap_dim("diff", dim, input.ndim)

@@ -21,17 +21,24 @@ def _check_along(name: str, input: Meta, dim: int, index: Meta, src: Meta | None
     check_integers(name, index)
     shape, own = vector_shape(index), vector_shape(input)
     if len(shape) != len(own):
-        raise ShapeError(f"{name}: index {index} must have as many dimensions as {input}")
-    if any(i > s for d, (i, s) in enumerate(zip(shape, own, strict=True)) if d != at):
-        raise ShapeError(f"{name}: index {index} is larger than {input} in a dimension other than {at}")
+        raise ShapeError(
+            f"{name}: Index tensor must have the same number of dimensions as self tensor, got {index} and {input}"
+        )
+    larger = [d for d, (i, s) in enumerate(zip(shape, own, strict=True)) if d != at and i > s]
+    if larger:
+        raise ShapeError(f"{name}: Size does not match at dimension {larger[0]}: index {index} is larger than {input}")
     if src is not None:
         given = vector_shape(src)
-        if len(given) != len(shape) or any(i > s for i, s in zip(shape, given, strict=True)):
+        if len(given) != len(shape):
+            raise ShapeError(
+                f"{name}: Index tensor must have the same number of dimensions as src tensor, got {index} and {src}"
+            )
+        if any(i > s for i, s in zip(shape, given, strict=True)):
             raise ShapeError(f"{name}: index {index} is larger than src {src}")
     return at
 
 
-@op(no_grad=("index",), out_rules=("exact", "separate"))
+@op(no_grad=("index",), out_rules=("separate",))
 def gather(input: Meta, dim: int, index: Meta, *, sparse_grad: bool = False) -> Meta:
     """Return out[i][j] = input[index[i][j]][j] for ``dim=0``, and accordingly for other dimensions."""
     _check_along("gather", input, dim, index)
@@ -83,7 +90,7 @@ def scatter_reduce(input: Meta, dim: int, index: Meta, src: Meta, reduce: str, *
     return input.like()
 
 
-@op(no_grad=("index",), out_rules=("exact", "separate"))
+@op(no_grad=("index",), out_rules=("separate",))
 def take(input: Meta, index: Meta) -> Meta:
     """Return the elements of ``input``, seen as a vector, at ``index``."""
     check_integers("take", index)

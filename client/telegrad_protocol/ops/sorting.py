@@ -59,13 +59,13 @@ def topk(input: Meta, k: int, dim: int = -1, largest: bool = True, sorted: bool 
     return input.like(shape), input.like(shape, dtype=int64)
 
 
-@op(returns=("values", "indices"))
+@op(returns=("values", "indices"), out_rules=("separate",))
 def kthvalue(input: Meta, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Meta, Meta]:
     """Return the ``k``-th smallest element along a dimension, counted from one, and its index."""
     length = input.shape[wrap_dim("kthvalue", dim, input.ndim)] if input.ndim else 1
     results = chosen("kthvalue", input, dim, keepdim)
     if not 1 <= k <= length:
-        raise ArgumentError(f"kthvalue: k = {k} is out of range for dimension {dim} of {input}")
+        raise ArgumentError(f"kthvalue: selected number k out of range for dimension {dim}: {k} of {input}")
     return results
 
 
@@ -107,7 +107,7 @@ def searchsorted(
 
 def _check_vector(name: str, rows: Meta) -> None:
     if rows.ndim != 1:
-        raise ShapeError(f"{name}: a number can only be searched in one dimension, got {rows}")
+        raise ShapeError(f"{name}: boundaries tensor must be 1 dimension where a number is searched, got {rows}")
 
 
 def _check_rows(rows: Meta, input: Meta) -> None:

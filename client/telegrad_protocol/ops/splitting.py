@@ -25,7 +25,7 @@ def unbind(input: Meta, dim: int = 0) -> tuple[Meta, ...]:
     """Return the views of all indices of dimension ``dim``, which is removed."""
     at = wrap_dim("unbind", dim, input.ndim)
     if not input.ndim:
-        raise DimensionError("unbind: a 0-d tensor has no dimension to unbind")
+        raise DimensionError("unbind: Dimension specified as 0 but tensor has no dimensions")
     _check_count("unbind", input.shape[at], input)
     return tuple(select.rule(input, at, i) for i in range(input.shape[at]))
 

@@ -185,16 +185,30 @@ def swapdims(input: Meta, dim0: int, dim1: int) -> Meta:
 def t(input: Meta) -> Meta:
     """Transpose a matrix; vectors and scalars are returned as they are."""
     if input.ndim > 2:
-        raise ShapeError(f"t: expected a tensor of at most 2 dimensions, got {input}")
+        raise ShapeError(f"t: t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D: {input}")
     return reordered(input, tuple(reversed(range(input.ndim))))
+
+
+_ENDS = ("source", "destination")
+
+
+def _moved_dims(name: str, what: str, dims: Size, input: Meta) -> Size:
+    wrapped = tuple([wrap_dim(name, dim, input.ndim) for dim in dims])
+    if len(set(wrapped)) != len(wrapped):
+        raise ArgumentError(f"{name}: repeated dim in `{what}` ({list(dims)})")
+    return wrapped
 
 
 def moved(name: str, input: Meta, source: int | Size, destination: int | Size) -> list[int]:
     """Return the order of dimensions that ``movedim`` makes."""
     pairs = [(d,) if isinstance(d, int) else d for d in (source, destination)]
     if len(pairs[0]) != len(pairs[1]):
-        raise ShapeError(f"{name}: {len(pairs[0])} source dimensions and {len(pairs[1])} destinations")
-    sources, targets = (wrap_dims(name, dims, input.ndim) for dims in pairs)
+        raise ShapeError(
+            f"{name}: Invalid source or destination dims: source ({list(pairs[0])} dims) should contain "
+            "the same number "
+            f"of dims as destination ({list(pairs[1])} dims)"
+        )
+    sources, targets = (_moved_dims(name, what, dims, input) for what, dims in zip(_ENDS, pairs, strict=True))
     if not input.ndim:
         return []
     rest = iter([d for d in range(input.ndim) if d not in sources])
@@ -269,13 +283,16 @@ def narrow(input: Meta, dim: int, start: int, length: int) -> Meta:
     """View ``length`` elements of dimension ``dim`` from ``start``."""
     at = wrap_dim("narrow", dim, input.ndim)
     if not input.ndim:
-        raise ShapeError("narrow: a 0-d tensor has no dimension to narrow")
+        raise ShapeError("narrow: narrow() cannot be applied to a 0-dim tensor.")
     size = input.shape[at]
-    if length < 0 or not -size <= start <= size:
-        raise IndexOutOfRangeError(f"narrow: start {start} and length {length} do not fit dimension {at} of {input}")
+    if length < 0:
+        raise ArgumentError(f"narrow: narrow(): length must be non-negative, got {length}")
+    if not -size <= start <= size:
+        allowed = f"expected to be in range of [{-size}, {size}], but got {start}"
+        raise IndexOutOfRangeError(f"narrow: start out of range ({allowed}) for dimension {at} of {input}")
     first = start + size if start < 0 else start
     if first + length > size:
-        raise ShapeError(f"narrow: start {first} + length {length} exceeds dimension {at} of {input}")
+        raise ShapeError(f"narrow: start ({first}) + length ({length}) exceeds dimension size ({size}) of {input}")
     return sliced(input, at, first, length)
 
 
@@ -305,7 +322,7 @@ def diagonal(input: Meta, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Meta
         raise DimensionError(f"diagonal: {input} has no two dimensions")
     a, b = wrap_dim("diagonal", dim1, input.ndim), wrap_dim("diagonal", dim2, input.ndim)
     if a == b:
-        raise ShapeError(f"diagonal: dimensions {dim1} and {dim2} of {input} are the same")
+        raise ShapeError(f"diagonal: diagonal dimensions cannot be identical {dim1}, {dim2} in {input}")
     rows, columns = input.shape[a] + min(offset, 0), input.shape[b] - max(offset, 0)
     length = max(min(rows, columns), 0)
     shift = (offset * input.strides[b] if offset > 0 else -offset * input.strides[a]) if length else 0

@@ -12,15 +12,15 @@ from .creation import new
 
 def _window(name: str, M: int, dtype: DType | None, device: Device | None) -> Meta:
     if M < 0:
-        raise ArgumentError(f"{name}: requires a non-negative window length, got {M}")
+        raise ArgumentError(f"{name}: requires non-negative window length, got M={M}")
     if (dtype or get_default_dtype()) not in (float32, float64):
-        raise DTypeError(f"{name}: expects float32 or float64 dtypes, got {(dtype or get_default_dtype()).name}")
+        raise ArgumentError(f"{name}: expects float32 or float64 dtypes, got: {dtype or get_default_dtype()}")
     return new(name, (M,), dtype, device)
 
 
 def _check_positive(name: str, label: str, value: float) -> None:
     if value <= 0:
-        raise ArgumentError(f"signal.windows.{name}: {label} must be positive, got {value}")
+        raise ArgumentError(f"signal.windows.{name}: {label} must be positive, got: {value:g} instead.")
 
 
 @op(name="signal_windows_bartlett", method=False, out=False, differentiable=False, module="signal.windows")
@@ -48,8 +48,8 @@ def exponential(
 ) -> Meta:  # fmt: skip
     """Make a window of ``M`` points that decays by exp(-abs(n - center) / tau)."""
     if sym and center is not None:
-        raise ArgumentError("signal.windows.exponential: center must be None for symmetric windows")
-    _check_positive("exponential", "tau", tau)
+        raise ArgumentError("signal.windows.exponential: Center must be None for symmetric windows")
+    _check_positive("exponential", "Tau", tau)
     return _window("signal.windows.exponential", M, dtype, device)
 
 
@@ -58,7 +58,7 @@ def gaussian(
     M: int, *, std: float = 1.0, sym: bool = True, dtype: DType | None = None, device: Device | None = None
 ) -> Meta:
     """Make a Gaussian window of ``M`` points with a standard deviation of ``std`` points."""
-    _check_positive("gaussian", "the standard deviation", std)
+    _check_positive("gaussian", "Standard deviation", std)
     return _window("signal.windows.gaussian", M, dtype, device)
 
 
@@ -68,7 +68,7 @@ def general_cosine(
 ) -> Meta:
     """Make a window of ``M`` points that is the sum of cosines with the coefficients ``a`` and alternating signs."""
     if not a:
-        raise ArgumentError("signal.windows.general_cosine: the coefficients cannot be empty")
+        raise ArgumentError("signal.windows.general_cosine: Coefficients cannot be empty")
     return _window("signal.windows.general_cosine", M, dtype, device)
 
 
@@ -98,7 +98,7 @@ def kaiser(
 ) -> Meta:
     """Make a Kaiser window of ``M`` points, whose shape ``beta`` tells; without ``sym`` one period of it."""
     if beta < 0:
-        raise ArgumentError(f"signal.windows.kaiser: beta must be non-negative, got {beta}")
+        raise ArgumentError(f"signal.windows.kaiser: beta must be non-negative, got: {beta:g} instead.")
     return _window("signal.windows.kaiser", M, dtype, device)
 
 

@@ -7,6 +7,7 @@ for one over that number. pocketfft writes into a given array if this release of
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,26 @@ def complex_to_real(xp: Any, input: Any, axes: tuple[int, ...], mode: int, out: 
         return
     lengths = [out.shape[axis] for axis in axes]
     out[...] = _library(xp).irfftn(input, lengths, axes=axes, norm=_BACKWARD[mode])
+
+
+def short_transform(
+    given: Any, result: Any, numbers: int, axes: tuple[int, ...], mode: int, forward: bool, is_half: bool, length: int
+) -> Callable[[Any, Any], None] | None:  # fmt: skip
+    """pocketfft's transform of few numbers on the host as a function of both arrays, given their types.
+
+    ``numbers`` is how many the result has, ``length`` that of its last transformed axis, and ``is_half`` whether it is
+    the first half of the transform of real numbers. None where another library or
+    loop transforms these, or several functions do.
+    """
+    if mkl() is not None or _pocketfft() is None or numbers >= host_fourier.LEAST or not numbers:
+        return None
+    if result.kind != "c":
+        c2r = _pocketfft().c2r
+        return None if len(axes) > 1 else lambda input, out: c2r(input, axes, length, False, mode, out, 1)
+    c2c, r2c = _pocketfft().c2c, _pocketfft().r2c
+    if not is_half:
+        return lambda input, out: c2c(input, axes, forward, mode, out, 1)
+    return lambda input, out: r2c(input, axes, True, mode, out, 1)
 
 
 def _threads(input: Any) -> int:

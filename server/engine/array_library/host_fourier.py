@@ -19,7 +19,7 @@ Array = Any
 _COMPLEX, _REAL, _HERMITIAN = range(3)
 _SCALES = (lambda points: 1.0, lambda points: 1 / math.sqrt(points), lambda points: 1 / points)
 """The factor of a transform by its mode, from the number of points."""
-_LEAST, _LEAST_SINGLE = 1 << 12, 1 << 9
+LEAST, _LEAST_SINGLE = 1 << 12, 1 << 9
 """Numbers of the result from which on the loops are used, and those of signals that are transformed one by one."""
 _MOST_LANES = 1 << 12
 """The most elements of signals of which a vector has one in each lane: more do not stay in the second-level cache."""
@@ -80,7 +80,7 @@ def transform(input: Array, axes: tuple[int, ...], mode: int, forward: bool, out
 
     Where one of the two is real, it has the lengths of the whole signal along the last axis.
     """
-    if out.size < _LEAST:
+    if out.size < LEAST:
         return False
     loops = compiled.kernels("fourier")
     if loops is None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from server.engine import context
-from telegrad_protocol.errors import IndexOutOfRangeError
+from telegrad_protocol.errors import IndexOutOfRangeError, out_of_bounds
 
 Array = Any
 _UFUNCS = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
@@ -75,7 +75,9 @@ def check_index(op: str, index: Array, size: int, where: str, *, wraps: bool = F
     low = -size if wraps else 0
     if lowest < low or highest >= size:
         offending = lowest if lowest < low else highest
-        raise IndexOutOfRangeError(f"{op}: index {offending} is out of range for {where}")
+        raise IndexOutOfRangeError(
+            f"{op}: index {offending} is out of range for {where}: {out_of_bounds(offending, where)}"
+        )
 
 
 def check_room(xp: Any, nbytes: int) -> None:

@@ -19,6 +19,7 @@ from .complex import conj
 from .matrices import adjoint, check_info, constant_of, diagonal, expanded, not_differentiable, swapped
 
 _CHOLESKY, _LU = OPERATORS["linalg_cholesky_ex"], OPERATORS["linalg_lu_factor_ex"]
+_PLAIN_LU = OPERATORS["_plain_lu"]
 
 
 def _cholesky_backward(grad_L, L, upper):
@@ -73,12 +74,17 @@ def _unpacked(LU):
 
 
 def _lu_backward(grad_LU, LU, pivots, pivot):
-    """The gradient of A = P L U: that of square matrices for the leading block, and what the rest adds to it."""
+    """The gradient of A = P L U"""
     m, n = LU.shape[-2:]
     k = min(m, n)
-    L, U = _split(LU)
+    block = _factors_backward(F.narrow(grad_LU, -1, 0, k), F.narrow(grad_LU, -2, 0, k), *_split(LU))
+    return F.matmul(F._permutation(pivots, LU, m), block) if pivot else block
+
+
+def _factors_backward(lower, upper, L, U):
+    """The gradient of L U: that of square matrices for the leading block, and what the rest adds to it."""
+    (m, k), n = L.shape[-2:], U.shape[-1]
     L1, U1 = F.narrow(L, -2, 0, k), F.narrow(U, -1, 0, k)
-    lower, upper = F.narrow(grad_LU, -1, 0, k), F.narrow(grad_LU, -2, 0, k)
     gL1, gU1 = F.tril(F.narrow(lower, -2, 0, k), -1), F.triu(F.narrow(upper, -1, 0, k))
     below, above = F.matmul(adjoint(L1), gL1), F.matmul(gU1, adjoint(U1))
     if m > n:
@@ -94,7 +100,7 @@ def _lu_backward(grad_LU, LU, pivots, pivot):
     if n > m:
         rest = F.linalg_solve_triangular(adjoint(L1), gU2, upper=True, unitriangular=True)
         block = F.cat([block, rest], -1)
-    return F.matmul(F._permutation(pivots, LU, m), block) if pivot else block
+    return block
 
 
 def zero_pivot(info):
@@ -122,9 +128,30 @@ def _only_lu_factor_ex(records, A, pivot):
 
 @composite(ops.lu)
 def lu(A, *, pivot):
+    if A.device.type == "cpu":
+        return dispatch(_PLAIN_LU, (A, pivot))
     LU, pivots, _ = F.linalg_lu_factor_ex(A, pivot=pivot)
     permutation = F._permutation(pivots, LU, A.shape[-2]) if pivot else _nothing(LU)
     return permutation, *_unpacked(LU)
+
+
+@comes_to(ops.lu)
+def _only_plain_lu(records, A, pivot):
+    return Single(_PLAIN_LU) if A.device.type == "cpu" else None
+
+
+def _plain_lu_backward(grad_L, grad_U, P, L, U, pivot):
+    block = _factors_backward(grad_L, grad_U, L, U)
+    return F.matmul(P, block) if pivot else block
+
+
+@implements(ops.plain_lu, A=_plain_lu_backward)
+def plain_lu(xp, A, pivot):
+    m, n = A.shape[-2:]
+    k = min(m, n)
+    LU, pivots, _ = library_of(xp).lu_factor(A, pivot)
+    rows = permutation(xp, pivots, LU, m) if pivot else xp.empty((0,), A.dtype)
+    return rows, xp.tril(LU[..., :k], -1) + xp.eye(m, k, dtype=A.dtype), xp.triu(LU[..., :k, :])
 
 
 def _nothing(like):

@@ -14,7 +14,7 @@ from telegrad_protocol.ops import fft as ops
 
 from .complex import conj
 
-_C2C, _R2C = OPERATORS["_fft_c2c"], OPERATORS["_fft_r2c"]
+_C2C, _R2C, _C2R = OPERATORS["_fft_c2c"], OPERATORS["_fft_r2c"], OPERATORS["_fft_c2r"]
 
 
 def _wrapped(dim, array):
@@ -114,11 +114,13 @@ def _to_complex(forward, name, input, s, dim, norm):
 
 
 def _single_to_complex(forward, name, input, s, dim, norm):
-    """The one transform that complex numbers need where they have their lengths."""
+    """The one transform that numbers need where they have their lengths."""
     dims, padding, mode = _request(name, input, s, dim, norm, forward)
-    if not dims or padding or not input.dtype.is_complex:
+    if not dims or padding or not input.dtype.is_differentiable:
         return None
-    return Single(_C2C, lambda args: (args[0], dims, mode, forward))
+    if input.dtype.is_complex:
+        return Single(_C2C, lambda args: (args[0], dims, mode, forward))
+    return Single(_R2C, lambda args: (args[0], dims, mode, False)) if forward else None
 
 
 def _single_rfft(name, input, s, dim, norm):
@@ -126,6 +128,13 @@ def _single_rfft(name, input, s, dim, norm):
     if padding or not input.dtype.is_differentiable:
         return None
     return Single(_R2C, lambda args: (args[0], dims, mode, True))
+
+
+def _single_irfft(name, input, s, dim, norm):
+    dims, padding, mode, length = _half_request(name, input, s, dim, norm, False)
+    if padding or not input.dtype.is_complex:
+        return None
+    return Single(_C2R, lambda args: (args[0], dims, mode, length))
 
 
 def _rfft(name, input, s, dim, norm):
@@ -160,8 +169,12 @@ _FUNCTIONS = {
 
 _SINGLE = {
     "fft": functools.partial(_single_to_complex, True), "ifft": functools.partial(_single_to_complex, False),
-    "rfft": _single_rfft,
+    "rfft": _single_rfft, "irfft": _single_irfft,
 }  # fmt: skip
+
+
+def _without_records(single, name, records, *given):
+    return single(name, *given)
 
 
 def _register(name, transform):
@@ -178,7 +191,10 @@ def _register(name, transform):
             return single(public, input, None if n is None else (n,), (dim,), norm)
 
     for suffix in ("2", "n"):
-        composite(getattr(ops, f"{name}{suffix}"))(functools.partial(transform, f"{public}{suffix}"))
+        contract = getattr(ops, f"{name}{suffix}")
+        composite(contract)(functools.partial(transform, f"{public}{suffix}"))
+        if single is not None:
+            comes_to(contract)(functools.partial(_without_records, single, f"{public}{suffix}"))
 
 
 for _name, _transform in _FUNCTIONS.items():

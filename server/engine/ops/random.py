@@ -133,7 +133,7 @@ def _draw_normal(xp, generator, mean, std, out):
 @implements(ops.normal_tensor, mean=zero_gradient, std=zero_gradient)
 def normal_tensor(xp, mean, std, *, generator, out):
     if hasattr(std, "dtype") and xp is np and (std < 0).any():
-        raise ArgumentError("normal: std must not be negative")
+        raise ArgumentError("normal: normal expects all elements of std >= 0.0")
     _draw_normal(xp, generator, mean, std, out)
 
 
@@ -252,8 +252,10 @@ def random_range_(xp, input, low, to, *, generator):
     _fill_integers(xp, generator, input, low, to)
 
 
-BAD_WEIGHTS = "multinomial: weights must be finite and not negative"
-NO_WEIGHTS = "multinomial: the weights of a row are all 0"
+BAD_WEIGHTS = (
+    "multinomial: invalid multinomial distribution: probability tensor contains either `inf`, `nan` or element < 0"
+)
+NO_WEIGHTS = "multinomial: invalid multinomial distribution (sum of probabilities <= 0)"
 
 
 @implements(ops.multinomial)

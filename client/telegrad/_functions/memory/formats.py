@@ -10,7 +10,16 @@ from typing import Any
 from telegrad._ops.functions import check_memory_format, function, in_memory_format
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError
-from telegrad_protocol.memory_format import MemoryFormat, contiguous_format, lies_in, preserve_format, strides_of
+from telegrad_protocol.memory_format import (
+    MemoryFormat,
+    channels_last,
+    channels_last_3d,
+    contiguous_format,
+    is_channels_last,
+    lies_in,
+    preserve_format,
+    strides_of,
+)
 
 
 def contiguous(self: Tensor, memory_format: MemoryFormat = contiguous_format) -> Tensor:
@@ -36,6 +45,13 @@ def clone(input: Tensor, *, memory_format: MemoryFormat = preserve_format) -> Te
         return function("clone")(input)  # type: ignore[no-any-return]
     format = check_memory_format("clone", memory_format)
     return function("_in_layout")(input, strides_of(input._meta.shape, format))  # type: ignore[no-any-return]
+
+
+def in_format_of(input: Tensor, result: Tensor) -> Tensor:
+    """Return a result of a composition with its channels innermost where those of ``input`` are."""
+    if not is_channels_last(input._meta.shape, input._meta.strides):
+        return result
+    return in_memory_format("contiguous", result, channels_last if input.ndim == 4 else channels_last_3d)
 
 
 METHODS: dict[str, Any] = {"contiguous": contiguous, "is_contiguous": is_contiguous, "clone": clone}

@@ -69,11 +69,12 @@ def gradient(
     At the edges the differences are of order ``edge_order``, which is 1 or 2.
     """
     if edge_order not in (1, 2):
-        raise ArgumentError(f"gradient: edge_order must be 1 or 2, not {edge_order}")
+        raise ArgumentError(f"gradient: torch.gradient only supports edge_order=1 and edge_order=2, got {edge_order}")
     dims = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
     along = [wrap_dim("gradient", d, input.ndim) for d in dims]
     if len(set(along)) < len(along):
-        raise ArgumentError(f"gradient: dim {list(dims)} names a dimension twice")
+        twice = next(at for at in along if along.count(at) > 1)
+        raise ArgumentError(f"gradient: dim {twice} appears multiple times in the list of dims {list(dims)}")
     spacings = _spacings(spacing, len(along))
     return tuple([_derivative(input, at, h, edge_order) for at, h in zip(along, spacings, strict=True)])
 
@@ -83,14 +84,21 @@ def _spacings(spacing: Any, count: int) -> list[Any]:
         return [1 if spacing is None else spacing] * count
     listed = [spacing] if isinstance(spacing, Tensor) else list(spacing)
     if len(listed) != count:
-        raise ArgumentError(f"gradient: {len(listed)} spacings for {count} dimensions")
+        raise ArgumentError(
+            "gradient: torch.gradient expected spacing to be unspecified, a scalar or a list of length equal to the "
+            f"number of dimensions, got {len(listed)} for {count}"
+        )
     return listed
 
 
 def _derivative(y: Tensor, at: int, spacing: Any, edge_order: int) -> Tensor:
     length = y.shape[at]
     if length <= edge_order:
-        raise ShapeError(f"gradient: dimension {at} of {y._meta} needs at least {edge_order + 1} samples")
+        raise ShapeError(
+            f"gradient: torch.gradient expected each dimension size to be at least {edge_order + 1}, got "
+            f"dimension {at} "
+            f"of {y._meta}"
+        )
     if y.is_floating_point() and y.dtype.itemsize == 2:  # differences of close numbers, rounded once
         return _derivative(y.float(), at, spacing, edge_order).to(y.dtype)
     if not isinstance(spacing, Tensor):

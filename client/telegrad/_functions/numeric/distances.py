@@ -71,7 +71,7 @@ def renorm_(self: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
 
 def _factors(name: str, input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     if input.ndim < 2:
-        raise ShapeError(f"{name}: expected a tensor of at least two dimensions, not {input._meta}")
+        raise ShapeError(f"{name}: input needs at least 2 dimensions, got {input.ndim} dimensions in {input._meta}")
     if not p > 0 or maxnorm < 0:
         raise ArgumentError(f"{name}: p must be positive and maxnorm not negative, got {p} and {maxnorm}")
     at = wrap_dim(name, dim, input.ndim)

@@ -67,7 +67,11 @@ def empty_permuted(
     """Return a tensor of any elements whose dimensions lie in memory in the order ``physical_layout``."""
     order = list(physical_layout)
     if sorted(order) != list(range_of(len(size))):
-        raise ArgumentError(f"empty_permuted: {order} does not name each of {len(size)} dimensions once")
+        raise ArgumentError(
+            "empty_permuted: Number of dimensions in size does not match the length of the "
+            "physical_layout, or Duplicate dim "
+            f"not allowed: {order} does not name each of {len(size)} dimensions once"
+        )
     dense = function("empty")([size[d] for d in order], dtype=dtype, layout=layout, device=device)
     made = dense.permute([order.index(d) for d in range_of(len(order))])
     return made.requires_grad_() if requires_grad else made  # type: ignore[no-any-return]

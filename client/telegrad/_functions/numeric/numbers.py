@@ -74,7 +74,7 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int] | Tensor) -> tuple
     if any(size < 0 for size in sizes):
         raise ArgumentError(f"unravel_index: shape must not be negative, got {sizes}")
     steps = [math.prod(sizes[d + 1 :]) for d in range(len(sizes))]
-    divisors, moduli = (tensor(numbers, dtype=indices.dtype, device=indices.device) for numbers in (steps, sizes))
+    divisors, moduli = (tensor(numbers, dtype=int64, device=indices.device) for numbers in (steps, sizes))
     coordinates: tuple[Tensor, ...] = (indices.unsqueeze(-1) // divisors % moduli).unbind(-1)
     return coordinates
 
@@ -85,7 +85,9 @@ def sum_to_size(self: Tensor, *size: Any) -> Tensor:
     lead = self.ndim - len(target)
     fits = lead >= 0 and all(s in (1, own) for s, own in zip(target, self.shape[lead:], strict=True))
     if not fits:
-        raise ShapeError(f"sum_to_size: size {list(target)} is not expandable to {self._meta}")
+        raise ShapeError(
+            f"sum_to_size: size {list(target)} is not expandable to size {list(self.shape)} of {self._meta}"
+        )
     if not target:
         return self.sum()
     kept = [d for d in range(lead, self.ndim) if target[d - lead] == 1 and self.shape[d] != 1]

@@ -27,7 +27,10 @@ def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
 
 def _split(name: str, input: Tensor, parts: Any, least: int, at: int) -> tuple[Tensor, ...]:
     if input.ndim < least:
-        raise ShapeError(f"{name}: expected a tensor of at least {least} dimensions, not {input._meta}")
+        raise ShapeError(
+            f"{name}: torch.{name} requires a tensor with at least {least} dimension, but got a tensor "
+            f"with {input.ndim} dimensions!"
+        )
     if isinstance(parts, int) and parts > 0 and input.shape[at] % parts:
         raise ShapeError(f"{name}: dimension {at} of {input._meta} does not split into {parts} equal parts")
     return function("tensor_split")(input, parts, at)  # type: ignore[no-any-return]

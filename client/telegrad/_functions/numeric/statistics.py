@@ -11,6 +11,7 @@ from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float64, int64
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
+from telegrad_protocol.memory_format import contiguous_format
 
 from ..into import into
 
@@ -24,7 +25,7 @@ def cov(
     from the number of observations.
     """
     if input.ndim > 2:
-        raise ShapeError(f"cov: expected at most two dimensions, not {input._meta}")
+        raise ShapeError(f"cov: expected input to have two or fewer dimensions, not {input._meta}")
     if input.dtype.category == 0:
         raise DTypeError("cov: bool elements have no covariance; convert them")
     rows = input if input.ndim == 2 else input.reshape(1, -1)
@@ -48,12 +49,18 @@ def _weights(rows: Tensor, fweights: Tensor | None, aweights: Tensor | None) -> 
     for name, weights, category in (("fweights", fweights, 1), ("aweights", aweights, 2)):
         if weights is None:
             continue
-        if weights.ndim > 1 or weights.numel() != rows.shape[1]:
-            raise ShapeError(f"cov: {name} {weights._meta} must have one number for each of {rows.shape[1]} columns")
+        if weights.ndim > 1:
+            raise ShapeError(f"cov: expected {name} to have one or fewer dimensions, got {weights._meta}")
         if weights.dtype.category != category:
-            raise DTypeError(f"cov: {name} must be {'integers' if category == 1 else 'real'}, not {weights._meta}")
+            kind = "integral" if category == 1 else "floating point"
+            raise DTypeError(f"cov: expected {name} to have {kind} dtype, got {weights._meta}")
+        if weights.numel() != rows.shape[1]:
+            raise ShapeError(
+                f"cov: expected {name} to have the same numel as there are observations in the input, got "
+                f"{weights.numel()} != {rows.shape[1]}"
+            )
         if bool((weights < 0).any()):
-            raise ArgumentError(f"cov: {name} must not be negative")
+            raise ArgumentError(f"cov: {name} cannot be negative")
     if fweights is None or aweights is None:
         return aweights if fweights is None else fweights
     return fweights * aweights
@@ -140,7 +147,10 @@ def histogramdd(
     width = input.shape[-1]
     listed = [bins] * width if isinstance(bins, int) else list(bins)
     if len(listed) != width:
-        raise ArgumentError(f"histogramdd: bins for {len(listed)} coordinates, but points have {width}")
+        raise ArgumentError(
+            "histogramdd: The size of bins must be equal to the innermost dimension of the input, got "
+            f"{len(listed)} and {width}"
+        )
     if weight is not None and list(weight.shape) != list(input.shape[:-1]):
         raise ShapeError(f"histogramdd: {weight._meta} does not have one weight for each point of {input._meta}")
     weights = None if weight is None else weight.reshape(-1)
@@ -178,7 +188,7 @@ def _histogram(
 
 def _edges(name: str, column: Tensor, bins: Any, limits: Sequence[float] | None, at: int) -> Tensor:
     if isinstance(bins, Tensor):
-        return bins.detach().contiguous()
+        return bins.detach().clone(memory_format=contiguous_format)
     if bins <= 0:
         raise ArgumentError(f"{name}: the number of bins must be positive, not {bins}")
     if limits is not None:

@@ -13,11 +13,13 @@ from telegrad_protocol.memory_format import contiguous_format
 from ..into import into
 
 
-def _copying(view: str) -> Callable[..., Any]:
+def _copying(view: str, also_of: str = "") -> Callable[..., Any]:
+    """Return the copying form of a view; ``also_of`` names a function that shows what has no view too."""
     name, show = f"{view}_copy", function(view)
+    shows = function(also_of) if also_of else show
 
     def copy(*args: Any, out: Any = None, **kwargs: Any) -> Any:
-        shown = show(*args, **kwargs)
+        shown = shows(*args, **kwargs)
         if isinstance(shown, Tensor):
             return into(name, shown.clone(memory_format=contiguous_format), out)
         return into(name, tuple([part.clone(memory_format=contiguous_format) for part in shown]), out)
@@ -47,7 +49,7 @@ transpose_copy = _copying("transpose")
 unbind_copy = _copying("unbind")
 unfold_copy = _copying("unfold")
 unsqueeze_copy = _copying("unsqueeze")
-view_copy = _copying("view")
+view_copy = _copying("view", also_of="reshape")
 view_as_complex_copy = _copying("view_as_complex")
 view_as_real_copy = _copying("view_as_real")
 

@@ -15,6 +15,7 @@ from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from .half_precision import computed_in_float32
 
 Flag = bool | None
+_FILLED = "Expected non-empty vector or matrix with optional 0-dim batch size"
 
 
 def reduction_of(size_average: Flag, reduce: Flag, reduction: str) -> str:
@@ -115,11 +116,12 @@ def multi_margin_loss(
     """The mean over classes of max(0, margin - input[target] + input[class]) ** p, without the target's own."""
     if p not in (1, 2):
         raise ArgumentError("only p == 1 and p == 2 supported")
+    reduction_of(size_average, reduce, reduction)
     if weight is not None and weight.ndim != 1:
         raise ArgumentError("weight must be one-dimensional")
     input = input.reshape(1) if input.ndim == 0 else input
     if input.ndim > 2 or not input.shape[-1]:
-        raise ShapeError(f"multi_margin_loss: expected (N, C) or (C), got {input._meta}")
+        raise ShapeError(f"multi_margin_loss: {_FILLED}, but got: {list(input.shape)}")
     scores, classes = (input, target) if input.ndim == 2 else (input.unsqueeze(0), target.reshape(1))
     if classes.shape != scores.shape[:1]:
         raise ShapeError(f"multi_margin_loss: inconsistent target size {target._meta} for {input._meta}")
@@ -140,11 +142,15 @@ def multilabel_margin_loss(
 
     ``target`` lists classes; the list ends at the first -1.
     """
+    reduction_of(size_average, reduce, reduction)
+    if input.ndim > 2 or (input.ndim and not input.shape[-1]):
+        raise ShapeError(f"multilabel_margin_loss: {_FILLED}, but got: {list(input.shape)}")
+    if target.shape != input.shape and (target.ndim or input.numel() != 1):
+        wrong = f"inconsistent target size: {list(target.shape)} for input of size: {list(input.shape)}"
+        raise ShapeError(f"multilabel_margin_loss: {wrong}")
     if target.dtype is not int64:
         raise DTypeError(f"multilabel_margin_loss: target must be int64, got {target._meta}")
     input, target = (t.reshape(1) if t.ndim == 0 else t for t in (input, target))
-    if input.ndim > 2 or target.shape != input.shape:
-        raise ShapeError(f"multilabel_margin_loss: expected (N, C) or (C) twice, got {input._meta} and {target._meta}")
     scores, classes = (input, target) if input.ndim == 2 else (input.unsqueeze(0), target.unsqueeze(0))
     is_listed = (classes < 0).cumsum(1) == 0
     listed = classes.clamp(min=0)

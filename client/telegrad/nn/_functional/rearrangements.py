@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from telegrad._functions.memory.formats import in_format_of
 from telegrad._ops.functions import function
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
@@ -50,7 +51,8 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     if input.ndim < 3 or input.shape[1] % groups:
         raise ShapeError(f"Number of channels must be divisible by groups. Got {input._meta} and {groups} groups")
     n, c, *rest = input.shape
-    return input.reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(n, c, *rest)
+    shuffled = input.reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(n, c, *rest)
+    return in_format_of(input, shuffled)
 
 
 native_channel_shuffle = channel_shuffle
@@ -113,7 +115,9 @@ def rrelu(
 ) -> Tensor:
     """input where it is positive, else times a random slope between limits; outside of training times their mean"""
     if not lower <= upper:
-        raise ArgumentError(f"rrelu: lower must not be greater than upper, got {lower} and {upper}")
+        raise ArgumentError(
+            f"rrelu: Lower bound should be less than or equal to the upper bound, got {lower} and {upper}"
+        )
     if training:
         with no_grad():
             slope: Any = function("empty_like")(input.detach()).uniform_(lower, upper)

@@ -14,11 +14,13 @@ import numpy as np
 
 from telegrad._functions.composites import meshgrid
 from telegrad._functions.creation import tensor
+from telegrad._functions.memory.formats import in_format_of
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.dtypes import float32, float64
+from telegrad_protocol.dtypes import float32, float64, int32, uint8
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeError
 
+from .byte_images import combined_bytes
 from .half_precision import computed_in_float32
 
 Factors = Sequence[float | None]
@@ -54,10 +56,9 @@ def interpolate(
         )
     if mode == "area":
         return function(f"adaptive_avg_pool{dims}d")(input, sizes)  # type: ignore[no-any-return]
-    aligned = bool(align_corners)
     if mode.startswith("nearest"):
-        return _nearest(input, sizes, factors, mode)
-    return _weighted(input, sizes, factors, mode, aligned, antialias)
+        return in_format_of(input, _nearest(input, sizes, factors, mode))
+    return in_format_of(input, _weighted(input, sizes, factors, mode, bool(align_corners), antialias))
 
 
 def _takes(mode: str, dims: int) -> bool:
@@ -112,25 +113,44 @@ def _nearest(input: Tensor, sizes: Sequence[int], factors: Factors, mode: str) -
 def _weighted(
     input: Tensor, sizes: Sequence[int], factors: Factors, mode: str, aligned: bool, antialias: bool
 ) -> Tensor:
-    """Resize one dimension after the other; half precision is computed in float32."""
+    """Resize one dimension after the other; half precision is computed in float32, images of bytes in integers."""
+    if input.dtype is uint8 and len(sizes) == 2:
+        return _weighted_bytes(input, sizes, factors, mode, aligned, antialias)
     if not input.dtype.is_floating_point:
         raise NotSupportedError(f"interpolate: mode {mode!r} is not supported for {input._meta}; cast it to float32")
     kept = input.dtype
     input = input if kept in (float32, float64) else input.to(float32)
     real = np.float64 if kept is float64 else np.float32
     for dim, (wanted, factor) in enumerate(zip(sizes, factors, strict=True), 2):
-        size = input.shape[dim]
-        if wanted == size and factor in (None, 1.0):
-            continue
-        scale = _ratio(size, wanted, factor, real)
-        if aligned:
-            scale = real(size - 1) / real(wanted - 1) if wanted > 1 else real(0)
-        if antialias:
-            positions, weights = _antialiased(size, wanted, scale, mode, real)
-        else:
-            positions, weights = _taps(size, wanted, scale, mode, aligned, real)
-        input = _combined(input, dim, positions, weights)
+        if wanted != input.shape[dim] or factor not in (None, 1.0):
+            positions, weights = _neighbours(input.shape[dim], wanted, factor, mode, aligned, antialias, real)
+            input = _combined(input, dim, positions, weights)
     return input if input.dtype is kept else input.to(kept)
+
+
+def _weighted_bytes(
+    input: Tensor, sizes: Sequence[int], factors: Factors, mode: str, aligned: bool, antialias: bool
+) -> Tensor:
+    """Resize an image of bytes, rows first; each of the two steps rounds to bytes."""
+    result = input.to(int32)
+    for dim in (3, 2):
+        wanted, factor = sizes[dim - 2], factors[dim - 2]
+        if wanted != input.shape[dim] or factor not in (None, 1.0):
+            taps = _neighbours(input.shape[dim], wanted, factor, mode, aligned, antialias, np.float64)
+            result = combined_bytes(result, dim, *taps)
+    return result.to(uint8)
+
+
+def _neighbours(
+    size: int, wanted: int, factor: float | None, mode: str, aligned: bool, antialias: bool, real: Any
+) -> tuple[Any, Any]:
+    """Return the positions that the elements of a result are combined of along one dimension, and their weights."""
+    scale = _ratio(size, wanted, factor, real)
+    if aligned:
+        scale = real(size - 1) / real(wanted - 1) if wanted > 1 else real(0)
+    if antialias:
+        return _antialiased(size, wanted, scale, mode, real)
+    return _taps(size, wanted, scale, mode, aligned, real)
 
 
 def _combined(input: Tensor, dim: int, positions: Any, weights: Any) -> Tensor:

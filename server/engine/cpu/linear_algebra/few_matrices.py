@@ -7,7 +7,7 @@ generic kernels compute where something fails, and where MKL is installed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from ctypes import addressof, create_string_buffer
+from ctypes import addressof, c_int, create_string_buffer
 from functools import cache
 from typing import Any
 
@@ -43,7 +43,19 @@ def _is_few(meta: Meta) -> bool:
 
 def _is_number(array: Array) -> bool:
     """Whether there is no NaN, which a loop writes where it has failed."""
+    if not array.ndim:
+        return bool(array == array)
     return not np.isnan(array).any()
+
+
+@cache
+def _scratch(nbytes: int) -> Array:
+    """Memory of a power of two of bytes for what a factorization leaves behind; the next one uses it again."""
+    return create_string_buffer(nbytes)
+
+
+def _scratch_for(nbytes: int) -> Array:
+    return _scratch(1 << max(nbytes - 1, 1).bit_length())
 
 
 @prepares(factorizations.cholesky_ex, keys.CPU)
@@ -164,10 +176,45 @@ def lu_factor_ex(request: Request) -> Launch | None:
         at, exchanged, failed = _address(outs[0], LU), _address(outs[1], pivots), _address(outs[2], info)
         for number in range(count):
             factorize(at + number * step, exchanged + number * pivots_step, failed + 4 * number)
-        return not (check_errors and outs[2].array.any())
+        return not (check_errors and any([c_int.from_address(failed + 4 * number).value for number in range(count)]))
 
     names = ("pivot", "check_errors")
     return _by_address(generic_factorizations.lu_factor_ex, names, request, (LU,), write)
+
+
+@prepares(factorizations.plain_lu, keys.CPU)
+def plain_lu(request: Request) -> Launch | None:
+    (A, pivot), (_, L, _) = request.args, request.outs
+    if not (pivot and A.numel):
+        return None
+    (m, n), count, dtype = A.shape[-2:], _count(A), NUMPY_DTYPES[A.dtype]
+    factorize = by_addresses("getrf", dtype, m, n, None, m, None, None)
+    k, wide = L.shape[-1], (count, n, m)
+    scratch = _scratch_for(count * m * n * dtype.itemsize + 4 * k + 8)
+    factors = np.frombuffer(scratch, dtype, count * m * n).reshape(wide).swapaxes(1, 2)
+    at, step = addressof(scratch), m * n * dtype.itemsize
+    exchanged = at + count * step
+    exchanges = (c_int * k).from_address(exchanged)
+    ones, below, beneath = np.eye(m, k, dtype=dtype), _below(m, k), _below(k, n)
+
+    def write(args: Any, outs: Any) -> bool:
+        P, L, U = [out.array for out in outs]
+        np.copyto(factors, args[0].array)
+        P.fill(0)
+        np.copyto(L, ones)
+        for number, rows in enumerate(P.reshape(count, m, m)):
+            factorize(at + number * step, exchanged, exchanged + 4 * k)
+            order = list(range(m))
+            for row, other in enumerate(exchanges):
+                order[row], order[other - 1] = order[other - 1], order[row]
+            for column, row in enumerate(order):
+                rows[row, column] = 1
+        np.copyto(L, factors[:, :, :k].reshape(L.shape), where=below)
+        np.copyto(U, factors[:, :k].reshape(U.shape))
+        np.copyto(U, 0, where=beneath)
+        return True
+
+    return _by_address(generic_factorizations.plain_lu, (), request, (), write)
 
 
 def _leading(A: Meta) -> tuple[str, int] | None:
@@ -226,10 +273,10 @@ def qr(request: Request) -> Launch | None:
     scratch_bytes, work_at = (k + size) * dtype.itemsize + 8, k * dtype.itemsize
     source, step, step_q = (R, _steps(R), _steps(Q)) if in_r else (Q, _steps(Q), _steps(Q))
     below = _below(R.shape[-2], n)
+    scratch_at = addressof(_scratch_for(scratch_bytes))
 
     def write(args: Any, outs: Any) -> bool:
-        scratch = create_string_buffer(scratch_bytes)
-        scales = addressof(scratch)
+        scales = scratch_at
         work, info = scales + work_at, scales + scratch_bytes - 8
         q, r = outs[0].array, outs[1].array
         np.copyto(r if in_r else q, args[0].array)

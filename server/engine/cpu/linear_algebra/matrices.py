@@ -16,6 +16,7 @@ from server.engine import compiled, keys
 from server.engine.array_library import host_fourier
 from server.engine.array_library import host_small_matrices as small
 from server.engine.array_library.dtypes import NUMPY_DTYPES
+from server.engine.array_library.fourier import short_transform
 from server.engine.array_library.host_spectra import eigh_into, eigvalsh_into, svd_into, svdvals_into
 from server.engine.operators import Request
 from server.engine.ops import factorizations as generic_factorizations
@@ -162,15 +163,26 @@ def plain_svdvals(request: Request) -> Launch | None:
     return launch_of(generic_spectra.plain_svdvals, (), request, svdvals_into)
 
 
+def _short_launch(request: Request, dim: tuple[int, ...], mode: int, forward: bool) -> Launch | None:
+    """A launch of a transform of few numbers; None for others."""
+    given, (out,) = request.args[0], request.outs
+    types = np.dtype(NUMPY_DTYPES[given.dtype]), np.dtype(NUMPY_DTYPES[out.dtype])
+    axes = tuple([d % given.ndim for d in dim])
+    is_half = types[0].kind != "c" and request.args[3]  # ``onesided``
+    short = short_transform(*types, out.numel, axes, mode, forward, is_half, out.shape[axes[-1]])
+    return None if short is None else lambda args, outs: short(args[0].array, outs[0].array)
+
+
 def _transform_launch(
     kernel: Callable[..., None], request: Request, whole: Meta, dim: tuple[int, ...], mode: int, forward: bool
 ) -> Launch | None:  # fmt: skip
-    """A launch for signals of which ``whole`` has all numbers along the last axis; None for others."""
+    """A launch of a transform of which ``whole`` is the operand or the result that has all numbers; None for others."""
     given, (out,) = request.args[0], request.outs
+    types = np.dtype(NUMPY_DTYPES[given.dtype]), np.dtype(NUMPY_DTYPES[out.dtype])
+    short = _short_launch(request, dim, mode, forward)
     is_dense = given.is_contiguous and out.is_contiguous and bool(out.numel)
     if not is_dense or len(dim) != 1 or dim[0] % whole.ndim != whole.ndim - 1:
-        return None
-    types = np.dtype(NUMPY_DTYPES[given.dtype]), np.dtype(NUMPY_DTYPES[out.dtype])
+        return short
     begin, goal = given.offset * given.dtype.itemsize, out.offset * out.dtype.itemsize
     others = request.args[1:]
     run: Any = None
@@ -181,6 +193,8 @@ def _transform_launch(
             run = host_fourier.by_addresses(*types, whole.shape, mode, forward)
         if run:
             run(args[0].storage.block.pointer + begin, outs[0].storage.block.pointer + goal)
+        elif short is not None:
+            short(args, outs)
         else:
             kernel(np, args[0].array, *others, out=outs[0].array)
 
@@ -196,9 +210,9 @@ def complex_to_complex(request: Request) -> Launch | None:
 @prepares(fft._fft_r2c, keys.CPU)
 def real_to_complex(request: Request) -> Launch | None:
     input, dim, normalization, onesided = request.args
-    if not onesided:
-        return None
-    return _transform_launch(generic_transforms._fft_r2c, request, input, dim, normalization, True)
+    if onesided:
+        return _transform_launch(generic_transforms._fft_r2c, request, input, dim, normalization, True)
+    return _short_launch(request, dim, normalization, True)
 
 
 @prepares(fft._fft_c2r, keys.CPU)
