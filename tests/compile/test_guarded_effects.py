@@ -175,3 +175,15 @@ def test_a_compiled_module_is_in_training_where_its_module_is(tg: Any) -> None:
     assert (module.training, compiled.training) == (True, True)
     compiled.train(False)
     assert (module.training, compiled.training) == (False, False)
+
+
+def test_functions_are_mapped_within(tg: Any) -> None:
+    """A tensor within ``vmap`` has no number that a watcher could note."""
+
+    def function(x: Any) -> Any:
+        def mapped(row: Any) -> Any:
+            return (row * 2).sin() + row.sum()
+
+        return tg.vmap(mapped)(x) - tg.func.grad(lambda y: (y.sin() * y).sum())(x)
+
+    _same(lambda wrap: [exactly(tg, call(tg.ones(2, 4) * 0.1)) for call in [wrap(function)] * CALLS], tg)

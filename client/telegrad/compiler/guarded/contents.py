@@ -32,7 +32,7 @@ class Contents:
     def _read(self, value: Any) -> Any:
         """Note what was read from outside of the call: nothing there may be one of its arguments, too."""
         if isinstance(value, Tensor):
-            if value._id in self._notes.arguments:
+            if type(value) in purity.TENSORS and value._id in self._notes.arguments:
                 self._notes.refuse("a tensor that is an argument and is read elsewhere, too")
         elif id(value) in self._notes.given and not _is_of_constants(value):
             self._notes.refuse(f"a {type(value).__name__} that is an argument and is read elsewhere, too")
@@ -42,10 +42,10 @@ class Contents:
         """Note a tensor that was there before the call, with the condition that it lies as it does."""
         if not isinstance(value, Tensor):
             return value
-        notes, id = self._notes, value._id
-        if type(value) not in purity.TENSORS:
+        notes = self._notes
+        if type(value) not in purity.TENSORS:  # one within ``vmap`` has no number
             notes.refuse(f"a tensor of class {type(value).__name__}")
-        elif id <= self._first and id not in notes.arguments and id not in notes.tensors:
+        elif value._id <= self._first and value._id not in notes.arguments and value._id not in notes.tensors:
             notes.take(value)
         return value
 
