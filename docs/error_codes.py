@@ -47,7 +47,7 @@ WHAT_TO_DO: Final = {
     "HandshakeError": "install the client and the server of one version",
     "ProtocolError": "use a client of the server's version; a frame was malformed",
     "RequestError": "the detail says what is wrong with the request; `/docs` lists what there is",
-    "UnknownIdError": "check the id: the tensor was freed, or is of another session",
+    "UnknownIdError": "check the id: the tensor was freed, or is of another session; `GET` lists sessions and programs",
     "SessionInUseError": "detach the other client, or take the session over with `takeover=True`",
     "SessionDetachedError": "attach again: another client has taken the session over",
     "SessionLostError": "connect again and load a checkpoint; a longer lease outlives longer interruptions",

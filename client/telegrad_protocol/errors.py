@@ -214,7 +214,7 @@ class RequestError(CommunicationError):
 
 
 class UnknownIdError(CommunicationError):
-    """The session holds no tensor of this id."""
+    """There is no tensor, session or program of this id or name."""
 
 
 class SessionInUseError(CommunicationError):

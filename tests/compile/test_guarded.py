@@ -15,6 +15,8 @@ import pytest
 from telegrad.compiler.guarded.calls import Calls
 from tests.support.draws import drawn
 
+from . import guarded_contents as guarded_contents
+from . import guarded_lookups as guarded_lookups
 from . import guarded_objects as guarded_objects
 from .guarded import BUILDERS, CALLS, Guarded
 from .guarded_layers import OF_LAYERS, layers

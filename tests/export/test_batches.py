@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from server.gateway.http.programs.batches import Batcher, Elements, Inputs, batch_symbol
-from telegrad_protocol.errors import CommunicationError, ShapeError
+from server.gateway.http.programs.batches import Batcher, Elements, Inputs, ReplacedError, batch_symbol
+from telegrad_protocol.errors import ShapeError
 from telegrad_protocol.exported.description import VERSION, Input, Output, ProgramDescription
 from telegrad_protocol.exported.sizes import Formula, Size, symbol
 
@@ -110,8 +110,10 @@ def test_who_has_left_is_forgotten_and_the_end_is_told() -> None:
         worker.may_run.set()
         await stopping
         assert bytes((await blocked[0])[0].data) == b"\x01"
-        with pytest.raises(CommunicationError, match="taken away"):
+        with pytest.raises(ReplacedError):
             await waiting
+        with pytest.raises(ReplacedError):
+            await batcher.submit(_rows(b"\x03"))
         assert worker.batches == [1] and batcher.is_idle
 
     _in_loop(test)

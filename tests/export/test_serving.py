@@ -163,7 +163,7 @@ def test_large_inputs_and_outputs_go_in_pieces(server: ServerProcess, rng: np.ra
         (b"\x93NUMPY\x01\x00\x04\x00{}  ", NPY, 422, "the header is malformed"),
         (struct.pack("<Q", 1 << 40), SAFETENSORS, 422, "no file of the format"),
         (struct.pack("<Q", 2) + b"{}", SAFETENSORS, 422, "the input 'input' is missing"),
-        (b"x", "text/plain", 415, "expected application/json, got text/plain"),
+        (b"x", "text/plain", 415, "application/json or what the endpoint names, got text/plain"),
     ],
 )
 def test_what_is_wrong_with_a_request_is_told(
@@ -243,6 +243,37 @@ def test_a_file_that_is_replaced_is_served_anew(server: ServerProcess, folder: P
     assert server.http.post("/v1/programs/swapped", json=body).status_code == 422
     swapped.unlink()
     assert server.http.post("/v1/programs/swapped", json=body).status_code == 404
+
+
+def test_no_call_fails_while_a_program_is_replaced(server: ServerProcess, folder: Path) -> None:
+    """What waits for a program that is replaced is answered by what takes its place."""
+    content, url = (folder / "mlp.safetensors").read_bytes(), "/v1/programs/replaced"
+    assert server.http.put(url, content=content, headers={"Content-Type": SAFETENSORS}).status_code == 201
+    may_end, told = threading.Event(), list[tuple[int, str]]()
+
+    def call() -> None:
+        with httpx.Client(base_url=server.http.base_url, timeout=60) as client:
+            while not may_end.is_set():
+                answer = client.post(url, json={"inputs": {"input": [[0.0] * 4]}})
+                told.append((answer.status_code, answer.text))
+
+    with ThreadPoolExecutor(8) as pool:
+        callers = [pool.submit(call) for _ in range(8)]
+        try:
+            for _ in range(12):
+                answer = server.http.put(url, content=content, headers={"Content-Type": SAFETENSORS})
+                assert answer.status_code == 200
+        finally:
+            may_end.set()
+        for caller in callers:
+            caller.result()
+    assert told and [one for one in told if one[0] != 200] == []
+    assert server.http.delete(url).status_code == 204
+
+
+def test_an_upload_of_another_type_is_refused_as_such(server: ServerProcess) -> None:
+    answer = server.http.put("/v1/programs/other", content=b"{}", headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (415, "NotSupportedError")
 
 
 def test_json_of_many_elements_is_refused(server: ServerProcess) -> None:

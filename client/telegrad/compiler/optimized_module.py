@@ -18,7 +18,7 @@ class OptimizedModule(Module):
         self.__dict__["_compile_options"] = options
         self.__dict__["_compiled_calls"] = Calls()
         self._modules["_orig_mod"] = mod
-        self.__dict__["training"] = mod.training
+        del self.__dict__["training"]  # it is that of the module
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module."""
@@ -31,7 +31,7 @@ class OptimizedModule(Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         modules = self.__dict__.get("_modules", {})
-        if name == "training" or "_orig_mod" not in modules:
+        if name == "_has_hooks" or "_orig_mod" not in modules:  # hooks around this module are its own
             super().__setattr__(name, value)
         else:
             setattr(modules["_orig_mod"], name, value)

@@ -119,7 +119,9 @@ def check_media_type(headers: Headers) -> None:
         return
     if kind or not {SESSION_KEY_HEADER.lower(), OWNER_HEADER.lower()} & set(headers.keys()):
         shown = kind or "nothing"
-        raise Refused(415, RequestError(f"Content-Type: expected application/json, got {shown[:100]}"))
+        raise Refused(
+            415, RequestError(f"Content-Type: expected application/json or what the endpoint names, got {shown[:100]}")
+        )
 
 
 def check_json(body: bytes) -> int:

@@ -11,6 +11,13 @@ from telegrad._tensor.tensor import Tensor
 from . import purity
 
 
+def operation_of(tensor: Tensor) -> OperationNode | None:
+    """Return the node of the operation that has computed a tensor; None for one without a history."""
+    if tensor._aliases is not None:
+        tensor._refresh()
+    return tensor._node if isinstance(tensor._node, OperationNode) else None
+
+
 class Arguments:
     """The tensors among arguments, and ``form``: all that is no tensor, with the places of tensors in it.
 
@@ -35,11 +42,11 @@ class Arguments:
 
     def note_histories(self) -> None:
         """Note the histories of tensors, before a call that may change them."""
-        self._nodes = [tensor._node if isinstance(tensor._node, OperationNode) else None for tensor in self.tensors]
+        self._nodes = [operation_of(tensor) for tensor in self.tensors]
 
     def are_unchanged(self) -> bool:
         """Whether the tensors lie and are differentiated as they were when they were given."""
-        nodes = [tensor._node if isinstance(tensor._node, OperationNode) else None for tensor in self.tensors]
+        nodes = [operation_of(tensor) for tensor in self.tensors]
         same = self._nodes is not None and all([a is b for a, b in zip(nodes, self._nodes)])
         return same and self._metas == _metas_of(self.tensors)
 
@@ -52,7 +59,7 @@ class Arguments:
                 value._refresh()
             self.tensors.append(value)
         elif kind in purity.CONSTANTS:
-            form.append(value if value or value.__class__ is not float else repr(value))
+            form.append(repr(value) if value.__class__ is complex or (value == 0 and kind is float) else value)
         elif kind in (list, tuple, dict) or purity.is_named_tuple(kind):
             form.append(len(value))
             self.containers.append(value)

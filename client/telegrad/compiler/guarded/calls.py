@@ -59,8 +59,8 @@ class Calls:
                 if record.holds():
                     self.replayed += 1
                     return record
-                if record.failed >= _MOST_FAILED:
-                    self._records.remove(record)
+                if record.failed >= _MOST_FAILED:  # another thread may have dropped it already
+                    self._records = [one for one in self._records if one is not record]
                     break
         return None
 

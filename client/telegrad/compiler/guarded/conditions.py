@@ -6,12 +6,15 @@ comparison by identity. Knows nothing of how they were found.
 
 from __future__ import annotations
 
+from abc import get_cache_token
 from collections.abc import Callable
 from operator import is_
 from types import FunctionType, MethodType
 from typing import Any, Final
 
 _BY_VALUE: Final = frozenset((int, float, complex, str, bytes))
+_WITH_SIGNS: Final = frozenset((float, complex))
+"""Classes with zeros that are equal and differ."""
 ABSENT: Final = object()
 """What stands for an entry that there is none of."""
 
@@ -37,7 +40,9 @@ def _has_content(container: Any, expected: tuple[Any, ...]) -> bool:
 def _is_same(value: Any, other: Any) -> bool:
     """Whether two constants are the same for every operation; zeros have signs."""
     return (
-        value.__class__ is other.__class__ in _BY_VALUE and value == other and bool(value or repr(value) == repr(other))
+        value.__class__ is other.__class__ in _BY_VALUE
+        and value == other
+        and (value.__class__ not in _WITH_SIGNS or repr(value) == repr(other))
     )
 
 
@@ -49,7 +54,8 @@ class Conditions:
         self._texts: list[str] = []
         self._names: dict[int, str] = {}
         self._globals: dict[str, Any] = {
-            "absent": ABSENT, "function_of": _function_of, "has_content": _has_content, "is_same": _is_same,
+            "absent": ABSENT, "cache_token": get_cache_token, "function_of": _function_of,
+            "has_content": _has_content, "is_same": _is_same,
         }  # fmt: skip
 
     def __len__(self) -> int:
@@ -109,9 +115,21 @@ class Conditions:
             self._add(read, value)
 
     def kind(self, owner: Any) -> None:
-        """Note that an object is of the class that it has now: programs may give it another."""
+        """Note that an object is of the class that it has now: programs may give it another, or more attributes."""
         if self._is_new("kind", id(owner)):
             self._texts.append(f"{self._name(owner)}.__class__ is {self._name(owner.__class__)}")
+            for one in type(owner).__mro__[:-1]:
+                self._members(one)
+
+    def _members(self, kind: type) -> None:
+        """Note how many names a class has: one more may be a property, or an operator."""
+        if self._is_new("members", id(kind)):
+            self._texts.append(f"len({self._name(vars(kind))}) == {len(vars(kind))}")
+
+    def registered_classes(self) -> None:
+        """Note that no class is registered as a virtual subclass of another one meanwhile."""
+        if self._is_new("registered"):
+            self._texts.append(f"cache_token() == {get_cache_token()}")
 
     def cell(self, cell: Any, value: Any) -> None:
         """Note that a variable of an enclosing function has this value."""
@@ -124,6 +142,7 @@ class Conditions:
             name = self._name(function)
             self._texts.append(f"{name}.__code__ is {self._name(function.__code__)}")
             self._texts.append(f"{name}.__defaults__ is {self._name(function.__defaults__)}")
+            self._texts.append(f"{name}.__kwdefaults__ is {self._name(function.__kwdefaults__)}")
             if function.__kwdefaults__:
                 self.content(function.__kwdefaults__)
 

@@ -6,6 +6,7 @@ Such a function runs in a form in which its calls, and nothing else, go through 
 from __future__ import annotations
 
 import ast
+from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -19,10 +20,8 @@ from . import purity
 from .inner_calls import InnerCalls
 from .rewriting import WATCHED, told
 from .situation import is_ordinary
-from .sources import UNREADABLE, UnknownFormError, compiled, definition_of, is_mangled
+from .sources import ABOUT_FRAMES, UNREADABLE, UnknownFormError, compiled, definition_of, is_mangled
 
-_ABOUT_FRAMES: Final = frozenset(("locals", "vars", "dir", "eval", "exec", "globals", "breakpoint"))
-"""Names of functions that look at who calls them."""
 _MOST_CODES: Final = 1024
 
 
@@ -50,28 +49,22 @@ class Driver:
         """Call the compiled function, within its region."""
         self._holder = self._session.holder
         if isinstance(function, Module):
-            return (
-                self.call(function.forward, *args, **kwargs)
-                if _is_called_plainly(function)
-                else function(*args, **kwargs)
-            )
-        return self.call(function, *args, **kwargs)
+            called = self.callee(function.forward) if _is_called_plainly(function) else function
+            return called(*args, **kwargs)
+        return self.callee(function)(*args, **kwargs)
 
-    def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Make a call of the function, or of one that it calls."""
+    def callee(self, function: Any) -> Any:
+        """Return what a driven function calls instead of a function, from its own frame as ever."""
         kind = function.__class__
         if kind is FunctionType:
             code = self._code_of(function)
-            return function(*args, **kwargs) if code is None else self._driven(function, code)(*args, **kwargs)
+            return function if code is None else self._driven(function, code)
         if kind is MethodType and function.__func__.__class__ is FunctionType:
             code = self._code_of(function.__func__)
-            if code is not None:
-                return self._driven(function.__func__, code)(function.__self__, *args, **kwargs)
-        elif isinstance(function, Module):
-            return self._call_layer(function, args, kwargs)
-        return function(*args, **kwargs)
+            return function if code is None else MethodType(self._driven(function.__func__, code), function.__self__)
+        return partial(self._call_layer, function) if isinstance(function, Module) else function
 
-    def _call_layer(self, layer: Module, args: Any, kwargs: Any) -> Any:
+    def _call_layer(self, layer: Module, /, *args: Any, **kwargs: Any) -> Any:
         session = self._session
         if not is_ordinary() or session.holder is None or session.holder is not self._holder:
             return layer(*args, **kwargs)
@@ -113,9 +106,6 @@ def _driven_code(code: CodeType) -> CodeType | None:
     """Return the code in which calls go through the driver; None for functions without source, or that need none."""
     try:
         definition = definition_of(code)
-        definition.decorator_list = []
-        for arguments in (definition.args.defaults, definition.args.kw_defaults):
-            arguments[:] = [one and ast.Constant(None) for one in arguments]  # type: ignore[misc]
         definition.body = [_Calls(code.co_freevars).visit(one) for one in definition.body]
         made = compiled(definition, (WATCHED, *code.co_freevars), code.co_filename)
         stand_in(made, code)
@@ -131,7 +121,7 @@ class _Calls(ast.NodeTransformer):
         self._free = free
 
     def visit_Name(self, node: ast.Name) -> Any:
-        if is_mangled(node.id) or node.id in _ABOUT_FRAMES:
+        if is_mangled(node.id) or node.id in ABOUT_FRAMES:
             raise UnknownFormError
         return node
 
@@ -146,9 +136,8 @@ class _Calls(ast.NodeTransformer):
             if "__class__" not in self._free:
                 raise UnknownFormError
             return node
-        made = told("call", node, node.func, *node.args)
-        made.keywords = node.keywords
-        return made
+        node.func = told("callee", node.func, node.func)
+        return node
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         if isinstance(node, (ast.ClassDef, ast.Global, ast.Nonlocal)):

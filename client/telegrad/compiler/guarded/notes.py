@@ -7,6 +7,7 @@ from typing import Any
 from telegrad._tensor.tensor import Tensor
 
 from . import purity
+from .arguments import operation_of
 from .conditions import Conditions
 
 
@@ -24,17 +25,31 @@ class Notes:
         """Numbers of the tensors among its arguments."""
         self.tensors: dict[int, Tensor] = {}
         """Other tensors that were there before the call, by number."""
+        self._nodes: dict[int, Any] = {}
+        """What these had been computed by when they were first met."""
         self.returned: frozenset[int] = frozenset()
         """The ``id`` of each container that was made, as long as those live that are returned."""
-        self.depth = 0
 
     def refuse(self, reason: str) -> None:
         """Note why the call cannot be left out; the first reason stays."""
         self.reason = self.reason or reason
 
+    def take(self, tensor: Tensor) -> None:
+        """Note a tensor that was there before the call, with the condition that it lies as it does."""
+        if tensor._aliases is not None:
+            tensor._refresh()
+        self.tensors[tensor._id] = tensor
+        self._nodes[tensor._id] = operation_of(tensor)
+        self.conditions.tensor(tensor)
+
+    def have_kept_histories(self) -> bool:
+        """Whether the tensors that were there before are differentiated as they were."""
+        return all([operation_of(tensor) is self._nodes[id] for id, tensor in self.tensors.items()])
+
     def make(self, container: Any) -> Any:
         """Note a container that was made in the call."""
-        if container.__class__ in purity.CONTAINERS or container.__class__ in purity.ITERATORS:
+        kind = type(container)
+        if kind in purity.CONTAINERS or kind in purity.ITERATORS or purity.is_sequence(kind):
             self.made[id(container)] = container
         return container
 

@@ -24,6 +24,8 @@ CONSTANTS: Final[frozenset[Any]] = frozenset(
     (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), DType, Device, MemoryFormat, slice, range)
 )  # fmt: skip
 """Classes of values that cannot change."""
+BY_VALUE: Final = frozenset((int, float, complex, str, bytes))
+"""Classes of values of which equal ones may be one object or several."""
 CONTAINERS: Final[frozenset[Any]] = frozenset((list, dict, set))
 """Classes whose content may change; it is known where the container was made in the call, or is a condition."""
 SEQUENCES: Final[frozenset[Any]] = frozenset((tuple, Size))
@@ -33,6 +35,8 @@ ITERATORS: Final[frozenset[Any]] = frozenset((
     type(iter(())), type(iter(range(0))), type(reversed([])), type(_ for _ in ()),
 ))  # fmt: skip
 """Classes of what is iterated over once; their sources were looked at when they were made."""
+MAKERS_OF_TUPLES: Final[frozenset[Any]] = frozenset((zip, enumerate, type({}.items())))
+"""Those that make the tuples that they give."""
 
 BUILTINS: Final[frozenset[Any]] = frozenset((
     abs, all, any, bool, bytes, callable, complex, dict, divmod, enumerate, filter, float, format, int, isinstance,
@@ -44,7 +48,7 @@ _READS: Final = frozenset(("copy", "count", "get", "index", "items", "keys", "va
 """Methods of containers that change nothing."""
 _TENSOR_ATTRIBUTES: Final = frozenset((
     "H", "T", "mH", "mT", "data", "device", "dtype", "imag", "real", "itemsize", "layout", "nbytes", "ndim", "shape",
-    "requires_grad", "is_leaf", "is_cpu", "is_cuda", "is_meta", "is_nested", "is_quantized", "is_sparse",
+    "requires_grad", "is_cpu", "is_cuda", "is_meta", "is_nested", "is_quantized", "is_sparse",
 ))  # fmt: skip
 _TENSOR_EFFECTS: Final = frozenset((
     "backward", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_", "retain_grad", "apply_",
@@ -88,13 +92,22 @@ _COMPARISONS: Final = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__
 
 def is_opaque(kind: Any) -> bool:
     """Whether objects of a class are true, equal to themselves alone, and answer no operators."""
-    compares = any([getattr(kind, name) is not getattr(object, name) for name in _COMPARISONS])
-    return not (compares or any([hasattr(kind, name) for name in _OPERATORS]))
+    return all([has_no_operators(one) for one in kind.__mro__[:-1]])
+
+
+def has_no_operators(kind: type) -> bool:
+    """Whether a class itself, its parents aside, has no methods that answer operators."""
+    return _OPERATORS.union(_COMPARISONS).isdisjoint(vars(kind))
 
 
 def has_own_operators(kind: type) -> bool:
     """Whether a class that is otherwise plain has operators of the program's own."""
-    return not _OPERATORS.union(_COMPARISONS).isdisjoint(vars(kind))
+    return not has_no_operators(kind)
+
+
+def is_sequence(kind: type) -> bool:
+    """Whether objects of a class hold others, and always the same."""
+    return kind in SEQUENCES or (is_named_tuple(kind) and not has_own_operators(kind))
 
 
 def is_named_tuple(kind: type) -> bool:
@@ -115,7 +128,7 @@ def is_tensor_attribute(name: str) -> bool:
 
 def is_tensor_method(function: Any, name: str) -> bool:
     """Whether a method of tensors is an operation, or tells how the tensor lies."""
-    return name not in _TENSOR_EFFECTS and isinstance(function, FunctionType)
+    return name not in _TENSOR_EFFECTS and isinstance(function, FunctionType) and is_own(function)
 
 
 def is_operation(function: Any) -> bool:
@@ -124,6 +137,11 @@ def is_operation(function: Any) -> bool:
         return False
     file = function.__code__.co_filename
     return file.startswith(_OPERATIONS) or (file.startswith(_FOLDER) and function.__name__ in _QUESTIONS)
+
+
+def tells_of_settings(function: Any) -> bool:
+    """Whether one of these functions, called without arguments, may tell of settings of the process."""
+    return isinstance(function, FunctionType) and function.__name__ not in _QUESTIONS
 
 
 def is_own(function: FunctionType) -> bool:

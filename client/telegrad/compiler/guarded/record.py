@@ -49,8 +49,10 @@ class _Record:
         places = {tensor._id: place for place, tensor in enumerate(arguments.tensors)}
         self._inputs = [_source(number, places, notes) for number in inputs]
         self._others = frozenset([id(tensor) for tensor in notes.tensors.values()])
-        if not arguments.are_unchanged():
-            raise ImpureError("it changes what is known of its arguments")
+        if not (arguments.are_unchanged() and notes.have_kept_histories()):
+            raise ImpureError("it changes what is known of tensors that were there before")
+        if not situation.equal(Situation.of(situation.session)):
+            raise ImpureError("it leaves other modes than it has met")
         results = _Results(first, places, notes, History(arguments.tensors, list(notes.tensors.values())))
         self._result = results.maker(result)
         self._history = results.history

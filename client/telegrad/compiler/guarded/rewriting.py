@@ -8,11 +8,12 @@ own, or that this does not know, has no such form. Knows nothing of tensors.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from types import CodeType, FunctionType
 from typing import Any, Final
 
-from .sources import UNREADABLE, UnknownFormError, compiled, definition_of, is_mangled
+from .sources import ABOUT_FRAMES, UNREADABLE, UnknownFormError, compiled, definition_of, is_mangled
 
 WATCHED: Final = "__watched__"
 """The name by which the rewritten code has its watcher; it is the mark of such code, too."""
@@ -88,9 +89,6 @@ class _Rewriter(ast.NodeTransformer):
 
     def definition(self, node: ast.FunctionDef) -> ast.FunctionDef:
         """Rewrite a function's definition; its defaults are those of the function object."""
-        node.decorator_list = []
-        for arguments in (node.args.defaults, node.args.kw_defaults):
-            arguments[:] = [one and ast.Constant(None) for one in arguments]  # type: ignore[misc]
         self._function(node)
         return node
 
@@ -104,10 +102,10 @@ class _Rewriter(ast.NodeTransformer):
         body = node.body
         node.body = self.visit(body) if isinstance(body, ast.expr) else self._statements(body)
         self._scopes.pop()
-        if node.args.kwarg is not None and not isinstance(body, ast.expr):
-            name = ast.copy_location(ast.Name(node.args.kwarg.arg, ast.Store()), body[0])
-            made = told("new", body[0], ast.copy_location(ast.Name(name.id, ast.Load()), body[0]))
-            node.body.insert(0, ast.copy_location(ast.Assign([name], made), body[0]))
+        for packed in (node.args.vararg, node.args.kwarg):
+            if packed is not None and not isinstance(body, ast.expr):
+                made = told("new", body[0], _name(packed.arg, body[0]))
+                node.body.insert(0, ast.copy_location(_assigned(packed.arg, made, body[0]), body[0]))
         return node
 
     def _statements(self, body: list[ast.stmt]) -> list[ast.stmt]:
@@ -135,7 +133,7 @@ class _Rewriter(ast.NodeTransformer):
         return self._function(node)
 
     def visit_Name(self, node: ast.Name) -> Any:
-        if is_mangled(node.id):
+        if is_mangled(node.id) or node.id in ABOUT_FRAMES:
             raise UnknownFormError
         if isinstance(node.ctx, ast.Store):
             return node
@@ -169,9 +167,9 @@ class _Rewriter(ast.NodeTransformer):
             return node
         args = [self._argument(one) for one in node.args]
         keywords = [ast.keyword(one.arg, self._keyword(one)) for one in node.keywords]
-        made = told("call", node, self.visit(node.func), *args)
-        made.keywords = keywords
-        return made
+        prepared = told("call", node, self.visit(node.func), *args)
+        prepared.keywords = keywords
+        return told("new", node, ast.copy_location(ast.Call(prepared, [], []), node))
 
     def _argument(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Starred):
@@ -189,10 +187,10 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _display(self, node: Any) -> Any:
-        is_target = isinstance(getattr(node, "ctx", None), ast.Store)
+        is_target = not isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
         return node if is_target else told("new", node, self.generic_visit(node))  # type: ignore[arg-type]
 
-    visit_List = visit_Set = _display
+    visit_List = visit_Set = visit_Tuple = _display
 
     def visit_Dict(self, node: ast.Dict) -> Any:
         if None in node.keys:
@@ -208,7 +206,7 @@ class _Rewriter(ast.NodeTransformer):
             if generator.is_async:
                 raise UnknownFormError
             iterated = generator.iter if generator is first else self.visit(generator.iter)
-            generator.iter = told("iterated", iterated, iterated)
+            generator.iter = _iterated(iterated, generator.target)
             generator.ifs = [told("plain", one, self.visit(one)) for one in generator.ifs]
         for field in ("elt", "key", "value"):
             if hasattr(node, field):
@@ -219,7 +217,8 @@ class _Rewriter(ast.NodeTransformer):
     visit_ListComp = visit_SetComp = visit_DictComp = visit_GeneratorExp = _comprehension
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:
-        node.left, node.right = self._plain(node.left), self._plain(node.right)
+        wrap = partial(self._plain, how="remainder" if isinstance(node.op, ast.Mod) else "plain")
+        node.left, node.right = wrap(node.left), wrap(node.right)
         return node
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
@@ -233,7 +232,9 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         is_identity = all([isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops])
-        wrap: Callable[[ast.expr], Any] = self.visit if is_identity else self._plain
+        is_single = any([_is_singleton(one) for one in (node.left, *node.comparators)])
+        how = "identity" if is_identity else "plain"
+        wrap = self.visit if is_identity and is_single else partial(self._plain, how=how)
         node.left, node.comparators = wrap(node.left), [*map(wrap, node.comparators)]
         return node
 
@@ -242,9 +243,9 @@ class _Rewriter(ast.NodeTransformer):
         node.format_spec = None if node.format_spec is None else self.visit(node.format_spec)
         return node
 
-    def _plain(self, node: ast.expr) -> ast.expr:
+    def _plain(self, node: ast.expr, how: str = "plain") -> ast.expr:
         """Rewrite an operand, whose class decides what is done with it."""
-        return node if isinstance(node, ast.Constant) else told("plain", node, self.visit(node))
+        return node if isinstance(node, ast.Constant) else told(how, node, self.visit(node))
 
     def _tested(self, node: Any) -> Any:
         node.test = self._plain(node.test)
@@ -265,7 +266,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_For(self, node: ast.For) -> Any:
         _require_names(node.target)
-        node.iter = told("iterated", node.iter, self.visit(node.iter))
+        node.iter = _iterated(self.visit(node.iter), node.target)
         node.body, node.orelse = self._statements(node.body), self._statements(node.orelse)
         return node
 
@@ -290,13 +291,14 @@ class _Rewriter(ast.NodeTransformer):
         for target in node.targets:
             _require_names(target)
         value = self.visit(node.value)
-        if any([isinstance(target, (ast.Tuple, ast.List)) for target in node.targets]):
-            value = told("iterated", node.value, value)
+        for target in node.targets:
+            if isinstance(target, (ast.Tuple, ast.List)):
+                value = told("unpacked", node.value, value, ast.Constant(_pattern(target)))
         node.value = value
         return node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
-        value = self._plain(node.value)
+        value = self._plain(node.value, "remainder" if isinstance(node.op, ast.Mod) else "plain")
         if isinstance(node.target, ast.Subscript):
             return self._change_of_item(node, node.target, value)
         if not isinstance(node.target, ast.Name):
@@ -327,11 +329,32 @@ class _Rewriter(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
+def _is_singleton(node: ast.expr) -> bool:
+    """Whether an expression is None, a truth value or an ellipsis, of each of which there is one."""
+    return isinstance(node, ast.Constant) and (node.value is None or node.value.__class__ in (bool, type(...)))
+
+
 def _require_names(target: ast.expr) -> None:
     """Raise UnknownFormError where something other than local names is assigned."""
     for node in ast.walk(target):
         if isinstance(node, (ast.Attribute, ast.Subscript)):
             raise UnknownFormError
+
+
+def _iterated(iterable: ast.expr, target: ast.expr) -> ast.expr:
+    """Return an expression for what a loop goes over, whose elements are assigned to ``target``."""
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return told("unpacked_in_turn", iterable, iterable, ast.Constant(_pattern(target)))
+    return told("iterated", iterable, iterable)
+
+
+def _pattern(target: ast.Tuple | ast.List) -> Any:
+    """Return which parts of what is assigned are unpacked again: a pattern for each of them, None for others."""
+    parts = target.elts
+    starred = next((place for place, part in enumerate(parts) if isinstance(part, ast.Starred)), len(parts))
+    if any([isinstance(part, (ast.Tuple, ast.List)) for part in parts[starred:]]):
+        raise UnknownFormError
+    return tuple([_pattern(part) if isinstance(part, (ast.Tuple, ast.List)) else None for part in parts[:starred]])
 
 
 def _name(name: str, place: ast.stmt) -> ast.Name:

@@ -1,91 +1,127 @@
 """What a rewritten function calls: it does what the function would have done, and notes what that depends on.
 
+Calls are prepared here and made by the function itself, so that what looks at its caller, such as a logger, sees it.
+
 Anything that may have an effect, or that reads what cannot be a condition, is done as well, and makes the call
 *impure*: ``reason`` says what it was. A watcher serves one function; those of the functions called share its notes.
 """
 
 from __future__ import annotations
 
-import functools
-from types import BuiltinFunctionType, FunctionType, MethodType
+from collections.abc import Callable
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn._hooks import GLOBAL
 from telegrad.nn.modules.module import Module
 
-from . import purity
+from . import lookups, purity
+from .calling import Calling
 from .conditions import ABSENT
-from .reading import Reader
 from .rewriting import WATCHED, rewritten
 
 _MOST_DEEP: Final = 64
 
 
-class Watcher(Reader):
+class Watcher(Calling):
     """Stands for one function while it runs."""
 
-    def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a function, a layer or a class."""
+    def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Callable[[], Any]:
+        """Return what makes a call of a function, a layer or a class; ``new`` is told what it gives."""
         if isinstance(function, Module):
             return self._call_layer(function, args, kwargs)
         if isinstance(function, MethodType):
             return self._call_method(function, args, kwargs)
         if isinstance(function, FunctionType):
             return self._call_function(function, args, kwargs)
-        if isinstance(function, functools.partial):
-            return self.call(function.func, *function.args, *args, **{**function.keywords, **kwargs})
+        if isinstance(function, partial):
+            return self._call_partial(function, args, kwargs)
         if function is getattr and 2 <= len(args) <= 3 and not kwargs:
-            return self._call_getattr(*args)
+            return partial(_identity, self._call_getattr(*args))
         if function is hasattr and len(args) == 2:
-            return self._has(*args) and (self.attribute(*args), True)[1]
+            return partial(_identity, self._call_hasattr(*args))
         return self._call_other(function, args, kwargs)
 
+    def _call_partial(self, function: partial[Any], args: Any, kwargs: Any) -> Callable[[], Any]:
+        self._notes.conditions.content(function.keywords)
+        self._read_all((*function.args, *function.keywords.values()))
+        return self.call(function.func, *function.args, *args, **{**function.keywords, **kwargs})
+
     def _call_getattr(self, owner: Any, name: str, *default: Any) -> Any:
+        if default and self._runs_code(owner, name):
+            return getattr(owner, name, *default)
         if default and not self._has(owner, name):
             return default[0]
         return self.attribute(owner, name)
+
+    def _call_hasattr(self, owner: Any, name: str) -> bool:
+        if self._runs_code(owner, name):
+            return hasattr(owner, name)
+        return self._has(owner, name) and (self.attribute(owner, name), True)[1]
+
+    def _runs_code(self, owner: Any, name: str) -> bool:
+        """Tell whether finding out about an attribute runs code, which is a reason not to leave the call out."""
+        if isinstance(owner, type):
+            runs = not lookups.is_usual_in_class(owner, name)
+        elif isinstance(owner, ModuleType):
+            runs = name not in vars(owner) and "__getattr__" in vars(owner)
+        else:
+            runs = lookups.runs_code(lookups.stored(type(owner), name)) or not (
+                purity.is_plain(type(owner)) or lookups.is_usual(owner)
+            )
+        if runs:
+            self._notes.refuse(f"whether there is {name}, which {type(owner).__name__} answers in its own way")
+        return runs
 
     def _has(self, owner: Any, name: str) -> bool:
         """Tell whether there is an attribute; that there is none is a condition."""
         if hasattr(owner, name):
             return True
-        if owner.__class__ in purity.CONSTANTS:
+        if type(owner) in purity.CONSTANTS:
             return False
-        if owner.__class__ in purity.TENSORS:
+        if type(owner) in purity.TENSORS:
             self._notes.refuse(f"whether a tensor has the attribute {name}")
             return False
         self._notes.conditions.attribute(owner, name, ABSENT)
         return False
 
-    def _call_layer(self, layer: Module, args: Any, kwargs: Any) -> Any:
-        if "_compile_options" in vars(layer):  # a compiled module, which calls the one that it was made of
+    def _call_layer(self, layer: Module, args: Any, kwargs: Any) -> Callable[[], Any]:
+        if "_compile_options" in vars(layer) and self._require_no_hooks(layer):  # it calls what it was made of
+            self._notes.conditions.entry(layer._modules, "_orig_mod", layer._modules["_orig_mod"])
             return self.call(layer._modules["_orig_mod"], *args, **kwargs)
         if type(layer).__call__ is not Module.__call__:
             return self.call(MethodType(type(layer).__call__, layer), *args, **kwargs)
         conditions = self._notes.conditions
         conditions.attribute(type(layer), "__call__", Module.__call__)
-        conditions.entry(vars(layer), "_has_hooks", layer._has_hooks)
-        conditions.entry(vars(GLOBAL), "any", GLOBAL.look())
-        if layer._has_hooks or GLOBAL.any:
-            self._notes.refuse(f"hooks of {type(layer).__name__}")
-            return layer(*args, **kwargs)
+        if not self._require_no_hooks(layer):
+            return partial(layer, *args, **kwargs)
         return self.call(self.attribute(layer, "forward"), *args, **kwargs)
 
-    def _call_method(self, method: MethodType, args: Any, kwargs: Any) -> Any:
+    def _require_no_hooks(self, layer: Module) -> bool:
+        """Make it a condition that there are no hooks, and tell whether there are none."""
+        self._notes.conditions.entry(vars(layer), "_has_hooks", layer._has_hooks)
+        self._notes.conditions.entry(vars(GLOBAL), "any", GLOBAL.look())
+        if layer._has_hooks or GLOBAL.any:
+            self._notes.refuse(f"hooks of {type(layer).__name__}")
+            return False
+        return True
+
+    def _call_method(self, method: MethodType, args: Any, kwargs: Any) -> Callable[[], Any]:
         owner, function = method.__self__, method.__func__
-        if owner.__class__ in purity.TENSORS and purity.is_tensor_method(function, function.__name__):
+        if type(owner) in purity.TENSORS and purity.is_tensor_method(function, function.__name__):
             return self._operation(method, args, kwargs)
         if purity.is_of_named_tuple(owner, function):
-            return method(*args, **kwargs)
-        if isinstance(function, FunctionType) and not isinstance(owner, Tensor):
+            return partial(method, *args, **kwargs)
+        if isinstance(function, FunctionType) and not (isinstance(owner, Tensor) and purity.is_own(function)):
             return self._call_function(function, (owner, *args), kwargs)
         self._notes.refuse(f"a call of {getattr(function, '__qualname__', function)}")
-        return method(*args, **kwargs)
+        return partial(method, *args, **kwargs)
 
-    def _call_function(self, function: FunctionType, args: Any, kwargs: Any) -> Any:
+    def _call_function(self, function: FunctionType, args: Any, kwargs: Any) -> Callable[[], Any]:
         if WATCHED in function.__globals__:
-            return function(*args, **kwargs)
+            return partial(function, *args, **kwargs)
         original = getattr(function, "_torchdynamo_orig_callable", None)
         if original is not None:
             self._notes.conditions.code(function)
@@ -93,67 +129,23 @@ class Watcher(Reader):
         if purity.is_operation(function):
             return self._operation(function, args, kwargs)
         notes = self._notes
-        watcher = Watcher(function, notes, self._first)
-        made = rewritten(function, watcher) if notes.depth < _MOST_DEEP else None
+        watcher = Watcher(function, notes, self._first, self._depth + 1)
+        made = rewritten(function, watcher) if self._depth < _MOST_DEEP else None
         if made is None:
             notes.refuse(f"what {function.__qualname__} does")
-            return function(*args, **kwargs)
+            return partial(function, *args, **kwargs)
         notes.conditions.code(function)
-        notes.depth += 1
-        try:
-            return made(*args, **kwargs)
-        finally:
-            notes.depth -= 1
+        self._read_all((*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()))
+        return partial(made, *args, **kwargs)
 
-    def _operation(self, function: Any, args: Any, kwargs: Any) -> Any:
-        """Call what runs operations on tensors and constants."""
+    def _operation(self, function: Any, args: Any, kwargs: Any) -> Callable[[], Any]:
+        """Return what calls a function that runs operations on tensors and constants."""
         for value in (*args, *kwargs.values()):
             self._operand(value)
-        return self._notes.make(function(*args, **kwargs))
-
-    def _call_other(self, function: Any, args: Any, kwargs: Any) -> Any:
-        """Call what is not written in Python, or a class."""
-        owner = getattr(function, "__self__", None)
-        if owner.__class__ in purity.CONTAINERS and isinstance(function, BuiltinFunctionType):
-            if purity.reads_only(function.__name__):
-                self._contents(owner)
-            else:
-                self.changed(owner)
-        elif purity.is_computing(function) or purity.is_value_class(function):
-            for value in () if function in _ABOUT_CLASSES else (*args, *kwargs.values()):
-                self._given(function, value)
-        elif not (purity.is_block(function) or _is_method_of_constant(function, owner)):
-            self._notes.refuse(f"a call of {getattr(function, '__qualname__', function)}")
-        return self._notes.make(function(*args, **kwargs))
-
-    def _given(self, function: Any, value: Any) -> None:
-        """Allow what a function of Python's own is given: values, what it iterates over, and rewritten functions."""
-        kind = value.__class__
-        if function in _OF_TEXT:
-            self.formatted(value)
-        elif kind in purity.CONTAINERS or kind in purity.SEQUENCES:
-            self._contents(value)
-            if function in _ON_ELEMENTS:
-                self.require_plain_elements(value)
-        elif kind in purity.ITERATORS or (isinstance(value, Module) and function in _ITERATING):
-            self._contents(value)
-        elif isinstance(value, type):  # which may be called, such as the first argument of ``map``
-            if not (purity.is_computing(value) or purity.is_value_class(value)):
-                self._notes.refuse(f"the class {value.__name__} as an argument")
-        elif purity.is_plain(kind):
-            self._seen(value)
-        elif not (isinstance(value, FunctionType) and WATCHED in value.__globals__):
-            self._notes.refuse(f"an argument of class {kind.__name__}")
+        if not (args or kwargs) and purity.tells_of_settings(function):
+            self._notes.refuse(f"a call of {function.__qualname__}")
+        return partial(function, *args, **kwargs)
 
 
-_OF_TEXT: Final = frozenset((format, repr, str))
-_ON_ELEMENTS: Final = frozenset((all, any, max, min, sorted, sum))
-_ITERATING: Final = frozenset((enumerate, len, list, reversed, tuple, zip))
-"""Functions that call none of what they are given but to iterate over it."""
-_ABOUT_CLASSES: Final = frozenset((isinstance, issubclass, type, callable))
-
-
-def _is_method_of_constant(function: Any, owner: Any) -> bool:
-    """Whether a callable is a method, not written in Python, of a value that cannot change."""
-    is_value = owner.__class__ in purity.CONSTANTS or owner.__class__ in purity.SEQUENCES
-    return isinstance(function, BuiltinFunctionType) and is_value and owner is not None
+def _identity(value: Any) -> Any:
+    return value

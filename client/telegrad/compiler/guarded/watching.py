@@ -17,7 +17,7 @@ def watched(function: Any, args: Any, kwargs: Any, given: Arguments, notes: Note
     notes.arguments = frozenset([tensor._id for tensor in given.tensors])
     if any([tensor.__class__ not in purity.TENSORS for tensor in given.tensors]):
         notes.refuse("an argument of a class of its own")
-    result = Watcher(_nothing, notes, first).call(function, *args, **kwargs)
+    result = Watcher(_nothing, notes, first).call(function, *args, **kwargs)()
     notes.forget()
     return result
 

@@ -11,9 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from telegrad_protocol.errors import CommunicationError
 from telegrad_protocol.exported.description import ProgramDescription
 from telegrad_protocol.exported.sizes import Formula, Size, is_symbol
+
+
+class ReplacedError(Exception):
+    """The program was replaced or removed before the request's turn had come: nothing of it was computed."""
 
 
 class Elements(NamedTuple):
@@ -77,6 +80,7 @@ class Batcher:
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._last = 1
+        self._is_stopped = False
 
     def waiting(self, who: str) -> int:
         """Return how many requests of a caller wait."""
@@ -88,7 +92,9 @@ class Batcher:
         return self._task is None
 
     async def submit(self, inputs: Inputs, who: str = "") -> list[Elements]:
-        """Return the outputs for these inputs; raises what running them raises."""
+        """Return the outputs for these inputs; raises what running them raises, or ReplacedError after ``stop``."""
+        if self._is_stopped:
+            raise ReplacedError
         request = _Request(inputs, _rows(inputs), asyncio.get_running_loop().create_future())
         self._queues.setdefault(who, deque()).append(request)
         self._arrived.set()
@@ -97,10 +103,11 @@ class Batcher:
         return await request.answer
 
     async def stop(self) -> None:
-        """Refuse what waits, and wait for what runs."""
+        """Answer what waits and what comes with ReplacedError, and wait for what runs."""
+        self._is_stopped = True
         for queue in self._queues.values():
             for request in queue:
-                _refuse(request, CommunicationError("the program is being taken away"))
+                _refuse(request, ReplacedError())
         self._queues.clear()
         if self._task is not None:
             await self._task

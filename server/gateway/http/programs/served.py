@@ -70,7 +70,7 @@ class ServedProgram:
     async def call(self, inputs: Inputs, who: str) -> list[Elements]:
         """Return the outputs for a caller's inputs. ShapeError for shapes that the program does not take.
 
-        Refuses for now where too many requests of the caller wait.
+        Refuses for now where too many of the caller's requests wait. ReplacedError where the file was replaced.
         """
         self.last_call = time.monotonic()
         named = zip(self.description.inputs, inputs, strict=True)
@@ -84,7 +84,7 @@ class ServedProgram:
         return await self._batcher.submit(inputs, who)
 
     async def stop(self) -> None:
-        """Refuse what waits, and free what the program holds on its worker."""
+        """Compute nothing of what waits, and free what the program holds on its worker."""
         await self._batcher.stop()
         await self.unload()
 

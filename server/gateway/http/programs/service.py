@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 
 from server.gateway.dependencies import Gateway
 from server.gateway.tenancy.tenants import Tenant
+from telegrad_protocol.errors import CommunicationError
 
 from .catalog import Catalog, ProgramFile, described, is_current
 from .served import ServedProgram
@@ -26,9 +27,12 @@ class Programs:
         self.catalog = Catalog(gateway.settings)
         self._served: dict[tuple[str, str], ServedProgram] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
 
     async def get(self, tenant: Tenant, name: str) -> ServedProgram:
         """Return what serves a tenant's program of this name; UnknownIdError where there is none."""
+        if self._is_stopped:
+            raise CommunicationError("programs: the server is being stopped")
         file = self.catalog.find(tenant, name)
         served = self._served.get((file.owner.name, name))
         if served is not None and served.file.signature == file.signature:
@@ -73,7 +77,8 @@ class Programs:
                     await served.unload()
 
     async def stop(self) -> None:
-        """End all."""
+        """End all, and serve nothing more."""
+        self._is_stopped = True
         for served in self._served.values():
             self._end(served)
         self._served.clear()

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from server.gateway.dependencies import TenantHere, gateway_of, tenant_of
 from server.gateway.http.programs import formats
+from server.gateway.http.programs.batches import ReplacedError
 from server.gateway.http.programs.catalog import ProgramFile
 from server.gateway.http.programs.service import Programs, ProgramsHere, programs_of
 from server.gateway.http.tensor_files import JSON, NPY, SAFETENSORS, media_type
@@ -23,7 +24,7 @@ from server.gateway.problems import Problem, Refused
 from server.gateway.tenancy.audit import audit
 from server.gateway.tenancy.request_memory import MEMORY, RequestMemory
 from server.gateway.tenancy.tenants import SERVER
-from telegrad_protocol.errors import LimitExceededError
+from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.exported.description import ProgramDescription, TensorType
 from telegrad_protocol.exported.sizes import Formula
 
@@ -96,10 +97,15 @@ async def call_program(name: Name, request: Request) -> Response:
     served = await programs_of(request).get(tenant, name)
     outcome = "failed"
     try:
-        given = media_type(headers.get("content-type", JSON))
-        kind = formats.chosen(headers.get("accept", "*/*"), given, served.description.outputs)
-        inputs = await formats.decode(served.description, given, await request.body())
-        outputs = await served.call(inputs, tenant.name)
+        while True:
+            given = media_type(headers.get("content-type", JSON))
+            kind = formats.chosen(headers.get("accept", "*/*"), given, served.description.outputs)
+            inputs = await formats.decode(served.description, given, await request.body())
+            try:
+                outputs = await served.call(inputs, tenant.name)
+                break
+            except ReplacedError:  # what has taken the program's place answers
+                served = await programs_of(request).get(tenant, name)
         memory.charge(formats.bytes_held(kind, outputs))
         body = formats.encode(kind, served.description.outputs, outputs)
         outcome = "answered"
@@ -138,7 +144,7 @@ async def put_program(
     Where the operator allows it (`TELEGRAD_PROGRAM_UPLOADS`). What it holds on a worker is charged to you.
     """
     if media_type(content_type) not in (SAFETENSORS, "application/octet-stream"):
-        raise Refused(415, LimitExceededError(f"programs: expected {SAFETENSORS}, not {content_type!r:.60}"))
+        raise Refused(415, NotSupportedError(f"programs: expected {SAFETENSORS}, not {content_type!r:.60}"))
     catalog = programs.catalog
     target = catalog.place_for(tenant, name)
     temporary = target.with_name(f".{name}.{secrets.token_hex(8)}.tmp")
