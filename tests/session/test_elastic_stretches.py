@@ -115,3 +115,31 @@ def test_inputs_that_were_the_same_memory_may_be_two(
 
     for is_alias in [True] * 6 + [False, True] * 3:
         run(is_alias)
+
+
+def _of_three(tg: Any, device: str, number: int, arrays: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+    """Calls on three tensors whose sizes need not agree: the second is broadcast, the third is reduced."""
+    x, y, z = (tg.tensor(array, device=device) for array in arrays)
+    x._session.flush()
+    a = (x * y).sin() + y
+    b = (z.cos() * 0.5).sum() + a
+    c = tg.maximum(b, y) - x * number
+    return [one.numpy() for one in (a, b, c.sum(), c)]
+
+
+def test_sizes_of_several_inputs_change_in_their_own_ways(
+    on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str]
+) -> None:
+    """An input that had the same size in two runs, while another differed, may have any size in the next one."""
+    tg, device = on
+    drawn = []
+    for number in range(400):
+        rows, columns, length = (int(size) for size in rng.choice([1, 3], 3))
+        shapes = [(columns,), (int(rng.choice([1, columns])),), (rows, length)]
+        drawn.append((number // 25, [rng.standard_normal(shape).astype(np.float32) for shape in shapes]))
+    with call_by_call(tg):
+        expected = [_of_three(tg, device, *each) for each in drawn]
+    for each, wanted in zip(drawn, expected, strict=True):
+        for one, other in zip(_of_three(tg, device, *each), wanted, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert noted["_begin"] > 20

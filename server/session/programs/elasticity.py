@@ -18,7 +18,7 @@ from .compiled import Variant
 
 UNKNOWN: Final = object()
 """Stands for a variant, where it is not known whether there is one."""
-_MOST_COMPARISONS: Final = 2
+_MOST_DIFFERENCES: Final = 2
 """So often runs may turn out to do something else, not only the same on other sizes."""
 
 
@@ -66,18 +66,23 @@ class Elasticity:
         return bool(differing)
 
     def compare(self, key: Any, run: RecordedRun | None) -> Collection[Slot] | None:
-        """Return the values whose sizes differ from those of an earlier run; None where there is none like it."""
+        """Return the values whose sizes may be any, compared with an earlier run; None where there is none like it.
+
+        All inputs that came with several metas are among them, also those that had the same ones in both runs.
+        """
         earlier = self._runs.pop(key, None)
-        loose = None if run is None or earlier is None else run.differing(earlier)
-        if loose is not None:
-            return loose
+        differing = None if run is None or earlier is None else run.differing(earlier)
+        if run is not None and differing is not None:
+            return differing.union([run.inputs[place] for place in self._places])
         self._differences += earlier is not None
-        if run is None or self._differences >= _MOST_COMPARISONS:
+        if run is None or self._differences >= _MOST_DIFFERENCES:
             self.variants[key] = None
         else:
             self._runs[key] = run
         return None
 
     def refuse(self, variant: Variant) -> None:
-        """Execute call by call what a variant was for, since it depends on more than those inputs."""
-        self.variants = {key: None if one is variant else one for key, one in self.variants.items()}
+        """Note that more depends on sizes than two runs have told; after several times execute it call by call."""
+        self._differences += 1
+        if self._differences >= _MOST_DIFFERENCES:
+            self.variants = {key: None if one is variant else one for key, one in self.variants.items()}
