@@ -319,7 +319,7 @@ def test_steps_of_one_launch_have_equal_shares_and_the_nodes_of_the_graph() -> N
 
 
 class _Launched:
-    """An execution that is launched as one graph, after copies that are launched as another one."""
+    """An execution that is launched as one graph, between copies that are launched as others."""
 
     def __init__(self, log: LaunchLog, queue: LaunchQueue, work: Callable[[], None]) -> None:
         self._log, self._queue, self._work = log, queue, work
@@ -328,6 +328,8 @@ class _Launched:
         self._work()
         self._queue.flush()
         self._log.note_graph(recorder.now(), (2, 3, 3, 6))
+        self._work()
+        self._queue.flush()
         return True
 
 
@@ -343,11 +345,11 @@ def test_the_launches_of_a_graph_are_numbered_after_those_before_it() -> None:
         execution: Any = _Launched(log, queue, lambda: submit(None, None))
         assert NotedExecution(notes, executable, execution).advance()  # type: ignore[arg-type]
         _, shares = notes.executed
-        assert shares.counts == [1, 2, 2, 5] and log.made == 5
+        assert shares.counts == [1, 2, 2, 5] and log.made == 6
         rows = [tuple(log.rows[place + 2 : place + 4]) for place in range(0, len(log.rows), 4)]
-        assert rows == [(0, 1), (1, 4)]
+        assert rows == [(0, 1), (1, 4), (5, 1)]
         assert (shares.starts[0], shares.ends[-1]) == tuple(log.rows[4:6])
         log.note_graph(0, (0, 4))
-        assert log.made == 5, "of a graph that nobody expects it is not known what it launches"
+        assert log.made == 6, "of a graph that nobody expects it is not known what it launches"
     finally:
         untraced(queue)

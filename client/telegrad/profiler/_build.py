@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, Final, NamedTuple
 
 from telegrad_protocol.tracing import recording
-from telegrad_protocol.tracing.timeline import KernelSpan, Span, overload_name, shown_type
+from telegrad_protocol.tracing.spans import KernelSpan, Span, overload_name, shown_type
 
 from ._capture import Captured
 from ._events import DeviceType, FunctionEvent, RecordScope

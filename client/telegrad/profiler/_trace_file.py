@@ -13,7 +13,7 @@ from uuid import uuid4
 from telegrad_protocol.tracing import chrome
 from telegrad_protocol.tracing.chrome import Event, complete, flow, named_process, named_thread
 from telegrad_protocol.tracing.recording import OPERATION, Descriptor
-from telegrad_protocol.tracing.timeline import shown_name
+from telegrad_protocol.tracing.spans import shown_name
 
 from ._build import Wanted, client_calls
 from ._capture import Captured
