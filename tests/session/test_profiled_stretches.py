@@ -230,12 +230,32 @@ def test_notes_count_as_no_nodes_of_the_backward_graph(tg: Any) -> None:
     assert made() == expected
 
 
-def test_where_memory_is_noted_calls_are_executed_one_by_one(tg: Any, x: Any) -> None:
-    _profile(tg, x, 2 * ROUNDS)
+def test_where_memory_is_noted_each_operation_of_calls_that_come_again_has_its_own(
+    tg: Any, x: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """They are executed as one, but not launched as one, since memory is known between two of them alone."""
+    simulate_captures(monkeypatch)
+    batches = _batches(tg)
+    before, batches.policy.cooldown = batches.policy.cooldown, 1 << 30
+    alone = _profile(tg, x, profile_memory=True)
+    batches.policy.cooldown = before
+    _profile(tg, x, 2 * ROUNDS, profile_memory=True)
+    monkeypatch.setattr(Again, "launch", lambda self: pytest.fail("a step that is launched with others has no memory"))
     profile = _profile(tg, x, profile_memory=True)
-    assert STRETCH not in {event.name for event in profile.events()}
-    rows = {event.key: event for event in profile.key_averages()}
-    assert rows["aten::sin"].self_cpu_memory_usage > 0
+    assert [event.name for event in profile.events()].count(STRETCH) > ROUNDS - 2
+    told, expected = (_memory(one) for one in (profile, alone))
+    assert told.keys() == expected.keys()
+    assert told["aten::_to_copy"] == expected["aten::_to_copy"] and 0 not in told["aten::_to_copy"]
+    assert sum(map(sum, told.values())) == sum(map(sum, expected.values()))
+
+
+def _memory(profile: Any) -> dict[str, list[int]]:
+    """By the names of operations: what each has allocated, less what was freed since the one before."""
+    found: dict[str, list[int]] = {"": [0]}
+    for event in profile.events():
+        name = event.name if event.name.startswith("aten::") else ""
+        found.setdefault(name, []).append(event.self_cpu_memory_usage)
+    return {name: found[name] for name in found if name} | {"": [sum(found[""])]}
 
 
 def test_calls_on_sizes_that_grow_are_told_with_the_sizes_of_each(tg: Any, rng: np.random.Generator) -> None:
@@ -283,7 +303,7 @@ def test_a_profile_that_is_full_leaves_calls_as_they_are(
 
 def _watched(rows: list[tuple[str, int, int, int]], times: list[int]) -> tuple[Any, Watch]:
     """A recorder's stand-in and what has watched events of these names, times and results."""
-    notes = SimpleNamespace(pending=[], undrawn=0, spill=lambda: None)
+    notes = SimpleNamespace(pending=[], undrawn=0, with_memory=False, spill=lambda: None)
     watch = Watch(notes)  # type: ignore[arg-type]
     for name, begin, end, out in rows:
         notes.pending += [Description(recording.OPERATION, name), begin, end, 5, out, 0, 0, 1]
