@@ -13,6 +13,7 @@ from ._build import Wanted, build_events
 from ._capture import Capture, Captured
 from ._event_list import EventList
 from ._events import FunctionEventAvg
+from ._labels import Labels
 from ._range_log import RangeNote, current
 from ._round_trips import RoundTrips
 from ._trace_file import trace_document, write_trace
@@ -63,10 +64,13 @@ class Stretch:
         self._ranges: list[RangeNote] = []
         self._capture = Capture(memory=wanted.memory, devices=wanted.use_device is not None, with_stack=wanted.stacks)
         current[:] = [self._capture, self._ranges]
+        self._labels = Labels.of_all()
 
     def stop(self) -> Results:
         """End the stretch and return what it shows."""
         current.clear()
+        for labels in self._labels:
+            labels.remove()
         captured = self._capture.stop()
         recorded = captured.timeline.recorded
         if recorded.message:
