@@ -283,51 +283,6 @@ def test_every_kind_of_call_is_found_again_in_the_worker(tg: Any, tmp_path: Path
     assert len({e["tid"] for e in begins}) == 2
 
 
-def test_what_optimizers_do_is_labelled_with_pytorchs_names(tg: Any) -> None:
-    import torch
-
-    def run(library: Any) -> dict[str, int]:
-        class Own(library.optim.SGD):  # type: ignore[misc]
-            def step(self, closure: Any = None) -> Any:
-                return super().step(closure)
-
-        weight = library.ones(3, requires_grad=True)
-        optimizers = library.optim.Adam([weight]), Own([weight], lr=0.1)
-        activities = [library.profiler.ProfilerActivity.CPU]
-        with library.profiler.profile(activities=activities) as profile:
-            for _ in range(3):
-                for optimizer in optimizers:
-                    optimizer.zero_grad()
-                    (weight * 2).sum().backward()
-                    optimizer.step()
-        rows = {event.key: event.count for event in profile.key_averages() if event.key.startswith("Optimizer")}
-        before = profile.key_averages().self_cpu_time_total
-        optimizers[0].step()
-        assert profile.key_averages().self_cpu_time_total == before
-        return rows
-
-    steps, zero_grad = run(tg), tg.optim.Optimizer.zero_grad
-    assert steps == run(torch)
-    assert not hasattr(zero_grad, "__wrapped__"), "nothing is labelled without a profile"
-
-
-def test_a_step_that_began_before_the_profile_ends_within_it(tg: Any) -> None:
-    weight = tg.ones(3, requires_grad=True)
-    optimizer, profile = tg.optim.SGD([weight], lr=0.1), tg.profiler.profile()
-
-    def closure() -> Any:
-        profile.start()
-        loss = (weight * 2).sum()
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
-    optimizer.step()
-    profile.stop()
-    counts = {event.key: event.count for event in profile.key_averages()}
-    assert counts["Optimizer.step#SGD.step"] == 1
-
-
 def test_a_bounded_number_of_the_clients_calls_is_noted(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from telegrad._ops import functions
     from telegrad.profiler import _log
@@ -340,20 +295,6 @@ def test_a_bounded_number_of_the_clients_calls_is_noted(tg: Any, monkeypatch: py
         assert vars(functions)["call"] is plain, "the rest is called as ever"
     assert len(profile.profiler.captured.log.calls) == 100
     assert sum(event.count for event in profile.key_averages() if event.key == "aten::add") == 300
-
-
-def test_names_of_pytorchs_own_tracer_are_there_for_programs() -> None:
-    """Tutorials pass its settings; what they ask for is in every trace."""
-    from telegrad.profiler import ProfilerAction, _labels, profile
-
-    settings = _labels._ExperimentalConfig(verbose=True)
-    made = profile(experimental_config=settings, custom_trace_id_callback=lambda: "mine")
-    assert made.experimental_config is settings and made.get_trace_id() == "mine"
-    made.set_custom_trace_id_callback(lambda: "another")
-    assert made.get_trace_id() == "another"
-    made.set_custom_trace_id_callback(None)
-    assert made.get_trace_id() is None
-    assert [action.value for action in ProfilerAction] == [0, 1, 2, 3, 4]
 
 
 def test_stacks_are_exported(tg: Any, tmp_path: Path) -> None:

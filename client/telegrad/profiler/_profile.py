@@ -176,11 +176,11 @@ class profile:
         self.events().export_stacks(path, metric)
 
     def export_memory_timeline(self, path: str, device: str | None = None) -> None:
-        """Refuse: the server's history of memory shows more."""
-        raise NotSupportedError(
-            "export_memory_timeline: not available; cuda.memory._record_memory_history() and _dump_snapshot() write "
-            "what pytorch.org/memory_viz shows, and the server's page /memory shows it live"
-        )
+        """Write the memory of a device over time: a page for ``.html``, single changes for ``.raw.json.gz``, else JSON.
+
+        ``cuda.memory._record_memory_history`` and the server's page ``/memory`` show more.
+        """
+        self._results("export_memory_timeline").export_memory_timeline(path, device)
 
     def toggle_collection_dynamic(self, enable: bool, activities: Iterable[ProfilerActivity]) -> None:
         """Refuse: use a schedule."""
