@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from server.session.session import Session
-from server.worker.__main__ import GARBAGE_THRESHOLD
+from server.worker.entry import GARBAGE_THRESHOLD
 from telegrad.profiler._log import ClientLog
 from telegrad_protocol import dtypes, messages, wire
 from telegrad_protocol.ops import TABLE

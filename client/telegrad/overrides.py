@@ -97,6 +97,8 @@ def resolve_name(f: Callable[..., Any]) -> str | None:
     """Return the name by which users find a function that can be overridden; None for another one."""
     name = getattr(f, "__qualname__", "")
     home = getattr(f, "__module__", None) or ""
+    if name.startswith("Tensor.") and home.partition(".")[0] in ("torch", __package__):
+        return f"torch.{name}"
     if not home.startswith(__package__) or not (name in vars(Tensor) or name.startswith("Tensor.") or name):
         return None
     return f"{home}.{name}".replace(__package__, "torch", 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import operator
 import pickle
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,27 @@ def test_tensors_are_pickled_with_their_elements(tg: Any) -> None:
     assert back["view"].tolist() == [[0, 3], [1, 4], [2, 5]] and back["half"].dtype is tg.bfloat16
     assert back["leaf"].requires_grad and back["leaf"].is_leaf
     assert isinstance(back["layer"].weight, tg.nn.Parameter) and back["layer"](tg.ones(1, 2)).shape == (1, 3)
+
+
+@pytest.mark.parametrize("base", ["Tensor", "nn.Parameter"])
+def test_pickled_tensors_keep_the_programs_class_and_attributes(
+    tg: Any, monkeypatch: pytest.MonkeyPatch, base: str
+) -> None:
+    """Of a class made from ``Parameter`` a parameter comes back, as in PyTorch."""
+    import torch
+
+    def pickled(library: Any) -> list[Any]:
+        kind = operator.attrgetter(base)(library)
+        own: Any = type("_Own", (kind,), {"__module__": __name__, "__qualname__": "_Own"})
+        monkeypatch.setitem(globals(), "_Own", own)
+        one = library.ones(2).as_subclass(own) if base == "Tensor" else own(library.ones(2))
+        noted = library.arange(3)
+        one.note, noted.note = {"by": "program"}, 5
+        back, plain = pickle.loads(pickle.dumps([one, noted]))
+        names = [type(each).__name__ for each in (back, plain)]
+        return [*names, back.note, plain.note, back.requires_grad, back.is_leaf, back.tolist(), plain.tolist()]
+
+    assert pickled(tg) == pickled(torch)
 
 
 def test_constructors_refuse_what_they_cannot_make_tensors_of(tg: Any) -> None:

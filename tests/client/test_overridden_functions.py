@@ -48,6 +48,13 @@ def test_a_mode_is_asked_for_what_the_program_called(tg: Any, call: str) -> None
     assert_same(ours, theirs)
 
 
+@pytest.mark.parametrize("name", ["T.add", "T.sum", "T.matmul", "T.clone", "t.add", "t.sin", "F.relu"])
+def test_functions_are_found_by_the_name_that_users_know(tg: Any, name: str) -> None:
+    ours, theirs = evaluate(f"{PROLOGUE}\noverrides.resolve_name({name})", tg)
+    assert theirs is not None
+    assert_same(ours, theirs)
+
+
 def test_a_class_answers_functions_methods_and_operators_by_themselves(tg: Any) -> None:
     program = """
         answers = {F.softmax: "softmax", F.dropout: "dropout", t.einsum: "einsum"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,25 @@ def test_gradients_of_wrappers_are_wrappers(tg: Any, wrapper: Any, rng: np.rando
     np.testing.assert_allclose(grad.elem.numpy(), x.grad.numpy(), rtol=1e-9)
     expected = {"aten.mul.Tensor", "aten.t.default", "aten.mm.default", "aten.threshold_backward.default"}
     assert expected <= set(wrapper.seen)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize(
+    "name", ["max", "sort", "topk", "median", "cummax", "aminmax", "linalg.qr", "linalg.svd", "linalg.lu_factor"]
+)
+def test_results_of_wrappers_have_their_names(tg: Any, wrapper: Any, name: str, requires_grad: bool) -> None:
+    import torch
+
+    function, theirs = operator.attrgetter(name)(tg), operator.attrgetter(name)(torch)
+    rest = {"max": (0,), "topk": (1,), "median": (0,), "cummax": (0,)}.get(name, ())
+    elements = [[3.0, 1.0], [2.0, 4.0]]
+    result = function(wrapper(tg.tensor(elements), requires_grad=requires_grad), *rest)
+    expected = theirs(torch.tensor(elements), *rest)
+    assert type(result).__name__ == type(expected).__name__ != "tuple"
+    for field in (field for field in dir(expected) if isinstance(getattr(expected, field), torch.Tensor)):
+        part = getattr(result, field)
+        assert type(part) is wrapper, field
+        np.testing.assert_allclose(part.elem.numpy(), getattr(expected, field).numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_second_derivatives_of_wrappers(tg: Any, wrapper: Any) -> None:

@@ -230,12 +230,32 @@ def test_notes_count_as_no_nodes_of_the_backward_graph(tg: Any) -> None:
     assert made() == expected
 
 
-def test_where_memory_is_noted_calls_are_executed_one_by_one(tg: Any, x: Any) -> None:
-    _profile(tg, x, 2 * ROUNDS)
+def test_where_memory_is_noted_each_operation_of_calls_that_come_again_has_its_own(
+    tg: Any, x: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """They are executed as one, but not launched as one, since memory is known between two of them alone."""
+    simulate_captures(monkeypatch)
+    batches = _batches(tg)
+    before, batches.policy.cooldown = batches.policy.cooldown, 1 << 30
+    alone = _profile(tg, x, profile_memory=True)
+    batches.policy.cooldown = before
+    _profile(tg, x, 2 * ROUNDS, profile_memory=True)
+    monkeypatch.setattr(Again, "launch", lambda self: pytest.fail("a step that is launched with others has no memory"))
     profile = _profile(tg, x, profile_memory=True)
-    assert STRETCH not in {event.name for event in profile.events()}
-    rows = {event.key: event for event in profile.key_averages()}
-    assert rows["aten::sin"].self_cpu_memory_usage > 0
+    assert [event.name for event in profile.events()].count(STRETCH) > ROUNDS - 2
+    told, expected = (_memory(one) for one in (profile, alone))
+    assert told.keys() == expected.keys()
+    assert told["aten::_to_copy"] == expected["aten::_to_copy"] and 0 not in told["aten::_to_copy"]
+    assert sum(map(sum, told.values())) == sum(map(sum, expected.values()))
+
+
+def _memory(profile: Any) -> dict[str, list[int]]:
+    """By the names of operations: what each has allocated, less what was freed since the one before."""
+    found: dict[str, list[int]] = {"": [0]}
+    for event in profile.events():
+        name = event.name if event.name.startswith("aten::") else ""
+        found.setdefault(name, []).append(event.self_cpu_memory_usage)
+    return {name: found[name] for name in found if name} | {"": [sum(found[""])]}
 
 
 def test_calls_on_sizes_that_grow_are_told_with_the_sizes_of_each(tg: Any, rng: np.random.Generator) -> None:
@@ -283,7 +303,7 @@ def test_a_profile_that_is_full_leaves_calls_as_they_are(
 
 def _watched(rows: list[tuple[str, int, int, int]], times: list[int]) -> tuple[Any, Watch]:
     """A recorder's stand-in and what has watched events of these names, times and results."""
-    notes = SimpleNamespace(pending=[], undrawn=0, spill=lambda: None)
+    notes = SimpleNamespace(pending=[], undrawn=0, with_memory=False, spill=lambda: None)
     watch = Watch(notes)  # type: ignore[arg-type]
     for name, begin, end, out in rows:
         notes.pending += [Description(recording.OPERATION, name), begin, end, 5, out, 0, 0, 1]
@@ -319,7 +339,7 @@ def test_steps_of_one_launch_have_equal_shares_and_the_nodes_of_the_graph() -> N
 
 
 class _Launched:
-    """An execution that is launched as one graph, after copies that are launched as another one."""
+    """An execution that is launched as one graph, between copies that are launched as others."""
 
     def __init__(self, log: LaunchLog, queue: LaunchQueue, work: Callable[[], None]) -> None:
         self._log, self._queue, self._work = log, queue, work
@@ -328,6 +348,8 @@ class _Launched:
         self._work()
         self._queue.flush()
         self._log.note_graph(recorder.now(), (2, 3, 3, 6))
+        self._work()
+        self._queue.flush()
         return True
 
 
@@ -343,11 +365,11 @@ def test_the_launches_of_a_graph_are_numbered_after_those_before_it() -> None:
         execution: Any = _Launched(log, queue, lambda: submit(None, None))
         assert NotedExecution(notes, executable, execution).advance()  # type: ignore[arg-type]
         _, shares = notes.executed
-        assert shares.counts == [1, 2, 2, 5] and log.made == 5
+        assert shares.counts == [1, 2, 2, 5] and log.made == 6
         rows = [tuple(log.rows[place + 2 : place + 4]) for place in range(0, len(log.rows), 4)]
-        assert rows == [(0, 1), (1, 4)]
+        assert rows == [(0, 1), (1, 4), (5, 1)]
         assert (shares.starts[0], shares.ends[-1]) == tuple(log.rows[4:6])
         log.note_graph(0, (0, 4))
-        assert log.made == 5, "of a graph that nobody expects it is not known what it launches"
+        assert log.made == 6, "of a graph that nobody expects it is not known what it launches"
     finally:
         untraced(queue)

@@ -182,6 +182,7 @@ CONSTRUCTION = [
     "t.eye(4).to_sparse_bsr((2, 2))",
     "t.eye(4).to_sparse_bsc((2, 1))",
     "t.sparse_coo_tensor((2, 3))",
+    "t.sparse_coo_tensor(size=(2, 3), dtype=t.int32)",
     "t.sparse_coo_tensor([[0, -1]], [1., 2.])",
     "t.sparse_coo_tensor([[0, 1]], [1., 2.]).is_coalesced()",
     "a.values()",

@@ -5,7 +5,7 @@ To launch it is to run it once more at the same addresses.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ class Again:
     """Work that was captured."""
 
     nbytes = 1 << 10
+    counts: Sequence[int] = ()
 
     def __init__(self, work: Callable[[], bool]) -> None:
         self._work = work

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from server.engine.profiling import cupti_activity
+from telegrad_protocol.tracing.recording import CallRow, FlushRow, KernelRow, PartRow, rows_of
 
 from .test_profiles import read_strictly
 
@@ -89,10 +90,33 @@ def test_kernels_of_calls_that_come_again_belong_to_each_of_them(cuda_tg: Any, w
     assert any(event.name == "telegrad::stretch" for event in events) is (way == "cupti")
     for name in ("aten::sin", "aten::matmul", "aten::sigmoid", "aten::softmax"):
         own = [event for event in events if event.name == name]
-        launched = {
-            tuple(kernel.name for part in (event, *event.cpu_children) for kernel in part.kernels) for event in own
-        }  # fmt: skip
-        assert len(own) == 8 * 12 and len(launched) == 1 and launched != {()}, (name, launched)
+        launched: dict[tuple[str, ...], list[int]] = {}
+        for place, event in enumerate(own):
+            kernels = [kernel.name for part in (event, *event.cpu_children) for kernel in part.kernels]
+            launched.setdefault(tuple(kernels), []).append(place)
+        assert len(own) == 8 * 12 and len(launched) == 1 and () not in launched, _told(profile, name, launched)
+
+
+def _told(profile: Any, name: str, launched: dict[tuple[str, ...], list[int]]) -> str:
+    """What kernels the operations of a name have, at which places, and what was noted of all launches."""
+    lines = [f"{len(places)} of {name} have {kernels}, at {places}" for kernels, places in launched.items()]
+    (work,) = [each for each in profile.device_work() if each.times]
+    calls = {row.correlation: row for row in rows_of(CallRow, work.calls)}
+    by_call: dict[int, list[Any]] = {}
+    for row in rows_of(KernelRow, work.kernels):
+        by_call.setdefault(row.correlation, []).append(row)
+    base = min(row.begin for row in calls.values())
+    noted = [(row.begin - base, f"row {row[2:]} to {row.end - base}") for row in rows_of(FlushRow, work.flushes)]
+    for correlation, rows in by_call.items():
+        call, names = calls.get(correlation), [work.names[row.name][:24] for row in sorted(rows, key=_begin)]
+        at, until = (rows[0].begin, -1) if call is None else (call.begin, call.end - base)
+        noted.append((at - base, f"call to {until}, graph {rows[0].graph}, {len(names)}: {names}"))
+    lines += [f"parts {list(rows_of(PartRow, work.parts))}, {work.dropped} dropped"]
+    return "\n".join([*lines, *[f"{at:>10} {text}" for at, text in sorted(noted)]])
+
+
+def _begin(row: Any) -> int:
+    return int(row.begin)
 
 
 def test_kernel_times_are_those_between_events(cuda_tg: Any, way: str) -> None:

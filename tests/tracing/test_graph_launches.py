@@ -10,9 +10,11 @@ import pytest
 
 from server.engine import context
 from server.engine.device import cuda_graphs
-from server.engine.device.cuda_graphs import CudaGraph
+from server.engine.device.cuda_graphs import CudaGraph, captured_launches
 from server.engine.device.launch_queue import LaunchQueue
 from server.engine.profiling.cuda_work import CuptiTracer
+from server.engine.profiling.traced_launches import traced, untraced
+from server.engine.replay.launch_sequences import LaunchSequences
 from telegrad_protocol.meta import Device
 
 from .test_event_pairs import STREAM, FakeRuntime, RefusedError
@@ -26,7 +28,7 @@ class FakeDriver:
     """Tells of the graph that is being captured; ``nodes`` is how many it has."""
 
     CUresult = SimpleNamespace(CUDA_SUCCESS=0)
-    CUstream = staticmethod(int)
+    CUstream = CUgraph = staticmethod(int)
 
     def __init__(self) -> None:
         self.nodes, self.status = 0, 0
@@ -82,6 +84,39 @@ def test_in_a_capture_the_work_in_the_graph_is_counted(tracer: CuptiTracer, driv
 
     assert CudaGraph.of(STREAM, work) is not None
     assert counts == [0, 1, 1, 4] and tracer.begin() == 9 and not tracer.is_capturing
+
+
+@pytest.mark.parametrize(("nodes", "counts"), [([1, 1, 1], ()), ([1, 0, 2], (0, 1, 1, 3)), ([2, 2, 1], (0, 2, 4, 5))])
+def test_launches_of_several_kernels_are_counted_when_they_are_captured(
+    driver: FakeDriver, nodes: list[int], counts: tuple[int, ...]
+) -> None:
+    """Whether somebody profiles or not, since the graph may be launched under a profile later."""
+
+    def make(stream: int, number: int) -> None:
+        driver.nodes += nodes[number]
+
+    sequence = tuple([(make, STREAM, number) for number in range(len(nodes))])
+    sequences = LaunchSequences(captured_launches, lambda stream: True)
+    assert [sequences.replay(sequence) for _ in range(3)] == [False, True, True]
+    assert sequences.launched is not None and sequences.launched.counts == counts
+
+
+def test_parts_of_a_graph_that_are_not_one_kernel_are_noted() -> None:
+    """Of three launches the second is two kernels; before and after they are made otherwise."""
+    graph: Any = SimpleNamespace(counts=(0, 1, 3, 4), launch=lambda: True)
+    queue = LaunchQueue(lambda stream, work: graph, lambda stream: True)
+    log = traced(queue, waits=True)
+    try:
+        for _ in range(3):
+            queue.waiting += [(_note, STREAM, number) for number in range(3)]
+            queue.flush()
+        assert list(log.parts) == [4, 2, 7, 2] and log.made == 9
+    finally:
+        untraced(queue)
+
+
+def _note(stream: int, number: int) -> None:
+    """Launch nothing."""
 
 
 def test_what_cannot_be_counted_is_not_captured(tracer: CuptiTracer, driver: FakeDriver) -> None:

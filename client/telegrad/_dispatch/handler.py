@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from telegrad import return_types
 from telegrad._ops.call import call
 from telegrad._ops.call_pattern import CallPattern
 from telegrad._ops.functions import function
@@ -33,6 +34,17 @@ def handle(public: str, args: tuple[Any, ...], kwargs: dict[str, Any], is_part: 
     ``is_part`` tells that it is a part of one with wrappers among its operands: their gradients may flow into all of
     it, so that all of it is differentiated here.
     """
+    return _named(public, _handled(public, args, kwargs, is_part))
+
+
+def _named(public: str, result: Any) -> Any:
+    """Return results that were computed one by one, such as values and indices, as users know them by their names."""
+    if type(result) is tuple and any([len(op.returns) == len(result) for op in PUBLIC.get(public, ())]):
+        return return_types.TYPES[public]._make(result)
+    return result
+
+
+def _handled(public: str, args: tuple[Any, ...], kwargs: dict[str, Any], is_part: bool) -> Any:
     runs_functions = _function_runner(args, kwargs) if public in PUBLIC else None
     if runs_functions is not None:
         return runs_functions(public, args, kwargs)

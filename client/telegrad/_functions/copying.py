@@ -12,6 +12,9 @@ from telegrad._ops.operand_classes import DISPATCHING, HANDLERS, OVERRIDING, ove
 from telegrad._tensor.tensor import Tensor, require_one_session
 from telegrad_protocol.errors import AutogradError
 
+_OWN_PACKAGES = ("telegrad", "torch")
+"""Where telegrad's own classes say that they are from; it is PyTorch's place in programs that import ``torch``."""
+
 
 def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     if not self.is_leaf:
@@ -53,12 +56,28 @@ def _reduce(self: Tensor, protocol: Any) -> Any:
     """Pickle what ``telegrad.save`` writes of the tensor; its elements are read, which waits for the server."""
     written = BytesIO()
     import_module("telegrad.serialization").save(self, written)
-    return _unpickled, (written.getvalue(),)
+    kind: Any = type(self)
+    own = next(base for base in kind.__mro__ if base.__module__.partition(".")[0] in _OWN_PACKAGES)
+    if kind is own or own is not Tensor:
+        kind = (
+            None  # what is written tells it; of a class made from ``Parameter`` a parameter comes back, as in PyTorch
+        )
+    if kind is None and not self.__dict__:
+        return _unpickled, (written.getvalue(),)
+    return _rebuilt, (written.getvalue(), kind, self.__dict__)
 
 
 def _unpickled(written: bytes) -> Any:
     """Return the tensor in the current session, which is opened where there is none."""
     return import_module("telegrad.serialization").load(BytesIO(written))
+
+
+def _rebuilt(written: bytes, kind: Any, attributes: dict[str, Any]) -> Any:
+    """Return the same as an object of a program's own class, if one is given, with these attributes."""
+    data = _unpickled(written)
+    made = data if kind is None else kind._wrap(data.detach())
+    made.__dict__.update(attributes)
+    return made.requires_grad_() if data.requires_grad else made
 
 
 def _get_data(self: Tensor) -> Tensor:

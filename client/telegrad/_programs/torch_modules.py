@@ -81,6 +81,7 @@ _ELSEWHERE: Final = {
     "_C._nn": "_programs.private.nn_core",
     "nn.utils._named_member_accessor": "_programs.private.member_access",
     "_C._functorch": "_programs.private.functorch",
+    "_C._profiler": "profiler._labels",
     **{f"_C._{part}": "_programs.private.core_functions" for part in ("fft", "linalg", "special")},
     "_VF": "_programs.private.core_functions",
     "_guards": "_programs.tracing_state",

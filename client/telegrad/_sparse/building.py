@@ -60,7 +60,7 @@ def _check_negative(given: Any) -> None:
 
 
 def sparse_coo_tensor(
-    indices: Any, values: Any = None, size: Size = None, *, dtype: DType | None = None, device: Any = None,
+    indices: Any = None, values: Any = None, size: Size = None, *, dtype: DType | None = None, device: Any = None,
     pin_memory: bool = False, requires_grad: bool = False, check_invariants: bool | None = None,
     is_coalesced: bool | None = None,
 ) -> SparseTensor:  # fmt: skip
@@ -70,8 +70,8 @@ def sparse_coo_tensor(
     server where these are a tensor. A size alone makes a tensor without stored elements. Indices are checked when they
     are used; ``check_invariants=True`` checks them at once, in one round trip.
     """
-    if values is None and size is None:
-        return empty_coo(indices, dtype=dtype, device=device, requires_grad=requires_grad)
+    if values is None and (size is None or indices is None):
+        return empty_coo(indices if size is None else size, dtype=dtype, device=device, requires_grad=requires_grad)
     elements = _values_of(values, dtype, device, requires_grad)
     places = _indices_of(indices, elements, keeps_int32=False)
     if places.ndim != 2:

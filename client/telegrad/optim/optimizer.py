@@ -15,6 +15,7 @@ from typing import Any
 from telegrad._functions.gradients import by_device, clear_gradients
 from telegrad._ops.operand_classes import HANDLERS
 from telegrad._session.grad_mode import enable_grad, no_grad, set_grad_enabled
+from telegrad._session.labelling import LABELLED, Labelled
 from telegrad._tensor.hooks import Hooks, RemovableHandle
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
@@ -372,6 +373,7 @@ def lr_at(lr: float | Tensor, device: Device) -> float | Tensor:
 
 
 Optimizer.step = with_hooks(Optimizer.step)  # type: ignore[method-assign]
+LABELLED.append(Labelled(Optimizer, "step", register_optimizer_step_pre_hook, register_optimizer_step_post_hook))
 
 
 def _use_grad_for_differentiable(step: Callable[..., Any]) -> Callable[..., Any]:

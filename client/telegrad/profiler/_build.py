@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, Final, NamedTuple
 
 from telegrad_protocol.tracing import recording
-from telegrad_protocol.tracing.timeline import KernelSpan, Span, overload_name, shown_type
+from telegrad_protocol.tracing.spans import KernelSpan, Span, overload_name, shown_type
 
 from ._capture import Captured
 from ._events import DeviceType, FunctionEvent, RecordScope
@@ -95,8 +95,9 @@ def _flat(shape: Any) -> Any:
 
 def _stack(captured: Captured, span: Span, calls: dict[int, CallNote]) -> list[str]:
     call = calls.get(span.number)
-    if call is not None and call.stack:
-        return told(call.stack)
+    lines = told(call.stack) if call is not None else []
+    if lines:
+        return lines
     site = captured.timeline.sites.get(span.site)
     return [] if site is None else [f"{site.file}({site.line}): {site.function}"]
 

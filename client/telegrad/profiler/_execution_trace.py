@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.tracing import recording
-from telegrad_protocol.tracing.timeline import Span, shown_type
+from telegrad_protocol.tracing.spans import Span, shown_type
 
 from ._build import Wanted
 from ._events import RecordScope

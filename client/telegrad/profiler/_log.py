@@ -28,6 +28,7 @@ _FIELDS: Final = 6
 """What is noted of a call: its pattern, when it began and ended, its thread, its tensor's id, and its stack."""
 Stack = tuple[Any, ...]
 """Code objects and places of instructions in them in turns, the innermost first: lines are looked up when asked for."""
+_FRAMES: Final = range(2 * DEEPEST)
 _MOST_LINES: Final = 1 << 14
 _lines: dict[tuple[int, int], tuple[CodeType, str]] = {}
 """By the id of a code object and a place in it: the object, so that no other one gets the id, and what is shown."""
@@ -98,20 +99,7 @@ class ClientLog:
         vars(functions)["call"] = self._plain_call
 
     def _noting_call(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        extend, identify, with_stack = self._noted.extend, threading.get_ident, self._with_stack
-
-        def noted(pattern: Any, values: tuple[Any, ...]) -> Any:
-            result = None
-            begin = now()
-            try:
-                result = call(pattern, values)
-                return result
-            finally:
-                end = now()
-                id = result._id if result.__class__ is Tensor else _id_of(pattern, values, result)
-                extend((pattern, begin, end, identify(), id, stack_of(_getframe(1)) if with_stack else ()))
-
-        return noted
+        return _noting_with_stacks(call, self._noted) if self._with_stack else _noting(call, self._noted)
 
     def _noting_send(self, send: Callable[[bytes], None]) -> Callable[[bytes], None]:
         def noted(body: bytes) -> None:
@@ -136,6 +124,42 @@ class ClientLog:
         return noted
 
 
+def _noting(call: Callable[..., Any], noted: list[Any]) -> Callable[..., Any]:
+    """Return the function that calls operations, with each call noted."""
+    extend, identify, clock, tensor = noted.extend, threading.get_ident, now, Tensor
+
+    def noting(pattern: Any, values: tuple[Any, ...]) -> Any:
+        begin = clock()
+        try:
+            result = call(pattern, values)
+        except BaseException:
+            extend((pattern, begin, clock(), identify(), _id_of(pattern, values, None), None))
+            raise
+        id = result._id if result.__class__ is tensor else _id_of(pattern, values, result)
+        extend((pattern, begin, clock(), identify(), id, None))
+        return result
+
+    return noting
+
+
+def _noting_with_stacks(call: Callable[..., Any], noted: list[Any]) -> Callable[..., Any]:
+    """Return the same with the stack of each call."""
+    extend, identify, clock, tensor, stack = noted.extend, threading.get_ident, now, Tensor, stack_of
+
+    def noting(pattern: Any, values: tuple[Any, ...]) -> Any:
+        begin = clock()
+        try:
+            result = call(pattern, values)
+        except BaseException:
+            extend((pattern, begin, clock(), identify(), _id_of(pattern, values, None), stack(_getframe(1))))
+            raise
+        id = result._id if result.__class__ is tensor else _id_of(pattern, values, result)
+        extend((pattern, begin, clock(), identify(), id, stack(_getframe(1))))
+        return result
+
+    return noting
+
+
 def _id_of(pattern: Any, values: tuple[Any, ...], result: Any) -> int:
     """Return the id of the first tensor of a call's result; of one that returns None, of what it writes into."""
     if result is None and pattern.op.mutates:
@@ -150,25 +174,35 @@ def _calls(noted: list[Any]) -> Iterator[CallNote]:
     items = iter(noted)
     for pattern, begin, end, thread, id, stack in zip(*[items] * _FIELDS, strict=True):
         op = pattern.op
-        yield CallNote(op.name, begin, end, thread, stack, -id if op.mutates else id)
+        yield CallNote(op.name, begin, end, thread, stack or (), -id if op.mutates else id)
 
 
 def stack_of(frame: FrameType | None) -> Stack:
-    """Return the frames of the program around a frame, telegrad's own left out."""
+    """Return a frame and those around it; which are telegrad's own is found out by ``told``, not at every call."""
     stack: list[Any] = []
-    while frame is not None and len(stack) < 2 * DEEPEST:
-        code = frame.f_code
-        file = code.co_filename
-        if file in other_files or (file not in own_files and not is_own(file)):
-            stack += code, frame.f_lasti
+    note = stack.append
+    for _ in _FRAMES:
+        if frame is None:
+            break
+        note(frame.f_code)
+        note(frame.f_lasti)
         frame = frame.f_back
     return tuple(stack)
 
 
 def told(stack: Stack) -> list[str]:
-    """Return a stack as PyTorch's profiler shows it: ``file.py(12): function``, the innermost frame first."""
+    """Return a stack as PyTorch's profiler shows it: ``file.py(12): function``, the innermost frame first.
+
+    Telegrad's own frames are left out.
+    """
     items = iter(stack)
-    return [_line_of(code, place) for code, place in zip(items, items, strict=True)]
+    lines = [_line_of(code, place) for code, place in zip(items, items, strict=True) if not _is_own(code)]
+    return lines[:DEEPEST]
+
+
+def _is_own(code: CodeType) -> bool:
+    file = code.co_filename
+    return file not in other_files and (file in own_files or is_own(file))
 
 
 def _line_of(code: CodeType, place: int) -> str:

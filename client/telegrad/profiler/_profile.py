@@ -71,12 +71,16 @@ class profile:
         self.step_num = 0
         self.current_action = self.schedule(0)
         self.profiler: Results | None = None
-        self._records_steps = schedule is not None
+        self.record_steps = schedule is not None
+        self.use_device = "cuda" if ProfilerActivity.CUDA in chosen and activities is not None else None
         self._names_device = activities is not None and ProfilerActivity.CUDA in chosen
         self._metadata: dict[str, Any] = {}
         self._stretch: Stretch | None = None
         self._step_range: OpenRange | None = None
-        self._trace_id = custom_trace_id_callback
+        self.custom_trace_id_callback, self.post_processing_timeout_s = (
+            custom_trace_id_callback,
+            post_processing_timeout_s,
+        )
 
     def __enter__(self) -> profile:
         self.start()
@@ -116,7 +120,7 @@ class profile:
         if self.current_action in _RECORDING:
             if self._stretch is None:
                 self._stretch = Stretch(self._wanted(), self._metadata)
-            self._step_range = begin_range(f"ProfilerStep#{self.step_num}") if self._records_steps else None
+            self._step_range = begin_range(f"ProfilerStep#{self.step_num}") if self.record_steps else None
 
     def _end_step_range(self) -> None:
         end_range(self._step_range)
@@ -172,11 +176,11 @@ class profile:
         self.events().export_stacks(path, metric)
 
     def export_memory_timeline(self, path: str, device: str | None = None) -> None:
-        """Refuse: the server's history of memory shows more."""
-        raise NotSupportedError(
-            "export_memory_timeline: not available; cuda.memory._record_memory_history() and _dump_snapshot() write "
-            "what pytorch.org/memory_viz shows, and the server's page /memory shows it live"
-        )
+        """Write the memory of a device over time: a page for ``.html``, single changes for ``.raw.json.gz``, else JSON.
+
+        ``cuda.memory._record_memory_history`` and the server's page ``/memory`` show more.
+        """
+        self._results("export_memory_timeline").export_memory_timeline(path, device)
 
     def toggle_collection_dynamic(self, enable: bool, activities: Iterable[ProfilerActivity]) -> None:
         """Refuse: use a schedule."""
@@ -194,7 +198,11 @@ class profile:
 
     def get_trace_id(self) -> str | None:
         """Return the trace's own id, if a function was given that makes it."""
-        return self._trace_id() if self._trace_id is not None else None
+        return self.custom_trace_id_callback() if self.custom_trace_id_callback is not None else None
+
+    def set_custom_trace_id_callback(self, callback: Callable[[], str] | None) -> None:
+        """Set the function that makes the trace's own id."""
+        self.custom_trace_id_callback = callback
 
 
 def tensorboard_trace_handler(

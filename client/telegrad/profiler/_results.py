@@ -7,12 +7,14 @@ from typing import Any
 
 from telegrad._session.current import current_session
 from telegrad._session.own_code import depth_of_program
-from telegrad_protocol.errors import AutogradError
+from telegrad_protocol.errors import ArgumentError, AutogradError
 
 from ._build import Wanted, build_events
 from ._capture import Capture, Captured
 from ._event_list import EventList
 from ._events import FunctionEventAvg
+from ._labels import Labels
+from ._memory_timeline import write_memory_timeline
 from ._range_log import RangeNote, current
 from ._round_trips import RoundTrips
 from ._trace_file import trace_document, write_trace
@@ -48,6 +50,15 @@ class Results:
         """Write everything that was noted, in Chrome's format."""
         write_trace(path, trace_document(self.captured, self.ranges, self.metadata, self.wanted))
 
+    def export_memory_timeline(self, path: str, device: str | None) -> None:
+        """Write the memory of a device over time."""
+        if not self.wanted.memory:
+            raise ArgumentError(
+                "export_memory_timeline: record_shapes=True, profile_memory=True, with_stack=True required for memory "
+                "profiling"
+            )
+        write_memory_timeline(self.captured, path, device or ("cuda:0" if self.wanted.use_device else "cpu"))
+
     def round_trips(self) -> RoundTrips:
         """Return the waits of the stretch, by line."""
         return RoundTrips.of(self.captured.log.waits)
@@ -63,10 +74,13 @@ class Stretch:
         self._ranges: list[RangeNote] = []
         self._capture = Capture(memory=wanted.memory, devices=wanted.use_device is not None, with_stack=wanted.stacks)
         current[:] = [self._capture, self._ranges]
+        self._labels = Labels.of_all()
 
     def stop(self) -> Results:
         """End the stretch and return what it shows."""
         current.clear()
+        for labels in self._labels:
+            labels.remove()
         captured = self._capture.stop()
         recorded = captured.timeline.recorded
         if recorded.message:

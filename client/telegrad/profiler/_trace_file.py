@@ -13,7 +13,7 @@ from uuid import uuid4
 from telegrad_protocol.tracing import chrome
 from telegrad_protocol.tracing.chrome import Event, complete, flow, named_process, named_thread
 from telegrad_protocol.tracing.recording import OPERATION, Descriptor
-from telegrad_protocol.tracing.timeline import shown_name
+from telegrad_protocol.tracing.spans import shown_name
 
 from ._build import Wanted, client_calls
 from ._capture import Captured
@@ -72,7 +72,8 @@ def _client_events(captured: Captured, ranges: list[RangeNote]) -> Iterator[Even
     yield from named_thread(pid, ARRIVAL_ROW, "frames at the worker", 22)
     for call in log.calls:
         name = shown_name(Descriptor(OPERATION, call.name))
-        args = {"Call stack": "; ".join(told(call.stack))} if call.stack else {}
+        stack = told(call.stack)
+        args = {"Call stack": "; ".join(stack)} if stack else {}
         yield complete("client_call", name, pid, call.thread, call.begin / 1000, call.end / 1000, args)
     for note in ranges:
         yield complete("client_annotation", note.name, pid, note.thread, note.begin / 1000, note.end / 1000, {})

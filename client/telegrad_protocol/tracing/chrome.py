@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from . import recording
 from .recording import KernelRow, unpacked
-from .timeline import CallSpan, KernelSpan, Span, Timeline, shown_type
+from .spans import CallSpan, KernelSpan, Span, shown_type
+from .timeline import Timeline
 
 Event = dict[str, Any]
 _CATEGORIES: Final = {

@@ -96,6 +96,16 @@ class FlushRow(NamedTuple):
     launches: int
 
 
+class PartRow(NamedTuple):
+    """A launch that was made as a part of a graph, by its number, and how many kernels and copies it is there.
+
+    Launches of graphs are one each where there is no such row.
+    """
+
+    launch: int
+    kernels: int
+
+
 class Descriptor(Struct, array_like=True, frozen=True):
     """What events of one kind have in common; of operations also their operands, of which ``shapes`` may be lists.
 
@@ -132,6 +142,7 @@ class DeviceWork(Struct, array_like=True):
     flushes: bytes
     properties: dict[str, Any]
     dropped: int = 0
+    parts: bytes = b""
 
 
 class Recording(Struct, array_like=True):

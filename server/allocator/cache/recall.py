@@ -20,7 +20,7 @@ from server.allocator.cache.watch import Watch
 from server.allocator.core.block import Block
 from server.allocator.core.block_cache import BlockCache
 from server.allocator.core.layer import Layer
-from server.allocator.core.ledger import ALL, BYTES, field
+from server.allocator.core.ledger import BYTES_IN_USE, FIELD
 from server.allocator.core.splitting import replace_by_copy
 from server.replay_policy import ALLOCATOR_CALLS, ReplayPolicy
 
@@ -372,7 +372,7 @@ class Recall:
         """Bytes in use by one session, or by all; those that wait for events included."""
         last = self.log[-1] if self.log else None
         if last is not None and owner is not None and last.account is self._accounts.get(owner):
-            return field(last.account_now, ALL, BYTES)  # all logged calls are of one session
+            return last.account_now >> BYTES_IN_USE & FIELD  # all logged calls are of one session
         self.flush_totals()
         return self.core.books.bytes_in_use(owner)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from server.allocator.core.block import FreeList
 from server.allocator.core.counters import Accumulated
-from server.allocator.core.ledger import ALL, BYTES, Ledger, field, in_use
+from server.allocator.core.ledger import BYTES_IN_USE, FIELD, Ledger, in_use
 from server.allocator.core.mem_pool import MemPool
 
 # The number of no stream: an account that has it selects the table of the next request's stream anew.
@@ -83,7 +83,7 @@ class Account(Ledger):
     @property
     def active_bytes(self) -> int:
         """The bytes in use, blocks that wait for events included."""
-        return field(self.now, ALL, BYTES)
+        return self.now >> BYTES_IN_USE & FIELD
 
     def select_stream(self, stream: int) -> None:
         """Look requests up in the table of one stream from now on."""
@@ -168,4 +168,4 @@ class Books:
     def bytes_in_use(self, owner: int | None = None) -> int:
         """Bytes in use by one session, or by all; blocks that wait for events are included."""
         ledger = self.ledger if owner is None else self.accounts.get(owner)
-        return field(ledger.now, ALL, BYTES) if ledger is not None else 0
+        return ledger.now >> BYTES_IN_USE & FIELD if ledger is not None else 0

@@ -16,6 +16,8 @@ FIELD = (1 << (WIDTH - 1)) - 1
 COUNT, BYTES, REQUESTED, SPLIT, SPLIT_BYTES = range(5)
 GROUP_WIDTH = 5 * WIDTH
 ALL, SMALL, LARGE = range(3)
+BYTES_IN_USE = ALL * GROUP_WIDTH + BYTES * WIDTH
+"""From which bit on a ledger has the bytes in use of all blocks."""
 GROUPS = ("all", "small_pool", "large_pool")
 GUARDS = sum(1 << (WIDTH * field + WIDTH - 1) for field in range(15))
 UNLIMITED = sum(FIELD << (WIDTH * field) for field in range(15))

@@ -75,13 +75,34 @@ class CudaGraph:
             return
 
 
+def captured_launches(stream: int, work: Callable[..., bool]) -> CudaGraph | None:
+    """Capture launches, of which ``work`` makes each and calls what it is given after it.
+
+    Nodes are counted, since a profile that begins later has to know which of them each launch is.
+    """
+
+    def counted() -> bool:
+        counts = [0]
+        is_whole = work(lambda: counts.append(_nodes_of(_captured(stream))))
+        CudaGraph.counted = () if counts == [*range(len(counts))] else tuple(counts)
+        return is_whole
+
+    return CudaGraph.of(stream, counted)
+
+
 def captured_work(stream: int) -> int:
     """Return how many kernels, copies and fills the graph has so far that is being captured from a raw stream."""
+    graph = _captured(stream)
+    _, nodes, _ = driver.cuGraphGetNodes(driver.CUgraph(graph), _nodes_of(graph))
+    return sum([int(driver.cuGraphNodeGetType(node)[1]) in _WORK for node in nodes or ()])
+
+
+def _captured(stream: int) -> int:
+    """Return the handle of the graph that is being captured from a raw stream."""
     status, _, _, graph, *_ = driver.cuStreamGetCaptureInfo(driver.CUstream(stream))
     if status != driver.CUresult.CUDA_SUCCESS:
         raise RuntimeError(f"what is captured cannot be told: {status}")
-    _, nodes, _ = driver.cuGraphGetNodes(graph, _nodes_of(int(graph)))
-    return sum([int(driver.cuGraphNodeGetType(node)[1]) in _WORK for node in nodes or ()])
+    return int(graph)
 
 
 def _nodes_of(graph: int) -> int:

@@ -5,6 +5,7 @@ Protocols only, below values and backends, so that everything above can name the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 
@@ -50,10 +51,14 @@ class Event(Mark, Protocol):
 class Capture(Protocol):
     """Work that was captured instead of executed, such as a CUDA graph.
 
-    ``nbytes`` is about what host and driver hold for it.
+    ``nbytes`` is about what host and driver hold for it. ``counts`` is how many kernels and copies it has before its
+    first part and after each; empty where nobody has counted, or every part is one.
     """
 
     nbytes: int
+
+    @property
+    def counts(self) -> Sequence[int]: ...
 
     def launch(self) -> bool:
         """Execute the work on the stream that it was captured on; False if the device refused and did nothing."""

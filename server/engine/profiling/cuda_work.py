@@ -177,12 +177,12 @@ class CuptiTracer(_Tracer):
                 w.correlation, w.stream, w.graph, w.nbytes, w.grid, w.block, w.registers, w.shared,
             ))  # fmt: skip
         calls = _calls(activity, correlations, host, names)
-        flushes, dropped = self._flushes(began, ended), activity.dropped
+        flushes, parts, dropped = self._flushes(began, ended), self._launches.parts.tobytes(), activity.dropped
         if is_final:
             self.release()
         return DeviceWork(
             self._backend.index, recording.CUPTI_TIMES, "", list(names), kernels.tobytes(), calls, flushes,
-            self._properties(), dropped,
+            self._properties(), dropped, parts,
         )  # fmt: skip
 
     def _is_own(self, work: Work) -> bool:

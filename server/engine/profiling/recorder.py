@@ -94,6 +94,18 @@ class _Places(dict[Description, int]):
         return self.setdefault(description, len(self))
 
 
+class _Watched:
+    """A device whose memory is looked at after each operation: what was in use at the last look, of all or an owner."""
+
+    __slots__ = ("allocated", "backend", "description", "read")
+
+    def __init__(self, backend: Backend, owner: int | None) -> None:
+        self.backend = backend
+        self.read = backend.allocator.allocated_bytes
+        self.allocated = 0 if owner is None else self.read(owner)
+        self.description: Description | None = None
+
+
 class Recorder:
     """Notes the events of one session; ``pending`` has the fields of those that are no rows yet, one after the other.
 
@@ -111,7 +123,7 @@ class Recorder:
         self.with_memory = with_memory
         self.due = 0 if with_memory else FULL
         """From which length of ``pending`` on ``attend`` is to be called after an operation."""
-        self.notes_stretches = not with_memory and all([number in self.logs for number in _gpus(ctx)])
+        self.notes_stretches = all([number in self.logs for number in _gpus(ctx)])
         """Whether operations may be executed as one without anything of them being lost."""
         self.executed: tuple[Any, Any] | None = None
         """What notes the stretch that was just executed, and its stamps."""
@@ -125,8 +137,7 @@ class Recorder:
         self.began = now()
         self._first_sequence = next_sequence()
         self.memory_devices: list[Device] = []
-        self._allocated: dict[Device, int] = {}
-        self._memory: dict[Device, Description] = {}
+        self._watched: list[_Watched] = []
         self._context = ctx
         self._host = host
         self.wraps = wraps
@@ -136,7 +147,7 @@ class Recorder:
         """How many bytes of the session's memory the chunks take."""
         self._used = CHUNK_ROWS
         if with_memory:
-            self._allocated = {device: b.allocator.allocated_bytes(ctx.owner) for device, b in ctx.backends.items()}
+            self._watched = [_Watched(backend, ctx.owner) for backend in ctx.backends.values()]
         self._places = _Places()
         self._named: dict[tuple[int, str, int], Description] = {}
         self._ranges: list[tuple[int, Description, int]] = []
@@ -204,21 +215,26 @@ class Recorder:
 
     def note_memory(self) -> None:
         """Note how the session's memory has changed since the last look, by device."""
-        ctx = self._context
-        for device, backend in ctx.backends.items():
-            allocated = backend.allocator.allocated_bytes(ctx.owner)
-            if backend is self._host:
-                allocated -= self._taken
-            change = allocated - self._allocated.get(device, 0)
-            if change:
-                self._allocated[device] = allocated
-                if device not in self.memory_devices:
-                    self.memory_devices.append(device)
-                    place = len(self.memory_devices) - 1
-                    self._memory[device] = Description(recording.MEMORY, "[memory]", device=place)
-                at = now()
-                self.undrawn += 1
-                self.pending.extend((self._memory[device], at, at, 0, 0, change, allocated, 0))
+        owner, backends = self._context.owner, self._context.backends
+        if len(backends) > len(self._watched):
+            known = [watched.backend for watched in self._watched]
+            self._watched += [_Watched(backend, None) for backend in backends.values() if backend not in known]
+        for watched in self._watched:
+            allocated = watched.read(owner)
+            if allocated != watched.allocated:
+                self._note_change(watched, allocated)
+
+    def _note_change(self, watched: _Watched, allocated: int) -> None:
+        change, watched.allocated = allocated - watched.allocated, allocated
+        if watched.description is None:
+            place = len(self.memory_devices)
+            self.memory_devices.append(watched.backend.device)
+            watched.description = Description(recording.MEMORY, "[memory]", device=place)
+        if watched.backend is self._host:
+            allocated -= self._taken
+        at = now()
+        self.undrawn += 1
+        self.pending.extend((watched.description, at, at, 0, 0, change, allocated, 0))
 
     def spill(self) -> None:
         """Make rows of the pending events."""
@@ -261,9 +277,16 @@ class Recorder:
                 self._stop(f"the session's quota has no room for its trace: {error.message}")
                 return False
             self._chunks.append(chunk)
-            self._taken += chunk.storage.block.size
+            self._take(chunk.storage.block.size)
         self._used = 0
         return True
+
+    def _take(self, nbytes: int) -> None:
+        """Leave what the rows take of the host's memory out of what is noted."""
+        self._taken += nbytes
+        for watched in self._watched:
+            if watched.backend is self._host:
+                watched.allocated += nbytes
 
     def _stop(self, message: str) -> None:
         self.is_full = True

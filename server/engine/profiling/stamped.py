@@ -33,22 +33,36 @@ class Counter(Protocol):
         """Note what was counted before the first step of what is being captured, and after each."""
 
 
+class Profiler(Protocol):
+    """What notes a session."""
+
+    def counter(self, device: Device) -> Counter:
+        """Return what counts the launches of a device."""
+
+    def note_memory(self) -> None:
+        """Note how memory has changed since the last look."""
+
+
 class Stamped(Unchanged):
     """Executes steps as they were recorded on a device, and stamps them while somebody profiles."""
 
-    __slots__ = ("counted", "device", "ended", "launches", "notes", "stamping")
+    __slots__ = ("counted", "device", "ended", "launches", "looked", "notes", "stamping")
 
     ended: Callable[[int], None]
     counted: Callable[[int], None]
     launches: Callable[[], int]
+    looked: Callable[[], object]
     """What the execution that goes on is told of its steps by."""
 
-    def __init__(self, device: Device, steps: Sequence[Step], plans: Sequence[Any], *rest: Any) -> None:
+    def __init__(
+        self, device: Device, with_memory: bool, steps: Sequence[Step], plans: Sequence[Any], *rest: Any
+    ) -> None:  # fmt: skip
         super().__init__(steps, plans, *rest)
         self.device = device
         self.notes: Any = None
         """What a profile says of the steps; its owner's."""
-        self.stamping = tuple([call._replace(run=_stamped(call.run, self)) for call in self._calls])
+        wrapped = _stamped_with_memory if with_memory else _stamped
+        self.stamping = tuple([call._replace(run=wrapped(call.run, self)) for call in self._calls])
 
     def begin(self, values: Sequence[Any]) -> Execution:
         profiler = context.current.profiler
@@ -56,7 +70,7 @@ class Stamped(Unchanged):
             return super().begin(values)
         table = self._initial.copy()
         table[: self._count] = values
-        return StampedExecution(self, table, self._outputs, profiler.counter(self.device))
+        return StampedExecution(self, table, self._outputs, profiler)
 
 
 def _stamped(run: Callable[[Any], Any], owner: Stamped) -> Callable[[Any], Any]:
@@ -71,14 +85,28 @@ def _stamped(run: Callable[[Any], Any], owner: Stamped) -> Callable[[Any], Any]:
     return stamped
 
 
+def _stamped_with_memory(run: Callable[[Any], Any], owner: Stamped) -> Callable[[Any], Any]:
+    """Return the same where it is looked at memory after each step."""
+
+    def stamped(args: Any) -> Any:
+        result = run(args)
+        owner.ended(now())
+        owner.counted(owner.launches())
+        owner.looked()
+        return result
+
+    return stamped
+
+
 class StampedExecution(Execution):
     """One execution; ``ends`` has a time for each step, ``counts`` one number more."""
 
-    __slots__ = ("_counter", "_executable", "_resumed", "counts", "ends")
+    __slots__ = ("_counter", "_executable", "_look", "_resumed", "counts", "ends")
 
-    def __init__(self, executable: Stamped, table: list[Any], outputs: Sequence[int], counter: Counter) -> None:
+    def __init__(self, executable: Stamped, table: list[Any], outputs: Sequence[int], profiler: Profiler) -> None:
         super().__init__(executable.stamping, table, outputs)
-        self._executable, self._counter = executable, counter
+        self._executable, self._look = executable, profiler.note_memory
+        self._counter = counter = profiler.counter(executable.device)
         self._resumed: list[tuple[int, int]] = []
         self.ends: list[int] = []
         self.counts: list[int] = [counter.begin()]
@@ -96,6 +124,7 @@ class StampedExecution(Execution):
         current, owner = context.current, self._executable
         profiler, current.profiler = current.profiler, None
         owner.ended, owner.counted, owner.launches = self.ends.append, self.counts.append, self._counter.begin
+        owner.looked = self._look
         self._resumed.append((len(self.ends), now()))
         try:
             is_over = super().advance(stop)

@@ -43,8 +43,9 @@ class Shares(NamedTuple):
     @staticmethod
     def of(steps: int, begin: int, end: int, first: int, captured: Sequence[int]) -> Shares:
         """Return equal shares of the time; ``captured`` counts launches before the first step and after each."""
-        bounds = [begin + (end - begin) * place // steps for place in range(steps + 1)]
-        counts = [first + count - captured[0] for count in captured] if captured else [first] * (steps + 1)
+        share = (end - begin) // steps
+        bounds = [*range(begin, begin + share * steps, share), end] if share else [begin] * steps + [end]
+        counts = list(map((first - captured[0]).__add__, captured)) if captured else [first] * (steps + 1)
         return Shares(bounds[:-1], bounds[1:], counts)
 
 
@@ -54,6 +55,7 @@ class Watch:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder, self._pending, self._first = recorder, recorder.pending, len(recorder.pending)
         self.times: list[int] = []
+        self.with_memory = recorder.with_memory
 
     @property
     def is_whole(self) -> bool:

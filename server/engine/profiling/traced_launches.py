@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from server.engine.device.launch_queue import LaunchQueue
@@ -31,6 +32,8 @@ class LaunchLog:
         self.made = 0
         self.waiting = waiting
         self.rows = array("q")
+        self.parts = array("q")
+        """Rows of two numbers, as ``recording.PartRow`` names them."""
         self.readers = 0
         self.waits = True
         self.graph: tuple[int, int, int, Sequence[int]] | None = None
@@ -48,12 +51,20 @@ class LaunchLog:
         self.made += count
         return end
 
+    def note_parts(self, counts: Sequence[int]) -> None:
+        """Note that a graph of the launches that are made next has these counts, where that is not one for each."""
+        if len(self.parts) < 2 * MOST_FLUSHES:
+            for launch, (before, after) in enumerate(pairwise(counts), self.made):
+                if after - before != 1:
+                    self.parts.extend((launch, after - before))
+
     def expect_graph(self, is_expected: bool) -> bool:
         """Have the graph that is launched next, by its owner, be noted as its launches; returns what was so before.
 
         Of graphs that are not expected it is not known what they consist of.
         """
-        self.graph = None
+        if is_expected:
+            self.graph = None
         before, self._is_expected = self._is_expected, is_expected
         return before
 
@@ -78,7 +89,9 @@ class TracedLaunchQueue(LaunchQueue):
         begin, made, expected = now(), log.made, log.expect_graph(False)
         super()._make()
         log.expect_graph(expected)
-        if log.made == made:
+        if log.made == made:  # nobody has noted them, so they were a graph
+            if self.sequences.launched is not None:
+                log.note_parts(self.sequences.launched.counts)
             log.note(begin, count)
 
     def _perform(self, sequence: Launches) -> None:

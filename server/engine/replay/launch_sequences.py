@@ -22,20 +22,27 @@ Launch: TypeAlias = tuple[Any, ...]
 Sequence: TypeAlias = tuple[Launch, ...]
 
 
-Capturing: TypeAlias = "Callable[[int, Callable[[], bool]], Capture | None]"
-"""Given a raw stream and work, captures what the work launches there; None if that fails."""
+Capturing: TypeAlias = "Callable[[int, Callable[..., bool]], Capture | None]"
+"""Given a raw stream and work, captures what the work launches there; None if that fails.
+
+The work calls what it is given, if anything, after each launch.
+"""
 
 
 class LaunchSequences:
     """The captured sequences of one device. ``policy`` counts replays as hits and captures as misses."""
 
-    __slots__ = ("_capture", "_clock", "_hits", "_idle_window", "_is_idle", "_records", "_seen", "_sizes", "policy")
+    __slots__ = (
+        "_capture", "_clock", "_hits", "_idle_window", "_is_idle", "_records", "_seen", "_sizes", "launched", "policy",
+    )  # fmt: skip
 
     def __init__(self, capture: Capturing, is_idle: Callable[[int], bool], limits: Limits = LAUNCH_SEQUENCES) -> None:
         self._capture = capture
         self._is_idle = is_idle
         self._sizes = limits
         self.policy = ReplayPolicy(limits)
+        self.launched: Capture | None = None
+        """The graph that was launched last."""
         self._records: dict[Sequence, _Record] = {}
         self._seen = Sightings(limits.sightings)
         self._clock = self._idle_window = self._hits = 0
@@ -50,6 +57,7 @@ class LaunchSequences:
         if not record.graph.launch():
             record.graph = None
             return False
+        self.launched = record.graph
         self._hits += 1
         return True
 
@@ -71,6 +79,7 @@ class LaunchSequences:
 
     def forget(self, performs: Collection[Callable[..., None]]) -> None:
         """Drop the sequences that have launches by one of these functions."""
+        self.launched = None
         self._records = {
             sequence: record
             for sequence, record in self._records.items()
@@ -105,10 +114,12 @@ def perform(sequence: Sequence) -> None:
         raise failure
 
 
-def _performs(sequence: Sequence) -> bool:
-    """Make launches while they are captured; returns whether that worked."""
+def _performs(sequence: Sequence, after: Callable[[], object] = bool) -> bool:
+    """Make launches while they are captured, and call ``after`` after each; returns whether that worked."""
     try:
-        perform(sequence)
+        for launch, *arguments in sequence:
+            launch(*arguments)
+            after()
     except Exception as error:
         error.__traceback__ = None
         return False

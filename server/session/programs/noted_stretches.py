@@ -1,7 +1,7 @@
 """Stretches in a session that is profiled: executed as one as ever, with each operation noted.
 
 A stretch is recorded apart for this, since what it is executed by stamps its steps. While changes of memory are noted,
-or a device can only be watched between operations, calls are executed one by one.
+its steps are executed one by one; while a device can only be watched between operations, its calls are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def noted_modes_of(state: SessionState) -> tuple[Any, ...] | None:
     """Return what decides how a stretch is executed and noted; None where it has to be call by call."""
     recorder: Recorder = state.context.profiler
     modes = unwatched_modes_of(state) if recorder.notes_stretches else None
-    return None if modes is None else (modes, bool(recorder.logs))
+    return None if modes is None else (modes, bool(recorder.logs), recorder.with_memory)
 
 
 class NotedVariant(Variant):

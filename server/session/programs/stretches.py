@@ -183,7 +183,8 @@ class _StretchRecording(Recording):
     ) -> tuple[Executable, None, list[Given]]:  # fmt: skip
         recorder = self.recorder
         taken = recorder.steps, recorder.plans, recorder.inputs, outputs, metas
-        return Unchanged(*taken) if self.watch is None else Stamped(self._backend.device, *taken), None, []
+        watch, device = self.watch, self._backend.device
+        return Unchanged(*taken) if watch is None else Stamped(device, watch.with_memory, *taken), None, []
 
     @property
     def _shared_memory(self) -> SharedMemory:
@@ -194,6 +195,8 @@ class _StretchRecording(Recording):
         return memory[backend.device]
 
     def _launched(self, executable: Executable) -> Executable | Captures:
+        if self.watch is not None and self.watch.with_memory:
+            return executable  # what an operation has allocated is known after that alone
         made = launched_soon(executable, self._backend, self._shared_memory)
         if isinstance(made, Captures):
             made.note_sighting([given.of(self._values) for given in self._takes], self._memory_state, self._start)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from cuda.bindings import driver
 
-from server.engine.device.cuda_graphs import CudaGraph, is_idle
+from server.engine.device.cuda_graphs import captured_launches, is_idle
 from server.engine.device.cupy_module import cp
 from server.engine.device.launch_queue import LaunchQueue
 from server.engine.value import Value
@@ -39,7 +39,7 @@ Launch = Callable[..., None]
 @functools.cache
 def launches_on(device: int) -> LaunchQueue:
     """The launches of a device, which there is one of in a process."""
-    return LaunchQueue(CudaGraph.of, is_idle, index=device)
+    return LaunchQueue(captured_launches, is_idle, index=device)
 
 
 class Kernel:
