@@ -23,6 +23,11 @@ PROGRAM = """
     given = torch.randn(5, 1, 4, dtype=torch.float64)
     out, *_ = torch._VF.lstm(given, state, lstm._flat_weights, True, 2, 0.0, False, False, False)
     assert torch.allclose(out, lstm(given)[0])
+    pairs = [torch.tensor([1.0, -2.0]), torch.tensor([[3.0]])]
+    assert [t.tolist() for t in torch._foreach_powsum(pairs, 3)] == [9.0, 27.0]
+    assert torch._foreach_mm([pairs[1]], [pairs[1]])[0].tolist() == [[9.0]]
+    for made in (torch._foreach_add(pairs, 1), torch._foreach_norm(pairs), torch._foreach_clone(pairs)):
+        assert type(made) is tuple and made[0] is not pairs[0]
     torch.cuda._lazy_init()
     called = []
     torch.cuda._lazy_call(lambda: called.append(1))

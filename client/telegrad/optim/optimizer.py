@@ -10,7 +10,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from functools import wraps
-from typing import Any
+from typing import Any, ClassVar
 
 from telegrad._functions.gradients import by_device, clear_gradients
 from telegrad._ops.operand_classes import HANDLERS
@@ -20,6 +20,8 @@ from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from telegrad_protocol.meta import Device
+
+from ._older_states import complete
 
 Group = dict[str, Any]
 Parameters = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
@@ -65,17 +67,17 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
             return step(self, *args, **kwargs)
         before = [*_EVERYONES_BEFORE.values(), *self._optimizer_step_pre_hooks.values()]
         for pre_hook in before:
-            replaced = pre_hook(self, args, kwargs)
+            replaced = pre_hook(self, (self, *args), kwargs)
             if replaced is None:
                 continue
             if not isinstance(replaced, tuple) or len(replaced) != 2:
                 raise RuntimeError(f"{step} must return None or a tuple of (new_args, new_kwargs), but got {replaced}.")
-            args, kwargs = replaced
+            (_, *args), kwargs = replaced
         result = step(self, *args, **kwargs)
         if not self.has_stepped:
             self.has_stepped = True
         for post_hook in (*self._optimizer_step_post_hooks.values(), *_EVERYONES_AFTER.values()):
-            post_hook(self, args, kwargs)
+            post_hook(self, (self, *args), kwargs)
         return result
 
     run._runs_hooks = True  # type: ignore[attr-defined]
@@ -167,6 +169,8 @@ class Optimizer:
     """Whether ``step`` was called; schedulers warn where they are stepped before."""
     _repeats = False
     """Whether a group names a parameter more than once."""
+    _added_settings: ClassVar[Group] = {}
+    """What is set in groups of a state dictionary that lack it, since an older PyTorch wrote them."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or set them to zero."""
@@ -265,11 +269,11 @@ class Optimizer:
             by_number.get(n, n): _copied(entry, by_number[n]) if n in by_number else entry
             for n, entry in state_dict["state"].items()
         }
-        self.state = defaultdict(dict, loaded)
-        self.param_groups = [
+        settings = [
             {**deepcopy({k: v for k, v in s.items() if k != "params"}), "params": g["params"]}
             for g, s in zip(groups, saved, strict=True)
         ]
+        self.__setstate__({"state": defaultdict(dict, loaded), "param_groups": settings})
         for post_hook in self._optimizer_load_state_dict_post_hooks.values():
             post_hook(self)
 
@@ -304,6 +308,7 @@ class Optimizer:
         self.__dict__.update(state)
         self._make_hooks()
         self.defaults.setdefault("differentiable", False)
+        complete(self.param_groups, self.defaults, self._added_settings)
 
     def _make_hooks(self) -> None:
         for name in _HOOKS:
