@@ -13,8 +13,7 @@ from telegrad_protocol.dtypes import float32
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 from ._complex import all_real, has_complex
-from ._older_states import ADDED
-from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
+from .optimizer import ADDED, Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 
 
 class Adam(Optimizer):

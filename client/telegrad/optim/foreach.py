@@ -15,8 +15,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float32
 
 from ._complex import all_real, has_complex, real
-from ._older_states import ADDED
-from .optimizer import Group, Optimizer
+from .optimizer import ADDED, Group, Optimizer
 
 Tensors = list[Tensor]
 State = dict[str, Any]

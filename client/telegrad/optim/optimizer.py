@@ -21,8 +21,6 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from telegrad_protocol.meta import Device
 
-from ._older_states import complete
-
 Group = dict[str, Any]
 Parameters = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
 ParamsT = Parameters
@@ -43,6 +41,11 @@ _HOOKS = (
 )  # fmt: skip
 _EVERYONES_BEFORE: Hooks = OrderedDict()
 _EVERYONES_AFTER: Hooks = OrderedDict()
+ADDED: Group = {
+    "amsgrad": False, "capturable": False, "centered": False, "decoupled_weight_decay": False, "differentiable": False,
+    "foreach": None, "fused": None, "maximize": False, "momentum": 0, "nesterov": False,
+}  # fmt: skip
+"""Settings that state dictionaries of an older PyTorch lack, and what its optimizers did without them."""
 _ACCEPTED = ("foreach", "capturable", "differentiable", "fused")
 
 
@@ -308,7 +311,9 @@ class Optimizer:
         self.__dict__.update(state)
         self._make_hooks()
         self.defaults.setdefault("differentiable", False)
-        complete(self.param_groups, self.defaults, self._added_settings)
+        for group in self.param_groups:
+            for name in self._added_settings.keys() & self.defaults.keys() - group.keys():
+                group[name] = self._added_settings[name]
 
     def _make_hooks(self) -> None:
         for name in _HOOKS:

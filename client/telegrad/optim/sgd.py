@@ -12,9 +12,8 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 
 from ._complex import all_real, has_complex
-from ._older_states import ADDED
 from .foreach import number
-from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
+from .optimizer import ADDED, Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 
 
 class SGD(Optimizer):

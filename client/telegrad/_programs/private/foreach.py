@@ -9,8 +9,8 @@ from telegrad._tensor.tensor import Tensor
 
 _NAMES: Final = (
     "abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min clone cos cosh div erf erfc exp expm1 floor frac "
-    "lerp lgamma log log10 log1p log2 max mm mul neg norm pow reciprocal round rsqrt sigmoid sign sin sinh sqrt sub tan tanh "
-    "trunc"
+    "lerp lgamma log log10 log1p log2 max mm mul neg norm pow reciprocal round rsqrt sigmoid sign sin sinh sqrt sub "
+    "tan tanh trunc"
 )
 _METHODS: Final = {"maximum": "clamp_min", "minimum": "clamp_max"}
 _INPLACE_ONLY: Final = ("copy_", "zero_")

@@ -6,7 +6,7 @@ import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from pickle import UnpicklingError
+from pickle import UnpicklingError  # noqa: TID251  # what programs catch; nothing is unpickled
 from typing import Any, Final
 
 import numpy as np
