@@ -85,8 +85,8 @@ def load(
     where the class has it. No module is imported, and no function called, because a file names it. The other
     parameters are PyTorch's, and change nothing.
 
-    Raises NotSupportedError for a file that has other objects, and names the first of them; ArgumentError for one that
-    is damaged.
+    Raises NotSupportedError for a file that has other objects, and names the first of them: where ``weights_only`` is
+    why, it is a ``pickle.UnpicklingError`` too. Raises ArgumentError for a file that is damaged.
     """
     session = session_for(map_location if isinstance(map_location, (str, Device)) else None)
     if hasattr(f, "read"):

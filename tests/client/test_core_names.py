@@ -23,6 +23,31 @@ PROGRAM = """
     given = torch.randn(5, 1, 4, dtype=torch.float64)
     out, *_ = torch._VF.lstm(given, state, lstm._flat_weights, True, 2, 0.0, False, False, False)
     assert torch.allclose(out, lstm(given)[0])
+    pairs = [torch.tensor([1.0, -2.0]), torch.tensor([[3.0]])]
+    assert [t.tolist() for t in torch._foreach_powsum(pairs, 3)] == [9.0, 27.0]
+    assert torch._foreach_mm([pairs[1]], [pairs[1]])[0].tolist() == [[9.0]]
+    for made in (torch._foreach_add(pairs, 1), torch._foreach_norm(pairs), torch._foreach_clone(pairs)):
+        assert type(made) is tuple and made[0] is not pairs[0]
+    from torch.torch_version import TorchVersion
+    assert type(torch.__version__) is TorchVersion and torch.__version__ >= "2.4" and torch.__version__ >= (2, 4)
+    from torch.nn import _reduction
+    from torch.fx._compatibility import compatibility
+    from torch.utils._triton import has_triton, has_triton_package
+    assert _reduction.get_enum("sum") == 2 and compatibility(is_backward_compatible=False)(has_triton) is has_triton
+    assert has_triton() in (False, has_triton_package() and torch.cuda.is_available())
+    from torch.nn.utils.stateless import _reparametrize_module
+    linear = torch.nn.Linear(2, 2, bias=False)
+    with _reparametrize_module(linear, {"weight": torch.eye(2)}):
+        assert linear(torch.ones(2)).tolist() == [1.0, 1.0]
+    assert isinstance(linear.weight, torch.nn.Parameter)
+    from torch.cuda.amp.grad_scaler import OptState
+    from torch.amp.grad_scaler import OptState as SameState
+    assert OptState is SameState
+    from torch.nn.modules import module as modules
+    handle = modules.register_module_forward_hook(lambda *given: None)
+    assert len(modules._global_forward_hooks) == 1 and not modules._global_forward_pre_hooks
+    assert not modules._global_backward_hooks and not modules._global_backward_pre_hooks
+    handle.remove()
     torch.cuda._lazy_init()
     called = []
     torch.cuda._lazy_call(lambda: called.append(1))

@@ -179,6 +179,57 @@ def test_hooks_run_around_steps_and_state(tg: Any) -> None:
     assert seen[7:] == ["step"]
 
 
+def test_hooks_are_given_the_arguments_of_step_with_the_optimizer_first(tg: Any) -> None:
+    for t in (torch, tg):
+        optimizer = t.optim.SGD([t.ones(1, requires_grad=True)], 0.1)
+        seen: list[Any] = []
+        optimizer.register_step_pre_hook(lambda o, args, kwargs: seen.append(args) or ((o, lambda: 3), {}))  # noqa: B023
+        optimizer.register_step_post_hook(lambda o, args, kwargs: seen.append(args[0]))  # noqa: B023
+        assert optimizer.step(None) == 3
+        assert seen == [(optimizer, None), optimizer]
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "RMSprop", "Adamax", "NAdam", "RAdam"])
+def test_states_that_an_older_pytorch_wrote_are_continued(tg: Any, name: str, seed: int) -> None:
+    later = ("maximize", "foreach", "differentiable", "capturable", "fused", "nesterov", "amsgrad", "centered")
+    values = np.random.default_rng(seed).standard_normal((2, 3))
+    found = []
+    for t in (torch, tg):
+        weight = t.tensor(values, requires_grad=True)
+        weight.square().sum().backward()
+        optimizer = getattr(t.optim, name)([weight], lr=0.1)
+        optimizer.step()
+        state = optimizer.state_dict()
+        kept = {k: v for k, v in state["param_groups"][0].items() if k not in (*later, "decoupled_weight_decay")}
+        entry = state["state"].get(0, {})
+        if "step" in entry and name != "Adagrad":
+            entry["step"] = int(entry["step"])
+        again = getattr(t.optim, name)([weight], lr=0.5)
+        again.load_state_dict({"state": state["state"], "param_groups": [kept]})
+        again.step()
+        found.append((weight, again.param_groups[0]))
+    (expected, group), (mine, ours) = found
+    np.testing.assert_allclose(mine.detach().numpy(), expected.detach().numpy(), rtol=1e-6)
+    assert {k: v for k, v in ours.items() if k != "params"} == {k: v for k, v in group.items() if k != "params"}
+
+
+def test_loading_and_copying_ask_the_setstate_of_a_subclass(tg: Any) -> None:
+    class Own(tg.optim.Optimizer):
+        def __init__(self, params: Any) -> None:
+            super().__init__(params, {"lr": 0.1})
+
+        def __setstate__(self, state: Any) -> None:
+            super().__setstate__(state)
+            for group in self.param_groups:
+                group.setdefault("trust", 2.0)
+
+    optimizer = Own([tg.ones(1, requires_grad=True)])
+    assert "trust" not in optimizer.param_groups[0]
+    assert copy.deepcopy(optimizer).param_groups[0]["trust"] == 2.0
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert optimizer.param_groups[0]["trust"] == 2.0
+
+
 SCHEDULERS: dict[str, Any] = {
     "triangular": lambda s, u, o: s.CyclicLR(o, 0.01, 0.1, 5),
     "triangular2": lambda s, u, o: s.CyclicLR(o, [0.01], [0.1], 4, 7, "triangular2", base_momentum=0.5),

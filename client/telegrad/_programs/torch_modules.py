@@ -24,6 +24,7 @@ from telegrad_protocol.shown_name import show_as
 
 from . import safetensors_torch
 from .absent import reason
+from .torch_version import TorchVersion
 
 PYTORCH_VERSION: Final = "2.13.0"
 """The version of PyTorch whose interface telegrad follows."""
@@ -116,11 +117,16 @@ _ELSEWHERE: Final = {
     "_inductor.config": "compiler.inductor.config",
     **dict.fromkeys(("ao", "ao.quantization", "quantization"), "_programs.private.quantization"),
     "autograd.profiler_util": "autograd.profiler",
-    **{f"fx.{module}": f"fx.{module}" for module in ("_pytree", "_symbolic_trace")},
+    **{f"fx.{module}": f"fx.{module}" for module in ("_compatibility", "_pytree", "_symbolic_trace")},
     "distributions.multivariate_normal": "distributions.multivariate",
     "profiler.profiler": "profiler",
     "types": "_programs.annotation_types",
-    **{f"utils.{name}": f"utils.{name}" for name in ("_contextlib", "_mode_utils", "_python_dispatch", "_pytree")},
+    "torch_version": "_programs.torch_version",
+    "nn._reduction": "nn._reduction",
+    **{
+        f"utils.{name}": f"utils.{name}"
+        for name in ("_contextlib", "_mode_utils", "_python_dispatch", "_pytree", "_triton")
+    },
     "utils.benchmark.utils": "utils.benchmark.measurement",
     "utils.benchmark.utils.common": "utils.benchmark.measurement",
     "utils.benchmark.utils.compare": "utils.benchmark.compare",
@@ -243,7 +249,7 @@ class _Loader:
     def exec_module(self, module: ModuleType) -> None:
         if module.__name__ == "torch":
             telegrad = import_module("telegrad")
-            module.__version__ = f"{PYTORCH_VERSION}+telegrad.{telegrad.__version__}"  # type: ignore[attr-defined]
+            module.__version__ = TorchVersion(f"{PYTORCH_VERSION}+telegrad.{telegrad.__version__}")  # type: ignore[attr-defined]
 
 
 _VERSION: Final = "torch.version"

@@ -11,6 +11,7 @@ from telegrad.amp.autocast_mode import autocast as _autocast
 from telegrad.amp.custom_functions import custom_bwd as _custom_bwd
 from telegrad.amp.custom_functions import custom_fwd as _custom_fwd
 from telegrad.amp.grad_scaler import GradScaler as _GradScaler
+from telegrad.amp.grad_scaler import OptState as OptState
 from telegrad_protocol.dtypes import DType, float16
 
 from .devices import is_available as _is_available

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from telegrad._functions.creation import tensor
 from telegrad._ops.functions import function
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
@@ -12,13 +13,14 @@ from telegrad_protocol.dtypes import float32
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 from ._complex import all_real, has_complex
-from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
+from .optimizer import ADDED, Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 
 
 class Adam(Optimizer):
     """param -= lr * mean of gradients / (root of the mean of their squares + eps); decay is part of the gradient."""
 
     _step_supports_amp_scaling = True
+    _added_settings = ADDED
 
     def __init__(
         self, params: Parameters, lr: float | Tensor = 1e-3, betas: tuple[float, float] = (0.9, 0.999),
@@ -37,6 +39,12 @@ class Adam(Optimizer):
             "maximize": maximize, **flags, "decoupled_weight_decay": decoupled_weight_decay,
         }  # fmt: skip
         super().__init__(params, defaults)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for parameter, entry in self.state.items():
+            if is_number(entry.get("step")):  # as PyTorch wrote it before 1.12
+                entry["step"] = tensor(float(entry["step"]), dtype=float32, device=parameter.device)
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
         states = [self.state[parameter] for parameter in params]
@@ -81,6 +89,11 @@ class AdamW(Adam):
             params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize, capturable=capturable,
             differentiable=differentiable, fused=fused, decoupled_weight_decay=True,
         )  # fmt: skip
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group["decoupled_weight_decay"] = True
 
 
 def check_betas(betas: Any) -> None:

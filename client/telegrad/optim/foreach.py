@@ -15,7 +15,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float32
 
 from ._complex import all_real, has_complex, real
-from .optimizer import Group, Optimizer
+from .optimizer import ADDED, Group, Optimizer
 
 Tensors = list[Tensor]
 State = dict[str, Any]
@@ -25,6 +25,7 @@ class ForeachOptimizer(Optimizer):
     """Base of optimizers that define ``_new_state`` and ``_step_lists``; ``_numbers`` names the single numbers."""
 
     _numbers: ClassVar[tuple[str, ...]] = ("step",)
+    _added_settings = ADDED
 
     def _new_state(self, group: Group, parameter: Tensor) -> State:
         """Return the state of a parameter before its first step."""

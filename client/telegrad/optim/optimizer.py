@@ -10,7 +10,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from functools import wraps
-from typing import Any
+from typing import Any, ClassVar
 
 from telegrad._functions.gradients import by_device, clear_gradients
 from telegrad._ops.operand_classes import HANDLERS
@@ -42,6 +42,11 @@ _HOOKS = (
 )  # fmt: skip
 _EVERYONES_BEFORE: Hooks = OrderedDict()
 _EVERYONES_AFTER: Hooks = OrderedDict()
+ADDED: Group = {
+    "amsgrad": False, "capturable": False, "centered": False, "decoupled_weight_decay": False, "differentiable": False,
+    "foreach": None, "fused": None, "maximize": False, "momentum": 0, "nesterov": False,
+}  # fmt: skip
+"""Settings that state dictionaries of an older PyTorch lack, and what its optimizers did without them."""
 _ACCEPTED = ("foreach", "capturable", "differentiable", "fused")
 
 
@@ -66,17 +71,17 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
             return step(self, *args, **kwargs)
         before = [*_EVERYONES_BEFORE.values(), *self._optimizer_step_pre_hooks.values()]
         for pre_hook in before:
-            replaced = pre_hook(self, args, kwargs)
+            replaced = pre_hook(self, (self, *args), kwargs)
             if replaced is None:
                 continue
             if not isinstance(replaced, tuple) or len(replaced) != 2:
                 raise RuntimeError(f"{step} must return None or a tuple of (new_args, new_kwargs), but got {replaced}.")
-            args, kwargs = replaced
+            (_, *args), kwargs = replaced
         result = step(self, *args, **kwargs)
         if not self.has_stepped:
             self.has_stepped = True
         for post_hook in (*self._optimizer_step_post_hooks.values(), *_EVERYONES_AFTER.values()):
-            post_hook(self, args, kwargs)
+            post_hook(self, (self, *args), kwargs)
         return result
 
     run._runs_hooks = True  # type: ignore[attr-defined]
@@ -168,6 +173,8 @@ class Optimizer:
     """Whether ``step`` was called; schedulers warn where they are stepped before."""
     _repeats = False
     """Whether a group names a parameter more than once."""
+    _added_settings: ClassVar[Group] = {}
+    """What is set in groups of a state dictionary that lack it, since an older PyTorch wrote them."""
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or set them to zero."""
@@ -266,11 +273,11 @@ class Optimizer:
             by_number.get(n, n): _copied(entry, by_number[n]) if n in by_number else entry
             for n, entry in state_dict["state"].items()
         }
-        self.state = defaultdict(dict, loaded)
-        self.param_groups = [
+        settings = [
             {**deepcopy({k: v for k, v in s.items() if k != "params"}), "params": g["params"]}
             for g, s in zip(groups, saved, strict=True)
         ]
+        self.__setstate__({"state": defaultdict(dict, loaded), "param_groups": settings})
         for post_hook in self._optimizer_load_state_dict_post_hooks.values():
             post_hook(self)
 
@@ -305,6 +312,9 @@ class Optimizer:
         self.__dict__.update(state)
         self._make_hooks()
         self.defaults.setdefault("differentiable", False)
+        for group in self.param_groups:
+            for name in self._added_settings.keys() & self.defaults.keys() - group.keys():
+                group[name] = self._added_settings[name]
 
     def _make_hooks(self) -> None:
         for name in _HOOKS:

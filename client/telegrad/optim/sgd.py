@@ -5,7 +5,7 @@ I. Sutskever et al., On the importance of initialization and momentum in deep le
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
@@ -13,11 +13,13 @@ from telegrad_protocol.errors import ArgumentError, NotSupportedError
 
 from ._complex import all_real, has_complex
 from .foreach import number
-from .optimizer import Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
+from .optimizer import ADDED, Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 
 
 class SGD(Optimizer):
     """buffer = momentum * buffer + (1 - dampening) * grad; param -= lr * buffer"""
+
+    _added_settings: ClassVar[Group] = {**ADDED, "fused": False}
 
     def __init__(
         self, params: Parameters, lr: float | Tensor = 1e-3, momentum: float = 0, dampening: float = 0,

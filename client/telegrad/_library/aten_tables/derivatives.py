@@ -116,11 +116,11 @@ def _elu_backward(
     return tg.where(self_or_result <= 0, grad_output * input_scale * below, grad_output * scale)
 
 
-def _reduced(name: str, *order: str) -> Callable[..., Any]:
+def reduced(name: str, *order: str) -> Callable[..., Any]:
     """Return a loss whose ``reduction`` is a number; ``order`` are the names of its arguments after the target."""
 
-    def loss(self: Tensor, target: Tensor, *args: Any) -> Any:
-        named = dict(zip(order, args, strict=False))
+    def loss(self: Tensor, target: Tensor, *args: Any, **options: Any) -> Any:
+        named = {**dict(zip(order, args, strict=False)), **options}
         named["reduction"] = REDUCTIONS[named.get("reduction", 1)]
         return getattr(F, name)(self, target, **named)
 
@@ -128,16 +128,16 @@ def _reduced(name: str, *order: str) -> Callable[..., Any]:
 
 
 LOSSES: Final = {
-    "huber_loss": _reduced("huber_loss", "reduction", "delta"),
-    "smooth_l1_loss": _reduced("smooth_l1_loss", "reduction", "beta"),
-    "mse_loss": _reduced("mse_loss", "reduction"),
-    "soft_margin_loss": _reduced("soft_margin_loss", "reduction"),
-    "binary_cross_entropy": _reduced("binary_cross_entropy", "weight", "reduction"),
-    "binary_cross_entropy_with_logits": _reduced(
+    "huber_loss": reduced("huber_loss", "reduction", "delta"),
+    "smooth_l1_loss": reduced("smooth_l1_loss", "reduction", "beta"),
+    "mse_loss": reduced("mse_loss", "reduction"),
+    "soft_margin_loss": reduced("soft_margin_loss", "reduction"),
+    "binary_cross_entropy": reduced("binary_cross_entropy", "weight", "reduction"),
+    "binary_cross_entropy_with_logits": reduced(
         "binary_cross_entropy_with_logits", "weight", "pos_weight", "reduction"
     ),
-    "l1_loss": _reduced("l1_loss", "reduction"),
-    "multi_margin_loss": _reduced("multi_margin_loss", "p", "margin", "weight", "reduction"),
+    "l1_loss": reduced("l1_loss", "reduction"),
+    "multi_margin_loss": reduced("multi_margin_loss", "p", "margin", "weight", "reduction"),
 }
 """Losses by the names of operators, with the arguments of these."""
 _WITHOUT: Final = ("binary_cross_entropy_with_logits", "l1_loss")

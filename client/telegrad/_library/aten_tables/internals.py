@@ -12,6 +12,7 @@ from telegrad_protocol.errors import ArgumentError
 
 from .derivatives import F, gradients_of, tg
 from .layers import LAYERS
+from .networks import NETWORKS
 
 
 def _masked_indices(mask: Tensor, indices: Sequence[Any]) -> tuple[Any, ...]:
@@ -160,6 +161,7 @@ def _solved(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fal
 
 INTERNALS: Final[dict[str, Callable[..., Any]]] = {
     **LAYERS,
+    **NETWORKS,
     "sym_size": lambda self, dim=None: self.shape if dim is None else self.shape[dim],
     "sym_stride": lambda self, dim=None: self.stride() if dim is None else self.stride(dim),
     "sym_numel": lambda self: self.numel(),

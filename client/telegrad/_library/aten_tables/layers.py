@@ -294,6 +294,7 @@ LAYERS: Final[dict[str, Callable[..., Any]]] = {
     "nll_loss_forward": _nll_forward,
     "nll_loss2d_forward": _nll_forward,
     "nll_loss2d_backward": _nll_backward,
+    "embedding_bag": _bag,
     "_embedding_bag": _bag,
     "_embedding_bag_forward_only": _bag,
     "_weight_norm_interface": _weight_norm,

@@ -8,12 +8,13 @@ from typing import Any, Final
 from telegrad._tensor.tensor import Tensor
 
 _NAMES: Final = (
-    "abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min cos cosh div erf erfc exp expm1 floor frac lerp "
-    "lgamma log log10 log1p log2 max mul neg norm pow reciprocal round rsqrt sigmoid sign sin sinh sqrt sub tan tanh "
-    "trunc"
+    "abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min clone cos cosh div erf erfc exp expm1 floor frac "
+    "lerp lgamma log log10 log1p log2 max mm mul neg norm pow reciprocal round rsqrt sigmoid sign sin sinh sqrt sub "
+    "tan tanh trunc"
 )
 _METHODS: Final = {"maximum": "clamp_min", "minimum": "clamp_max"}
 _INPLACE_ONLY: Final = ("copy_", "zero_")
+_WITHOUT_INPLACE: Final = ("clone", "max", "mm", "norm")
 
 
 def _of_each(method: str, is_inplace: bool) -> Callable[..., Any]:
@@ -21,12 +22,9 @@ def _of_each(method: str, is_inplace: bool) -> Callable[..., Any]:
         kwargs.pop("non_blocking", None)
         results = []
         for place, tensor in enumerate(self):
-            own = [value[place] if isinstance(value, (list, tuple)) else value for value in args]
-            named = {
-                name: value[place] if isinstance(value, (list, tuple)) else value for name, value in kwargs.items()
-            }
-            results.append(getattr(tensor, method)(*own, **named))
-        return list(self) if is_inplace else results
+            named = {name: _at(value, place) for name, value in kwargs.items()}
+            results.append(getattr(tensor, method)(*[_at(value, place) for value in args], **named))
+        return list(self) if is_inplace else tuple(results)
 
     return run
 
@@ -35,15 +33,19 @@ def _at(value: Any, place: int) -> Any:
     return value[place] if isinstance(value, (list, tuple)) else value
 
 
-def _norms(self: Sequence[Tensor], ord: float = 2, dtype: Any = None) -> list[Tensor]:
-    return [tensor.norm(ord, dtype=dtype) for tensor in self]
+def _norms(self: Sequence[Tensor], ord: float = 2, dtype: Any = None) -> tuple[Tensor, ...]:
+    return tuple(tensor.norm(ord, dtype=dtype) for tensor in self)
+
+
+def _power_sums(self: Sequence[Tensor], ord: float = 2, dtype: Any = None) -> tuple[Tensor, ...]:
+    return tuple(tensor.abs().pow(ord).sum(dtype=dtype) for tensor in self)
 
 
 def functions() -> dict[str, Callable[..., Any]]:
     """Return the functions by name; those that end with an underscore modify the tensors in place."""
     made = {f"_foreach_{name}": _of_each(name, False) for name in _NAMES.split()}
-    made |= {f"_foreach_{name}_": _of_each(f"{name}_", True) for name in _NAMES.split() if name not in ("max", "norm")}
+    made |= {f"_foreach_{name}_": _of_each(f"{name}_", True) for name in _NAMES.split() if name not in _WITHOUT_INPLACE}
     for name, method in _METHODS.items():
         made[f"_foreach_{name}"], made[f"_foreach_{name}_"] = _of_each(method, False), _of_each(f"{method}_", True)
-    made["_foreach_norm"] = _norms
+    made |= {"_foreach_norm": _norms, "_foreach_powsum": _power_sums}
     return made | {f"_foreach_{name}": _of_each(name, True) for name in _INPLACE_ONLY}

@@ -15,6 +15,7 @@ from telegrad.random import default_generator as default_generator
 from telegrad_protocol.dtypes import DType as _DType
 
 from . import checks as _checks
+from . import core_functions as _core_functions
 from . import foreach, symbols
 from .archives import PyTorchFileReader as PyTorchFileReader
 
@@ -49,7 +50,9 @@ def is_autocast_cpu_enabled() -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    """Return an operator of ATen by its private name, such as ``_softmax_backward_data``."""
+    """Return a function of networks, or an operator of ATen by its private name, such as ``_log_softmax``."""
+    if name in _core_functions.OF_NETWORKS:
+        return getattr(_core_functions, name)
     if name.startswith("__") or not name.startswith("_"):
         raise AttributeError(name)
     return getattr(_ops.aten, name)

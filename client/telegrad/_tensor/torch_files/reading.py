@@ -6,6 +6,7 @@ import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from pickle import UnpicklingError  # noqa: TID251  # what programs catch; nothing is unpickled
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +29,10 @@ STORAGE_TYPES: Final = {
     "BoolStorage": dtypes.bool_, "ComplexFloatStorage": dtypes.complex64, "ComplexDoubleStorage": dtypes.complex128,
 }  # fmt: skip
 """Names in PyTorch's files by type; other types lie in untyped storages."""
+
+
+class ForeignObjectError(NotSupportedError, UnpicklingError):
+    """A file has an object that is not read with ``weights_only``; PyTorch raises an UnpicklingError for it."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ class TorchNames:
         self._builders = {name: Builder(name, make) for name, make in makers.items()}
 
     def named(self, module: str, name: str) -> Any:
-        """Return what a name stands for; NotSupportedError names what is refused."""
+        """Return what a name stands for; ForeignObjectError names what is refused."""
         full = f"{'builtins' if module == '__builtin__' else module}.{name}"
         builder = self._builders.get(full)
         if builder is not None:
@@ -125,7 +130,7 @@ class TorchNames:
         known = self.objects.named("builtins" if module == "__builtin__" else module, name)
         if known is not None:
             return known
-        raise NotSupportedError(
+        raise ForeignObjectError(
             f"load: {self._where} has a {full}; with weights_only=True only tensors, parameters and plain containers "
             "of them, arrays, numbers and strings are loaded, and what serialization.add_safe_globals names; with "
             "weights_only=False also objects of classes that the program has imported, whose functions are not called. "

@@ -35,6 +35,8 @@ from telegrad.nn.parameter import Buffer, Parameter
 from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.shown_name import shown_name
 
+_global_forward_hooks, _global_forward_pre_hooks = GLOBAL.after, GLOBAL.before
+_global_backward_hooks, _global_backward_pre_hooks = GLOBAL.around[2:]
 _global_parameter_registration_hooks = GLOBAL.on_parameter
 _global_buffer_registration_hooks = GLOBAL.on_buffer
 _global_module_registration_hooks = GLOBAL.on_module

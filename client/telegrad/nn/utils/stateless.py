@@ -21,7 +21,7 @@ def functional_call(
     With ``tie_weights`` a tensor also takes the place of its other names; with ``strict`` all must be replaced.
     """
     given = () if args is None else args if isinstance(args, tuple) else (args,)
-    with _replaced(module, parameters_and_buffers, tie_weights, strict):
+    with _reparametrize_module(module, parameters_and_buffers, tie_weights, strict):
         return module(*given, **(kwargs or {}))
 
 
@@ -37,7 +37,10 @@ def _own(module: Module) -> dict[str, tuple[dict[str, Any], str]]:
 
 
 @contextmanager
-def _replaced(module: Module, tensors: Mapping[str, Tensor], tie_weights: bool, strict: bool) -> Iterator[None]:
+def _reparametrize_module(
+    module: Module, tensors: Mapping[str, Tensor], tie_weights: bool = False, strict: bool = False
+) -> Iterator[None]:
+    """Give the module these tensors in the place of its own, by path, within a block; packages use this, too."""
     places = _own(module)
     chosen = dict(tensors)
     if tie_weights:

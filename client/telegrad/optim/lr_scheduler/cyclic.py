@@ -58,7 +58,7 @@ class CyclicLR(LRScheduler):
             return
         bounds = zip(optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True)
         for group, low, high in bounds:
-            group["base_momentum"], group["max_momentum"] = low, high
+            group["max_momentum"], group["base_momentum"] = high, low
             set_momentum(group, high)
 
     def scale_fn(self, x: float) -> float:

@@ -50,7 +50,7 @@ class OneCycleLR(LRScheduler):
             one_each(highest, optimizer, "values for max_momentum"),
         )
         for group, low, high in zip(optimizer.param_groups, lows, highs, strict=True):
-            group["base_momentum"], group["max_momentum"] = low, high
+            group["max_momentum"], group["base_momentum"] = high, low
             set_momentum(group, high)
 
     def get_lr(self) -> list[Any]:
