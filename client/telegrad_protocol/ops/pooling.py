@@ -1,4 +1,5 @@
 """Contracts of pooling: windows of a fixed size that slide, and windows that divide a dimension into equal parts.
+
 Operands are (n, c, *size), or (c, *size) without a batch. The private operations are the steps that are differentiated.
 """
 

@@ -99,6 +99,8 @@ class Elastic(AsRecorded):
         inputs, outputs = self._outside
         fixed = {slot: number for number, slot in enumerate(inputs) if number not in self._sights.moving}
         steps = [step for step, _ in self._run]
+        if any([step.operator.op.name == "_unversioned" for step in steps]):
+            return  # such a result shares memory with another one, and nothing tells
         parts = sections_in(steps, self._plain, lambda step: _is_loose(step, self._loose), outputs, self._executable)
         with suppress(OutOfMemoryError):  # of the device or the session: it goes on without
             self._sectioned = sectioned(

@@ -231,10 +231,6 @@ class Sectioned:
     def taken_out(self, results: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return results with copies of those that lie in memory of sections; LostError where that was given back."""
         staying = {id(v.storage): v.storage for v in results if v.__class__ is Value and v.storage.keeper is REPLAYED}
-        if self.is_dropped:
-            raise LostError("captured work: its memory was needed for something else")
-        if not staying:
-            return results
         copied = self._copied(staying)
         return tuple([_on_copies(value, copied) for value in results])
 
@@ -248,6 +244,8 @@ class Sectioned:
             known = self._copies[key] = copies, metas
         copies, metas = known
         made = [backend.empty(meta).storage for meta in metas]
+        if self.is_dropped:  # by now, or to make room for these
+            raise LostError("captured work: its memory was needed for something else")
         copies.copy_out([storage.block for storage in made])
         for storage, one in zip(made, staying.values()):
             storage.version = one.version
