@@ -164,3 +164,24 @@ def test_memory_of_sections_may_be_taken_in_the_middle_of_a_run(
         found = [y.numpy() for y in _decoded(tg, weights, first, 60, _whole)]
         np.testing.assert_array_equal(found, expected)
     assert launches["launch"] > 80
+
+
+def test_what_depends_on_sizes_altogether_is_executed_call_by_call(
+    tg: Any, rng: np.random.Generator, launches: Counter[str], noted: Counter[str]
+) -> None:
+    """A device would launch nothing of it as one."""
+    row = tg.tensor(rng.standard_normal((1, WIDTH)), dtype=tg.float32)
+
+    def grown() -> list[Any]:
+        cache, sums = row, []
+        for _ in range(60):
+            cache = y = tg.cat([cache, row])
+            for _ in range(10):
+                y = (y * 0.5).sin() + cache
+            sums.append(y.sum())
+        return [each.item() for each in sums]
+
+    with call_by_call(tg):
+        expected = grown()
+    assert grown() == expected
+    assert noted["_record"] and not noted["_begin"] and not launches

@@ -208,6 +208,18 @@ class _ElasticRecording(_StretchRecording):
 
     loose: Collection[Slot] = ()
 
+    def variant(self, names: Sequence[tuple[int, Any]]) -> Variant | None:
+        """Return what was recorded; None also where a device could launch too little of it as one."""
+        variant = super().variant(names)
+        if variant is None or not is_whole(variant.plain, self._backend):
+            return variant
+        executable = variant.plain
+        assert isinstance(executable, Elastic), "it was made for other sizes"
+        if not executable.is_worth_capturing:
+            return None
+        executable.captures_on(self._backend, self._shared_memory)
+        return variant
+
     @property
     def run(self) -> RecordedRun | None:
         """What was executed; None where it cannot be executed alone."""
@@ -224,9 +236,6 @@ class _ElasticRecording(_StretchRecording):
         return Elastic(run, outputs, self.loose), None, []
 
     def _launched(self, executable: Executable) -> Executable:
-        assert isinstance(executable, Elastic), "it was made for other sizes"
-        if is_whole(executable, self._backend):
-            executable.captures_on(self._backend, self._shared_memory)
         return executable
 
 

@@ -23,12 +23,14 @@ from server.engine.view_plan import view_below_autograd
 from telegrad_protocol.errors import OutOfMemoryError
 from telegrad_protocol.meta import Meta
 
-from .sections import Sectioned, sectioned, sections_in
+from .sections import Part, Sectioned, kernels_in, sectioned, sections_in
 from .unchanged import AsRecorded, unchanged_call
 
 _NO_KEYS: Final = 0
 _RUNS: Final = 4
 """After so many runs it is known which inputs move, and that what is captured will be launched."""
+_FEWEST_HELD: Final = 4
+"""One of so many kernels has to be in a section that can be captured."""
 _MOST_FAILURES: Final = 3
 """So often what was captured may turn out not to fit."""
 
@@ -96,16 +98,27 @@ class Elastic(AsRecorded):
     def _capture(self, table: Sequence[Any]) -> None:
         """Capture the sections of a run that was just made; the table has all its values."""
         assert self._backend is not None and self._shared is not None, "work is captured where it can be"
-        inputs, outputs = self._outside
+        inputs, _ = self._outside
         fixed = {slot: number for number, slot in enumerate(inputs) if number not in self._sights.moving}
-        steps = [step for step, _ in self._run]
-        if any([step.operator.op.name == "_unversioned" for step in steps]):
-            return  # such a result shares memory with another one, and nothing tells
-        parts = sections_in(steps, self._plain, lambda step: _is_loose(step, self._loose), outputs, self._executable)
+        parts = self._parts()
         with suppress(OutOfMemoryError):  # of the device or the session: it goes on without
             self._sectioned = sectioned(
                 parts, self._places, table, fixed, self._outputs, self._backend, self._shared
             )  # fmt: skip
+
+    def _parts(self) -> list[Part]:
+        """Return sections, and the calls between them; no sections where results may share memory untold."""
+        steps = [step for step, _ in self._run]
+        shares = any([step.operator.op.name == "_unversioned" for step in steps])
+        return sections_in(
+            steps, self._plain, lambda step: shares or _is_loose(step, self._loose), self._outside[1], self._executable
+        )  # fmt: skip
+
+    @property
+    def is_worth_capturing(self) -> bool:
+        """Whether enough of it depends on no size. On a GPU all else takes as long as call by call, and is learnt."""
+        held = sum([part.section.kernels for part in self._parts() if part.section is not None])
+        return held * _FEWEST_HELD >= kernels_in([step for step, _ in self._run])
 
     def _executable(self, numbers: Sequence[int], takes: tuple[Slot, ...], gives: tuple[Slot, ...]) -> Executable:
         places, part = Places(takes), [self._run[number] for number in numbers]

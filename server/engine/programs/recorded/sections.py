@@ -38,12 +38,13 @@ class LostError(InternalError):
 class Section(NamedTuple):
     """Steps in a row of which none depends on a size: ``takes`` and ``gives`` are slots from before and for after it.
 
-    ``make`` returns what executes it.
+    ``make`` returns what executes it; ``kernels`` is how many of the steps compute.
     """
 
     takes: tuple[Slot, ...]
     gives: tuple[Slot, ...]
     make: Callable[[], Executable]
+    kernels: int
 
 
 class Part(NamedTuple):
@@ -69,7 +70,7 @@ def sections_in(
     made: set[Slot] = set()
 
     def end() -> None:
-        if sum([steps[number].operator.op.view_of is None for number in waiting]) < FEWEST_KERNELS:
+        if kernels_in([steps[number] for number in waiting]) < FEWEST_KERNELS:
             parts.extend([_single(steps[number], calls[number]) for number in waiting])
         else:
             parts.append(_section(steps, tuple(waiting), made.copy(), wanted, make))
@@ -88,6 +89,11 @@ def sections_in(
     return parts
 
 
+def kernels_in(steps: Sequence[Step]) -> int:
+    """Return how many steps compute: views do not."""
+    return sum([step.operator.op.view_of is None for step in steps])
+
+
 def _single(step: Step, call: Call) -> Part:
     return Part(call, None, frozenset([*slots_in(step.args), *step.outs]))
 
@@ -101,7 +107,8 @@ def _section(
     others = [step for number, step in enumerate(steps) if number not in inside]
     needed = {*wanted}.union(*[slots_in(step.args) for step in others])
     gives = tuple([slot for number in numbers for slot in steps[number].outs if slot in needed])
-    section = Section(tuple(takes), gives, lambda: make(numbers, tuple(takes), gives))
+    kernels = kernels_in([steps[number] for number in numbers])
+    section = Section(tuple(takes), gives, lambda: make(numbers, tuple(takes), gives), kernels)
     return Part(None, section, frozenset(takes))
 
 
