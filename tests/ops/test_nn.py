@@ -142,7 +142,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str]]
     ("scaled_dot_product_attention", (torch.ones(3, 2, 3), *(torch.ones(2, 2, 3),) * 2), {"enable_gqa": True},
     ShapeError, "does not divide"),
     ("glu", (torch.ones(2, 3),), {}, ShapeError, r"glu: dimension 1 of float32\[2,3\] must be even"),
-    ("prelu", (torch.ones(2, 3), torch.ones(2)), {}, ShapeError, "prelu: 2 weights for 3 channels"),
+    ("prelu", (torch.ones(2, 3), torch.ones(2)), {}, ShapeError, "input channel size. Found 2 and 3"),
     ("pad", (torch.ones(2, 3), (1,)), {}, ShapeError, "pad: paddings come in pairs"),
     ("pad", (torch.ones(2, 3), (3, 0), "reflect"), {}, ShapeError, "a reflection of 3 must be less than dimension 1"),
     ("pad", (torch.ones(2, 3), (4, 0), "circular"), {}, ShapeError, "more than once"),

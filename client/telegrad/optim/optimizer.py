@@ -35,11 +35,8 @@ class _RequiredParameter:
 
 
 required = _RequiredParameter()
-_HOOKS = (
-    "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks", "_optimizer_state_dict_pre_hooks",
-    "_optimizer_state_dict_post_hooks", "_optimizer_load_state_dict_pre_hooks",
-    "_optimizer_load_state_dict_post_hooks",
-)  # fmt: skip
+_HOOKED = ("step", "state_dict", "load_state_dict")
+_HOOKS = tuple([f"_optimizer_{name}_{when}_hooks" for name in _HOOKED for when in ("pre", "post")])
 _EVERYONES_BEFORE: Hooks = OrderedDict()
 _EVERYONES_AFTER: Hooks = OrderedDict()
 ADDED: Group = {

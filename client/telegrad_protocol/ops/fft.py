@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from telegrad_protocol.dtypes import FLOAT, DType, bfloat16, float16, get_default_dtype
+from telegrad_protocol.dtypes import FLOAT, DType, bfloat16, complex32, float16, get_default_dtype
 from telegrad_protocol.errors import ArgumentError, DimensionError, DTypeError, ShapeError
 from telegrad_protocol.layout import Size, wrap_dims
 from telegrad_protocol.meta import Device, Meta
@@ -24,12 +24,18 @@ def normalization(name: str, norm: str | None, forward: bool) -> int:
 
 def _complex(name: str, input: Meta) -> DType:
     """Return the complex type in which an input is transformed."""
-    if input.dtype in (float16, bfloat16):
-        raise DTypeError(f"{name}: half precision is not transformed, got {input}; convert it to float32")
+    _check_precision(name, input)
     return (input.dtype if input.dtype.category >= FLOAT else get_default_dtype()).to_complex()
 
 
+def _check_precision(name: str, input: Meta) -> None:
+    if input.dtype in (float16, bfloat16, complex32):
+        wanted = "complex64" if input.dtype is complex32 else "float32"
+        raise DTypeError(f"{name}: half precision is not transformed, got {input}; convert it to {wanted}")
+
+
 def _check_primitive(name: str, input: Meta, dim: Size, mode: int) -> Size:
+    _check_precision(name, input)
     dims = wrap_dims(name, dim, input.ndim)
     if not dims or not input.ndim or not 0 <= mode <= 2:
         raise ArgumentError(f"{name}: expected dimensions of {input} and a normalization of 0, 1 or 2")

@@ -51,8 +51,8 @@ def _matrix_product(name: str, left: Meta, right: Meta) -> Size:
 
 def _unfit(left: Size, right: Size) -> str:
     """Return the words that PyTorch has for matrices that cannot be multiplied, which programs look for."""
-    rows = math.prod(left[:-1])
-    return f"mat1 and mat2 shapes cannot be multiplied ({rows}x{left[-1]} and {'x'.join(map(str, right))})"
+    columns = "x".join(map(str, [math.prod(left[:-1]), *left[-1:]]))
+    return f"mat1 and mat2 shapes cannot be multiplied ({columns} and {'x'.join(map(str, right))})"
 
 
 def _batch_product(name: str, left: Meta, right: Meta) -> Size:

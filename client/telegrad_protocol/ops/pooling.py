@@ -239,7 +239,7 @@ def avg_pool3d(
 
 def parts(name: str, dims: int, input: Meta, output_size: tuple[int | None, ...] | None) -> Size:
     """Return the number of windows that every dimension is divided into; None among them keeps a size."""
-    if input.ndim not in (dims + 1, dims + 2):
+    if not 1 <= dims <= 3 or input.ndim not in (dims + 1, dims + 2):
         raise ArgumentError(
             f"{name}: Input dimension should be at least {dims + 1} and at most {dims + 2}, got {input}"
         )

@@ -137,14 +137,22 @@ def pinv(A: Meta, rcond: Meta | Scalar, hermitian: bool = False) -> Meta:
     return _pseudo_inverse(A, hermitian, rcond)
 
 
+def _drivers(A: Meta) -> tuple[str, ...]:
+    return ("gels",) if A.device.type == "cuda" else ("gels", "gelsy", "gelsd", "gelss")
+
+
+def _check_driver(driver: str, known: tuple[str, ...]) -> None:
+    if driver not in known:
+        raise ArgumentError(f"linalg.lstsq: parameter `driver` should be one of {', '.join(known)}, not {driver!r}")
+
+
 def check_least_squares(A: Meta, B: Meta, driver: str | None) -> tuple[str, bool]:
     """Return the driver, and whether right sides are vectors."""
     check_matrix("linalg.lstsq", A)
     check_floating("linalg.lstsq", A, B)
-    on_host = A.device.type != "cuda"
-    known = ("gels", "gelsy", "gelsd", "gelss") if on_host else ("gels",)
-    if driver is not None and driver not in known:
-        raise ArgumentError(f"linalg.lstsq: parameter `driver` should be one of {', '.join(known)}, not {driver!r}")
+    known = _drivers(A)
+    if driver is not None:
+        _check_driver(driver, known)
     is_batch_of_vectors = A.ndim - 1 == B.ndim and B.shape == A.shape[:-1]
     if not B.ndim or not (is_batch_of_vectors or B.ndim == A.ndim):
         raise ShapeError(f"linalg.lstsq: A.ndim must be that of B or one more, got {A} and {B}")
@@ -158,6 +166,7 @@ def check_least_squares(A: Meta, B: Meta, driver: str | None) -> tuple[str, bool
 def plain_lstsq(A: Meta, B: Meta, rcond: float, driver: str) -> tuple[Meta, Meta, Meta]:
     """Solve least-squares problems with matrices as right sides."""
     check_matrix("linalg.lstsq", A, B)
+    _check_driver(driver, _drivers(A))
     (m, n), batch = A.shape[-2:], A.shape[:-2]
     check_floating("linalg.lstsq", A, B)
     if batch_of("linalg.lstsq", B) != batch or B.shape[-2] != m:

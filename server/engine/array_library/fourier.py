@@ -66,6 +66,10 @@ def complex_to_real(xp: Any, input: Any, axes: tuple[int, ...], mode: int, out: 
     out[...] = _library(xp).irfftn(input, lengths, axes=axes, norm=_BACKWARD[mode])
 
 
+_SHORT_TYPES = frozenset(map(np.dtype, ("f4", "f8", "c8", "c16")))
+"""The types whose transforms of few numbers pocketfft makes as they are."""
+
+
 def short_transform(
     given: Any, result: Any, numbers: int, axes: tuple[int, ...], mode: int, forward: bool, is_half: bool, length: int
 ) -> Callable[[Any, Any], None] | None:  # fmt: skip
@@ -73,9 +77,11 @@ def short_transform(
 
     ``numbers`` is how many the result has, ``length`` that of its last transformed axis, and ``is_half`` whether it is
     the first half of the transform of real numbers. None where another library or
-    loop transforms these, or several functions do.
+    loop transforms these, several functions do, or they are of a type that pocketfft does not have.
     """
     if mkl() is not None or _pocketfft() is None or numbers >= host_fourier.LEAST or not numbers:
+        return None
+    if not _SHORT_TYPES.issuperset((given, result)):
         return None
     if result.kind != "c":
         c2r = _pocketfft().c2r
