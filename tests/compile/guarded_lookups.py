@@ -260,3 +260,33 @@ def threads_that_are_asked_for(tg: Any) -> Guarded:
             tg.set_num_threads(before + 1 if number == CHANGES else before)
 
     return Guarded(function, lambda x, number: (x,), change, False)
+
+
+@builder
+def property_for_a_name_that_a_class_loses(tg: Any) -> Guarded:
+    made: Any = _a_class()
+    kept = made()
+    kept.size = 2.0
+
+    def function(x: Any) -> Any:
+        return x.sin() * kept.size + x.cos() - x
+
+    def change() -> None:
+        del made.number
+        made.size = property(lambda self: 3.0)
+
+    return guarded(function, change)
+
+
+@builder
+def parent_that_a_class_gets(tg: Any) -> Guarded:
+    base: Any = type("Base", (), {})
+    other: Any = type("Other", (), {"size": property(lambda self: 3.0)})
+    made: Any = type("Made", (base,), {})
+    kept = made()
+    kept.size = 2.0
+
+    def function(x: Any) -> Any:
+        return x.sin() * kept.size + x.cos() - x
+
+    return guarded(function, lambda: setattr(made, "__bases__", (other,)))

@@ -258,3 +258,67 @@ def test_histories_are_those_of_the_function(tg: Any) -> None:
         hidden.register_hook(lambda gradient, seen=seen: seen.append(gradient.shape))
         hidden.sum().backward()
         assert seen == [(3, 2)]
+
+
+def _product(x: Any) -> Any:
+    return x.sin() + x * x + x.cos()
+
+
+def _difference(x: Any) -> Any:
+    return x.sin() + (2.0 - x) + x.cos()
+
+
+def _element(x: Any) -> Any:
+    return x.sin() + x[0] + x.cos() + 1
+
+
+def _negation(x: Any) -> Any:
+    return -x.sin() + x.cos() + x.exp()
+
+
+def _comparison(x: Any) -> Any:
+    return (x.sin() > x).float() + x.cos() + 1
+
+
+OPERATORS = {
+    "__mul__": _product, "__rsub__": _difference, "__getitem__": _element, "__neg__": _negation, "__gt__": _comparison,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_of_tensors_that_a_program_replaces_are_called(
+    tg: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    function = OPERATORS[name]
+    compiled, x = tg.compile(function), tg.linspace(0, 1, 4)
+    _called(compiled, x)
+    assert calls_of(compiled).replayed
+    own, counted = getattr(tg.Tensor, name), []
+    monkeypatch.setattr(tg.Tensor, name, lambda *operands: counted.append(1) or own(*operands).exp())
+    expected = exactly(tg, function(x))
+    assert exactly(tg, _called(compiled, x)) == expected
+    assert len(counted) == 13
+
+
+def test_an_operator_that_parameters_get_is_called(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = tg.nn.Parameter(tg.linspace(1, 2, 4))
+    compiled = tg.compile(lambda x: x.sin() + weight * x + x.cos())
+    x = tg.linspace(0, 1, 4)
+    _called(compiled, x)
+    assert calls_of(compiled).replayed
+    monkeypatch.setattr(tg.nn.Parameter, "__mul__", lambda self, other: other * 0, raising=False)
+    assert exactly(tg, compiled(x)) == exactly(tg, x.sin() + x * 0 + x.cos())
+
+
+def test_reset_lets_go_of_weights_that_were_replaced(tg: Any) -> None:
+    net = layers(tg).eval()
+    compiled = tg.compile(net)
+    _called(compiled, tg.ones(3, 4))
+    assert calls_of(compiled).replayed
+    line = net.blocks[0].line
+    dead = weakref.ref(line.weight)
+    line.weight = tg.nn.Parameter(line.weight.detach() * 2)
+    tg.compiler.reset()
+    gc.collect()
+    assert dead() is None
+    assert exactly(tg, _called(compiled, tg.ones(3, 4))) == exactly(tg, net(tg.ones(3, 4)))

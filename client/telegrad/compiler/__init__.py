@@ -145,7 +145,8 @@ def substitute_in_graph(original_fn: Any, **options: Any) -> Callable[[Any], Any
 
 
 def reset() -> None:
-    """Forget the programs of this thread's sessions; they are defined anew where they are needed."""
+    """Forget the programs of this thread's sessions, and what compiled functions have read; both are found anew."""
+    Calls.forget_all()
     for session in thread_sessions():
         session.programs.forget()
     reports.forget()
@@ -181,6 +182,8 @@ class set_stance:
     def __init__(self, stance: str = "default", **options: Any) -> None:
         if stance not in _STANCES:
             raise ArgumentError(f"set_stance: unknown stance {stance!r}; there are {', '.join(_STANCES)}")
+        if stance != "default" and options.get("force_backend") is not None:
+            raise ArgumentError(f"set_stance: force_backend goes with the stance 'default', not with {stance!r}")
         self._disabled = int(stance == "force_eager")
         self._before = regions.active.disabled
         regions.active.disabled = self._disabled

@@ -6,11 +6,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
+
+DYNAMO: Final[dict[str, Any]] = {
+    "accumulated_cache_size_limit": 256, "accumulated_recompile_limit": 256, "assume_static_by_default": True,
+    "automatic_dynamic_shapes": True, "cache_size_limit": 8, "dynamic_shapes": True, "guard_nn_modules": True,
+    "optimize_ddp": True, "recompile_limit": 8,
+}  # fmt: skip
+"""What programs read of ``torch._dynamo.config`` before they set it, where PyTorch's value is not false."""
 
 
 class Config(ModuleType):
-    """Settings of a compiler that is not there. Any can be set; one that was not set is an object of the same kind."""
+    """Settings of a compiler that is not there. Any can be set; one that was not set is a false object of this kind."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -20,9 +27,10 @@ class Config(ModuleType):
         return inner
 
     @classmethod
-    def registered(cls, name: str) -> Config:
-        """Return an object that ``import name`` gives."""
+    def registered(cls, name: str, **settings: Any) -> Config:
+        """Return an object that ``import name`` gives, with these settings."""
         sys.modules[name] = config = cls(name)
+        vars(config).update(settings)
         return config
 
     def __bool__(self) -> bool:
@@ -30,5 +38,21 @@ class Config(ModuleType):
 
     @contextmanager
     def patch(self, *settings: Any, **named: Any) -> Iterator[None]:
-        """Do nothing: no setting changes what runs."""
-        yield
+        """Give settings other values for a block or a function: those of a dict, one with its value, or by name."""
+        changes = {**(settings[0] if len(settings) == 1 else dict([settings] if settings else [])), **named}
+        before = [self._set(name, value) for name, value in changes.items()]
+        try:
+            yield
+        finally:
+            for owner, last, value in reversed(before):
+                setattr(owner, last, value)
+
+    def _set(self, name: str, value: Any) -> tuple[Any, str, Any]:
+        """Set what a name with dots stands for; returns whose attribute it is, and what it was."""
+        *path, last = name.split(".")
+        owner: Any = self
+        for part in path:
+            owner = getattr(owner, part)
+        before = getattr(owner, last)
+        setattr(owner, last, value)
+        return owner, last, before

@@ -14,12 +14,12 @@ from . import list_backends as list_backends
 from . import regions
 from . import reset as reset
 from .breaks import Unsupported as Unsupported
-from .config import Config
+from .config import DYNAMO, Config
 from .explanation import ExplainOutput as ExplainOutput
 from .explanation import explain as explain
 from .optimized_module import OptimizedModule as OptimizedModule
 
-config = Config.registered("telegrad.compiler.dynamo.config")
+config = Config.registered("telegrad.compiler.dynamo.config", **DYNAMO)
 
 
 def optimize(backend: Any = None, **options: Any) -> Any:

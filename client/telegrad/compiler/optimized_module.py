@@ -39,6 +39,17 @@ class OptimizedModule(Module):
     def __delattr__(self, name: str) -> None:
         delattr(self._modules["_orig_mod"], name)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what copies and files have: plain values, and the module."""
+        state = {**self.__dict__, "_compile_options": tuple(self.__dict__["_compile_options"])}
+        del state["_compiled_calls"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__dict__["_compile_options"] = regions.Options(*state["_compile_options"])
+        self.__dict__["_compiled_calls"] = Calls()
+
     def __len__(self) -> int:
         return len(self._modules["_orig_mod"])
 

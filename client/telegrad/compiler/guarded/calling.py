@@ -103,7 +103,7 @@ class Calling(Reader):
             if not (purity.is_computing(value) or purity.is_value_class(value)):
                 self._notes.refuse(f"the class {value.__name__} as an argument")
         elif purity.is_plain(kind):
-            self._seen(value)
+            self._operated(value)
         elif not (isinstance(value, FunctionType) and WATCHED in value.__globals__):
             self._notes.refuse(f"an argument of class {kind.__name__}")
         return value

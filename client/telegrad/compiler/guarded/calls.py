@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from weakref import WeakSet
 
 from telegrad._session.parts.table import Program, run_in
 from telegrad._session.session import ClientSession
@@ -26,6 +27,8 @@ _PRICE: Final = 64
 _FEWEST_RUNS: Final = 2
 """A call is watched once so many were runs of the same program."""
 _FEWEST_INSTRUCTIONS: Final = 4
+_all: Final[WeakSet[Any]] = WeakSet()
+"""The calls of all functions, as long as these live."""
 
 
 class Calls:
@@ -43,9 +46,22 @@ class Calls:
         self.reason = ""
         """Why the last call that was watched cannot be left out."""
         self.replayed = 0
+        _all.add(self)
 
     def __reduce__(self) -> Any:
         return Calls, ()  # a copy of a compiled module has calls of its own
+
+    @staticmethod
+    def forget_all() -> None:
+        """Let go of what is known of all functions' calls, and of the weights that they have read."""
+        for calls in tuple(_all):
+            calls._forget()
+
+    def _forget(self) -> None:
+        self._records, self._driver = [], None
+        self._runs.clear()
+        self._watched = self._looked_at = self._impure = 0
+        self._is_due = False
 
     @property
     def is_hopeful(self) -> bool:

@@ -7,16 +7,23 @@ comparison by identity. Knows nothing of how they were found.
 from __future__ import annotations
 
 from abc import get_cache_token
-from collections.abc import Callable
-from operator import is_
+from collections.abc import Callable, Sequence
+from operator import is_, itemgetter
 from types import FunctionType, MethodType
 from typing import Any, Final
+
+from telegrad._tensor.tensor import Tensor
 
 _BY_VALUE: Final = frozenset((int, float, complex, str, bytes))
 _WITH_SIGNS: Final = frozenset((float, complex))
 """Classes with zeros that are equal and differ."""
 ABSENT: Final = object()
 """What stands for an entry that there is none of."""
+
+
+def is_own_module(name: str) -> bool:
+    """Whether a module is telegrad's own, going by its name."""
+    return name.partition(".")[0] == "telegrad"
 
 
 def _function_of(value: Any) -> Any:
@@ -118,13 +125,33 @@ class Conditions:
         """Note that an object is of the class that it has now: programs may give it another, or more attributes."""
         if self._is_new("kind", id(owner)):
             self._texts.append(f"{self._name(owner)}.__class__ is {self._name(owner.__class__)}")
-            for one in type(owner).__mro__[:-1]:
+            self._parents(type(owner))
+
+    def _parents(self, kind: type) -> None:
+        """Note which parents a class has, and the names in each of them."""
+        if self._is_new("parents", id(kind)):
+            self._texts.append(f"{self._name(kind)}.__mro__ is {self._name(kind.__mro__)}")
+            for one in kind.__mro__[:-1]:
                 self._members(one)
 
     def _members(self, kind: type) -> None:
-        """Note how many names a class has: one more may be a property, or an operator."""
-        if self._is_new("members", id(kind)):
-            self._texts.append(f"len({self._name(vars(kind))}) == {len(vars(kind))}")
+        """Note which names a class has, of telegrad's own how many: another may be a property, or an operator."""
+        if not self._is_new("members", id(kind)):
+            return
+        members = vars(kind)
+        if is_own_module(kind.__module__):
+            self._texts.append(f"len({self._name(members)}) == {len(members)}")
+        else:
+            self._texts.append(f"(*{self._name(members)},) == {self._name((*members,))}")
+
+    def operators(self, kind: type, names: Sequence[str]) -> None:
+        """Note what answers operators on tensors of a class; ``names`` are those of ``Tensor`` itself."""
+        if self._is_new("operators", id(kind)):
+            if kind is not Tensor:
+                self._parents(kind)
+            if self._is_new("operators of Tensor"):
+                read, methods = self._name(itemgetter(*names)), vars(Tensor)
+                self._texts.append(f"{read}({self._name(methods)}) == {self._name(itemgetter(*names)(methods))}")
 
     def registered_classes(self) -> None:
         """Note that no class is registered as a virtual subclass of another one meanwhile."""

@@ -49,12 +49,22 @@ class Contents:
             notes.take(value)
         return value
 
+    def _operated(self, value: Any) -> Any:
+        """Note a value that answers an operator; a program may replace what does so for tensors."""
+        if type(value) in purity.TENSORS:
+            names = purity.operators_of_tensors()
+            if names:
+                self._notes.conditions.operators(type(value), names)
+            else:
+                self._notes.refuse("an operator of Tensor that the program has replaced")
+        return self._seen(value)
+
     def item(self, container: Any, index: Any) -> Any:
         """Return what a subscript returns, once it is known where it comes from."""
         kind = type(container)
         self._operand(index)
         if kind in purity.TENSORS:
-            return self._seen(container)[index]
+            return self._operated(container)[index]
         if kind in purity.CONTAINERS:
             return self._known_item(container, index)
         self._contents(container)
@@ -93,6 +103,8 @@ class Contents:
                 self._read_all(vars(container)[registry].values())
         elif not purity.is_plain(kind):
             notes.refuse(f"the content of {kind.__name__}")
+        else:
+            self._operated(container)
 
     def _require_keys(self, container: Any) -> None:
         """Refuse a dict or set from outside that has tensors as keys, which are found by what they are."""
@@ -162,7 +174,7 @@ class Contents:
             self._notes.conditions.kind(value)
         elif not purity.is_plain(kind):
             self._notes.refuse(f"an operator on {kind.__name__}")
-        return self._seen(value)
+        return self._operated(value)
 
     def remainder(self, value: Any) -> Any:
         """Return an operand of ``%``, which may make text of it."""
@@ -193,7 +205,7 @@ class Contents:
                     self._plain_element(one, depth + 1)
         elif not (purity.is_plain(kind) or purity.is_opaque(kind)):
             self._notes.refuse(f"an operator on a container of {kind.__name__}")
-        return value
+        return self._operated(value)
 
     def formatted(self, value: Any) -> Any:
         """Return a value that becomes text, if it is a constant: objects tell of their state."""
@@ -212,7 +224,7 @@ class Contents:
         self._operand(index)
         if type(container) in purity.TENSORS:
             self._operand(value)
-            self._seen(container)
+            self._operated(container)
         elif type(container) in purity.CONTAINERS:
             self.changed(container)
             self._contents_if_container(value)

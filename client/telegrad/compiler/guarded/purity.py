@@ -90,6 +90,15 @@ _OPERATORS: Final = frozenset((
 _COMPARISONS: Final = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
 
 
+_OF_TENSORS: Final = tuple(sorted(name for name in (*_OPERATORS, *_COMPARISONS, "__setitem__") if name in vars(Tensor)))
+
+
+def operators_of_tensors() -> tuple[str, ...]:
+    """Return the names of the methods by which tensors answer operators; empty where the program has replaced one."""
+    methods = [getattr(Tensor, name) for name in _OF_TENSORS]
+    return _OF_TENSORS if all([isinstance(one, FunctionType) and is_own(one) for one in methods]) else ()
+
+
 def is_opaque(kind: Any) -> bool:
     """Whether objects of a class are true, equal to themselves alone, and answer no operators."""
     return all([has_no_operators(one) for one in kind.__mro__[:-1]])
