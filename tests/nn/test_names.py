@@ -110,6 +110,19 @@ def _near(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
     return q_idx - kv_idx < 3 + h
 
 
+@pytest.mark.parametrize("apart", [True, False])
+def test_masks_of_blocks_count_and_list_them(tg: Any, apart: bool) -> None:
+    flex = import_module("telegrad.nn.attention.flex_attention")
+    options: dict[str, Any] = {"BLOCK_SIZE": 4, "separate_full_blocks": apart}
+    mask = flex.create_block_mask(_causal, 1, 2, 10, 10, **options)
+    reference = torch_flex.create_block_mask(_causal, 1, 2, 10, 10, device="cpu", **options)
+    for which in ("kv", "q", "full_kv", "full_q"):
+        for name in (f"{which}_num_blocks", f"{which}_indices"):
+            ours, theirs = getattr(mask, name), getattr(reference, name)
+            assert (ours is None) == (theirs is None), name
+            assert ours is None or (ours.dtype is tg.int32 and ours.tolist() == theirs.tolist()), name
+
+
 def test_attention_takes_functions_of_scores(tg: Any, seed: int) -> None:
     torch.manual_seed(seed)
     arrays = [torch.randn(2, heads, 6, 4, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2)]

@@ -18,7 +18,10 @@ _OWN_PACKAGES = ("telegrad", "torch")
 
 def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     if not self.is_leaf:
-        raise AutogradError("deepcopy: only leaf tensors can be copied deeply; use clone()")
+        raise AutogradError(
+            "deepcopy: Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
+            "moment; use detach().clone()"
+        )
     has_views = self._base is not None or self._aliases is not None
     copy = memo[id(self)] = _like(self, _copied_view(self, memo) if has_views else self.detach().clone())
     if self._grad is not None:

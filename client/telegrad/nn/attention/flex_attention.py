@@ -81,10 +81,13 @@ def create_mask(
 class BlockMask:
     """What a mask lets through, for ``flex_attention``; ``shape`` is (B, H, Q_LEN, KV_LEN)."""
 
-    def __init__(self, mask_mod: MaskFunction, mask: Tensor, block_size: tuple[int, int]) -> None:
+    def __init__(
+        self, mask_mod: MaskFunction, mask: Tensor, block_size: tuple[int, int], separate_full_blocks: bool = True
+    ) -> None:
         self.mask_mod = mask_mod
         self.BLOCK_SIZE = block_size
         self._mask = mask
+        self._separate_full_blocks = separate_full_blocks
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -96,12 +99,60 @@ class BlockMask:
 
     def to_dense(self) -> Tensor:
         """Return which blocks let anything through: (B, H, rows of blocks, columns of blocks), as int32."""
+        return self._blocks().amax((3, 5)).int()  # type: ignore[no-any-return]
+
+    @property
+    def kv_num_blocks(self) -> Tensor:
+        """How many blocks of each row are computed with the mask: (B, H, rows of blocks), as int32."""
+        return _counts(self._partial())
+
+    @property
+    def kv_indices(self) -> Tensor:
+        """Columns of the blocks that `kv_num_blocks` counts, followed by those of the other blocks of the row."""
+        return _indices(self._partial())
+
+    @property
+    def full_kv_num_blocks(self) -> Tensor | None:
+        """How many blocks of each row let everything through; None where they are not kept apart."""
+        return _counts(self._full()) if self._separate_full_blocks else None
+
+    @property
+    def full_kv_indices(self) -> Tensor | None:
+        """Columns of the blocks that `full_kv_num_blocks` counts, followed by those of the other blocks."""
+        return _indices(self._full()) if self._separate_full_blocks else None
+
+    @property
+    def q_num_blocks(self) -> Tensor:
+        """How many blocks of each column are computed with the mask: (B, H, columns of blocks), as int32."""
+        return _counts(self._partial().transpose(-2, -1))
+
+    @property
+    def q_indices(self) -> Tensor:
+        """Rows of the blocks that `q_num_blocks` counts, followed by those of the other blocks of the column."""
+        return _indices(self._partial().transpose(-2, -1))
+
+    @property
+    def full_q_num_blocks(self) -> Tensor | None:
+        """How many blocks of each column let everything through; None where they are not kept apart."""
+        return _counts(self._full().transpose(-2, -1)) if self._separate_full_blocks else None
+
+    @property
+    def full_q_indices(self) -> Tensor | None:
+        """Rows of the blocks that `full_q_num_blocks` counts, followed by those of the other blocks."""
+        return _indices(self._full().transpose(-2, -1)) if self._separate_full_blocks else None
+
+    def _blocks(self) -> Any:
         rows, columns = self.BLOCK_SIZE
         high, wide = (-(-size // block) for size, block in zip(self.seq_lengths, self.BLOCK_SIZE, strict=True))
         extra = (0, wide * columns - self.shape[-1], 0, high * rows - self.shape[-2])
         padded = function("pad")(self._mask.to(float32), extra)
-        blocks = padded.reshape(*self.shape[:2], high, rows, wide, columns).amax((3, 5))
-        return blocks.int()  # type: ignore[no-any-return]
+        return padded.reshape(*self.shape[:2], high, rows, wide, columns)
+
+    def _full(self) -> Tensor:
+        return self._blocks().amin((3, 5)).int()  # type: ignore[no-any-return]
+
+    def _partial(self) -> Tensor:
+        return self.to_dense() - self._full() if self._separate_full_blocks else self.to_dense()
 
     def sparsity(self) -> float:
         """Return the share of blocks that let nothing through, in percent; reads it."""
@@ -109,10 +160,18 @@ class BlockMask:
 
     def to(self, device: DeviceLike) -> BlockMask:
         """Return the mask on a device."""
-        return BlockMask(self.mask_mod, self._mask.to(device), self.BLOCK_SIZE)
+        return BlockMask(self.mask_mod, self._mask.to(device), self.BLOCK_SIZE, self._separate_full_blocks)
 
     def __repr__(self) -> str:
         return f"BlockMask(shape={self.shape}, block_size={self.BLOCK_SIZE})"
+
+
+def _counts(blocks: Any) -> Tensor:
+    return blocks.sum(-1).int()  # type: ignore[no-any-return]
+
+
+def _indices(blocks: Any) -> Tensor:
+    return blocks.argsort(dim=-1, descending=True, stable=True).int()  # type: ignore[no-any-return]
 
 
 def create_block_mask(
@@ -121,7 +180,8 @@ def create_block_mask(
 ) -> BlockMask:  # fmt: skip
     """Return a mask for ``flex_attention``; None for ``B`` and ``H`` makes one for all samples or heads."""
     size = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else BLOCK_SIZE
-    return BlockMask(mask_mod, create_mask(mask_mod, B, H, Q_LEN, KV_LEN, device), size)
+    mask = create_mask(mask_mod, B, H, Q_LEN, KV_LEN, device)
+    return BlockMask(mask_mod, mask, size, separate_full_blocks)
 
 
 def flex_attention(
