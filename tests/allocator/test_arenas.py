@@ -103,3 +103,17 @@ def test_graphs_that_are_launched_least_go_first(monkeypatch: pytest.MonkeyPatch
     graphs.forget(works[0])
     graphs.forget(works[0])
     assert graphs.nbytes == 100 and graphs.drop_all() and not graphs.drop_all() and dropped == [1, 2, 3]
+
+
+def test_work_that_ends_while_all_is_dropped_is_not_dropped_again() -> None:
+    """To drop work may end the holders of other work, which forget it."""
+    memory, works, dropped = GraphMemory(), [object() for _ in range(4)], []
+
+    def drop(number: int) -> None:
+        dropped.append(number)
+        memory.forget(works[(number + 1) % 4])
+
+    for number, work in enumerate(works):
+        memory.add(work, MIB, 7, lambda number=number: drop(number))  # type: ignore[misc]
+    assert memory.drop_all(7)
+    assert (dropped, memory.nbytes) == ([0, 2], 0)

@@ -53,6 +53,8 @@ class GraphMemory:
         return bool(numbers)
 
     def _drop(self, number: int) -> None:
-        entry = self._kept.pop(number)
+        entry = self._kept.pop(number, None)
+        if entry is None:  # its holder has ended meanwhile, such as by the garbage collector
+            return
         self.nbytes -= entry.nbytes
         entry.drop()
