@@ -61,10 +61,9 @@ def _reduce(self: Tensor, protocol: Any) -> Any:
     import_module("telegrad.serialization").save(self, written)
     kind: Any = type(self)
     own = next(base for base in kind.__mro__ if base.__module__.partition(".")[0] in _OWN_PACKAGES)
+    # What is written tells own classes. Of one made from ``Parameter`` a parameter comes back, as in PyTorch.
     if kind is own or own is not Tensor:
-        kind = (
-            None  # what is written tells it; of a class made from ``Parameter`` a parameter comes back, as in PyTorch
-        )
+        kind = None
     if kind is None and not self.__dict__:
         return _unpickled, (written.getvalue(),)
     return _rebuilt, (written.getvalue(), kind, self.__dict__)

@@ -77,10 +77,8 @@ class profile:
         self._metadata: dict[str, Any] = {}
         self._stretch: Stretch | None = None
         self._step_range: OpenRange | None = None
-        self.custom_trace_id_callback, self.post_processing_timeout_s = (
-            custom_trace_id_callback,
-            post_processing_timeout_s,
-        )
+        self.custom_trace_id_callback = custom_trace_id_callback
+        self.post_processing_timeout_s = post_processing_timeout_s
 
     def __enter__(self) -> profile:
         self.start()

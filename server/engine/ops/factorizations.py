@@ -74,7 +74,7 @@ def _unpacked(LU):
 
 
 def _lu_backward(grad_LU, LU, pivots, pivot):
-    """The gradient of A = P L U"""
+    """The gradient of A, which is P L U, by what L and U are packed into."""
     m, n = LU.shape[-2:]
     k = min(m, n)
     block = _factors_backward(F.narrow(grad_LU, -1, 0, k), F.narrow(grad_LU, -2, 0, k), *_split(LU))

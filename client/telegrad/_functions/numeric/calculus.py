@@ -96,8 +96,7 @@ def _derivative(y: Tensor, at: int, spacing: Any, edge_order: int) -> Tensor:
     if length <= edge_order:
         raise ShapeError(
             f"gradient: torch.gradient expected each dimension size to be at least {edge_order + 1}, got "
-            f"dimension {at} "
-            f"of {y._meta}"
+            f"dimension {at} of {y._meta}"
         )
     if y.is_floating_point() and y.dtype.itemsize == 2:  # differences of close numbers, rounded once
         return _derivative(y.float(), at, spacing, edge_order).to(y.dtype)

@@ -48,6 +48,10 @@ def _is_number(array: Array) -> bool:
     return not np.isnan(array).any()
 
 
+_MOST_SCRATCH = 1 << 22
+"""Matrices of more bytes are factorized in memory of their own: what is kept here stays with the process."""
+
+
 @cache
 def _scratch(nbytes: int) -> Array:
     """Memory of a power of two of bytes for what a factorization leaves behind; the next one uses it again."""
@@ -185,7 +189,7 @@ def lu_factor_ex(request: Request) -> Launch | None:
 @prepares(factorizations.plain_lu, keys.CPU)
 def plain_lu(request: Request) -> Launch | None:
     (A, pivot), (_, L, _) = request.args, request.outs
-    if not (pivot and A.numel):
+    if not (pivot and A.numel) or A.nbytes > _MOST_SCRATCH:
         return None
     (m, n), count, dtype = A.shape[-2:], _count(A), NUMPY_DTYPES[A.dtype]
     factorize = by_addresses("getrf", dtype, m, n, None, m, None, None)
