@@ -15,7 +15,7 @@ from telegrad._session.parts.mark import Part
 from telegrad._session.sending.batch_ends import BatchEnds
 from telegrad._session.thread_modes import DEFAULT
 from telegrad._transport.flush_timer import FlushTimer
-from telegrad_protocol import messages
+from telegrad_protocol import messages, wire
 
 BATCH = 64
 
@@ -74,7 +74,7 @@ def test_a_turn_of_an_outer_loop_is_sent_as_the_last_one_whatever_was_before(
         queued.append(_call(turn[place % len(turn)]))
         size = 0
         if place > 20 * len(turn) and draw.random() < 0.001:
-            ends.note_early()
+            ends.note_early(len(queued))
             size, cuts = len(queued), cuts + 1
         elif len(queued) == BATCH:
             size = ends.count(queued)
@@ -92,7 +92,7 @@ def test_what_is_sent_early_does_not_become_where_batches_begin(seed: int) -> No
     for place in range(20_000):
         queued.append(_call(place % 50))
         if place > 1000 and draw.random() < 0.005:
-            ends.note_early()
+            ends.note_early(len(queued))
             queued.clear()
         elif len(queued) == BATCH:
             begun.add(queued[0].site)
@@ -123,6 +123,74 @@ def test_a_long_program_is_sent_in_order_and_whole(tg: Any, rng: Any) -> None:
         if turn % 7 == 3:
             assert abs(float(x.sum().item()) - expected.sum()) < 1e-9
     assert abs(x.numpy() - expected).max() < 1e-12
+
+
+def _sizes(tg: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list of how many instructions each batch has that is sent from here on."""
+    sizes: list[int] = []
+    transport = tg.ones(1)._session.transport
+    send = transport.send_batch
+
+    def counting(body: Any) -> None:
+        sizes.append(len(wire.decode_instructions(body)))
+        send(body)
+
+    monkeypatch.setattr(transport, "send_batch", counting)
+    return sizes
+
+
+def _turn(x: Any) -> Any:
+    """One turn of a loop that calls 192 operations, of which the first one has a line of its own."""
+    x = x.cos()
+    for _ in range(95):
+        x = x * 1.01
+        x = x.sin()
+    return x + 0.5
+
+
+def test_a_program_that_waits_for_nothing_sends_whole_turns_of_its_loop(
+    tg: Any, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    start = rng.standard_normal(8)
+    x, expected = tg.tensor(start), start
+    sizes = _sizes(tg, monkeypatch)
+    for _ in range(40):
+        x = _turn(x)
+        expected = np.cos(expected)
+        for _ in range(95):
+            expected = np.sin(expected * 1.01)
+        expected = expected + 0.5
+    assert sizes.count(192) > 20
+    assert max(sizes) < 200
+    assert abs(x.numpy() - expected).max() < 1e-9
+
+
+def test_a_program_that_waits_in_each_turn_sends_no_long_batch(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it waits for would begin so much later."""
+    x = tg.ones(8)
+    sizes = _sizes(tg, monkeypatch)
+    for _ in range(40):
+        x = _turn(x)
+        x[0].item()
+    assert max(sizes) <= BATCH + 8
+
+
+def test_what_the_timer_sends_early_is_a_part_of_the_turn() -> None:
+    ends, turn, queued = BatchEnds(), [1000, 1001, *list(range(45)) * 4], list[Any]()
+    sizes: list[int] = []
+    at = 0
+    for place in range(40 * len(turn)):
+        queued.append(_call(turn[place % len(turn)]))
+        size = 0
+        if place == 30 * len(turn) + 100:
+            at, size = len(sizes), len(queued)
+            ends.note_early(size)
+        elif len(queued) >= BATCH and not ends.left_of_turn(len(queued), place):
+            size = ends.count(queued)
+        if size:
+            sizes.append(size)
+            del queued[:size]
+    assert sizes[at - 1] == sizes[at + 2] == sizes[at] + sizes[at + 1] == len(turn)
 
 
 def test_a_report_between_two_batches_is_asked_for_under_the_modes_of_the_last(tg: Any) -> None:

@@ -20,6 +20,7 @@ from .attention.calls import HEADS
 from .attention.hopper_kernel_text import TILINGS
 from .gemm import calls as gemm_calls
 from .optim.multi_tensor import CAPACITIES
+from .pointwise import joining
 from .random import placed_state
 from .runtime.hopper_text import HOPPER
 from .runtime.launch import Collection, collecting
@@ -66,6 +67,7 @@ def usual_texts(target: str) -> Collection:
     collection = texts_of(usual_calls(target == HOPPER), target)
     with collecting(target, collection):
         placed_state.check_loads(dtypes.float32)
+        joining.check_loads(dtypes.float32)
         for dtype in (*TYPES, dtypes.int64):
             gemm_calls.check_loads(dtype)
     return collection

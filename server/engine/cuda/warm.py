@@ -23,12 +23,20 @@ from .usual_calls import usual_texts
 _NICENESS = 10
 
 
-def compile_all(texts: Iterable[tuple[str, tuple[str, ...]]], target: str) -> int:
-    """Compile what is not on the disk yet; how many texts that were."""
+def _beside_others() -> int:
+    """Return how many processes may compile beside a worker and its client.
+
+    Two processors of a core share it: with one on half of them, less two cores, both others have a core of their own.
+    """
+    return max(len(os.sched_getaffinity(0)) // 2 - 2, 1)
+
+
+def compile_all(texts: Iterable[tuple[str, tuple[str, ...]]], target: str, processes: int | None = None) -> int:
+    """Compile what is not on the disk yet, with so many processes; how many texts that were."""
     cold = [(source, options) for source, options in texts if not is_kept(source, target, options)]
     if cold:
         # The compiler takes one text at a time in each process; a child has no use for threads or devices of this one.
-        with ProcessPoolExecutor(mp_context=multiprocessing.get_context("fork")) as pool:
+        with ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("fork")) as pool:
             for done in [pool.submit(compile_cubin, source, target, options) for source, options in cold]:
                 done.result()
     return len(cold)
@@ -46,7 +54,7 @@ def main() -> int:
     try:
         target = options.architecture or architecture(0)
         texts = usual_texts(target).texts
-        count = compile_all(texts, target)
+        count = compile_all(texts, target, _beside_others() if options.nice else None)
     except TelegradError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

@@ -21,7 +21,7 @@ from .layouts import Layout
 from .patterns import Pattern, Sighting, has_stretches, pattern_of
 from .stretches import FEWEST, SOON
 
-_MOST_BYTES: Final = 1 << 14
+_MOST_BYTES: Final = 1 << 15
 """Longer batches are uploads, or lists of tensors, that are not worth a comparison."""
 _MOST_OF_A_LENGTH: Final = 16
 """So many layouts of the same length are kept: each is a product for every batch that has it."""

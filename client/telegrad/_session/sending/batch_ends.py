@@ -3,14 +3,15 @@
 The server executes calls as one that came before, and knows them by the batch that they come in. Batches of a fixed
 number of instructions begin anywhere in a loop's body, and it takes many turns until one begins there again. A batch
 also ends before the line of an outer loop, which is met less often than others, wherever it is: whatever has cut a
-batch short before, from there on all are as in the last turn.
+batch short before, from there on all are as in the last turn. A batch may also hold a whole turn, where the program has
+sent so much since it last waited that nobody notices what is sent later: the server then executes a turn as one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from telegrad_protocol import messages
 
@@ -22,16 +23,29 @@ _RARER: Final = 3
 """A line that was met so many times less often than another one belongs to an outer loop."""
 _LONG_TURN: Final = 128
 """A batch ends before an outer loop's line wherever this is, if so many instructions were sent since the last time."""
-
-
 _SHORTEST: Final = 16
 """No batch is made shorter than this."""
+_LONGEST: Final = 512
+"""No batch is made longer than this."""
+_MARGIN: Final = 4
+"""Turns whose lengths differ by no more are of one length: so many instructions of the next one show that it ended."""
+_UNNOTICED: Final = 8
+"""A batch may hold a turn if so many times more was sent since the program last waited."""
+
+
+class Turns(NamedTuple):
+    """Where the line of an outer loop was met last, and how many instructions there were from each time to the next."""
+
+    line: int
+    at: int
+    before: int
+    last: int
 
 
 class BatchEnds:
     """The lines that the batches of one session began with, and how often its lines were met."""
 
-    __slots__ = ("_begins_anywhere", "_met", "_outer", "_since", "_starts")
+    __slots__ = ("_begins_anywhere", "_met", "_outer", "_sent", "_since", "_starts", "_turns")
 
     def __init__(self) -> None:
         self._met: Counter[int] = Counter()
@@ -41,11 +55,29 @@ class BatchEnds:
         """How many instructions were sent since a batch began with an outer loop's line."""
         self._outer: dict[int, int] = {}
         """The lines of outer loops that were chosen of several, numbered."""
+        self._sent = 0
+        """How many instructions were sent in full batches, and early."""
+        self._turns = Turns(-1, 0, 0, 0)
         self._begins_anywhere = False
 
-    def note_early(self) -> None:
-        """Note that a batch was sent before it was full, since time was up: the next one may begin anywhere."""
+    def left_of_turn(self, queued: int, unwaited: int) -> int:
+        """Return how many instructions are to come until a whole turn is queued, where it may be sent at once.
+
+        ``queued`` are waiting to be sent, and ``unwaited`` were sent since the program last waited. 0 for none.
+        """
+        _, at, before, last = self._turns
+        if abs(last - before) > _MARGIN or not _LONG_TURN <= last <= min(_LONGEST, unwaited // _UNNOTICED):
+            return 0
+        return max(at + last + _MARGIN - self._sent - queued, 0)
+
+    def note_early(self, size: int) -> None:
+        """Note that so many instructions were sent before a batch was full, since time was up.
+
+        The next one may begin anywhere.
+        """
         self._begins_anywhere = True
+        self._since += size
+        self._sent += size
 
     def count(self, batch: Sequence[Any]) -> int:
         """Return how many instructions of a full batch are to be sent now; others begin the next batch.
@@ -55,6 +87,8 @@ class BatchEnds:
         lines = _lines_of(batch)
         self._note_start(lines)
         end = self._end_of(lines, len(batch))
+        self._note_turn(lines, end)
+        self._sent += end
         if len(self._met) > _MOST_LINES:
             self._met.clear()
             self._starts.clear()
@@ -66,6 +100,18 @@ class BatchEnds:
         begins_anywhere, self._begins_anywhere = self._begins_anywhere, False
         if lines and lines[-1][0] == 0 and not begins_anywhere:
             self._starts.setdefault(lines[-1][1], len(self._starts))
+
+    def _note_turn(self, lines: Sequence[tuple[int, int]], end: int) -> None:
+        """Note where an outer loop's line is: of those that batches ended before, one that is met least often."""
+        met, (line, at, _, last) = self._met, self._turns
+        found = next((one for place, one in lines if place == end and one in self._outer), line)
+        if found != line and (2 * met[found] < met[line] or self._sent - at > 2 * _LONGEST):
+            self._turns = Turns(found, self._sent + end, 0, 0)
+            return
+        for now in [self._sent + place for place, one in reversed(lines) if one == line and place <= end]:
+            if now - at >= _LONG_TURN:
+                self._turns = Turns(line, now, last, now - at)
+                at, last = now, now - at
 
     def _end_of(self, lines: Sequence[tuple[int, int]], size: int) -> int:
         if self._since + size >= _LONG_TURN:
@@ -84,9 +130,12 @@ class BatchEnds:
 
     def _outermost(self, lines: Sequence[tuple[int, int]]) -> int:
         """Return where the line of an outer loop is, the same one each time; 0 where all are of one loop."""
-        known = [(self._met[line], place, line) for place, line in lines if place and line in self._met]
-        most = max(known, default=(0, 0, 0))[0]
-        rarest = [one for one in known if one[0] * _RARER < most and one[0] <= 2 * min(known)[0]]
+        met = self._met
+        known = [(met[line], place, line) for place, line in lines if place and line in met]
+        if not known:
+            return 0
+        rare = min((max(known)[0] - 1) // _RARER, 2 * min(known)[0])
+        rarest = [one for one in known if one[0] <= rare]
         if not rarest:
             return 0
         outer = self._outer

@@ -69,7 +69,8 @@ class SendQueue:
         """What keeps instructions from being sent before their part of the program is complete."""
         self._sending = threading.RLock()
         self.new_id = count(1).__next__
-        self.operations = 0
+        self.operations = self._waited = 0
+        """How many instructions were queued, and how many of them before the program last waited for an answer."""
         self._full_at = BATCH_OPERATIONS
         self._ends = BatchEnds()
         self._has_new_line = False
@@ -155,6 +156,7 @@ class SendQueue:
 
     def _announce(self, asked: Any) -> Holder | None:
         """Tell of a request before it is queued; returns what has ended a part for it, and is to resume."""
+        self._waited = self.operations
         if self._dead:
             self._pending.append(self._frees())  # they are freed before the request, which may be about memory
         if sync_debug.mode and not self.blocking:
@@ -218,6 +220,8 @@ class SendQueue:
             return
         self._require_open()
         with self._sending:
+            if self._waits_for_turn():
+                return
             self._send_pending(size=self._size_of_full())
         self._poll()
         if self.ahead.is_full():
@@ -320,9 +324,25 @@ class SendQueue:
         self._forget_sent(self._draft)
         self._send_soon()
 
+    def _waits_for_turn(self) -> bool:
+        """Return whether the rest of a turn of the program's outer loop is to come, and to be sent with what is queued.
+
+        The timer begins anew: the program goes on.
+        """
+        left = self._ends.left_of_turn(len(self._pending), self.operations - self._waited)
+        if not left or not self._may_choose(left):
+            return False
+        self._full_at = self.operations + min(left, BATCH_OPERATIONS)
+        self.transport.arm()
+        return True
+
+    def _may_choose(self, room: int) -> bool:
+        """Return whether a batch may end where it is best: if nothing else decides, and there is so much room."""
+        return not self._has_parts and self._draft is None and self.ahead.room(room) >= room
+
     def _size_of_full(self) -> int:
         """Return how many of the instructions that are queued make the next batch; 0 for all of them."""
-        if self._has_parts or self._draft is not None or self.ahead.room(BATCH_OPERATIONS) < BATCH_OPERATIONS:
+        if not self._may_choose(BATCH_OPERATIONS):
             return 0
         queued = list(self._pending)
         size = self._ends.count(queued)
@@ -365,6 +385,6 @@ class SendQueue:
         with self._sending, contextlib.suppress(CommunicationError):
             if self.is_open and self.holder is None and not self._waits_for_room:
                 end = self._full_at
-                self._ends.note_early()
+                self._ends.note_early(len(self._pending))
                 self.flush()
                 self._full_at = min(end, self._full_at) if end > self.operations else self._full_at

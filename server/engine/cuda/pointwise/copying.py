@@ -18,7 +18,6 @@ from server.engine.registry import prepares
 from server.engine.value import Backend, Launch, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.layout import wrap_dim
 from telegrad_protocol.meta import MAX_DIMENSIONS, Meta
 from telegrad_protocol.ops import creation, nn, pointwise, rearrange
 
@@ -192,48 +191,6 @@ def copy_over(request: Request) -> Launch:
             launch(args, outs)
 
     return checked
-
-
-@prepares(rearrange.cat, keys.CUDA, deferrable=True)
-def cat(request: Request) -> Launch:
-    """Each tensor copied into its part of the result."""
-    tensors, dim = request.args
-    out = request.outs[0]
-    at, lengths = rearrange.joined("cat", tensors, dim)
-    starts = [sum(lengths[:k]) for k in range(len(lengths))]
-    parts = [_part(out, at, start, length) for start, length in zip(starts, lengths, strict=True)]
-    return joining(request.backend, list(zip(parts, tensors, strict=True)))
-
-
-@prepares(rearrange.stack, keys.CUDA, deferrable=True)
-def stack(request: Request) -> Launch:
-    """Each tensor copied into its slice of the result."""
-    tensors, dim = request.args
-    out = request.outs[0]
-    at = wrap_dim("stack", dim, out.ndim)
-    slices = [_part(out, at, k, 1) for k in range(len(tensors))]
-    shapes = [tuple([n for d, n in enumerate(part.strides) if d != at]) for part in slices]
-    views = [part.view(t.shape, s) for part, t, s in zip(slices, tensors, shapes, strict=True)]
-    return joining(request.backend, list(zip(views, tensors, strict=True)))
-
-
-def _part(out: Meta, dim: int, start: int, length: int) -> Meta:
-    """A stretch of a dimension of the result."""
-    shape = (*out.shape[:dim], length, *out.shape[dim + 1 :])
-    return out.view(shape, out.strides, out.offset + start * out.strides[dim])
-
-
-def joining(backend: Backend, pairs: list[tuple[Meta, Meta]]) -> Launch:
-    """A launch of a copy per pair of a part of the first output and a tensor of the list that is the first argument."""
-    copies = [(k, *copied(part, source)) for k, (part, source) in enumerate(pairs) if part.numel]
-    steps = [(k, fire, offsets[0], offsets[1]) for k, fire, offsets in copies]
-
-    def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
-        tensors, target = args[0], outs[0].storage.block.pointer
-        for k, fire, into, begin in steps:
-            fire(backend.stream, target + into, tensors[k].storage.block.pointer + begin)
-
-    return launch
 
 
 @prepares(rearrange.repeat, keys.CUDA, deferrable=True)

@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Any
 
 from server.engine import keys
-from server.engine.cuda.pointwise.copying import joining
+from server.engine.cuda.pointwise.joining import joining
 from server.engine.cuda.runtime.launch import pointer
 from server.engine.device.cupy_module import cp
 from server.engine.operators import Request

@@ -11,13 +11,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from server.engine.operators import Operator
-from server.engine.plan import Plan, run_backend
+from server.engine import context
+from server.engine.context import Held
+from server.engine.operators import Run
+from server.engine.plan import Plan, plan_of
 from server.engine.programs.executable import Executable, Places
 from server.engine.programs.execution import NEVER, Call, Execution, Stop
 from server.engine.programs.graph import Slot, Step, slots_in
 from server.engine.programs.shared_memory import SharedMemory
-from server.engine.signature import signature_of
+from server.engine.signature import metas_of, signature_of
 from server.engine.value import Backend, Value
 from server.engine.view_plan import view_below_autograd
 from telegrad_protocol.errors import OutOfMemoryError
@@ -26,11 +28,14 @@ from telegrad_protocol.meta import Meta
 from .sections import Part, Sectioned, kernels_in, sectioned, sections_in
 from .unchanged import AsRecorded, unchanged_call
 
-_NO_KEYS: Final = 0
 _RUNS: Final = 4
 """After so many runs it is known which inputs move, and that what is captured will be launched."""
 _FEWEST_HELD: Final = 4
 """One of so many kernels has to be in a section that can be captured."""
+_MOST_KEPT: Final = 128
+"""So many plans are kept of a step that depends on sizes."""
+_KEPT_BYTES: Final = 100
+"""What the host holds for such a plan, which operations keep as well."""
 _MOST_FAILURES: Final = 3
 """So often what was captured may turn out not to fit."""
 
@@ -63,12 +68,16 @@ class Elastic(AsRecorded):
     runs, and launched from then on.
     """
 
-    __slots__ = ("_backend", "_loose", "_outside", "_places", "_plain", "_run", "_sectioned", "_shared", "_sights")
+    __slots__ = (
+        "_backend", "_kept", "_loose", "_outside", "_places", "_plain", "_run", "_sectioned", "_shared", "_sights",
+    )  # fmt: skip
 
     def __init__(self, run: RecordedRun, outputs: Sequence[Slot], loose: Collection[Slot]) -> None:
         places = Places(run.inputs)
         self._run = _without_chains(run, outputs, loose)
         self._plain = [_call(step, how, places, loose) for step, how in self._run]
+        depending = sum([_is_loose(step, loose) for step, _ in self._run])
+        self._kept = Held(context.current.host_memory, depending * _MOST_KEPT * _KEPT_BYTES)
         super().__init__([step for step, _ in self._run], self._plain, run.plans, places, outputs, run.known)
         self._places, self._loose, self._outside = places, loose, (run.inputs, tuple(outputs))
         self._backend: Backend | None = None
@@ -215,17 +224,25 @@ def _call(step: Step, how: Plan | Meta, places: Places, loose: Collection[Slot])
     if not _is_loose(step, loose):
         return call
     fixed = {number: meta for number, (slot, meta) in enumerate(zip(step.outs, how.outs or ())) if slot not in loose}
-    return call._replace(run=_looked_up(step.operator, fixed))
+    return call._replace(run=_looked_up(step, loose, fixed))
 
 
-def _looked_up(operator: Operator, fixed: Mapping[int, Meta]) -> Callable[[tuple[Any, ...]], Any]:
-    """Return what executes an operation on operands of any sizes; ``fixed`` are the metas that results have to have.
+def _looked_up(step: Step, loose: Collection[Slot], fixed: Mapping[int, Meta]) -> Callable[[tuple[Any, ...]], Any]:
+    """Return what executes a step on operands of any sizes; ``fixed`` are the metas that results have to have.
 
-    OtherSizesError where they have others.
+    OtherSizesError where they have others. Which plan executes it is kept by the metas that are others each time.
     """
+    operator, key_of = step.operator, _key_of(step, loose)
+    runs: dict[Any, Run] = {}
 
     def run(args: tuple[Any, ...]) -> Any:
-        result = run_backend(operator, args, signature_of(operator, args)[1], _NO_KEYS)
+        key = key_of(args)
+        known = runs.get(key)
+        if known is None:
+            if len(runs) >= _MOST_KEPT:
+                runs.clear()
+            known = runs[key] = plan_of(operator, args, signature_of(operator, args)[1]).run
+        result = known(args)
         for number, meta in fixed.items():
             made = result if result.__class__ is Value else result[number]
             if made.meta is not meta:
@@ -233,3 +250,14 @@ def _looked_up(operator: Operator, fixed: Mapping[int, Meta]) -> Callable[[tuple
         return result
 
     return run
+
+
+def _key_of(step: Step, loose: Collection[Slot]) -> Callable[[tuple[Any, ...]], Any]:
+    """Return what gives the metas that are others each time, of what a step is called with."""
+    places = [place for place, arg in enumerate(step.args) if any([slot in loose for slot in slots_in((arg,))])]
+    if len(places) == 1:
+        (place,) = places
+        if isinstance(step.args[place], Slot):
+            return lambda args: args[place].meta
+        return lambda args: metas_of(args[place])
+    return lambda args: metas_of(tuple([args[place] for place in places]))

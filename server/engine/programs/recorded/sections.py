@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from server.allocator import Block
 from server.engine.programs.described import results_of, storages_of
 from server.engine.programs.executable import Executable, Places
-from server.engine.programs.execution import Call, Execution
+from server.engine.programs.execution import NEVER, Call, Execution, Stop
 from server.engine.programs.graph import Slot, Step, slots_in
 from server.engine.programs.private_capture import CapturedRun, Copies, PrivateRun, extents_of
 from server.engine.programs.shared_memory import FIRST_BYTES, Memory, SharedMemory
@@ -216,6 +216,8 @@ class Sectioned:
         self._calls, self._initial, self._outputs = tuple(calls), list(initial), tuple(outputs)
         self.launched, self._fixed = tuple(launched), tuple(fixed)
         self._backend, self._place = backend, backend.place()
+        self.at_once = backend.at_once(lambda work, stop: work(stop))
+        """Does work whose launches do not wait: they are between graphs, and no sequence of them comes again."""
         self._copies: dict[tuple[int, ...], tuple[Copies, list[Meta]]] = {}
 
     @property
@@ -265,6 +267,9 @@ class _SectionedExecution(Execution):
     def __init__(self, sectioned: Sectioned, calls: Sequence[Call], table: list[Any], outputs: Sequence[int]) -> None:
         super().__init__(calls, table, outputs)
         self._sectioned = sectioned
+
+    def advance(self, stop: Stop = NEVER) -> bool:
+        return self._sectioned.at_once(super().advance, stop)  # type: ignore[no-any-return]
 
     def outputs(self) -> tuple[Any, ...]:
         return self._sectioned.taken_out(super().outputs())
