@@ -142,4 +142,5 @@ def test_sizes_of_several_inputs_change_in_their_own_ways(
     for each, wanted in zip(drawn, expected, strict=True):
         for one, other in zip(_of_three(tg, device, *each), wanted, strict=True):
             np.testing.assert_array_equal(one, other)
-    assert noted["_begin"] > 20
+    # A GPU executes calls on other sizes as one only where enough of them depends on no size; here none does.
+    assert noted["_begin"] > (20 if device == "cpu" else 0)
