@@ -26,6 +26,8 @@ _FEWEST: Final = 2
 _MOST_SEEN: Final = 4096
 _MOST_EXPECTED: Final = 8
 """So many programs at most whose runs are encoded in the same number of bytes are compared with a part."""
+_NOT_KEPT: Final = object()
+"""Stands for a constant of the last run whose value is told again; None is a value that constants may have."""
 
 
 class Program:
@@ -62,7 +64,8 @@ class Program:
             constants = [
                 (position, value)
                 for position, (value, before) in enumerate(zip(given, self.constants, strict=True))
-                if value is not before and wire.encoder.encode(value) != wire.encoder.encode(before)
+                if value is not before
+                and (before is _NOT_KEPT or wire.encoder.encode(value) != wire.encoder.encode(before))
             ]
             self.constants, self.encoded = given, encoded
         if self._compared:  # all inputs of the first run are new
@@ -97,7 +100,7 @@ class Program:
         self.first = expected.first
         if self.varying.constants:  # their values are told again
             varying = self.varying.constants
-            self.constants = [None if n in varying else value for n, value in enumerate(self.constants)]
+            self.constants = [_NOT_KEPT if n in varying else value for n, value in enumerate(self.constants)]
             self.encoded = b""
 
     def _take_inputs(self, inputs: list[int], distance: int) -> tuple[list[int], list[tuple[int, int]]]:
