@@ -310,6 +310,25 @@ def test_an_operator_that_parameters_get_is_called(tg: Any, monkeypatch: pytest.
     assert exactly(tg, compiled(x)) == exactly(tg, x.sin() + x * 0 + x.cos())
 
 
+def test_two_tensors_may_become_one_where_calls_are_recognised_by_their_bytes(tg: Any, seed: int) -> None:
+    """The numbers of the two lie apart by more and by less, so that their places are read from the bytes."""
+
+    def function(x: Any, y: Any, number: int) -> Any:
+        return x * 2 + y.sin() * x.cos() + y.exp()
+
+    compiled, calls = tg.compile(function), []
+    tg.manual_seed(seed)
+    for number in range(24):
+        x = tg.rand(3)
+        between = [tg.ones(1) for _ in range(number % 3)]
+        y = tg.rand(3)
+        between = [tg.ones(1) for _ in range(number % 4)]
+        given = (x, y, number) if number < 5 else (x, x, 0)
+        calls.append((given, compiled(*given), between))
+    assert [exactly(tg, got) for _, got, _ in calls] == [exactly(tg, function(*given)) for given, _, _ in calls]
+    assert calls_of(compiled).replayed
+
+
 def test_reset_lets_go_of_weights_that_were_replaced(tg: Any) -> None:
     net = layers(tg).eval()
     compiled = tg.compile(net)
