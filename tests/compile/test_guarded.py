@@ -329,6 +329,26 @@ def test_two_tensors_may_become_one_where_calls_are_recognised_by_their_bytes(tg
     assert calls_of(compiled).replayed
 
 
+def test_calls_are_left_out_under_their_own_modes_whatever_modes_came_between(tg: Any, seed: int) -> None:
+    weight = tg.ones(4, 4, requires_grad=True)
+
+    def function(x: Any) -> Any:
+        return (x @ weight + x.sin()) @ weight * 2
+
+    compiled, kinds = tg.compile(function), ("plain", "no_grad", "autocast")
+    tg.manual_seed(seed)
+    for number in range(40):
+        x, kind = tg.rand(1 + (number % 5 > 0), 4), kinds[0 if number < 9 else number * 7 // 3 % 3]
+        with {"plain": tg.enable_grad(), "no_grad": tg.no_grad(), "autocast": tg.autocast("cpu")}[kind]:
+            got, expected = compiled(x), function(x)
+        assert exactly(tg, got) == exactly(tg, expected), f"call {number}, {kind}"
+        if got.requires_grad:
+            assert exactly(tg, tg.autograd.grad(got.float().sum(), weight)) == exactly(
+                tg, tg.autograd.grad(expected.float().sum(), weight)
+            )
+    assert calls_of(compiled).replayed
+
+
 def test_reset_lets_go_of_weights_that_were_replaced(tg: Any) -> None:
     net = layers(tg).eval()
     compiled = tg.compile(net)

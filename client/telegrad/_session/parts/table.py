@@ -160,12 +160,15 @@ class ProgramTable:
         return self._by_number.get(number)
 
     def run_again(
-        self, program: Program, inputs: list[int], constants: list[Any], encoded: bytes, first: int
+        self, program: Program, inputs: list[int], constants: list[Any], encoded: bytes, first: int, modes: Modes
     ) -> list[Any]:  # fmt: skip
-        """Return what is queued for a run with these inputs and constants, which are also ``encoded``."""
+        """Return what is queued for a run with these inputs and constants, which are also ``encoded``, under modes.
+
+        The program's last run may have been under others.
+        """
         run = program.run(inputs, constants, first, encoded)
         self.runs += 1
-        return _sent_under(program.under, [run], False)
+        return _sent_under(modes, [run], False)
 
     def replace(self, queued: list[Any], first: int, verifies: bool = False) -> list[Any] | None:
         """Return what is sent in the place of these entries of the queue; None if that is the entries themselves.
@@ -246,6 +249,11 @@ class ProgramTable:
 def instructions_of(queued: list[Any]) -> list[Any]:
     """Return the instructions of a part as a program has them: with changes of modes, and without lines told of."""
     return _under_one([entry for entry in queued if entry.__class__ is not messages.Site])[0]
+
+
+def modes_of(queued: list[Any]) -> Modes | None:
+    """Return the modes that a part is a run of a program under: those of its first instruction."""
+    return _under_one([entry for entry in queued if entry.__class__ is not messages.Site])[1]
 
 
 def run_in(table: ProgramTable, sent: list[Any]) -> Program | None:
