@@ -68,7 +68,7 @@ class Program:
                 and (before is _NOT_KEPT or wire.encoder.encode(value) != wire.encoder.encode(before))
             ]
             self.constants, self.encoded = given, encoded
-        if self._compared:  # all inputs of the first run are new
+        if self._compared and (changed or constants):  # all inputs of the first run are new
             self.varying = self.varying.with_these(changed, constants)
         return RunProgram(self.number, first, changed, moved, constants)
 
