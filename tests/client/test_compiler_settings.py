@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import pickle
 from typing import Any
@@ -37,6 +38,41 @@ def test_compiled_modules_go_through_files_and_pickle(tg: Any) -> None:
         assert type(copied) is type(compiled) and list(copied.state_dict()) == list(compiled.state_dict())
         assert copied._compile_options == compiled._compile_options
         assert [copied(x).tolist() for _ in range(8)] == [expected] * 8
+
+
+def test_copies_of_a_module_that_is_compiled_in_place_call_their_own_weights(tg: Any) -> None:
+    layer, x = tg.nn.Linear(3, 2), tg.randn(4, 3)
+    layer.compile()
+    for _ in range(6):
+        expected = layer(x).tolist()
+    file = io.BytesIO()
+    tg.save(layer, file)
+    file.seek(0)
+    for copied in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), tg.load(file, weights_only=False)):
+        assert copied(x).tolist() == expected
+        with tg.no_grad():
+            copied.weight.zero_()
+            copied.bias.fill_(2)
+        assert copied(x).tolist() == [[2.0, 2.0]] * 4 and layer(x).tolist() == expected
+    layer.forward = layer.weight.sum
+    layer.compile()
+    assert copy.deepcopy(layer)().tolist() == layer().tolist() == layer.weight.sum().tolist()
+
+
+def test_a_backend_is_one_that_there_is(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from telegrad.compiler import backends, dynamo
+
+    monkeypatch.setattr(backends, "_tags", dict(backends._tags))
+    with pytest.raises(dynamo.exc.InvalidBackend, match=r"Invalid backend: 'mine', see `torch._dynamo.list_backends"):
+        tg.compile(lambda x: x, backend="mine")
+    dynamo.register_backend(lambda graph, inputs: graph.forward, name="mine", tags=("debug",))
+    assert tg.compile(lambda x: x + 1, backend="mine")(tg.ones(2)).tolist() == [2.0, 2.0]
+    assert "mine" in dynamo.list_backends(None) and "mine" not in dynamo.list_backends()
+    with pytest.raises(ValueError, match="duplicate name: mine"):
+        dynamo.register_backend(print, name="mine")
+    graph = tg.fx.symbolic_trace(lambda x: x * 3)
+    for name in ("mine", "eager", "inductor"):
+        assert dynamo.lookup_backend(name)(graph, [tg.ones(1)])(tg.ones(2)).tolist() == [3.0, 3.0]
 
 
 def test_a_backend_is_forced_in_the_default_stance_alone(tg: Any) -> None:

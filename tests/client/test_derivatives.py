@@ -112,6 +112,14 @@ PROGRAMS = [
     out, pull = F.vjp(two, x, w)
     (out, pull((t.ones(2, dtype=t.float64), x)))
     """,
+    """
+    with t.inference_mode():
+        a, b = x * 2, t.ones(3, dtype=t.float64)
+        found = [F.grad(lambda a: (a * a * b).sum())(a), F.vjp(f, a)[1](b)[0], F.jacrev(f)(a), F.hessian(total)(a)]
+        found += [F.jvp(f, (a,), (b,))[1], F.jacfwd(f)(a), F.grad(lambda a: F.grad(total)(a).sum())(a)]
+        found.append(F.vmap(F.grad(total))(w))
+    [(one, one.is_inference()) for one in found]
+    """,
     "F.jvp(f, (x,), (x * 2,))",
     "F.jvp(two, (x, w), (x, w))",
     "F.jacrev(f)(x)",

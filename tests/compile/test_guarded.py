@@ -310,6 +310,45 @@ def test_an_operator_that_parameters_get_is_called(tg: Any, monkeypatch: pytest.
     assert exactly(tg, compiled(x)) == exactly(tg, x.sin() + x * 0 + x.cos())
 
 
+def test_two_tensors_may_become_one_where_calls_are_recognised_by_their_bytes(tg: Any, seed: int) -> None:
+    """The numbers of the two lie apart by more and by less, so that their places are read from the bytes."""
+
+    def function(x: Any, y: Any, number: int) -> Any:
+        return x * 2 + y.sin() * x.cos() + y.exp()
+
+    compiled, calls = tg.compile(function), []
+    tg.manual_seed(seed)
+    for number in range(24):
+        x = tg.rand(3)
+        between = [tg.ones(1) for _ in range(number % 3)]
+        y = tg.rand(3)
+        between = [tg.ones(1) for _ in range(number % 4)]
+        given = (x, y, number) if number < 5 else (x, x, 0)
+        calls.append((given, compiled(*given), between))
+    assert [exactly(tg, got) for _, got, _ in calls] == [exactly(tg, function(*given)) for given, _, _ in calls]
+    assert calls_of(compiled).replayed
+
+
+def test_calls_are_left_out_under_their_own_modes_whatever_modes_came_between(tg: Any, seed: int) -> None:
+    weight = tg.ones(4, 4, requires_grad=True)
+
+    def function(x: Any) -> Any:
+        return (x @ weight + x.sin()) @ weight * 2
+
+    compiled, kinds = tg.compile(function), ("plain", "no_grad", "autocast")
+    tg.manual_seed(seed)
+    for number in range(40):
+        x, kind = tg.rand(1 + (number % 5 > 0), 4), kinds[0 if number < 9 else number * 7 // 3 % 3]
+        with {"plain": tg.enable_grad(), "no_grad": tg.no_grad(), "autocast": tg.autocast("cpu")}[kind]:
+            got, expected = compiled(x), function(x)
+        assert exactly(tg, got) == exactly(tg, expected), f"call {number}, {kind}"
+        if got.requires_grad:
+            assert exactly(tg, tg.autograd.grad(got.float().sum(), weight)) == exactly(
+                tg, tg.autograd.grad(expected.float().sum(), weight)
+            )
+    assert calls_of(compiled).replayed
+
+
 def test_reset_lets_go_of_weights_that_were_replaced(tg: Any) -> None:
     net = layers(tg).eval()
     compiled = tg.compile(net)

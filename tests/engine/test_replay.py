@@ -283,6 +283,27 @@ def test_the_same_operations_between_other_nodes_are_another_graph(adapter: Engi
         np.testing.assert_allclose(step(swapped), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_gradients_reach_their_leaves_where_one_was_replaced_and_the_graph_then_goes_another_way(
+    adapter: EngineAdapter, leaf: Any
+) -> None:
+    def step(inner: Callable[[Any], Any]) -> None:
+        weight.autograd.grad = bias.autograd.grad = None
+        hidden = inner(leaf)
+        losses.append(F.sum(F.layer_norm(hidden, (4,), weight, bias)))
+        backward(losses[-1:], [None])
+        host = adapter.numpy(hidden).astype(np.float64)
+        normal = (host - host.mean(1, keepdims=True)) / host.std(1, keepdims=True)
+        np.testing.assert_allclose(adapter.numpy(weight.autograd.grad), normal.sum(0), rtol=1e-2, atol=1e-2)
+        np.testing.assert_array_equal(adapter.numpy(bias.autograd.grad), np.full(4, len(host)))
+
+    losses: list[Any] = []  # which keep the nodes of the leaves that they were computed from
+    weight, bias = (adapter.tensor(torch.ones(4), True) for _ in range(2))
+    _repeat(lambda: step(F.exp))
+    weight = adapter.tensor(torch.ones(4), True)  # gets its gradient before the other leaf from here on
+    for inner in (F.exp, F.sin, F.sin, F.sin, F.exp):
+        step(inner)
+
+
 def test_a_saved_value_that_was_modified_is_an_error_each_time(adapter: EngineAdapter, leaf: Any) -> None:
     def step(spoils: bool) -> None:
         middle = F.exp(leaf)

@@ -53,14 +53,16 @@ def _rates(rate: float) -> list[Any]:
     return [[rate], 0.9, 0.999, 0.01, 1e-8, False, False, None, None, True]
 
 
-def _step(first: int, given: list[int], moving: int, rate: float, data: bytes, dim: int = 0) -> list[Any]:
+def _step(
+    first: int, given: list[int], moving: int, rate: float, data: bytes, dim: int = 0, over: int | None = None
+) -> list[Any]:
     """A training step of sorts, on tensors that stay, one that is made anew before each step, and numbers."""
     a, b, c, d, e = range(first + 1, first + 6)
     return [
         messages.Upload(a, 7, F32, (len(data) // 4,), "cpu", data),
         messages.Call(ADD, 7, (b,), [moving, [rate], 1]),
         messages.Call(CAT, 8, (c,), [[b, given[0], given[1], a], dim]),
-        messages.Call(SUM, 9, (d,), [c, None, False, None], [b]),
+        messages.Call(SUM, 9, (d,), [c, over, False, None], [b]),
         messages.Backward(7, (d,), (None,), [(given[0], e)], False, False),
         messages.Call(ADAM, 7, (), [given[:1], [e], *[[one] for one in given[2:6]], *_rates(rate)]),
         messages.Free([c, moving]),
@@ -83,6 +85,7 @@ def test_whatever_varies_the_server_makes_the_same_instructions(
     monkeypatch.setattr("telegrad._session.parts.table.Program.is_to_be_expected", lambda self: True)
     table, server = _Table(), _Server()
     first, given, rate, data, dim = begin + 20, [begin + n for n in range(6)], 0.1, bytes(8), 0
+    over: int | None = None
     for number in range(300):
         first += int(rng.choice([7, 7, 7, 9, 40]))
         if rng.random() < 0.3:
@@ -94,9 +97,11 @@ def test_whatever_varies_the_server_makes_the_same_instructions(
             data = rng.bytes(12 if rng.random() < 0.05 else 8)
         if rng.random() < 0.03:
             dim = int(rng.choice([0, 1, -1, 200, 5 << 16]))
+        if rng.random() < 0.05:
+            over = None if rng.random() < 0.5 else int(rng.integers(2))
         moving = first - 1 if rng.random() < 0.95 else int(rng.integers(begin, first))
         modes = NO_GRAD if number % 50 > 40 else DEFAULT
-        _is_sent(table, server, _step(first, given, moving, rate, data, dim), first, modes)
+        _is_sent(table, server, _step(first, given, moving, rate, data, dim, over), first, modes)
     assert table.runs > 270
     assert table.compared < 270, "nothing was recognised by its bytes"
 

@@ -7,7 +7,7 @@ the server is one instruction once it has been the same twice, and its shapes an
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
 from telegrad._programs.notes import note_once
@@ -16,6 +16,8 @@ from telegrad.nn.modules.module import Module
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 
 from . import regions, reports
+from .backends import list_backends as list_backends
+from .backends import require_known
 from .config import Config
 from .control_flow import cond as cond
 from .control_flow import while_loop as while_loop
@@ -24,9 +26,11 @@ from .optimized_module import OptimizedModule
 
 __all__ = [
     "allow_in_graph", "assume_constant_result", "compile", "config", "cudagraph_mark_step_begin", "disable",
-    "get_default_backend", "is_compiling", "is_dynamo_compiling", "is_exporting", "list_backends",
-    "load_cache_artifacts", "nested_compile_region", "reset", "save_cache_artifacts", "set_default_backend",
-    "set_enable_guard_collectives", "set_stance", "substitute_in_graph", "wrap_numpy",
+    "get_default_backend", "is_compiling", "is_dynamo_compiling", "is_exporting", "keep_portable_guards_unsafe",
+    "keep_tensor_guards_unsafe", "list_backends", "load_cache_artifacts", "nested_compile_region", "reset",
+    "save_cache_artifacts", "set_default_backend", "set_enable_guard_collectives", "set_stance",
+    "skip_all_guards_unsafe", "skip_guard_on_all_nn_modules_unsafe", "skip_guard_on_globals_unsafe",
+    "skip_guard_on_inbuilt_nn_modules_unsafe", "substitute_in_graph", "wrap_numpy",
 ]  # fmt: skip
 
 config = Config("telegrad.compiler.config")
@@ -46,7 +50,7 @@ def compile(
     nor do ``backend``, ``mode`` and ``options``, but that a ``backend`` which is a function is not called. Where
     ``verify`` is true, or in ``options``, the server makes each run that is executed as one by instructions, too, and
     compares the results: ProgramMismatchError names the operation. Without ``model`` this is a decorator. Raises
-    ArgumentError for a ``mode`` that PyTorch does not have.
+    ArgumentError for a ``mode`` that PyTorch does not have, and InvalidBackend for the name of a backend that is none.
     """
     if mode is not None and mode not in _MODES:
         raise ArgumentError(f"compile: unrecognized mode={mode!r}; there are {', '.join(_MODES)}")
@@ -60,6 +64,7 @@ def compile(
         raise ArgumentTypeError(f"compile: expected a function or a module, not {type(model).__name__}")
     if disable:
         return model
+    require_known(backend)
     chosen = regions.Options(fullgraph, verify or bool((options or {}).get("verify")))
     if callable(backend):
         note_once("compile: a backend of the program's own is not called; programs are executed by the server")
@@ -130,6 +135,16 @@ def allow_in_graph(fn: Any) -> Any:
 assume_constant_result = wrap_numpy = allow_in_graph
 
 
+def skip_all_guards_unsafe(guard_entries: Sequence[Any]) -> list[bool]:
+    """Keep none of these conditions: what ``options={"guard_filter_fn": ...}`` takes, which is not called."""
+    return [False] * len(guard_entries)
+
+
+keep_portable_guards_unsafe = keep_tensor_guards_unsafe = skip_all_guards_unsafe
+skip_guard_on_all_nn_modules_unsafe = skip_guard_on_globals_unsafe = skip_all_guards_unsafe
+skip_guard_on_inbuilt_nn_modules_unsafe = skip_all_guards_unsafe
+
+
 def _identity(fn: Any) -> Any:
     return fn
 
@@ -154,11 +169,6 @@ def reset() -> None:
 
 def cudagraph_mark_step_begin() -> None:
     """Do nothing: results are never overwritten by the next step."""
-
-
-def list_backends(exclude_tags: Any = ("debug", "experimental")) -> list[str]:
-    """The backends that a program may name; they all mean programs."""
-    return ["cudagraphs", "inductor"] if "debug" in exclude_tags else ["aot_eager", "cudagraphs", "eager", "inductor"]
 
 
 def set_default_backend(backend: Any) -> None:

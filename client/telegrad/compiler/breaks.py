@@ -38,6 +38,13 @@ class TorchDynamoException(RuntimeError):
     """The base of what ``torch._dynamo`` raises."""
 
 
+class InvalidBackend(TorchDynamoException):
+    """``compile`` was given a name that stands for no backend."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Invalid backend: {name!r}, see `torch._dynamo.list_backends()` for available backends.")
+
+
 class Unsupported(NotSupportedError, TorchDynamoException):
     """A function that is compiled with ``fullgraph=True`` has a graph break."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from . import allow_in_graph as allow_in_graph
@@ -13,6 +14,9 @@ from . import is_compiling as is_compiling
 from . import list_backends as list_backends
 from . import regions
 from . import reset as reset
+from . import set_stance as set_stance
+from .backends import lookup_backend as lookup_backend
+from .backends import register_backend as register_backend
 from .breaks import Unsupported as Unsupported
 from .config import DYNAMO, Config
 from .explanation import ExplainOutput as ExplainOutput
@@ -25,6 +29,19 @@ config = Config.registered("telegrad.compiler.dynamo.config", **DYNAMO)
 def optimize(backend: Any = None, **options: Any) -> Any:
     """Return ``torch.compile`` as a decorator."""
     return compile
+
+
+def optimize_assert(backend: Any = None, **options: Any) -> Any:
+    """Return ``torch.compile`` as a decorator; a graph break is an error."""
+    return functools.partial(compile, fullgraph=True)
+
+
+def run(fn: Any = None) -> Any:
+    """Return the function as it is: nothing is compiled again."""
+    return allow_in_graph if fn is None else fn
+
+
+nonstrict_trace = dont_skip_tracing = allow_in_graph
 
 
 def graph_break(msg: str = "") -> None:

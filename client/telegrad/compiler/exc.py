@@ -1,7 +1,8 @@
-"""``torch._dynamo.exc``: exceptions of PyTorch's compiler, so that programs can catch them; one of them is raised."""
+"""``torch._dynamo.exc``: exceptions of PyTorch's compiler, so that programs can catch them; two of them are raised."""
 
 from __future__ import annotations
 
+from .breaks import InvalidBackend as InvalidBackend
 from .breaks import TorchDynamoException as TorchDynamoException
 from .breaks import Unsupported as Unsupported
 

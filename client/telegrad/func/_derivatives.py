@@ -7,7 +7,7 @@ from typing import Any
 
 from telegrad._batching.tensor import batched_everywhere
 from telegrad._ops.batching import differentiating
-from telegrad._session.grad_mode import enable_grad
+from telegrad._session.grad_mode import inference_mode
 from telegrad._tensor.autograd_graph import GradientEdge
 from telegrad._tensor.tensor import Tensor
 from telegrad.autograd._products import depends_on_others, released, rows, vector_jacobian
@@ -23,6 +23,8 @@ def _own(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return value
     value = batched_everywhere(value)  # each element of a batch has a gradient of its own
+    if value.is_inference():
+        return value.clone().requires_grad_()
     return (value.view_as(value) if value._is_tracked() else value.detach()).requires_grad_()
 
 
@@ -71,7 +73,7 @@ def grad_and_value(
     """Return a function that computes the gradient of ``func``, whose result has one element, and the result."""
 
     def wrapper(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        with enable_grad(), differentiating():
+        with inference_mode(False), differentiating():
             _, tree, arguments = chosen(args, argnums, "grad")
             value, aux = split(func(*arguments, **kwargs), has_aux, "grad")
             if not isinstance(value, Tensor):
@@ -101,7 +103,7 @@ def grad(func: Callable[..., Any], argnums: Places = 0, has_aux: bool = False) -
 
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """Return ``func(*primals)``, and a function that multiplies its argument with the Jacobian."""
-    with enable_grad(), differentiating():
+    with inference_mode(False), differentiating():
         own = mapped(primals, _own)
         output, aux = split(func(*own), has_aux, "vjp")
     outputs, inputs = leaves_of(output), leaves_of(own)
@@ -112,7 +114,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         vectors = leaves_of(cotangents)
         if len(vectors) != len(outputs):
             raise ArgumentError(f"vjp: {len(vectors)} cotangents for {len(outputs)} results")
-        with enable_grad():
+        with inference_mode(False):
             records = is_nested or any(vector.requires_grad for vector in vectors)
             products = vector_jacobian(outputs, inputs, vectors, records)
         return all_released(with_leaves(own, products), edges)
@@ -144,7 +146,7 @@ def jacrev(
     """
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        with enable_grad(), differentiating():
+        with inference_mode(False), differentiating():
             _, tree, arguments = chosen(args, argnums, "jacrev")
             output, aux = split(func(*arguments, **kwargs), has_aux, "jacrev")
             own = leaves_of(tree)

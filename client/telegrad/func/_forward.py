@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 from weakref import finalize
 
+from telegrad._session.grad_mode import inference_mode, is_inference_mode_enabled
 from telegrad._tensor.tensor import Tensor
 from telegrad.autograd._columns import forward_jacobian
 from telegrad.autograd._levels import Level, entered_level, tracked_alias
@@ -16,6 +18,20 @@ from ._derivatives import Places, all_released, chosen, edges_of, jacrev, split
 from ._trees import leaves_of, mapped, with_leaves
 
 
+def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that computes outside of inference mode, which does not hold within derivatives."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not is_inference_mode_enabled():
+            return function(*args, **kwargs)
+        with inference_mode(False):
+            return function(*args, **kwargs)
+
+    return call
+
+
+@_recorded
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> Any:
     """Return ``func(*primals)``, and the product of its Jacobian with ``tangents``."""
     _check_tuples(primals, tangents)
@@ -67,6 +83,7 @@ def _or_zeros(product: Tensor | None, output: Tensor) -> Tensor:
     return zeros_like(output.detach()) if product is None else product
 
 
+@_recorded
 def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """Return ``func(*primals)``, and a function that multiplies the Jacobian there with its arguments.
 
@@ -82,6 +99,7 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
     finally:
         level.leave()
 
+    @_recorded
     def product(*tangents: Any) -> Any:
         vectors = _matching(primals, tangents)
         products = level.products(tracked, vectors)
@@ -99,6 +117,7 @@ def jacfwd(
     ``func`` is called once, or also once for each element where it applies functions with a ``jvp`` of their own.
     """
 
+    @_recorded
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         def call(own: list[Tensor]) -> tuple[list[Tensor], Any]:
             rest = iter(own)

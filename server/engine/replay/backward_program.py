@@ -99,7 +99,8 @@ class Program:
     """
 
     __slots__ = (
-        "_patterns", "branches", "captures", "fused", "looks", "needed", "noted", "operations", "source", "steps",
+        "_patterns", "branches", "captures", "fused", "has_other_numbers", "looks", "needed", "noted", "operations",
+        "source", "steps",
     )  # fmt: skip
 
     def __init__(
@@ -113,6 +114,8 @@ class Program:
         self.steps: list[Any] = steps
         self.needed = frozenset([place for step in steps if isinstance(step, Operation) for place in _saved_in(step)])
         self.branches: dict[int, Program] = {}
+        self.has_other_numbers = False
+        """Whether the nodes that it shares with the program whose branch it is have other numbers in this one."""
         self.captures: Any = None
         self.fused: Any = None
         self.looks = _LOOKS
@@ -145,6 +148,15 @@ class Program:
             else:
                 latest = node.sequence
         return -1
+
+    def add_branch(self, program: Program, number: int) -> None:
+        """Keep the program of a graph that is the same up to the node of that number.
+
+        Leaves that wait together are visited in the order in which they were made, which no pattern tells. So the same
+        nodes may have other numbers there.
+        """
+        program.has_other_numbers = program._patterns[:number] != self._patterns[:number]
+        self.branches[number] = program
 
     def saved_are_unmodified(self, nodes: list[Any]) -> bool:
         """Whether no saved tensor that the pass over ``nodes`` takes was modified in place."""
@@ -234,6 +246,9 @@ class ProgramTree:
                 return program
             self._fork, number = (program, mismatch), mismatch
             program = program.branches.get(mismatch)
+            if program is not None and program.has_other_numbers:
+                del nodes[1:]
+                number = 0
         self.policy.hit(self._hits)
         self._hits = 0
         self.policy.miss()
@@ -249,7 +264,7 @@ class ProgramTree:
             self._root = program
         else:
             parent, number = self._fork
-            parent.branches[number] = program
+            parent.add_branch(program, number)
         return True
 
 

@@ -95,6 +95,8 @@ class Expected:
             difference -= (value - field.value) * field.mask
         if difference or any([value > first or value >= field.most for field, value in inputs]):
             return None
+        if len({value for _, value in inputs}) < len(inputs):  # there is a program of fewer inputs, or is to be one
+            return None
         changed = [(field.position, value) for field, value in inputs if value != field.value]
         told = [
             (field.position, _constant_of(like, value, field.width))

@@ -29,10 +29,12 @@ class Stretch(NamedTuple):
 class RepeatingQueue(UploadQueue):
     """A queue that takes instructions whose calls are left out."""
 
-    def run_again(self, program: Program, inputs: list[int], constants: list[Any], encoded: bytes, count: int) -> int:
+    def run_again(
+        self, program: Program, inputs: list[int], constants: list[Any], encoded: bytes, count: int, modes: Modes
+    ) -> int:  # fmt: skip
         """Queue a run of a program that makes tensors of the next ``count`` numbers, and return the one before these.
 
-        ``encoded`` are its constants in bytes.
+        ``encoded`` are its constants in bytes; its first instruction runs under ``modes``.
         """
         if self._dead:
             self._pending.append(self._frees())
@@ -41,7 +43,7 @@ class RepeatingQueue(UploadQueue):
         part.stands_for = count
         with self._sending:
             try:
-                part.replaced = 0, self.programs.run_again(program, inputs, constants, encoded, first)
+                part.replaced = 0, self.programs.run_again(program, inputs, constants, encoded, first, modes)
                 self._has_parts = True
                 self._pending.append(part)
             except BaseException:

@@ -26,6 +26,8 @@ _FEWEST: Final = 2
 _MOST_SEEN: Final = 4096
 _MOST_EXPECTED: Final = 8
 """So many programs at most whose runs are encoded in the same number of bytes are compared with a part."""
+_NOT_KEPT: Final = object()
+"""Stands for a constant of the last run whose value is told again; None is a value that constants may have."""
 
 
 class Program:
@@ -62,10 +64,11 @@ class Program:
             constants = [
                 (position, value)
                 for position, (value, before) in enumerate(zip(given, self.constants, strict=True))
-                if value is not before and wire.encoder.encode(value) != wire.encoder.encode(before)
+                if value is not before
+                and (before is _NOT_KEPT or wire.encoder.encode(value) != wire.encoder.encode(before))
             ]
             self.constants, self.encoded = given, encoded
-        if self._compared:  # all inputs of the first run are new
+        if self._compared and (changed or constants):  # all inputs of the first run are new
             self.varying = self.varying.with_these(changed, constants)
         return RunProgram(self.number, first, changed, moved, constants)
 
@@ -97,7 +100,7 @@ class Program:
         self.first = expected.first
         if self.varying.constants:  # their values are told again
             varying = self.varying.constants
-            self.constants = [None if n in varying else value for n, value in enumerate(self.constants)]
+            self.constants = [_NOT_KEPT if n in varying else value for n, value in enumerate(self.constants)]
             self.encoded = b""
 
     def _take_inputs(self, inputs: list[int], distance: int) -> tuple[list[int], list[tuple[int, int]]]:
@@ -157,12 +160,15 @@ class ProgramTable:
         return self._by_number.get(number)
 
     def run_again(
-        self, program: Program, inputs: list[int], constants: list[Any], encoded: bytes, first: int
+        self, program: Program, inputs: list[int], constants: list[Any], encoded: bytes, first: int, modes: Modes
     ) -> list[Any]:  # fmt: skip
-        """Return what is queued for a run with these inputs and constants, which are also ``encoded``."""
+        """Return what is queued for a run with these inputs and constants, which are also ``encoded``, under modes.
+
+        The program's last run may have been under others.
+        """
         run = program.run(inputs, constants, first, encoded)
         self.runs += 1
-        return _sent_under(program.under, [run], False)
+        return _sent_under(modes, [run], False)
 
     def replace(self, queued: list[Any], first: int, verifies: bool = False) -> list[Any] | None:
         """Return what is sent in the place of these entries of the queue; None if that is the entries themselves.
@@ -243,6 +249,11 @@ class ProgramTable:
 def instructions_of(queued: list[Any]) -> list[Any]:
     """Return the instructions of a part as a program has them: with changes of modes, and without lines told of."""
     return _under_one([entry for entry in queued if entry.__class__ is not messages.Site])[0]
+
+
+def modes_of(queued: list[Any]) -> Modes | None:
+    """Return the modes that a part is a run of a program under: those of its first instruction."""
+    return _under_one([entry for entry in queued if entry.__class__ is not messages.Site])[1]
 
 
 def run_in(table: ProgramTable, sent: list[Any]) -> Program | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 from weakref import WeakSet
 
-from telegrad._session.parts.table import Program, run_in
+from telegrad._session.parts.table import Program, modes_of, run_in
 from telegrad._session.session import ClientSession
 
 from .arguments import Arguments
@@ -119,6 +119,8 @@ class Calls:
             self.reason = str(error)
             self._impure += 1
             return
+        if run.inputs != len(program.inputs):  # some of the program's are the same tensor in this run
+            return
         count = self._runs.get(program, (run, 0))[1] + 1
         if len(self._runs) >= _MOST_RUNS and program not in self._runs:
             self._runs.clear()
@@ -146,7 +148,7 @@ class Calls:
         for program, (run, _) in self._runs.items():
             inputs = run.inputs_of(queued, first)
             if inputs is not None:
-                return OuterRecord(situation, given, notes, run, inputs, first, result, program)
+                return OuterRecord(situation, given, notes, run, inputs, first, result, program, modes_of(queued))
         raise ImpureError("no earlier call was like it")
 
     def _keep(self, record: OuterRecord) -> None:

@@ -41,6 +41,11 @@ class PlainRun:
         if not {*unfreed} <= made:
             raise ImpureError("a tensor that was there before dies in it")
 
+    @property
+    def inputs(self) -> int:
+        """How many tensors that were there before it takes."""
+        return len(Flat(self.instructions, self.first).inputs)
+
     def inputs_of(self, queued: list[Any], first: int) -> list[int] | None:
         """Return the inputs of a call that sent the same, from other lines; None where it sent something else."""
         ours = _Calls(self.instructions, self.first)

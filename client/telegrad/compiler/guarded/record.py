@@ -98,7 +98,7 @@ class OuterRecord(_Record):
     """Of calls of compiled functions, which are one run of a program."""
 
     def __init__(self, *about: Any) -> None:
-        *observed, self._program = about
+        *observed, self._program, self._modes = about
         super().__init__(*observed)
         self._encoded = wire.encoder.encode(self._flat.constants)
 
@@ -107,7 +107,9 @@ class OuterRecord(_Record):
 
     def _queue(self, inputs: list[int]) -> int:
         session = self._situation.session
-        return session.run_again(self._program, inputs, self._flat.constants, self._encoded, self._count)
+        return session.run_again(
+            self._program, inputs, self._flat.constants, self._encoded, self._count, self._modes
+        )  # fmt: skip
 
 
 class InnerRecord(_Record):

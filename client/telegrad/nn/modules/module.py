@@ -100,6 +100,18 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
             return self.forward(args[0])
         return self.forward(*args, **kwargs)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes that copies and files have: a copy calls its own ``forward``, which is not compiled."""
+        state = self.__dict__.copy()
+        compiled = state.pop("_compiled_call_impl", None)
+        if compiled is not None and state.get("forward") is compiled:
+            original = getattr(compiled, "_torchdynamo_orig_callable", compiled)
+            if getattr(original, "__self__", None) is self:
+                del state["forward"]
+            else:
+                state["forward"] = original
+        return state
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take the attributes of a copy."""
         self.__dict__.update(state)
@@ -267,7 +279,8 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Send what ``forward`` queues as programs from now on, as ``torch.compile`` does; the module stays itself."""
-        self.__dict__["forward"] = import_module("telegrad.compiler").compile(self.forward, *args, **kwargs)
+        compiled = import_module("telegrad.compiler").compile(self.forward, *args, **kwargs)
+        self.__dict__["forward"] = self.__dict__["_compiled_call_impl"] = compiled
 
     def extra_repr(self) -> str:
         """Return what ``repr`` shows between the brackets."""
