@@ -93,3 +93,96 @@ def test_a_fake_of_an_operator_that_does_not_exist_is_refused(tg: Any) -> None:
 
 def test_a_histogram_has_a_hundred_bins_by_default(tg: Any, rng: np.random.Generator) -> None:
     assert_same(*evaluate("tuple(t.histogram(t.from_numpy(values)))", tg, values=rng.normal(size=50)))
+
+
+@pytest.mark.parametrize("call", ["reversed(t.arange(6).reshape(3, 2))", "reversed(t.tensor(2.0))"])
+def test_tensors_are_reversed_along_their_first_dimension(call: str, tg: Any) -> None:
+    assert_same(*evaluate(call, tg))
+
+
+SCHEDULES = [
+    "LinearLR(o, 0.1, 1.0, 3)", "LinearLR(o, 1 / 3, 0.7, 7)", "LinearLR(o, 0.25, 0.5, 5)", "PolynomialLR(o, 7, 1.7)",
+    "CyclicLR(o, 0.01, 0.3, 3, mode='exp_range', gamma=0.97)", "CyclicLR(o, 0.01, 0.3, 3, 4, mode='triangular2')",
+    "OneCycleLR(o, 0.5, total_steps=15)", "OneCycleLR(o, 0.5, total_steps=15, three_phase=True)",
+    "CosineAnnealingWarmRestarts(o, 3, 2, 0.01)", "ExponentialLR(o, 0.93)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_schedules_round_as_pytorch_does_and_have_its_state(schedule: str, tg: Any) -> None:
+    program = f"""
+    o = t.optim.SGD([t.nn.Parameter(t.ones(2))], lr=0.1, momentum=0.9)
+    schedule = t.optim.lr_scheduler.{schedule}
+    seen = []
+    for step in range(12):
+        o.step()
+        schedule.step()
+        seen.append((schedule.get_last_lr()[0], o.param_groups[0]["momentum"]))
+    repr(seen), repr(sorted(schedule.state_dict().items()))
+    """
+    assert_same(*evaluate(program, tg))
+
+
+def test_iterators_of_loaders_have_the_length_of_the_loader(tg: Any) -> None:
+    program = """
+    D = __import__("importlib").import_module(t.__name__ + ".utils.data")
+    batches = iter(D.DataLoader(D.TensorDataset(t.arange(5)), 2))
+    len(batches), [batch[0] for batch in batches], type(batches).__name__
+    """
+    assert_same(*evaluate(program, tg))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"sampler": [0], "shuffle": True}, "sampler option is mutually exclusive with shuffle"),
+        ({"prefetch_factor": 2}, "prefetch_factor option could only be specified"),
+        ({"num_workers": -1}, "num_workers option should be non-negative"),
+        ({"persistent_workers": True}, "persistent_workers option needs num_workers > 0"),
+    ],
+)
+def test_loaders_refuse_options_in_words_that_programs_look_for(options: Any, words: str, tg: Any) -> None:
+    with pytest.raises(ValueError, match=words):
+        tg.utils.data.DataLoader([1, 2], **options)
+
+
+def test_distributions_check_no_parameter_once_they_are_told_so(tg: Any) -> None:
+    normal = tg.distributions.Normal
+    try:
+        tg.distributions.Distribution.set_default_validate_args(False)
+        assert normal(0.0, -1.0).scale.item() == -1.0
+        with pytest.raises(ValueError, match="GreaterThan"):
+            normal(0.0, -1.0, validate_args=True)
+    finally:
+        tg.distributions.Distribution._validate_args = False
+        tg.distributions.Distribution._checks_numbers = True
+    with pytest.raises(ValueError, match="GreaterThan"):
+        normal(0.0, -1.0)
+
+
+def test_a_module_names_the_type_of_the_tensor_that_it_refuses(tg: Any) -> None:
+    program = """
+    layer = t.nn.Linear(1, 1)
+    try:
+        layer.weight = t.ones(1, dtype=t.float64)
+    except TypeError as error:
+        text = str(error)
+    text.split(" as ")[0].replace("telegrad", "torch")
+    """
+    assert_same(*evaluate(program, tg))
+
+
+@pytest.mark.parametrize("strategy", ["cos", "linear"])
+def test_the_state_of_a_schedule_of_averaged_weights_can_be_saved(strategy: str, tg: Any) -> None:
+    program = f"""
+    U = __import__("importlib").import_module(t.__name__ + ".optim.swa_utils")
+    o = t.optim.SGD([t.nn.Parameter(t.ones(2))], lr=0.1)
+    schedule = U.SWALR(o, 0.03, 5, "{strategy}")
+    o.step()
+    schedule.step()
+    file = __import__("io").BytesIO()
+    t.save(schedule.state_dict(), file)
+    file.seek(0)
+    repr(sorted(t.load(file, weights_only=True).items()))
+    """
+    assert_same(*evaluate(program, tg))
