@@ -186,3 +186,18 @@ def test_the_state_of_a_schedule_of_averaged_weights_can_be_saved(strategy: str,
     repr(sorted(t.load(file, weights_only=True).items()))
     """
     assert_same(*evaluate(program, tg))
+
+
+def test_a_class_makes_its_elements_in_new_and_keeps_what_its_init_is_given(tg: Any) -> None:
+    program = """
+    class Tagged(t.Tensor):
+        @staticmethod
+        def __new__(cls, elements, tag=""):
+            return super().__new__(cls, elements)
+        def __init__(self, elements, tag=""):
+            self.tag = tag
+    tagged = Tagged([1.0, 2.0], "seen")
+    plain = tagged.as_subclass(t.Tensor)
+    type(tagged).__name__, tagged.tag, plain, type(tagged + 1).__name__, type(tagged.clone()[0]).__name__
+    """
+    assert_same(*evaluate(program, tg))
