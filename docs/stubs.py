@@ -179,7 +179,7 @@ def method_lines() -> Iterator[str]:
     for name in list(vars(Tensor)):
         getattr(Tensor, name)  # makes the method, if nothing has asked for it
         value = vars(Tensor)[name]
-        if name in declared or name in Tensor.__slots__ or name == "__slots__":
+        if name in declared or name in Tensor.__slots__ or name in ("__slots__", "__new__"):
             continue
         if name in PUBLIC and value is functions.method(name):
             yield from definitions(name, map(signatures.method_signature, forms_of(name)))

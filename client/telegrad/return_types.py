@@ -19,19 +19,19 @@ def _show(results: Any) -> str:
     return f"torch.return_types.{type(results).__name__}(\n{lines})"
 
 
-_UNNAMED = ("native_dropout", "std_mean", "var_mean")
-"""What PyTorch returns as plain tuples, and shows so."""
+_UNNAMED = frozenset(("native_dropout", "std_mean", "var_mean"))
+"""What gives plain tuples, as in PyTorch."""
 
 
 def _make(public: str, fields: tuple[str, ...]) -> Any:
     result_type = namedtuple(public, fields, module=__name__)  # type: ignore[misc]
-    result_type.__repr__ = tuple.__repr__ if public in _UNNAMED else _show  # type: ignore[method-assign]
+    result_type.__repr__ = _show  # type: ignore[method-assign]
     return result_type
 
 
 for _public, _ops in PUBLIC.items():
     for _op in _ops:
-        if _op.returns and _op.public == _public and _public not in TYPES:
+        if _op.returns and _op.public == _public and _public not in TYPES and _public not in _UNNAMED:
             TYPES[_public] = _make(_public, _op.returns)
 
 TYPES |= {

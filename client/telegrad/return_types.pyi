@@ -15,12 +15,6 @@ class min(NamedTuple):
 class aminmax(NamedTuple):
     min: Tensor
     max: Tensor
-class var_mean(NamedTuple):
-    var: Tensor
-    mean: Tensor
-class std_mean(NamedTuple):
-    std: Tensor
-    mean: Tensor
 class cummax(NamedTuple):
     values: Tensor
     indices: Tensor
@@ -116,9 +110,6 @@ class svd(NamedTuple):
 class triangular_solve(NamedTuple):
     solution: Tensor
     cloned_coefficient: Tensor
-class native_dropout(NamedTuple):
-    output: Tensor
-    mask: Tensor
 class histogram(NamedTuple):
     hist: Tensor
     bin_edges: Tensor

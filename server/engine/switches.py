@@ -17,6 +17,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "allow_bf16_reduced_precision_reduction": True,
     "preferred_blas_library": "default",
     "deterministic_algorithms": False,
+    "fill_uninitialized_memory": True,
 }
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {"preferred_blas_library": ("default", "cublas", "cublaslt", "own")}
 _KNOWN: dict[tuple[Any, ...], Switches] = {}
@@ -27,7 +28,7 @@ class Switches:
 
     __slots__ = (
         "allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction", "allow_tf32",
-        "deterministic_algorithms", "preferred_blas_library", "tuner",
+        "deterministic_algorithms", "fill_uninitialized_memory", "preferred_blas_library", "tuner",
     )  # fmt: skip
 
     allow_tf32: bool
@@ -35,7 +36,13 @@ class Switches:
     allow_bf16_reduced_precision_reduction: bool
     preferred_blas_library: str
     deterministic_algorithms: bool
+    fill_uninitialized_memory: bool
     tuner: Tuner | None
+
+    @property
+    def fills_memory(self) -> bool:
+        """Whether new memory gets elements that show that nothing was written there."""
+        return self.deterministic_algorithms and self.fill_uninitialized_memory
 
     @staticmethod
     def of(settings: dict[str, Any], tuner: Tuner | None = None) -> Switches:

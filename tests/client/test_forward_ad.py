@@ -82,6 +82,8 @@ def inside(run, primal=x, tangent=v):
 """
 
 PROGRAMS = [
+    "F.jvp(lambda a: t.linalg.vector_norm(a, 3.5), (x * 0,), (v,))[1]",
+    "F.jvp(lambda a: t.nn.functional.embedding(t.tensor([1, 0, 1]), a, padding_idx=1), (w,), (w * 2,))[1]",
     "F.jvp(f, (x,), (v,))",
     "F.jvp(two, (x, w), (v, w))",
     "F.jvp(lambda a: (f(a), a * 2), (x,), (v,), has_aux=True)",

@@ -59,6 +59,7 @@ COVERED_ELSEWHERE |= {
     "hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window", "_over_envelope",
 }  # fmt: skip
 COVERED_ELSEWHERE |= {"_csr_indices", "_csr_matmul", "_csr_sampled_matmul", "_csr_solve", "_with_gradient_of"}
+COVERED_ELSEWHERE |= {"_with_zero_derivative"}
 COVERED_ELSEWHERE |= {"_addmm_activation", *[name for name in PUBLIC if name.startswith("_foreach_")]}
 
 VIEWS: set[str] = {"as_strided", "transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims"}

@@ -39,7 +39,11 @@ def handle(public: str, args: tuple[Any, ...], kwargs: dict[str, Any], is_part: 
 
 def _named(public: str, result: Any) -> Any:
     """Return results that were computed one by one, such as values and indices, as users know them by their names."""
-    if type(result) is tuple and any([len(op.returns) == len(result) for op in PUBLIC.get(public, ())]):
+    if (
+        type(result) is tuple
+        and public in return_types.TYPES
+        and any([len(op.returns) == len(result) for op in PUBLIC.get(public, ())])
+    ):
         return return_types.TYPES[public]._make(result)
     return result
 

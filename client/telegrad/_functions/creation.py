@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from telegrad._ops.functions import function
+from telegrad._ops.operand_classes import overrides
 from telegrad._session.current import current_session, has_session
 from telegrad._session.devices import DeviceLike, as_device, default_device, require_device, session_for
 from telegrad._session.session import ClientSession
@@ -30,7 +32,7 @@ def tensor(
     if isinstance(data, Tensor):
         copy = data.detach().clone().to(data.device if device is None else device, dtype or data.dtype)
     else:
-        copy = _upload(data, dtype, device, session_for(device))
+        copy = _shown(_upload(data, dtype, device, session_for(device)))
     return copy.requires_grad_() if requires_grad else copy
 
 
@@ -38,14 +40,22 @@ def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) 
     """Return ``data`` as a tensor; a tensor that has the dtype and the device already is returned itself."""
     if isinstance(data, Tensor):
         return data.to(data.device if device is None else device, dtype or data.dtype)
-    return _upload(data, dtype, device, session_for(device))
+    return _shown(_upload(data, dtype, device, session_for(device)))
+
+
+def _shown(made: Tensor) -> Tensor:
+    """Return a tensor of the program's data as modes that are shown all operators have it: lifted."""
+    if not overrides.dispatch_modes or overrides.ignores_dispatch:
+        return made
+    lifted = import_module("telegrad.ops").aten.lift_fresh.default
+    return import_module("telegrad._dispatch.asking").ask(lifted, (made,), {})  # type: ignore[no-any-return]
 
 
 def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
     """Return a tensor with the elements of an array: a copy, since tensors live on the server."""
     if not isinstance(ndarray, np.ndarray):
         raise ArgumentTypeError(f"from_numpy: expected a NumPy array, not {type(ndarray).__name__}")
-    return _upload(ndarray, None, None, session_for(None))
+    return _shown(_upload(ndarray, None, None, session_for(None)))
 
 
 def asarray(

@@ -1,4 +1,4 @@
-"""Clearing the gradients of many parameters with few instructions, and grouping tensors by device."""
+"""Clearing the gradients of many parameters with few instructions, grouping tensors by device, derivatives of zero."""
 
 from __future__ import annotations
 
@@ -46,3 +46,13 @@ def _grouped(tensors: Sequence[Tensor], keys: list[Key]) -> list[tuple[Key, list
     for tensor, key in zip(tensors, keys, strict=True):
         groups.setdefault(key, []).append(tensor)
     return list(groups.items())
+
+
+def with_zero_derivative(input: Tensor, *others: Tensor) -> Tensor:
+    """Return ``input``; where gradients flow, its gradient depends on it and ``others`` by a derivative of zero.
+
+    ``others`` get zeros as their gradient. So do gradients of functions that PyTorch has one formula for.
+    """
+    if not any([tensor.requires_grad for tensor in (input, *others)]):
+        return input
+    return function("_with_zero_derivative")(input, list(others))  # type: ignore[no-any-return]

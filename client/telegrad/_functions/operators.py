@@ -188,6 +188,11 @@ def _iter(self: Tensor) -> Iterator[Tensor]:
     return iter(self.unbind(0))
 
 
+def _reversed(self: Tensor) -> Tensor:
+    """Return the tensor backwards along its first dimension, as ``reversed`` does of a sequence."""
+    return self.flip(0) if self._meta.ndim else self
+
+
 def _contains(self: Tensor, element: Any) -> bool:
     if not isinstance(element, (*_NUMBERS, np.generic)):
         raise ArgumentTypeError(f"in: only a tensor or a number can be in a tensor, not {type(element).__name__}")
@@ -203,5 +208,6 @@ METHODS: dict[str, Any] = {
     "__getitem__": _name_as_method(_getitem, "__getitem__"),
     "__setitem__": _name_as_method(_setitem, "__setitem__"), "__delitem__": _delitem,
     "__array_ufunc__": _array_ufunc, "__iter__": _iter, "__contains__": _contains,
+    "__reversed__": _reversed,
 }  # fmt: skip
 METHODS["__rdiv__"] = METHODS["__rtruediv__"]

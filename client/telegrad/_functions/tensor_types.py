@@ -119,6 +119,17 @@ def _made_of(self: Tensor, args: Sequence[Any], device: DeviceLike) -> Tensor:
     return made_of("Tensor", args, dtypes.get_default_dtype(), device)
 
 
+def _new(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """Return a new object; the elements too where ``__new__`` of a class of the program calls this, as in PyTorch."""
+    made = object.__new__(cls)
+    if cls.__new__ is not Tensor.__new__:
+        Tensor.__init__(made, *args, **kwargs)
+    return made
+
+
+Tensor.__new__ = _new  # type: ignore[method-assign]
+
+
 def set_default_tensor_type(t: TensorType | str, /) -> None:
     """Make tensors of a type such as ``FloatTensor`` where a program names neither dtype nor device."""
     wanted = named_type(t) if isinstance(t, str) else t

@@ -177,6 +177,8 @@ class Library:
     ) -> None:
         """Have a function tell the shapes and types of an operator's results."""
         qualname, _ = self._full_name(op_name, "register_fake")
+        if registry.overload_of(qualname) is None:
+            raise OperatorError(f"operator {qualname} does not exist: define it before its fake")
         if not allow_override and registry.has_fake(qualname):
             raise OperatorError(f"register_fake(...): the operator {qualname} already has a fake impl registered")
         registry.register_fake(qualname, fn)

@@ -125,8 +125,8 @@ def check_writable(op: Op, tensor: Tensor) -> None:
     """Refuse to modify what backward needs as it is, and outside of inference mode what was made in it."""
     if tensor._is_inference:
         raise InplaceError(
-            f"{op.public}: {tensor._meta} was made in inference mode and is modified in place outside of it; "
-            "clone() it first"
+            f"{op.public}: Inplace update to inference tensor outside InferenceMode is not allowed: {tensor._meta} was "
+            "made in inference mode; clone() it first"
         )
     for candidate, what in ((tensor, "a leaf Variable"), (tensor._base, "a view of a leaf Variable")):
         if candidate is not None and candidate.requires_grad and isinstance(candidate._gradient_edge(), LeafNode):

@@ -65,7 +65,7 @@ def dispatch(func: Callable[..., Any], relevant: Iterable[Any], args: Any, kwarg
     if not chosen and not overrides.modes:
         return func(*args, **kwargs)
     raise ArgumentTypeError(
-        f"multiple dispatch failed for {getattr(func, '__name__', func)!r}; all __torch_function__ handlers returned "
+        f"Multiple dispatch failed for {getattr(func, '__name__', func)!r}; all __torch_function__ handlers returned "
         f"NotImplemented: {', '.join([kind.__name__ for kind in types])}"
     )
 

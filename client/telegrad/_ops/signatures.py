@@ -171,7 +171,7 @@ def _passing(param: Param) -> Any:
 
 def result_of(op: Op) -> Any:
     """Return the type of a form's result: a tensor, a tuple of tensors, or a named tuple of ``return_types``."""
-    if op.returns:
+    if op.returns and op.public in return_types.TYPES:
         return return_types.TYPES[op.public]
     declared = op.rule.__annotations__["return"]  # as text: the contracts postpone their annotations
     if op.data_dependent or declared == "Metas":

@@ -79,6 +79,9 @@ class set_grad_enabled(ModeBlock):
         self.previous = thread.modes.grad
         _set_grad(self.mode)
 
+    def __repr__(self) -> str:
+        return f"torch.autograd.grad_mode.set_grad_enabled(mode={self.mode})"
+
     def again(self) -> set_grad_enabled:
         return set_grad_enabled(self.mode)
 

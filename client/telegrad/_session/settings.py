@@ -26,6 +26,7 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "allow_bf16_reduced_precision_reduction": True,
     "preferred_blas_library": "default",
     "deterministic_algorithms": False,
+    "fill_uninitialized_memory": True,
     "cudnn_allow_tf32": True,
     "cudnn_deterministic": False,
     "cudnn_benchmark": False,

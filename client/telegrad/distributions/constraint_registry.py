@@ -43,8 +43,6 @@ def _interval(region: Any) -> Any:
 
 
 def _above(region: Any) -> Any:
-    if isinstance(region.lower_bound, (int, float)) and region.lower_bound == 0:
-        return transforms.ExpTransform()
     return transforms.ComposeTransform([transforms.ExpTransform(), transforms.AffineTransform(region.lower_bound, 1)])
 
 

@@ -30,13 +30,15 @@ class Distribution:
     has_rsample = False
     has_enumerate_support = False
     _validate_args = False
+    _checks_numbers = True
     _batch_shape: Size
     _event_shape: Size
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         kind: Any = cls
         named = {**dict(zip(_parameters(kind), args)), **kwargs}
-        if named.get("validate_args") is not False:
+        wanted = named.get("validate_args")
+        if wanted or (wanted is None and Distribution._checks_numbers):
             for name, value in named.items():
                 constraint = cls._constraints().get(name)
                 if isinstance(value, (int, float)) and isinstance(constraint, constraints._Bounded):
@@ -70,10 +72,10 @@ class Distribution:
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Have distributions made from here on check tensors, or not."""
+        """Have distributions made from here on check all parameters, tensors too, or none."""
         if value not in (True, False):
             raise ArgumentError("set_default_validate_args: expected True or False")
-        Distribution._validate_args = value
+        Distribution._validate_args = Distribution._checks_numbers = value
 
     arg_constraints: Any = {}
 

@@ -185,7 +185,6 @@ class SWALR(LRScheduler):
             raise ArgumentError(f"anneal_strategy must by one of 'cos' or 'linear', instead got {anneal_strategy}")
         if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
             raise ArgumentError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
-        self._anneal = _cosine if anneal_strategy == "cos" else float
         self._anneal_strategy = anneal_strategy
         self.anneal_epochs = anneal_epochs
         for rate, group in zip(one_each(swa_lr, optimizer, "values for swa_lr"), optimizer.param_groups, strict=True):
@@ -197,8 +196,9 @@ class SWALR(LRScheduler):
         if self.anneal_epochs == 0:
             step = max(1, step)
         length = max(1, self.anneal_epochs)
-        before = self._anneal(max(0, min(1, (step - 1) / length)))
-        now = self._anneal(max(0, min(1, step / length)))
+        part = _cosine if self._anneal_strategy == "cos" else float
+        before = part(max(0, min(1, (step - 1) / length)))
+        now = part(max(0, min(1, step / length)))
         rates = []
         for group in self.optimizer.param_groups:
             start = group["swa_lr"] if before == 1 else (group["lr"] - before * group["swa_lr"]) / (1 - before)

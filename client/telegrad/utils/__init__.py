@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from . import checkpoint as checkpoint
 from . import data as data
+from . import deterministic as deterministic
 from . import dlpack as dlpack

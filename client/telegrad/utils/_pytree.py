@@ -91,7 +91,7 @@ SUPPORTED_NODES: Final[dict[type[Any], NodeDef]] = {
     OrderedDict: NodeDef(OrderedDict, *_of_dict(OrderedDict)),
     defaultdict: NodeDef(
         defaultdict,
-        lambda tree: (list(tree.values()), (tree.default_factory, list(tree))),
+        lambda tree: (list(tree.values()), [tree.default_factory, list(tree)]),
         lambda children, known: defaultdict(known[0], zip(known[1], children, strict=True)),
     ),
     list: NodeDef(list, lambda tree: (list(tree), None), lambda children, _: list(children)),
@@ -219,8 +219,12 @@ class TreeSpec:
     def _identity(self) -> tuple[Any, ...]:
         return self.type, self.context, self.children_specs
 
-    def __repr__(self) -> str:
-        return "*" if self.type is None else f"TreeSpec({self.type.__name__}, {self.context}, {self.children_specs})"
+    def __repr__(self, indent: int = 0) -> str:
+        if self.type is None:
+            return "*"
+        deeper = indent + 2
+        children = f",\n{' ' * deeper}".join([child.__repr__(deeper) for child in self.children_specs])
+        return f"TreeSpec({self.type.__name__}, {self.context}, [{children}])"
 
 
 class LeafSpec(TreeSpec):

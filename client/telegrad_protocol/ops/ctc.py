@@ -43,8 +43,8 @@ def _ctc_loss(
 
 
 @op(
-    out=False, method=False, differentiable=False,
-    no_grad=("grad_loss", "log_probs", "targets", "input_lengths", "target_lengths", "loss", "log_alpha"),
+    out=False, method=False,
+    no_grad=("targets", "input_lengths", "target_lengths", "loss", "log_alpha"),
 )  # fmt: skip
 def _ctc_loss_backward(
     grad_loss: Meta, log_probs: Meta, targets: Meta, input_lengths: Meta, target_lengths: Meta, loss: Meta,

@@ -369,6 +369,15 @@ def _unversioned(input: Meta) -> Meta:
 
 
 @op(view_of="input", method=False)
+def _with_zero_derivative(input: Meta, others: list[Meta]) -> Meta:
+    """View the same memory; its gradient depends on ``input`` and ``others``, by a derivative of zero.
+
+    ``others`` get zeros as their gradient.
+    """
+    return input
+
+
+@op(view_of="input", method=False)
 def alias(input: Meta) -> Meta:
     """View the same memory, with its gradient history."""
     return input

@@ -74,6 +74,14 @@ def _is_zero(bits: Any) -> bool:
     return not bits.ndim and bits == 0
 
 
+def unwritten(dtype: Any) -> Any:
+    """What deterministic mode has in memory that nothing was written to: NaN, or the largest number of a type."""
+    kind = np.dtype(dtype)
+    if kind.kind == "b":
+        return True
+    return np.iinfo(kind).max if kind.kind in "iu" else number(np.nan, kind)
+
+
 def number(value: Any, dtype: Any) -> Any:
     """``value`` as ``dtype`` holds it; integers wrap around, imaginary parts are dropped where it is real."""
     if isinstance(value, complex) and np.dtype(dtype).kind != "c":

@@ -244,6 +244,9 @@ class ClientPass:
         """Return the gradients of the inputs, once all nodes were visited."""
         if self._counts or self._stopped:
             raise AutogradError("backward: the client's program ended a pass before all gradients had been computed")
+        if self._task.zero_edges:
+            with context.grad_mode(self.create_graph):
+                self._task.give_zeros()
         return [self._task.captured.get(edge) for edge in self._targets]
 
     def _leave(self, node: Node, gradients: Sequence[Value | None]) -> None:

@@ -23,6 +23,8 @@ from telegrad_protocol.errors import AutogradError, LimitExceededError, ShapeErr
 from .gradients import accumulate
 from .graph import AccumulateGrad, Edge, Node
 from .inplace import edge_of
+from .node import OpNode, zeros
+from .zero_derivatives import DEPENDING, ZeroDerivative, depending_on_operands, reached_by_zeros, receiver_of
 
 most_nodes = math.inf
 """How many nodes the graph of a pass may have; a server sets it."""
@@ -39,7 +41,7 @@ class GraphTask:
     With edges to capture, nothing is accumulated into leaves.
     """
 
-    __slots__ = ("capture", "captured", "create_graph", "delivered", "pending", "retain_graph")
+    __slots__ = ("capture", "captured", "create_graph", "delivered", "pending", "retain_graph", "zero_edges")
 
     receives_every_gradient = False
     """Whether each gradient must go through ``receive``, even the first that reaches a node of one output."""
@@ -52,6 +54,8 @@ class GraphTask:
         self.pending: dict[Node, list[Value | None]] = {}
         self.delivered: set[Node] = set()
         """Nodes whose gradients were handed out before they were visited."""
+        self.zero_edges: list[Edge] = []
+        """Where zeros flow to, which are given in the end to what nothing else has reached."""
 
     def execute(self, roots: Sequence[Value], gradients: Sequence[Value | None]) -> None:
         """Make the pass from ``roots``; a scalar root without a gradient starts with one."""
@@ -103,6 +107,8 @@ class GraphTask:
             results = gradient = None  # a leaf may take over a gradient that nothing but the task refers to
             if leaves:
                 self._finish(leaves, wanted)
+        if self.zero_edges:
+            self.give_zeros()
 
     def _finish(self, leaves: list[Node], wanted: set[Node] | None) -> None:
         """Accumulate into leaves in the order of the ready queue, which they leave before all other nodes."""
@@ -127,9 +133,25 @@ class GraphTask:
                 accumulate(node.leaf, grads.pop(), self.create_graph)  # type: ignore[arg-type]
             return None
         results = node.apply(grads)
+        if self.create_graph and node.__class__ is OpNode and node.plan.operator.op.base.name in DEPENDING:
+            results = depending_on_operands(node, grads, results)
+        if node.__class__ is ZeroDerivative:
+            self.zero_edges += node.zero_edges
         if not self.retain_graph:
             node.release()
         return results
+
+    def give_zeros(self) -> None:
+        """Give zeros to captured edges and leaves that zeros alone have reached."""
+        for edge in reached_by_zeros(self.zero_edges):
+            if edge in self.capture:
+                if self.captured.get(edge) is None:
+                    self.captured[edge] = zeros(edge[0].metas[edge[1]])
+            elif not self.capture:
+                receiver = receiver_of(edge)
+                if receiver is not None:
+                    accumulate(receiver, zeros(receiver.meta), self.create_graph)
+        self.zero_edges.clear()
 
     def end_step(self) -> None:
         """Note that other instructions may be executed before the pass goes on."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from server.engine import context
 from server.engine import functional as F
-from server.engine.array_library.cache_blocks import number
+from server.engine.array_library.cache_blocks import number, unwritten
 from server.engine.registry import implements
 from telegrad_protocol.ops import creation as ops
 
@@ -25,7 +26,9 @@ def ones(xp, size, *, dtype, device, out):
 
 @implements(ops.empty, movement=True)
 def empty(xp, size, *, dtype, device, out):
-    """The memory of the result is already allocated, and its contents are undefined."""
+    """The memory of the result is already allocated, and its contents are undefined, but in deterministic mode."""
+    if context.current.switches.fills_memory:
+        out[...] = unwritten(out.dtype)
 
 
 @implements(ops.full, movement=True)
@@ -40,7 +43,9 @@ def scalar_tensor(xp, s, *, dtype, device, out):
 
 @implements(ops.empty_strided, movement=True)
 def empty_strided(xp, size, stride, *, dtype, device, out):
-    """The memory of the result is already allocated, and its contents are undefined."""
+    """The memory of the result is already allocated, and its contents are undefined, but in deterministic mode."""
+    if context.current.switches.fills_memory:
+        out[...] = unwritten(out.dtype)
 
 
 @implements(ops.zeros_like, movement=True)
@@ -55,7 +60,9 @@ def ones_like(xp, input, *, dtype, device, out):
 
 @implements(ops.empty_like, movement=True)
 def empty_like(xp, input, *, dtype, device, out):
-    """The memory of the result is already allocated, and its contents are undefined."""
+    """The memory of the result is already allocated, and its contents are undefined, but in deterministic mode."""
+    if context.current.switches.fills_memory:
+        out[...] = unwritten(out.dtype)
 
 
 @implements(ops.full_like, movement=True)
@@ -75,7 +82,9 @@ def new_ones(xp, input, size, *, dtype, device, out):
 
 @implements(ops.new_empty, movement=True)
 def new_empty(xp, input, size, *, dtype, device, out):
-    """The memory of the result is already allocated, and its contents are undefined."""
+    """The memory of the result is already allocated, and its contents are undefined, but in deterministic mode."""
+    if context.current.switches.fills_memory:
+        out[...] = unwritten(out.dtype)
 
 
 @implements(ops.new_full, movement=True)
@@ -85,7 +94,9 @@ def new_full(xp, input, size, fill_value, *, dtype, device, out):
 
 @implements(ops.new_empty_strided, movement=True)
 def new_empty_strided(xp, input, size, stride, *, dtype, device, out):
-    """The memory of the result is already allocated, and its contents are undefined."""
+    """The memory of the result is already allocated, and its contents are undefined, but in deterministic mode."""
+    if context.current.switches.fills_memory:
+        out[...] = unwritten(out.dtype)
 
 
 @implements(ops.arange, movement=True)

@@ -12,6 +12,7 @@ from server.engine import functional as F
 from server.engine.array_library.indexing import add_at, check_index
 from server.engine.device import cancellation
 from server.engine.registry import implements
+from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.ops import ctc as ops
 
 
@@ -72,7 +73,11 @@ def _ctc_loss(xp, log_probs, targets, input_lengths, target_lengths, blank, zero
         loss[...] = xp.where(loss == np.inf, 0, loss)
 
 
-@implements(ops._ctc_loss_backward)
+def _no_second_derivative(grad, wanted):
+    raise NotSupportedError("ctc_loss: the derivative for '_ctc_loss_backward' is not implemented")
+
+
+@implements(ops._ctc_loss_backward, grad_loss=_no_second_derivative, log_probs=_no_second_derivative)
 def _ctc_loss_backward(
     xp, grad_loss, log_probs, targets, input_lengths, target_lengths, loss, log_alpha, blank, zero_infinity, *, out
 ):

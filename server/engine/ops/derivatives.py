@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from server.engine import functional as F
+from server.engine import keys
 
 
 def zero_gradient(grad):
     """The gradient of an input that the result does not depend on: zeros like the result's gradient."""
     return F.zeros_like(grad)
+
+
+def with_zero_derivative(input):
+    """The input itself; where gradients flow, its gradient depends on it by a derivative of zero."""
+    return F._with_zero_derivative(input, ()) if input.keys & keys.AUTOGRAD else input
 
 
 def zeros(like, shape):

@@ -10,6 +10,8 @@ from server.engine.array_library.cache_blocks import number
 from server.engine.registry import composite, implements
 from telegrad_protocol.ops import nn as ops
 
+from .derivatives import with_zero_derivative
+
 
 def _scale(p):
     return 1.0 / (1.0 - p) if p < 1.0 else 0.0
@@ -83,7 +85,8 @@ def glu(input, dim):
 @composite(ops.prelu)
 def prelu(input, weight):
     spread = F.reshape(weight, ops.per_channel(input.meta, weight.meta))
-    return F.where(F.gt(input, 0), input, F.mul(input, spread))
+    operand = with_zero_derivative(input)
+    return F.where(F.gt(input, 0), operand, F.mul(operand, spread))
 
 
 def _margins(pad, sign):

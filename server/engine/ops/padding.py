@@ -6,11 +6,15 @@ from server.engine import functional as F
 from server.engine.registry import composite, implements
 from telegrad_protocol.ops import nn as ops
 
+from .derivatives import with_zero_derivative
+
 
 @composite(ops.pad)
 def pad(input, pad, mode, value):
     if mode == "constant":
         return F.constant_pad_nd(input, pad, 0 if value is None else value)
+    if mode != "circular":
+        input = with_zero_derivative(input)
     for i in range(0, len(pad), 2):
         dim, before, after = input.ndim - 1 - i // 2, pad[i], pad[i + 1]
         if before >= 0 and after >= 0:

@@ -26,7 +26,8 @@ def _norm_backward(grad, input, input_meta, out, p, dim, keepdim):
         reached = F.logical_or(F.eq(size, norm), F.logical_and(F.isnan(size), F.isnan(norm)))
         share = F.div(reached, F.sum(reached, dim, True))
         return F.mul(F.sgn(input), F.mul(grad, share))
-    scale = F.div(grad, F.pow(norm, p - 1)) if p > 1 else F.mul(grad, F.pow(norm, 1 - p))
+    divisor = F.masked_fill(norm, F.eq(norm, 0), 1)  # so that derivatives of the gradient are no NaN there
+    scale = F.div(grad, F.pow(divisor, p - 1)) if p > 1 else F.mul(grad, F.pow(divisor, 1 - p))
     if p < 2:
         return F.mul(F.mul(F.sgn(input), _unless_zero(input, F.pow(size, p - 1))), _unless_zero(norm, scale))
     return F.mul(F.mul(input, F.pow(size, p - 2)), _unless_zero(norm, scale))

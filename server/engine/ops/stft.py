@@ -8,6 +8,7 @@ from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.ops import stft as ops
 
 from .complex import conj
+from .derivatives import with_zero_derivative
 
 
 def _padded(window, n_fft, width, like):
@@ -25,7 +26,7 @@ def _at_both_ends(input, amount, mode):
     if mode == "constant":
         return F.constant_pad_nd(input, (amount, amount))
     if amount < input.shape[-1]:
-        return F._pad_border(input, input.ndim - 1, amount, amount, mode)
+        return F._pad_border(with_zero_derivative(input), input.ndim - 1, amount, amount, mode)
     batch = input.shape[:-1]
     padded = F.pad(F.reshape(input, (1, -1 if batch else 1, input.shape[-1])), (amount, amount), mode)
     return F.reshape(padded, (*batch, padded.shape[-1]))

@@ -169,3 +169,8 @@ def _memory_positions(memory, size, stride, offset):
 
 derive(ops.as_strided, input=_as_strided_backward)
 derive(ops.alias, input=lambda grad: grad)
+derive(
+    ops._with_zero_derivative,
+    input=lambda grad: grad,
+    others=lambda grad, others_meta: [zeros(grad, meta.shape) for meta in others_meta],
+)

@@ -71,6 +71,12 @@ def _transposed(case: Case) -> Any:
     return x.front.transpose(1, 2) if x.ndim == 2 else function("alias")(x.front)
 
 
+@rule("_with_zero_derivative")
+def _with_zero_derivative(case: Case) -> Any:
+    x, others = case.args
+    return function("_with_zero_derivative")(x.front, [other.tensor for other in others])
+
+
 @rule("permute")
 def _permute(case: Case) -> Any:
     x, dims = case.args

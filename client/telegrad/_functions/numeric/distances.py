@@ -9,6 +9,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.layout import wrap_dim
 
+from ..gradients import with_zero_derivative
 from ..into import into
 
 _MODES = ("use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
@@ -30,6 +31,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = _MO
     is_long = max(x1.shape[-2], x2.shape[-2]) > _MOST_ROWS
     if p == 2 and (mode == _MODES[1] or (mode == _MODES[0] and is_long)):
         return _by_product(x1, x2)
+    x1, x2 = with_zero_derivative(x1), with_zero_derivative(x2)
     return _norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p)
 
 
@@ -56,6 +58,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     count = input.shape[0]
     pairs = function("ones")(count, count, device=input.device).triu(1).nonzero()
     first, second = pairs.unbind(1)
+    input = with_zero_derivative(input)
     return _norm(input.index_select(0, first) - input.index_select(0, second), p)
 
 

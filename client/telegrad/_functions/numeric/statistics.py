@@ -119,7 +119,7 @@ def _count(positions: Tensor, bins: int, weights: Tensor) -> Tensor:
 
 
 def histogram(
-    input: Tensor, bins: int | Tensor, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
+    input: Tensor, bins: int | Tensor = 100, *, range: Sequence[float] | None = None, weight: Tensor | None = None,
     density: bool = False, out: Any = None,
 ) -> Any:  # fmt: skip
     """Return the sum of weights, by default the number, of elements in each bin, and the edges of the bins.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from telegrad._ops.duals import DualTensor
 from telegrad._ops.functions import function
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
@@ -21,6 +22,8 @@ def embedding(
 
     With ``sparse`` the gradient of a leaf is a sparse tensor, which SGD, Adagrad and SparseAdam take.
     """
+    if weight.__class__ is DualTensor and not weight.requires_grad:
+        padding_idx = None  # the row has a tangent, though it gets no gradient
     if not sparse:
         return function("embedding")(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)  # type: ignore[no-any-return]
     if max_norm is not None:

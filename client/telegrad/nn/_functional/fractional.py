@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from telegrad._functions.gradients import with_zero_derivative
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ShapeError
@@ -55,7 +56,7 @@ def _pool(
         shape[dim], shape[dims + dim] = count, width
         places = places * size + inside.reshape(n, c, *shape)
     flat = places.reshape(n, c, -1)
-    windows = batched.reshape(n, c, -1).gather(2, flat).reshape(n, c, *wanted, -1)
+    windows = with_zero_derivative(batched).reshape(n, c, -1).gather(2, flat).reshape(n, c, *wanted, -1)
     values, chosen = windows.max(-1)
     positions = flat.reshape(n, c, *wanted, -1).gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
     return (values, positions) if input.ndim == dims + 2 else (values.squeeze(0), positions.squeeze(0))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from telegrad._functions.creation import tensor
+from telegrad._functions.gradients import with_zero_derivative
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import int64
@@ -126,6 +127,7 @@ def multi_margin_loss(
     if classes.shape != scores.shape[:1]:
         raise ShapeError(f"multi_margin_loss: inconsistent target size {target._meta} for {input._meta}")
     column = classes.unsqueeze(1)
+    scores = with_zero_derivative(scores)
     terms = (margin - scores.gather(1, column) + scores).clamp(min=0)
     terms = terms if p == 1 else terms * terms
     if weight is not None:
@@ -152,6 +154,7 @@ def multilabel_margin_loss(
         raise DTypeError(f"multilabel_margin_loss: target must be int64, got {target._meta}")
     input, target = (t.reshape(1) if t.ndim == 0 else t for t in (input, target))
     scores, classes = (input, target) if input.ndim == 2 else (input.unsqueeze(0), target.unsqueeze(0))
+    scores = with_zero_derivative(scores)
     is_listed = (classes < 0).cumsum(1) == 0
     listed = classes.clamp(min=0)
     is_target = function("zeros_like")(scores).scatter_add(1, listed, is_listed.to(scores.dtype)) > 0

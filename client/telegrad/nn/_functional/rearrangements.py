@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from telegrad._functions.gradients import with_zero_derivative
 from telegrad._functions.memory.formats import in_format_of
 from telegrad._ops.functions import function
 from telegrad._session.grad_mode import no_grad
@@ -123,7 +124,8 @@ def rrelu(
             slope: Any = function("empty_like")(input.detach()).uniform_(lower, upper)
     else:
         slope = (lower + upper) / 2
-    result = function("where")(input > 0, input, input * slope)
+    operand = with_zero_derivative(input)
+    result = function("where")(input > 0, operand, operand * slope)
     return input.copy_(result) if inplace else result
 
 
@@ -146,6 +148,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         raise ArgumentError("pdist only supports non-negative p values")
     rows = input.shape[0]
     pairs = function("triu")(function("ones")((rows, rows), device=input.device), 1).nonzero(as_tuple=True)
+    input = with_zero_derivative(input)
     return input.index_select(0, pairs[0]).sub(input.index_select(0, pairs[1])).norm(p, -1)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from telegrad._functions.composites import meshgrid
 from telegrad._functions.creation import tensor
+from telegrad._functions.gradients import with_zero_derivative
 from telegrad._functions.memory.formats import in_format_of
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
@@ -291,6 +292,7 @@ def _sampled(input: Tensor, grid: Tensor, mode: str, padding_mode: str, aligned:
     if mode != "bicubic":
         places = [_padded(p, size, padding_mode, aligned) for p, size in zip(places, sizes, strict=True)]
     if mode == "nearest":
+        input = with_zero_derivative(input, grid)
         return _at(input, [p.detach().round() for p in places], padding_mode, aligned)
     if mode == "bicubic":
         return _sampled_cubic(input, places, padding_mode, aligned)

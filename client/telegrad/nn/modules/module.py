@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from telegrad._functions.gradients import clear_gradients
+from telegrad._functions.process_settings import typename
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn._backward_hooks import BackwardHooksMixin
 from telegrad.nn._backward_hooks import register_module_backward_hook as register_module_backward_hook
@@ -27,7 +28,7 @@ from telegrad.nn._hooks import register_module_module_registration_hook as regis
 from telegrad.nn._hooks import (
     register_module_parameter_registration_hook as register_module_parameter_registration_hook,
 )
-from telegrad.nn._repr import described, indent, typename
+from telegrad.nn._repr import described, indent
 from telegrad.nn._state_dict import StateDictMixin
 from telegrad.nn._state_dict import _IncompatibleKeys as _IncompatibleKeys
 from telegrad.nn._traversal import TraversalMixin

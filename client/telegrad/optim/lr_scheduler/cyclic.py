@@ -45,6 +45,7 @@ class CyclicLR(LRScheduler):
         self.scale_mode = scale_mode if scale_fn is not None else "iterations" if mode == "exp_range" else "cycle"
         self.cycle_momentum = cycle_momentum
         if cycle_momentum:
+            self.use_beta1 = "betas" in optimizer.defaults
             self._prepare_momentum(optimizer, base_momentum, max_momentum, last_epoch)
         super().__init__(optimizer, last_epoch)
         self.base_lrs = base_lrs
@@ -74,14 +75,14 @@ class CyclicLR(LRScheduler):
         place = 1.0 + self.last_epoch / self.total_size - cycle
         ratio = self.step_ratio
         part = place / ratio if place <= ratio else (place - 1) / (ratio - 1)
-        part *= self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
+        scale = self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
         if self.cycle_momentum:
             bounds = zip(self.optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True)
             for group, low, high in bounds:
-                set_momentum(group, high - (high - low) * part)
+                set_momentum(group, high - (high - low) * part * scale)
         # the first step comes before ``base_lrs`` is what the caller gave: the rates are those of the groups then
         lows = self.base_lrs if self.last_epoch > 0 else self._rates
-        return [low + (high - low) * part for low, high in zip(lows, self.max_lrs, strict=True)]
+        return [low + (high - low) * part * scale for low, high in zip(lows, self.max_lrs, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the scheduler without the optimizer and a function of the user."""

@@ -142,7 +142,9 @@ class LinearLR(LRScheduler):
             return [rate * self.start_factor for rate in self._rates]
         if self.last_epoch > self.total_iters:
             return self._rates
-        return [rate * (self._factor(self.last_epoch) / self._factor(self.last_epoch - 1)) for rate in self._rates]
+        rise = self.end_factor - self.start_factor  # PyTorch's order of operations, for rates without another rounding
+        growth = 1.0 + rise / (self.total_iters * self.start_factor + (self.last_epoch - 1) * rise)
+        return [rate * growth for rate in self._rates]
 
     def _at(self, epoch: int) -> list[Any]:
         return [base * self._factor(epoch) for base in self.base_lrs]
@@ -162,7 +164,8 @@ class PolynomialLR(LRScheduler):
     def get_lr(self) -> list[Any]:
         if self.last_epoch == 0 or self.last_epoch > self.total_iters:
             return self._rates
-        return [rate * self._factor(self.last_epoch) / self._factor(self.last_epoch - 1) for rate in self._rates]
+        left, before = (1.0 - epoch / self.total_iters for epoch in (self.last_epoch, self.last_epoch - 1))
+        return [rate * (left / before) ** self.power for rate in self._rates]
 
     def _at(self, epoch: int) -> list[Any]:
         return [base * self._factor(epoch) for base in self.base_lrs]

@@ -28,9 +28,11 @@ class OneCycleLR(LRScheduler):
             raise ArgumentError(f"Expected float between 0 and 1 pct_start, but got {pct_start}")
         if anneal_strategy not in ("cos", "linear"):
             raise ArgumentError(f"anneal_strategy must be one of 'cos' or 'linear', instead got {anneal_strategy}")
-        self.anneal_strategy = anneal_strategy
-        self.phases = _phases(self.total_steps, pct_start, three_phase)
+        self._anneal_func_type = anneal_strategy
+        self._schedule_phases = _phases(self.total_steps, pct_start, three_phase)
         self.cycle_momentum = cycle_momentum
+        if cycle_momentum:
+            self.use_beta1 = "betas" in optimizer.defaults
         if last_epoch == -1:
             for group, peak in zip(
                 optimizer.param_groups, one_each(max_lr, optimizer, "values for max_lr"), strict=True
@@ -61,22 +63,24 @@ class OneCycleLR(LRScheduler):
         rates = []
         for group in self.optimizer.param_groups:
             phase, pct = self._place()
-            rates.append(self._anneal(group[phase[1]], group[phase[2]], pct))
+            rates.append(self._anneal(group[phase["start_lr"]], group[phase["end_lr"]], pct))
             if self.cycle_momentum:
-                set_momentum(group, self._anneal(group[phase[3]], group[phase[4]], pct))
+                low, high = group[phase["start_momentum"]], group[phase["end_momentum"]]
+                set_momentum(group, self._anneal(low, high, pct))
         return rates
 
-    def _place(self) -> tuple[tuple[Any, ...], float]:
+    def _place(self) -> tuple[dict[str, Any], float]:
         """The phase of the present step, and which part of it is over."""
         start = 0.0
-        for number, phase in enumerate(self.phases):
-            if self.last_epoch <= phase[0] or number == len(self.phases) - 1:
-                return phase, (self.last_epoch - start) / (phase[0] - start)
-            start = phase[0]
+        for number, phase in enumerate(self._schedule_phases):
+            end = phase["end_step"]
+            if self.last_epoch <= end or number == len(self._schedule_phases) - 1:
+                return phase, (self.last_epoch - start) / (end - start)
+            start = end
         raise ArgumentError("OneCycleLR: no phases")
 
     def _anneal(self, start: float, end: float, pct: float) -> float:
-        if self.anneal_strategy == "cos":
+        if self._anneal_func_type == "cos":
             return end + (start - end) / 2.0 * (1 + math.cos(math.pi * pct))
         return (end - start) * pct + start
 
@@ -91,16 +95,20 @@ def _total_steps(total: int | None, epochs: int | None, per_epoch: int | None) -
     return total
 
 
-def _phases(total: int, pct: float, three_phase: bool) -> list[tuple[Any, ...]]:
+def _phases(total: int, pct: float, three_phase: bool) -> list[dict[str, Any]]:
     """Each phase's last step, and the settings that rate and momentum go from and to."""
-    up = (float(pct * total) - 1, "initial_lr", "max_lr", "max_momentum", "base_momentum")
+    up = _phase(float(pct * total) - 1, "initial_lr", "max_lr", "max_momentum", "base_momentum")
     if not three_phase:
-        return [up, (total - 1, "max_lr", "min_lr", "base_momentum", "max_momentum")]
+        return [up, _phase(total - 1, "max_lr", "min_lr", "base_momentum", "max_momentum")]
     return [
         up,
-        (float(2 * pct * total) - 2, "max_lr", "initial_lr", "base_momentum", "max_momentum"),
-        (total - 1, "initial_lr", "min_lr", "max_momentum", "max_momentum"),
+        _phase(float(2 * pct * total) - 2, "max_lr", "initial_lr", "base_momentum", "max_momentum"),
+        _phase(total - 1, "initial_lr", "min_lr", "max_momentum", "max_momentum"),
     ]
+
+
+def _phase(*values: Any) -> dict[str, Any]:
+    return dict(zip(("end_step", "start_lr", "end_lr", "start_momentum", "end_momentum"), values, strict=True))
 
 
 def set_momentum(group: dict[str, Any], value: float) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from itertools import islice, repeat
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
@@ -81,9 +81,11 @@ class DataLoader(Generic[T_co]):
             return _Endless()
         return RandomSampler(self.dataset, generator=self.generator) if shuffle else SequentialSampler(self.dataset)  # type: ignore[arg-type]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> _BaseDataLoaderIter:
         indices = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
-        return self._ahead(indices) if self.num_workers else self._in_this_thread(indices)
+        if self.num_workers:
+            return _MultiProcessingDataLoaderIter(self, self._ahead(indices))
+        return _SingleProcessDataLoaderIter(self, self._in_this_thread(indices))
 
     def __len__(self) -> int:
         if not isinstance(self.dataset, IterableDataset):
@@ -93,7 +95,7 @@ class DataLoader(Generic[T_co]):
             return size
         return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
 
-    def _in_this_thread(self, indices: Iterator[Any]) -> Iterator[Any]:
+    def _in_this_thread(self, indices: Iterator[Any]) -> Generator[Any, None, None]:
         fetch = self._fetcher(self.collate_fn)
         source = iter(self.dataset) if isinstance(self.dataset, IterableDataset) else self.dataset
         for wanted in indices:
@@ -102,7 +104,7 @@ class DataLoader(Generic[T_co]):
                 return
             yield batch
 
-    def _ahead(self, indices: Iterator[Any]) -> Iterator[Any]:
+    def _ahead(self, indices: Iterator[Any]) -> Generator[Any, None, None]:
         """Give what workers have put together, each of which has up to ``prefetch_factor`` batches to work on."""
         workers = self._workers or self._start_workers()
         try:
@@ -175,23 +177,43 @@ class _DatasetKind:
     Iterable = 1
 
 
-class _BaseDataLoaderIter:
-    """A class for ``isinstance``: iterators of loaders here are generators."""
-
-
-class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
-    """One that reads in this thread."""
-
-
-class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
-    """One that has workers."""
-
-
 class _Endless(Sampler[Any]):
     """Stands for indices where a stream has none."""
 
     def __iter__(self) -> Iterator[Any]:
         return repeat(None)
+
+
+class _BaseDataLoaderIter:
+    """The batches of one pass over the data; its length is that of the loader. Libraries know it by this name."""
+
+    def __init__(self, loader: DataLoader[Any], batches: Generator[Any, None, None]) -> None:
+        self._loader = loader
+        self._batches = batches
+
+    def __iter__(self) -> _BaseDataLoaderIter:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def close(self) -> None:
+        """End the pass: workers that this pass has started are told to stop."""
+        self._batches.close()
+
+    def __getstate__(self) -> NoReturn:
+        raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
+
+
+class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
+    """Batches that this thread puts together."""
+
+
+class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
+    """Batches that workers put together."""
 
 
 class _BatchFetcher:
@@ -240,15 +262,17 @@ def _context(given: Any) -> Any:
 
 def _check_workers(num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool) -> None:
     if num_workers < 0:
-        raise ArgumentError("DataLoader: num_workers should not be negative; 0 has this thread read the data")
+        raise ArgumentError(
+            "DataLoader: num_workers option should be non-negative; use num_workers=0 to read the data in this thread"
+        )
     if timeout < 0:
-        raise ArgumentError("DataLoader: timeout should not be negative")
+        raise ArgumentError("DataLoader: timeout option should be non-negative")
     if not num_workers and prefetch_factor is not None:
-        raise ArgumentError("DataLoader: prefetch_factor is for workers; set num_workers above 0")
+        raise ArgumentError("DataLoader: prefetch_factor option could only be specified with num_workers > 0")
     if prefetch_factor is not None and prefetch_factor <= 0:
-        raise ArgumentError("DataLoader: prefetch_factor should be positive")
+        raise ArgumentError("DataLoader: prefetch_factor option should be positive")
     if persistent_workers and not num_workers:
-        raise ArgumentError("DataLoader: persistent_workers needs num_workers above 0")
+        raise ArgumentError("DataLoader: persistent_workers option needs num_workers > 0")
 
 
 def _check_sampling(
@@ -262,10 +286,12 @@ def _check_sampling(
     elif not hasattr(dataset, "__getitem__"):
         raise ArgumentTypeError(f"DataLoader: expected a data set, not a {type(dataset).__name__}")
     if sampler is not None and shuffle:
-        raise ArgumentError("DataLoader: sampler and shuffle are mutually exclusive")
+        raise ArgumentError("DataLoader: sampler option is mutually exclusive with shuffle")
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
         raise ArgumentError(
-            "DataLoader: batch_sampler is mutually exclusive with batch_size, shuffle, sampler and drop_last"
+            "DataLoader: batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
         )
     if batch_size is None and drop_last:
-        raise ArgumentError("DataLoader: batch_size=None makes no batches, of which drop_last could leave one out")
+        raise ArgumentError(
+            "DataLoader: batch_size=None option makes no batches, and is mutually exclusive with drop_last"
+        )
