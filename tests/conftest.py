@@ -137,6 +137,14 @@ def _connected(host: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True, scope="module")
+def _garbage_is_sought_in_what_is_new() -> Iterator[None]:
+    """Leave what a module has filled caches with out of the garbage collections of all modules that follow."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
 def _tables_have_room() -> Iterator[None]:
     """Plans of all tests before would crowd those of a module out: what a process remembers is bounded."""
     remembered = sys.modules.get("server.engine.replay.remembered")
