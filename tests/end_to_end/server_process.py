@@ -62,6 +62,11 @@ class ServerProcess:
         os.close(self._parent)
         self.process.wait(30)
         wait_until(lambda: not any(child.is_running() for child in children), "the workers ended")
+        if self.process.returncode == -signal.SIGKILL and self.unix:
+            socket = Path(self.unix.removeprefix("unix:"))  # in a directory of its own, unless a test has said where
+            socket.unlink()
+            with contextlib.suppress(OSError):
+                socket.parent.rmdir()
 
     def signal(self, number: signal.Signals) -> None:
         """Send the gateway a signal."""
