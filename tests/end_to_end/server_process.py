@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
-import httpx
 import psutil
+
+from tests.support import plain_http
 
 from ..transport.waiting import wait_until
 
@@ -87,7 +88,7 @@ class ServerProcess:
     def get(self, path: str, **options: Any) -> Any:
         """What ``path`` answers: JSON, or text."""
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        answer = httpx.get(self.url + path, headers=headers, trust_env=False, timeout=30, **options)
+        answer = plain_http.get(self.url + path, headers=headers, timeout=30, **options)
         answer.raise_for_status()
         return answer.json() if "json" in answer.headers["content-type"] else answer.text
 
