@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import random
@@ -11,6 +12,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -137,6 +139,14 @@ def _connected(host: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(autouse=True, scope="module")
+def _garbage_is_sought_in_what_is_new() -> Iterator[None]:
+    """Leave what a module has filled caches with out of the garbage collections of all modules that follow."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
 def _tables_have_room() -> Iterator[None]:
     """Plans of all tests before would crowd those of a module out: what a process remembers is bounded."""
     remembered = sys.modules.get("server.engine.replay.remembered")
@@ -165,12 +175,21 @@ def _sessions() -> set[Any]:
 
 
 def _processes() -> set[Any]:
-    """Children of this process; listed only if there are any, since that takes a look at all processes."""
+    """Children of this process, of which Linux keeps lists; psutil takes a look at all processes, which takes long."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        lists = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
     except ChildProcessError:
         return set()
-    return set(psutil.Process().children())
+    except OSError:  # a thread has ended meanwhile
+        lists = []
+    if not lists:
+        return set(psutil.Process().children())
+    found: set[Any] = set()
+    for pid in " ".join(lists).split():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.add(psutil.Process(int(pid)))
+    return found
 
 
 def _threads() -> set[Any]:

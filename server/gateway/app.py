@@ -21,7 +21,7 @@ from .door.origins import OriginGuard
 from .hardware import device_groups
 from .http.described_errors import describe_errors
 from .http.programs.service import Programs
-from .http.routes import http_router
+from .http.routes import include_endpoints
 from .methods import HeadRequests
 from .middleware import SecurityHeaders
 from .node import Node
@@ -64,7 +64,7 @@ def create_app(settings: Settings, registry: RegistryLike | None = None) -> Fast
     app.state.gateway = gateway = _gateway(settings, tenants, registry)
     app.state.programs = Programs(gateway)
     install_problems(app)
-    app.include_router(http_router())
+    include_endpoints(app)
     describe_errors(app)
     app.add_middleware(HeadRequests)
     app.add_middleware(BodyLimit, limit=settings.max_frame_bytes, quotas=RequestQuotas(settings.host_quota))

@@ -37,7 +37,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
-@pytest.fixture(params=drawn_cases(30))
+@pytest.fixture(params=drawn_cases(12))
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Case:
     monkeypatch.setattr(Elements, "tolerance", request.param.tolerance)
     return request.param._replace(calls=max(CALLS, request.param.calls))  # type: ignore[no-any-return]
@@ -52,7 +52,7 @@ def test_captured_equals_eager(
         assert one == other, f"call {number // 2}, {len(launches)} launches"
 
 
-@pytest.mark.parametrize("case", [c for c in drawn_cases(30) if c.id != "failures_on_the_server"], indirect=True)
+@pytest.mark.parametrize("case", [c for c in drawn_cases(12) if c.id != "failures_on_the_server"], indirect=True)
 def test_captured_on_memory_of_their_own_equals_eager(
     tg: Any, case: Case, seed: int, launches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

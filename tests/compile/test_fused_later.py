@@ -43,7 +43,7 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FUSERS, keys.CPU, FUSERS[keys.CPU]._replace(awaits=Slow))
 
 
-@pytest.fixture(params=drawn_cases(30))
+@pytest.fixture(params=drawn_cases(12))
 def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Case:
     monkeypatch.setattr(Elements, "tolerance", request.param.tolerance)
     return request.param._replace(calls=max(12, request.param.calls))  # type: ignore[no-any-return]

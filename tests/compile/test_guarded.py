@@ -115,7 +115,7 @@ def _steps_of(tg: Any, build: Callable[[Any], Guarded]) -> Callable[[Any], Guard
     return made
 
 
-@pytest.mark.parametrize("build", drawn([pytest.param(build, id=build.__name__) for build in OF_LAYERS], 20))
+@pytest.mark.parametrize("build", drawn([pytest.param(build, id=build.__name__) for build in OF_LAYERS], 8))
 def test_steps_are_those_of_the_function(tg: Any, build: Callable[[Any], Guarded], seed: int) -> None:
     expected, _ = outcomes(tg, _steps_of(tg, build), seed, lambda function: function)
     got, (_, compiled) = outcomes(tg, _steps_of(tg, build), seed, tg.compile)

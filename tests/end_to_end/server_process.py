@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
-import httpx
 import psutil
+
+from tests.support import plain_http
 
 from ..transport.waiting import wait_until
 
@@ -62,6 +63,11 @@ class ServerProcess:
         os.close(self._parent)
         self.process.wait(30)
         wait_until(lambda: not any(child.is_running() for child in children), "the workers ended")
+        if self.process.returncode == -signal.SIGKILL and self.unix:
+            socket = Path(self.unix.removeprefix("unix:"))  # in a directory of its own, unless a test has said where
+            socket.unlink()
+            with contextlib.suppress(OSError):
+                socket.parent.rmdir()
 
     def signal(self, number: signal.Signals) -> None:
         """Send the gateway a signal."""
@@ -82,7 +88,7 @@ class ServerProcess:
     def get(self, path: str, **options: Any) -> Any:
         """What ``path`` answers: JSON, or text."""
         headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
-        answer = httpx.get(self.url + path, headers=headers, trust_env=False, timeout=30, **options)
+        answer = plain_http.get(self.url + path, headers=headers, timeout=30, **options)
         answer.raise_for_status()
         return answer.json() if "json" in answer.headers["content-type"] else answer.text
 

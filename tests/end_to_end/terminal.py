@@ -59,7 +59,7 @@ class Terminal:
 
     def _read(self) -> bool:
         if not select.select([self._terminal], [], [], PATIENCE_SECONDS)[0]:
-            return False
+            raise AssertionError(f"the program goes on and says nothing, after:\n{self.text}")
         try:
             data = os.read(self._terminal, 1 << 16)
         except OSError:  # the program has ended

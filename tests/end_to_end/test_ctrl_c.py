@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import textwrap
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from .server_process import ServerProcess
-from .terminal import CTRL_C, Terminal
+from .terminal import CTRL_C, PATIENCE_SECONDS, Terminal
 
 QUEUED = 100_000
 """More operations than the server can execute while these tests run, each of which takes about a millisecond."""
@@ -182,6 +184,25 @@ def test_a_program_that_handles_the_signal_itself_loses_nothing(
     counted, done = map(int, terminal.await_match(r"counted (\d+) of (\d+)").groups())
     assert counted == done
     assert terminal.await_end() == 0, terminal.text
+
+
+def test_an_interrupt_while_a_tensor_is_released_is_raised_after_it(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python ignores what a destructor raises: the program would go on, and the tensor would stay on the server."""
+    tensor, released = tg.ones(4), []
+    free = tensor._session.free
+
+    def interrupted_free(number: int) -> None:
+        if not released:
+            signal.raise_signal(signal.SIGINT)
+        released.append(number)
+        free(number)
+
+    monkeypatch.setattr(tensor._session, "free", interrupted_free)
+    number, waits = tensor._id, threading.Event()
+    with pytest.raises(KeyboardInterrupt):
+        del tensor
+        waits.wait(PATIENCE_SECONDS)
+    assert released == [number]
 
 
 def test_a_loop_is_never_further_ahead_than_the_bound(server: ServerProcess, tg: Any) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 
 import telegrad as tg
 from telegrad.errors import CommunicationError, WorkerCrashedError
+from tests.support import plain_http
 from tests.transport.conftest import GatewayProcess
 from tests.transport.waiting import wait_until
 
@@ -41,7 +41,7 @@ def test_every_session_is_told_why_and_a_new_worker_serves(host: str) -> None:
         wait_until(lambda: opened.append(_connect(gateway.url)) or opened[-1] is not None, "a new worker is there")
         assert tg.ones(3).tolist() == [1.0] * 3
         opened[-1].disconnect()
-        metrics = httpx.get(f"{gateway.url}/metrics", trust_env=False).text
+        metrics = plain_http.get(f"{gateway.url}/metrics").text
         assert 'telegrad_worker_restarts_total{worker="0"} 1.0' in metrics
 
 

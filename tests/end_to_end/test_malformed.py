@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -30,6 +29,7 @@ from telegrad_protocol import wire
 from telegrad_protocol.errors import BY_CODE
 from telegrad_protocol.messages import Backward, Call, Gradient, Query, Read, Seed, SetGrad, Upload
 from telegrad_protocol.ops import TABLE
+from tests.support import plain_http
 
 from .server_process import ServerProcess
 
@@ -51,14 +51,14 @@ def bystander(server: ServerProcess) -> Iterator[Any]:
 @contextlib.contextmanager
 def raw_stream(server: ServerProcess, **headers: str) -> Iterator[ClientConnection]:
     """A WebSocket to a new session, which is closed afterwards."""
-    opened = httpx.post(f"{server.url}/v1/sessions", json={}, trust_env=False).json()
+    opened = plain_http.post(f"{server.url}/v1/sessions", json={}).json()
     key = {"Telegrad-Session-Key": opened["key"]}
     address = f"ws{server.url.removeprefix('http')}/v1/sessions/{opened['session']}"
     try:
         with connect(f"{address}/stream?received=0", additional_headers=key | headers, compression=None) as stream:
             yield stream
     finally:
-        httpx.delete(f"{server.url}/v1/sessions/{opened['session']}", headers=key, trust_env=False)
+        plain_http.delete(f"{server.url}/v1/sessions/{opened['session']}", headers=key)
 
 
 def _reaction(stream: ClientConnection) -> str:
@@ -167,9 +167,9 @@ def test_a_session_needs_its_own_key(server: ServerProcess, bystander: Any) -> N
         for key in (other.key, "", "guess"):
             with pytest.raises(AuthenticationError):
                 SocketTransport(Address(server.url, hello.session, key), hello)
-            answer = httpx.get(
+            answer = plain_http.get(
                 f"{server.url}/v1/sessions/{hello.session}/tensors/1",
-                headers={"Telegrad-Session-Key": key}, trust_env=False,
+                headers={"Telegrad-Session-Key": key},
             )  # fmt: skip
             assert answer.status_code in (401, 403)
         with pytest.raises((SessionLostError, AuthenticationError)):

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 import telegrad
 from telegrad.__main__ import main
 from telegrad_protocol.errors import AuthenticationError, ConfigurationError
+from tests.support import plain_http
 
 from ..transport.waiting import wait_until
 from .server_process import ServerProcess, clean_environment
@@ -105,24 +105,24 @@ def test_nobody_else_takes_a_session_over_without_its_key(
         telegrad.connect(server.url, session=left.session)
     for headers in ({}, {"Telegrad-Owner": OTHER}, {"Telegrad-Owner": ""}, {"Telegrad-Session-Key": ""}):
         url = f"{server.url}/v1/sessions"
-        assert httpx.post(f"{url}/{left.session}/attach", json={}, headers=headers).status_code == 403
-        assert httpx.delete(f"{url}/{left.session}", headers=headers).status_code == 403
-        assert httpx.get(url, headers=headers).json() == []
+        assert plain_http.post(f"{url}/{left.session}/attach", json={}, headers=headers).status_code == 403
+        assert plain_http.delete(f"{url}/{left.session}", headers=headers).status_code == 403
+        assert plain_http.get(url, headers=headers).json() == []
     monkeypatch.setenv("TELEGRAD_OWNER", MINE)
-    described: dict[str, Any] = httpx.get(f"{server.url}/v1/sessions", headers={"Telegrad-Owner": MINE}).json()[0]
+    described: dict[str, Any] = plain_http.get(f"{server.url}/v1/sessions", headers={"Telegrad-Owner": MINE}).json()[0]
     assert left.key not in str(described) and MINE not in str(described)
     assert described["session"] == left.session and not described["in_use"]
     telegrad.connect(left.url, session=left.session, key=left.key).disconnect()
 
 
 def test_sessions_that_were_opened_without_an_owner_are_nobodys(server: ServerProcess) -> None:
-    opened = httpx.post(f"{server.url}/v1/sessions", json={}).json()
+    opened = plain_http.post(f"{server.url}/v1/sessions", json={}).json()
     for headers in ({}, {"Telegrad-Owner": ""}, {"Telegrad-Owner": OTHER}):
-        assert httpx.get(f"{server.url}/v1/sessions", headers=headers).json() == []
-    short = httpx.post(f"{server.url}/v1/sessions", json={}, headers={"Telegrad-Owner": "short"})
+        assert plain_http.get(f"{server.url}/v1/sessions", headers=headers).json() == []
+    short = plain_http.post(f"{server.url}/v1/sessions", json={}, headers={"Telegrad-Owner": "short"})
     assert (short.status_code, short.json()["code"]) == (422, "ArgumentError")
     key = {"Telegrad-Session-Key": opened["key"]}
-    assert httpx.delete(f"{server.url}/v1/sessions/{opened['session']}", headers=key).status_code == 204
+    assert plain_http.delete(f"{server.url}/v1/sessions/{opened['session']}", headers=key).status_code == 204
 
 
 def test_the_owners_secret_is_made_once_and_readable_by_the_user_alone(
@@ -134,7 +134,7 @@ def test_the_owners_secret_is_made_once_and_readable_by_the_user_alone(
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     assert os.listdir(path.parent) == ["owner"]
     secret = path.read_text().strip()
-    listed = httpx.get(f"{server.url}/v1/sessions", headers={"Telegrad-Owner": secret}).json()
+    listed = plain_http.get(f"{server.url}/v1/sessions", headers={"Telegrad-Owner": secret}).json()
     assert {session["session"] for session in listed} == sessions
     for program in programs:
         program.communicate("go\n")

@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -243,6 +244,16 @@ def test_a_private_server_ends_with_its_connection() -> None:
         assert len(processes) == 2
         assert tg.ones(2).tolist() == [1.0, 1.0]
     assert not any(each.is_running() for each in processes)
+
+
+def test_a_private_server_that_was_killed_leaves_no_socket() -> None:
+    with tg.connect(devices="cpu") as connection:
+        server = connection._server
+        assert server is not None
+        folder = Path(server.url.removeprefix("unix:")).parent
+        assert folder.is_dir()
+        server._process.kill()
+    assert not folder.exists()
 
 
 UNCONNECTED = """

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import httpx
 import pytest
 
 import telegrad as tg
 from telegrad.errors import DeviceError
+from tests.support import plain_http
 
 from .server_process import ServerProcess
 
@@ -47,10 +47,10 @@ def test_tensors_on_the_host_are_refused_wherever_they_are_asked_for(server: Ser
             with pytest.raises(DeviceError, match="device cpu is not there; the server has cuda:0"):
                 make().tolist()
         assert tg.ones(3).sum().item() == 3.0, "the session goes on"
-    opened = httpx.post(f"{server.url}/v1/sessions", json={}, trust_env=False, timeout=60).json()
+    opened = plain_http.post(f"{server.url}/v1/sessions", json={}, timeout=60).json()
     assert opened["devices"] and "cpu" not in opened["devices"]
     path, headers = f"{server.url}/v1/sessions/{opened['session']}", {"Telegrad-Session-Key": opened["key"]}
-    with httpx.Client(headers=headers, trust_env=False, timeout=60) as http:
+    with plain_http.Client(headers=headers, timeout=60) as http:
         answer = http.post(f"{path}/ops", json={"op": "ones", "args": [[2]], "kwargs": {"device": "cpu"}})
         assert (answer.status_code, answer.json()["code"]) == (422, "DeviceError")
         content = b"\0" * 8

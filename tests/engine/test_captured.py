@@ -67,7 +67,7 @@ def test_training_is_the_same_to_the_bit_and_byte(
     assert captured == train(kind, STEPS)
 
 
-@pytest.mark.parametrize("info", drawn(differentiable(), 80))
+@pytest.mark.parametrize("info", drawn(differentiable(), 40))
 def test_every_operation_gives_the_same_gradients_again(info: Any, launched: list[int], adapter: EngineAdapter) -> None:
     check_gradients_again(info, adapter, PASSES)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from ..support.draws import drawn
 from .comparison import assert_equal_outputs, texts_and_numbers
 from .running import environment, run_on_pytorch
 
@@ -67,7 +68,7 @@ def assert_agrees_with_pytorch(program: Path, actual: str) -> None:
         assert_equal_outputs(actual, expected, float(facts["agree"]))
 
 
-@pytest.mark.parametrize("program", NEEDS_NONE, ids=lambda path: path.stem)
+@pytest.mark.parametrize("program", drawn([pytest.param(path, id=path.stem) for path in NEEDS_NONE], 6))
 def test_programs_run_as_printed(program: Path, cpu_url: str) -> None:
     printed, errors = run_on_telegrad(program, cpu_url)
     assert_warned(program, errors)

@@ -35,7 +35,7 @@ def compare(program: Path, arguments: list[str], url: str, seed: int, device: st
         assert_equal_outputs(actual, run_on_pytorch(program, arguments), terms.tolerance)
 
 
-@pytest.mark.parametrize("program", drawn([pytest.param(path, id=path.stem) for path in PROGRAMS], 15))
+@pytest.mark.parametrize("program", drawn([pytest.param(path, id=path.stem) for path in PROGRAMS], 6))
 def test_losses_agree_with_pytorchs(program: Path, url: str, seed: int) -> None:
     compare(program, terms_of(program).arguments, url, seed)
 

@@ -19,6 +19,7 @@ import pytest
 
 from server.gateway.tenancy.tenants import digest
 from tests.session.server import ServerProcess
+from tests.support import plain_http
 from tests.transport.waiting import wait_until
 
 from .modules import CASES, dynamic, shape_of
@@ -178,13 +179,13 @@ def test_requests_that_wait_run_together_and_a_wrong_one_alone(server: ServerPro
     """Forty callers at once: one sends a shape that the program does not take, the others get their own rows."""
     rows = [rng.standard_normal((1 + number % 3, 4)).tolist() for number in range(40)]
     rows[7] = [[1.0, 2.0]]
-    with httpx.Client(base_url=server.url, trust_env=False) as alone:
+    with plain_http.Client(base_url=server.url) as alone:
         wanted = [alone.post("/v1/programs/mlp", json={"inputs": {"input": row}}) for row in rows]
     found: list[Any] = [None] * len(rows)
     ready = threading.Barrier(len(rows))
 
     def call(number: int) -> None:
-        with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client:
+        with plain_http.Client(base_url=server.url, timeout=60) as client:
             client.get("/healthz")
             ready.wait()
             for _ in range(4):
@@ -252,7 +253,7 @@ def test_no_call_fails_while_a_program_is_replaced(server: ServerProcess, folder
     may_end, told = threading.Event(), list[tuple[int, str]]()
 
     def call() -> None:
-        with httpx.Client(base_url=server.http.base_url, timeout=60) as client:
+        with plain_http.Client(base_url=server.http.base_url, timeout=60) as client:
             while not may_end.is_set():
                 answer = client.post(url, json={"inputs": {"input": [[0.0] * 4]}})
                 told.append((answer.status_code, answer.text))

@@ -19,6 +19,8 @@ import httpx
 import psutil
 import pytest
 
+from tests.support import plain_http
+
 from .conftest import TOKEN
 
 DEADLINE = 60.0
@@ -35,7 +37,7 @@ class Running:
     parent: int
 
     def http(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, headers=AUTHORIZED, trust_env=False, timeout=DEADLINE)
+        return plain_http.Client(base_url=self.url, headers=AUTHORIZED, timeout=DEADLINE)
 
     def workers(self) -> list[psutil.Process]:
         return psutil.Process(self.pid).children(recursive=True)
@@ -87,7 +89,7 @@ def test_a_server_announces_itself_serves_and_ends_with_0_on_sigterm() -> None:
     with server() as running, running.http() as http:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", running.url)
         assert http.get("/readyz").json()["status"] == "ready"
-        assert httpx.get(f"{running.url}/memory_summary", trust_env=False).status_code == 401
+        assert plain_http.get(f"{running.url}/memory_summary").status_code == 401
         path, headers = open_session(http)
         step = {"op": "tensor", "data": [1, 2], "values": True}
         answer = http.post(f"{path}/ops", json=step, headers=headers)
@@ -160,7 +162,7 @@ def test_the_stream_of_a_session_needs_token_and_key(token: bool, key: bool, sta
             "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
         }  # fmt: skip
         headers = upgrade | (AUTHORIZED if token else {}) | (secret if key else {})
-        with httpx.stream("GET", f"{running.url}{path}/stream", headers=headers, trust_env=False) as answer:
+        with plain_http.stream("GET", f"{running.url}{path}/stream", headers=headers) as answer:
             assert answer.status_code == status
             if status != 101:
                 answer.read()
@@ -178,7 +180,7 @@ def test_the_ready_descriptor_gets_the_address() -> None:
         with os.fdopen(read) as ready:
             announced = json.loads(ready.read())
         assert announced["pid"] == process.pid
-        assert httpx.get(f"{announced['url']}/healthz", trust_env=False).status_code == 200
+        assert plain_http.get(f"{announced['url']}/healthz").status_code == 200
         process.terminate()
         output, _ = process.communicate(timeout=DEADLINE)
         assert output == f"telegrad serves at {announced['url']}\n"

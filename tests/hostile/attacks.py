@@ -17,10 +17,9 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
-
 import telegrad as tg
 from telegrad.errors import TelegradError
+from tests.support import plain_http
 
 F = tg.nn.functional
 NICENESS = 10
@@ -118,7 +117,7 @@ def half_open(url: str) -> None:
 
 
 def _post(url: str, body: bytes) -> None:
-    answer = httpx.post(url, content=body, headers={"Content-Type": "application/json"}, trust_env=False, timeout=60)
+    answer = plain_http.post(url, content=body, headers={"Content-Type": "application/json"}, timeout=60)
     if answer.status_code >= 400:
         raise AnswerError(answer.json()["code"])
 

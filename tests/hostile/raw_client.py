@@ -17,6 +17,7 @@ from telegrad_protocol import dtypes, wire
 from telegrad_protocol.messages import Answer, Call, Data, Describe, Description, Failure, Query, Resume
 from telegrad_protocol.ops import TABLE, Op
 from tests.end_to_end.server_process import ServerProcess
+from tests.support import plain_http
 
 FLOAT = dtypes.float32.code
 
@@ -41,9 +42,7 @@ class RawClient:
 
     def __init__(self, server: ServerProcess, token: str = "", **opening: Any) -> None:
         self.url, self._authorization = server.url, {"Authorization": f"Bearer {token}"} if token else {}
-        opened = httpx.post(
-            f"{self.url}/v1/sessions", json=opening, headers=self._authorization, trust_env=False, timeout=60
-        )
+        opened = plain_http.post(f"{self.url}/v1/sessions", json=opening, headers=self._authorization, timeout=60)
         opened.raise_for_status()
         self.hello = opened.json()
         self.path = f"{self.url}/v1/sessions/{self.hello['session']}"
@@ -127,7 +126,7 @@ class RawClient:
     def request(self, method: str, path: str = "", **rest: Any) -> httpx.Response:
         """A request over HTTP about this session."""
         headers = self.headers | rest.pop("headers", {})
-        return httpx.request(method, self.path + path, headers=headers, trust_env=False, timeout=60, **rest)
+        return plain_http.request(method, self.path + path, headers=headers, timeout=60, **rest)
 
     @contextlib.contextmanager
     def heartbeats(self) -> Iterator[None]:

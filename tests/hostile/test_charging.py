@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-import httpx
 import psutil
 import pytest
 
 from server.gateway.tenancy.tenants import digest
 from telegrad_protocol.messages import Call, Free, Mode, RandomState, Read, SetRequiresGrad, Site, Upload
 from tests.end_to_end.server_process import ServerProcess
+from tests.support import plain_http
 from tests.transport.waiting import wait_until
 
 from .raw_client import FLOAT, RawClient, call, number_of
@@ -169,7 +169,7 @@ def test_downloads_over_http_are_charged(server: ServerProcess) -> None:
         attacker.ask()
         codes = []
         for _ in range(8):
-            http = stack.enter_context(httpx.Client(trust_env=False, timeout=60))
+            http = stack.enter_context(plain_http.Client(timeout=60))
             request = http.build_request("GET", f"{attacker.path}/tensors/1", headers=attacker.headers)
             answer = http.send(request, stream=True)
             codes.append(answer.status_code)

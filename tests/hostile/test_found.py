@@ -15,6 +15,7 @@ from telegrad_protocol.messages import Failure, Mode
 from tests.end_to_end.server_process import ServerProcess
 from tests.session.conftest import open_talk as open_talk
 from tests.session.driver import ONES, Talk, call
+from tests.support import plain_http
 from tests.transport.waiting import wait_until
 
 
@@ -32,7 +33,7 @@ def open_session(http: httpx.Client) -> tuple[str, dict[str, str]]:
 
 @pytest.fixture
 def http(server: ServerProcess) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client:
+    with plain_http.Client(base_url=server.url, timeout=60) as client:
         yield client
 
 
@@ -82,7 +83,7 @@ def test_where_descriptors_are_used_up_sessions_are_refused_and_the_others_go_on
         worker = server.worker
         before = worker.rlimit(psutil.RLIMIT_NOFILE)
         worker.rlimit(psutil.RLIMIT_NOFILE, (worker.num_fds() + 2, before[1]))
-        with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as http:
+        with plain_http.Client(base_url=server.url, timeout=60) as http:
             answers = [http.post("/v1/sessions", json={}) for _ in range(6)]
             refused = [answer for answer in answers if answer.status_code != 201]
             assert refused and len(refused) < 6, [answer.status_code for answer in answers]

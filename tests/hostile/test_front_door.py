@@ -20,6 +20,7 @@ import pytest
 import telegrad as tg
 from telegrad._transport.address import is_read_on_the_way
 from telegrad_protocol.errors import ConnectError
+from tests.support import plain_http
 
 from ..end_to_end.server_process import ServerProcess
 from ..support.certificates import self_signed
@@ -78,7 +79,7 @@ def undisturbed(server: ServerProcess, most_bytes: int = 48 * MIB, most_seconds:
 
     def ask() -> None:
         nonlocal slowest
-        with httpx.Client(trust_env=False, timeout=60) as http:
+        with plain_http.Client(timeout=60) as http:
             while True:
                 began = time.monotonic()
                 assert http.get(f"{server.url}/healthz").status_code == 200
@@ -146,7 +147,7 @@ def test_connections_that_ask_for_nothing_keep_nobody_out(server: ServerProcess)
             if number % 2:
                 sock.sendall(b"GET /healthz HT")
         assert gateway.num_fds() - before <= 64
-        assert httpx.get(f"{server.url}/healthz", trust_env=False).status_code == 200
+        assert plain_http.get(f"{server.url}/healthz").status_code == 200
     wait_until(lambda: gateway.num_fds() <= before + 2, "the connections were closed")
 
 
@@ -154,12 +155,12 @@ def test_connections_that_ask_for_nothing_keep_nobody_out(server: ServerProcess)
 def session(server: ServerProcess) -> Iterator[tuple[str, dict[str, str]]]:
     """An open session: its address, and the headers that requests about it show."""
     authorized = {"Authorization": f"Bearer {TOKEN}"}
-    hello = httpx.post(f"{server.url}/v1/sessions", json={}, headers=authorized, trust_env=False).json()
+    hello = plain_http.post(f"{server.url}/v1/sessions", json={}, headers=authorized).json()
     path, headers = f"{server.url}/v1/sessions/{hello['session']}", authorized | {"Telegrad-Session-Key": hello["key"]}
     try:
         yield path, headers
     finally:
-        httpx.delete(path, headers=headers, trust_env=False)
+        plain_http.delete(path, headers=headers)
 
 
 BODIES = {
@@ -180,7 +181,7 @@ def test_bodies_of_json_block_nobody(server: ServerProcess, name: str) -> None:
     place, body, status = BODIES[name]
     with session(server) as (path, headers), undisturbed(server, most_bytes=160 * MIB):
         url, headers = path + place if place else f"{server.url}/v1/sessions", headers | JSON
-        with httpx.Client(trust_env=False, timeout=60) as http:
+        with plain_http.Client(timeout=60) as http:
             answer = http.post(url, content=body, headers=headers)
     assert answer.status_code == status, answer.text[:300]
     assert len(answer.content) < 1 << 14 and answer.headers["content-type"] == "application/problem+json"
@@ -195,12 +196,10 @@ def test_headers_of_npy_are_read_in_one_pass(server: ServerProcess, text: bytes)
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (" + text + b"), }"
     body = b"\x93NUMPY\x02\0" + len(header).to_bytes(4, "little") + header
     with session(server) as (path, headers), undisturbed(server):
-        answer = httpx.put(f"{path}/tensors/1", content=body, headers=headers, trust_env=False)
+        answer = plain_http.put(f"{path}/tensors/1", content=body, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (422, "ArgumentError")
         long = b"\x93NUMPY\x02\0" + (1 << 20).to_bytes(4, "little") + b"{" * (1 << 20)
-        assert (
-            "longer than 65536" in httpx.put(f"{path}/tensors/1", content=long, headers=headers, trust_env=False).text
-        )
+        assert "longer than 65536" in plain_http.put(f"{path}/tensors/1", content=long, headers=headers).text
 
 
 def frame(opcode: int, payload: bytes = b"", fin: bool = True) -> bytes:
@@ -229,7 +228,7 @@ def test_frames_without_a_message_end_the_connection(server: ServerProcess, name
         assert head.startswith(b"HTTP/1.1 101")
         sock.sendall(first)
         assert send_until_closed(sock, piece, 64 * MIB) < 32 * MIB, "the server reads on and on"
-        assert httpx.get(f"{path}/memory_stats", headers=headers, trust_env=False).status_code == 200
+        assert plain_http.get(f"{path}/memory_stats", headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -240,10 +239,10 @@ def test_frames_without_a_message_end_the_connection(server: ServerProcess, name
 )  # fmt: skip
 def test_pages_of_other_sites_reach_nothing(headers: dict[str, str], open_server: ServerProcess) -> None:
     url = open_server.url
-    refused = httpx.post(f"{url}/v1/sessions", json={}, headers=headers, trust_env=False)
+    refused = plain_http.post(f"{url}/v1/sessions", json={}, headers=headers)
     assert (refused.status_code, refused.json()["code"]) == (403, "AuthenticationError")
     assert "TELEGRAD_ALLOWED_ORIGINS" in refused.json()["detail"]
-    assert httpx.get(f"{url}/v1/devices", headers=headers, trust_env=False).status_code == 403
+    assert plain_http.get(f"{url}/v1/devices", headers=headers).status_code == 403
 
 
 @pytest.fixture(scope="module")
@@ -256,16 +255,16 @@ def test_simple_requests_of_a_page_open_no_session(open_server: ServerProcess) -
     url = open_server.url
     for kind in ("text/plain", "application/x-www-form-urlencoded", None):
         headers = {} if kind is None else {"Content-Type": kind}
-        answer = httpx.post(f"{url}/v1/sessions", content=b"{}", headers=headers, trust_env=False)
+        answer = plain_http.post(f"{url}/v1/sessions", content=b"{}", headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (415, "RequestError")
     own = {"Origin": url, "Sec-Fetch-Site": "same-origin"}
     for allowed in (own, {"Origin": "https://notebooks.example", "Sec-Fetch-Site": "cross-site"}, {}):
-        opened = httpx.post(f"{url}/v1/sessions", json={}, headers=allowed, trust_env=False)
+        opened = plain_http.post(f"{url}/v1/sessions", json={}, headers=allowed)
         assert opened.status_code == 201, opened.text
         key = {"Telegrad-Session-Key": opened.json()["key"]}
-        httpx.delete(f"{url}/v1/sessions/{opened.json()['session']}", headers=key, trust_env=False)
+        plain_http.delete(f"{url}/v1/sessions/{opened.json()['session']}", headers=key)
     link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
-    assert httpx.get(f"{url}/docs", headers=link, trust_env=False).status_code == 200
+    assert plain_http.get(f"{url}/docs", headers=link).status_code == 200
 
 
 def test_a_token_that_crosses_a_network_in_clear_text_is_warned_of(server: ServerProcess) -> None:

@@ -13,6 +13,7 @@ import pytest
 import telegrad as tg
 from telegrad.errors import WorkerCrashedError
 from tests.end_to_end.server_process import ServerProcess
+from tests.support import plain_http
 from tests.transport.waiting import wait_until
 
 
@@ -30,7 +31,7 @@ def uses(server: ServerProcess) -> list[str]:
 
 
 def open_session(server: ServerProcess, **body: Any) -> httpx.Response:
-    return httpx.post(server.url + "/v1/sessions", json=body, trust_env=False, timeout=60)
+    return plain_http.post(server.url + "/v1/sessions", json=body, timeout=60)
 
 
 def test_each_session_has_a_process_that_ends_with_it() -> None:

@@ -18,6 +18,7 @@ from server.gateway.workers.watchdog import Watchdog
 from server.ipc.heartbeat import BEGIN, SESSION, Heartbeat
 from telegrad.errors import LimitExceededError, WorkerCrashedError
 from tests.end_to_end.server_process import ServerProcess
+from tests.support import plain_http
 from tests.transport.waiting import wait_until
 
 F = tg.nn.functional
@@ -78,7 +79,7 @@ def test_work_that_is_done_step_by_step_is_cancelled(limited: ServerProcess, att
 
 def test_over_http_the_caller_gets_the_error(limited: ServerProcess) -> None:
     def send(method: str, path: str, **rest: Any) -> httpx.Response:
-        return httpx.request(method, limited.url + path, trust_env=False, timeout=60, **rest)
+        return plain_http.request(method, limited.url + path, timeout=60, **rest)
 
     opened = send("POST", "/v1/sessions", json={}).json()
     session, headers = f"/v1/sessions/{opened['session']}", {"Telegrad-Session-Key": opened["key"]}
@@ -123,7 +124,7 @@ def test_in_a_worker_of_its_own_it_ends_no_other_session(limited: ServerProcess)
 
 def test_a_hanging_worker_is_told_of_and_keeps_no_end_back() -> None:
     def open_session() -> tuple[str, dict[str, str]]:
-        opened = httpx.post(server.url + "/v1/sessions", json={}, trust_env=False).json()
+        opened = plain_http.post(server.url + "/v1/sessions", json={}).json()
         return f"{server.url}/v1/sessions/{opened['session']}", {"Telegrad-Session-Key": opened["key"]}
 
     with ServerProcess() as server:
@@ -132,7 +133,7 @@ def test_a_hanging_worker_is_told_of_and_keeps_no_end_back() -> None:
         worker.suspend()
         with ThreadPoolExecutor() as threads:
             metrics = threads.submit(server.get, "/metrics")
-            assert httpx.delete(path, headers=headers, trust_env=False, timeout=60).status_code == 204
+            assert plain_http.delete(path, headers=headers, timeout=60).status_code == 204
             metrics.result()
         wait_until(lambda: "worker 0 (cpu) unresponsive" in readiness(server), "it is told that the worker hangs")
         server.signal(signal.SIGTERM)
@@ -143,7 +144,7 @@ def test_a_hanging_worker_is_told_of_and_keeps_no_end_back() -> None:
 
 
 def readiness(server: ServerProcess) -> str:
-    answer = httpx.get(server.url + "/readyz", trust_env=False)
+    answer = plain_http.get(server.url + "/readyz")
     return str(answer.json()["detail"]) if answer.status_code == 503 else ""
 
 

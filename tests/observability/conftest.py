@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import telegrad as tg
 from telegrad.errors import LimitExceededError, OutOfMemoryError
 from telegrad.export import export, save
+from tests.support import plain_http
 
 from ..end_to_end.server_process import ServerProcess
 from ..transport.fault_proxy import FaultProxy
@@ -92,10 +92,10 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
             with pytest.raises(LimitExceededError):
                 tg.nn.functional.avg_pool1d(tg.ones(1, 1, 2_000_000), 1_000_000, stride=1).sum().item()
             session.end()
-            httpx.get(f"{server.url}/v1/sessions/none/tensors/1", trust_env=False)
+            plain_http.get(f"{server.url}/v1/sessions/none/tensors/1")
         with tg.connect(server.url) as session:
             save(export(tg.nn.Linear(2, 1), (tg.ones(1, 2),)), folder / "line.safetensors")
-            called = httpx.post(f"{server.url}/v1/programs/line", json={"inputs": {"input": [[1, 2]]}}, trust_env=False)
+            called = plain_http.post(f"{server.url}/v1/programs/line", json={"inputs": {"input": [[1, 2]]}})
             assert called.status_code == 200, called.text
             train()
             wait_until(lambda: scrape(server).value("telegrad_failures_total", source="stream") >= 3, "all was noticed")

@@ -11,7 +11,6 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import httpx
 import pytest
 from opentelemetry import trace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -23,6 +22,7 @@ from server.gateway.observability import chosen_tracing as choosing
 from server.gateway.observability.chosen_tracing import chosen_tracing
 from server.gateway.observability.tracing import Tracing
 from telegrad._transport.trace_context import trace_headers
+from tests.support import plain_http
 
 from ..end_to_end.server_process import ROOT, ServerProcess, clean_environment
 from ..transport.waiting import wait_until
@@ -111,9 +111,9 @@ def sent(receiver: Receiver) -> Iterator[tuple[Receiver, Any, Any, str]]:
         with pytest.raises(tg.errors.IndexOutOfRangeError):
             tg.ones(3)[tg.tensor([9])].sum().item()
         again.end()
-        httpx.get(f"{server.url}/healthz", trust_env=False)
+        plain_http.get(f"{server.url}/healthz")
         other = {"traceparent": f"00-{7:032x}-{9:016x}-01", "X-Request-Id": "mine"}
-        httpx.get(f"{server.url}/v1/sessions/nobody/tensors/1", headers=other, trust_env=False)
+        plain_http.get(f"{server.url}/v1/sessions/nobody/tensors/1", headers=other)
         tg.connect(server.url)  # the end of the server ends it
     with suppress(tg.errors.SessionLostError):  # the client may have heard of it already
         tg.disconnect()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import httpx
 import psutil
 import pytest
 
 import telegrad as tg
+from tests.support import plain_http
 
 from ..end_to_end.server_process import ServerProcess
 from .conftest import Observed, scrape
@@ -81,13 +81,13 @@ def test_requests_are_counted_by_route(observed: Observed) -> None:
     scraped = scrape(observed.server)
     assert scraped.value("telegrad_http_request_seconds_count", route="/v1/sessions", method="POST", status="201") >= 2
     assert scraped.value("telegrad_http_request_seconds_count", route="/metrics", status="200") >= 1
-    answer = httpx.get(f"{observed.server.url}/healthz", headers={"X-Request-Id": "probe-7"}, trust_env=False)
+    answer = plain_http.get(f"{observed.server.url}/healthz", headers={"X-Request-Id": "probe-7"})
     assert answer.headers["x-request-id"] == "probe-7"
 
 
 def test_heads_that_are_too_long_are_counted_at_the_door(observed: Observed) -> None:
     before = scrape(observed.server).value("telegrad_connections_refused_total", status="431")
-    answer = httpx.get(observed.server.url, headers={"X-Long": "x" * 70_000}, trust_env=False)
+    answer = plain_http.get(observed.server.url, headers={"X-Long": "x" * 70_000})
     assert answer.status_code == 431
     after = scrape(observed.server)
     assert after.value("telegrad_connections_refused_total", status="431") == before + 1

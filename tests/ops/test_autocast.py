@@ -55,7 +55,7 @@ def _listed_and_drawn() -> list[Any]:
     """All operations that autocast changes by their names, and of the others those that the default suite draws."""
     names = {TABLE[name].public for name in autocast._CPU | autocast._CUDA if name in TABLE}
     listed = [case for case in _cases() if ours_of(case.values[0].name) in names]
-    return [*listed, *drawn([case for case in _cases() if ours_of(case.values[0].name) not in names], 100)]
+    return [*listed, *drawn([case for case in _cases() if ours_of(case.values[0].name) not in names], 30)]
 
 
 @pytest.mark.parametrize("info", _listed_and_drawn())

@@ -13,6 +13,7 @@ import httpx
 import psutil
 
 from tests.end_to_end.server_process import PATHS
+from tests.support import plain_http
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 60.0
@@ -38,7 +39,7 @@ class ServerProcess:
             raise RuntimeError(f"the server did not start, and ended with {self.process.returncode}")
         self.url = json.loads(announced)["url"]
         self.workers = psutil.Process(self.process.pid).children(recursive=True)
-        self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=DEADLINE)
+        self.http = plain_http.Client(base_url=self.url, timeout=DEADLINE)
 
     def __enter__(self) -> ServerProcess:
         return self

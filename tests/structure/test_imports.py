@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -35,10 +37,32 @@ OPTIONAL = frozenset(
 """What a machine without a GPU does not have: these, and modules that need them, may be imported inside functions."""
 
 
+class Import(NamedTuple):
+    """A statement that imports, and whether it stands in a function."""
+
+    statement: ast.Import | ast.ImportFrom
+    in_function: bool
+    at_top: bool
+
+
+BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+"""Where a statement has others."""
+
+
 @cache
-def tree_of(path: Path) -> ast.Module:
-    """The text of a module, parsed once for all tests."""
-    return ast.parse(path.read_text())
+def imports_in(path: Path) -> tuple[Import, ...]:
+    """All imports in the text of a module, which is parsed once for all tests; expressions have none."""
+    return tuple(_imports_below(ast.parse(path.read_text()), in_function=False, at_top=True))
+
+
+def _imports_below(node: ast.AST, *, in_function: bool, at_top: bool) -> Iterator[Import]:
+    for block in BLOCKS:
+        for statement in getattr(node, block, ()):
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                yield Import(statement, in_function, at_top)
+            else:
+                is_function = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
+                yield from _imports_below(statement, in_function=in_function or is_function, at_top=False)
 
 
 def modules_of(package: str, folder: Path) -> dict[str, Path]:
@@ -50,12 +74,10 @@ def modules_of(package: str, folder: Path) -> dict[str, Path]:
     return modules
 
 
-def imported_names(node: ast.AST, module: str, path: Path) -> list[str]:
-    """The full names that a statement of a module imports: modules, or what is in them; none if it imports nothing."""
+def imported_names(node: ast.Import | ast.ImportFrom, module: str, path: Path) -> list[str]:
+    """The full names that a statement of a module imports: modules, or what is in them."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
-    if not isinstance(node, ast.ImportFrom):
-        return []
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     base = package[: len(package) - node.level + 1] if node.level else []
     origin = ".".join([*base, *([node.module] if node.module else [])])
@@ -65,10 +87,10 @@ def imported_names(node: ast.AST, module: str, path: Path) -> list[str]:
 def imports_of(module: str, path: Path, known: dict[str, Path]) -> set[str]:
     """The known modules that a module imports anywhere in its text."""
     targets: set[str] = set()
-    for node in ast.walk(tree_of(path)):
+    for node, _, _ in imports_in(path):
         if isinstance(node, ast.Import):
             targets.update(nearest for alias in node.names if (nearest := nearest_module(alias.name, known)))
-        elif isinstance(node, ast.ImportFrom):
+        else:
             names = imported_names(node, module, path)
             targets.update(name if name in known else name.rpartition(".")[0] for name in names)
     # A package's own face is executed before its modules in any case: to name it is no detour.
@@ -139,11 +161,8 @@ LATE = {
 
 def imports_inside_functions(module: str, path: Path) -> set[str]:
     """What a module imports inside functions: full names, of modules or of what is in them."""
-    names: set[str] = set()
-    for function in ast.walk(tree_of(path)):
-        for node in ast.walk(function) if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) else ():
-            names.update(imported_names(node, module, path))
-    return names
+    late = [found.statement for found in imports_in(path) if found.in_function]
+    return {name for node in late for name in imported_names(node, module, path)}
 
 
 def needs_an_optional_package(name: str, known: dict[str, Path]) -> bool:
@@ -156,9 +175,8 @@ def needs_an_optional_package(name: str, known: dict[str, Path]) -> bool:
         module = nearest_module(current, known)
         if module and module not in met:
             met.add(module)
-            waiting += [
-                alias for node in tree_of(known[module]).body for alias in imported_names(node, module, known[module])
-            ]
+            at_top = [found.statement for found in imports_in(known[module]) if found.at_top]
+            waiting += [alias for node in at_top for alias in imported_names(node, module, known[module])]
     return False
 
 

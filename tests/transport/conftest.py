@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 
@@ -18,6 +17,7 @@ from telegrad._session.handshake import open_session
 from telegrad._transport.socket_transport import SocketTransport
 from telegrad_protocol import wire
 from telegrad_protocol.messages import CHUNK_BYTES, Answer, Data, Failure, Query, Read, Upload
+from tests.support import plain_http
 
 from .waiting import wait_until
 
@@ -62,7 +62,7 @@ class GatewayProcess:
 
     @property
     def sessions(self) -> int:
-        text = httpx.get(f"{self.url}/metrics", trust_env=False).text
+        text = plain_http.get(f"{self.url}/metrics").text
         return int(float(next(line.split()[1] for line in text.splitlines() if line.startswith("telegrad_sessions "))))
 
 

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable
 
-import httpx
 import psutil
 import pytest
 
@@ -18,6 +17,7 @@ from telegrad._transport.socket_transport import SocketTransport
 from telegrad._transport.websocket import Address
 from telegrad_protocol.errors import CommunicationError, InternalError, SessionLostError, TelegradError
 from telegrad_protocol.messages import Call, Failure, Hello, Query, Read
+from tests.support import plain_http
 
 from .conftest import Client, GatewayProcess
 from .stub import StubSession
@@ -231,7 +231,7 @@ def test_control_requests_are_answered_and_their_errors_are_errors(connect: Conn
     client = connect()
     hello = client.transport.hello
     headers = {"Telegrad-Session-Key": hello.key}
-    answer = httpx.delete(f"{gateway.url}/v1/sessions/{hello.session}", headers=headers, trust_env=False)
+    answer = plain_http.delete(f"{gateway.url}/v1/sessions/{hello.session}", headers=headers)
     assert answer.status_code == 204
     with pytest.raises(SessionLostError):
         client.ask("echo")

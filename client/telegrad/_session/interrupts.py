@@ -3,7 +3,8 @@
 While sessions are connected, a handler stands before Python's own for SIGINT, and before no other: a program that
 handles the signal itself decides what becomes of its work. The handler notes in the queue of each session where the
 interrupt came, and leaves it to a thread to tell the server, since the program may have been stopped anywhere. Then it
-raises KeyboardInterrupt, as Python's does.
+raises KeyboardInterrupt, as Python's does. Python ignores what is raised while an object is deleted, so an interrupt
+that comes while a tensor is released is raised after that.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import signal
 import threading
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
-from typing import Any, Protocol
+from types import FrameType
+from typing import Protocol
 
 from telegrad_protocol.errors import CommunicationError
 
-from .own_code import running_shell
+from .own_code import is_own, running_shell
 
 
 class Interruptible(Protocol):
@@ -31,22 +33,36 @@ class Interruptible(Protocol):
 
 
 class _Announcer:
-    """A thread that tells servers of interrupts. ``SimpleQueue.put`` may be called wherever a signal arrives."""
+    """A thread that does what a signal handler may not. ``SimpleQueue.put`` may be called wherever a signal arrives."""
 
     def __init__(self) -> None:
-        self.interrupted: SimpleQueue[tuple[Interruptible, int] | None] = SimpleQueue()
+        self._actions: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="telegrad-interrupts", daemon=True)
         self._thread.start()
 
+    def announce(self, session: Interruptible, number: int) -> None:
+        """Tell the session's server of an interrupt."""
+        self._actions.put(lambda: session.announce_interrupt(number))
+
+    def interrupt_again(self) -> None:
+        """Send the main thread the signal once more, which has left the destructor by then, or will have soon."""
+        self._actions.put(_signal_main_thread)
+
     def stop(self) -> None:
-        self.interrupted.put(None)
+        """Do what is left to do, and end the thread."""
+        self._actions.put(None)
         self._thread.join()
 
     def _run(self) -> None:
-        while (interrupted := self.interrupted.get()) is not None:
-            session, number = interrupted
+        while (action := self._actions.get()) is not None:
             with contextlib.suppress(CommunicationError, OSError):  # the user's next call raises it
-                session.announce_interrupt(number)
+                action()
+
+
+def _signal_main_thread() -> None:
+    identifier = threading.main_thread().ident
+    if identifier is not None:
+        signal.pthread_kill(identifier, signal.SIGINT)  # what it waits for ends, as when the user interrupts
 
 
 _announcer: _Announcer | None = None
@@ -64,7 +80,7 @@ def interrupt(session: Interruptible) -> None:
     """Have the server drop what this session has queued up to now and what has not started."""
     number = session.note_interrupt()
     if _announcer is not None:
-        _announcer.interrupted.put((session, number))
+        _announcer.announce(session, number)
 
 
 def forget_thread() -> None:
@@ -83,10 +99,22 @@ def _is_handled() -> bool:
     return signal.getsignal(signal.SIGINT) is _handle
 
 
-def _handle(number: int, frame: Any) -> None:
+def _handle(number: int, frame: FrameType | None) -> None:
+    if _announcer is not None and _is_deleting(frame):
+        _announcer.interrupt_again()
+        return
     for session in _sessions_of_thread():
         interrupt(session)
     signal.default_int_handler(number, frame)
+
+
+def _is_deleting(frame: FrameType | None) -> bool:
+    """Tell whether the frame is one of telegrad's destructors, or was called by one."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__" and is_own(frame.f_code.co_filename):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def watch(sessions_of_thread: Callable[[], Iterable[Interruptible]]) -> None:

@@ -50,6 +50,7 @@ class PrivateServer:
         )
         os.close(ready_end)
         os.close(parent_end)
+        self.url = ""
         message = self._await_ready(ready)
         self.pages = str(message["url"])
         self.url = str(message.get("unix") or self.pages)
@@ -80,6 +81,15 @@ class PrivateServer:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._remove_socket()
+
+    def _remove_socket(self) -> None:
+        """Remove the socket and its directory, which a server that was killed has left."""
+        if self.url.startswith("unix:"):
+            path = self.url.removeprefix("unix:")
+            with contextlib.suppress(FileNotFoundError):  # any other server has removed both itself
+                os.unlink(path)
+                os.rmdir(os.path.dirname(path))
 
     def abandon(self) -> None:
         """In a forked process: leave the server to the other one, and do not keep it alive when that ends."""
