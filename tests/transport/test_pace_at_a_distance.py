@@ -29,6 +29,8 @@ class Distance:
         self.ahead = Ahead(seconds)
         self.gaps = 0
         """How often the server had nothing to do between two batches."""
+        self.idle = 0.0
+        """For how many seconds it had nothing to do."""
         self.most_work = 0.0
         """The most seconds of work that have waited at the server."""
         self._free_at = self._sent_at = 0.0
@@ -65,6 +67,7 @@ class Distance:
     def _execute(self, count: int, cost: float) -> None:
         arrival = self.now + self.delay
         self.gaps += arrival > self._free_at
+        self.idle += max(arrival - self._free_at, 0.0)
         self._free_at = max(self._free_at, arrival) + count * cost
         self.most_work = max(self.most_work, self._free_at - arrival)
 
@@ -100,13 +103,16 @@ def distance(
 def test_the_server_always_has_work_soon_after_the_start(
     monkeypatch: pytest.MonkeyPatch, draw: random.Random, delay: float, seconds: float
 ) -> None:
+    """Where the bound is a few hundredths of the way, it is smaller than what the measured speed is wrong by."""
     program = distance(monkeypatch, delay, seconds=seconds)
     cost = COST * draw.uniform(0.5, 2)
     program.send(100_000, cost)
     assert program.gaps <= 16, "the first instructions are of unknown duration"
-    program.gaps = 0
+    program.gaps, program.idle = 0, 0.0
     program.send(100_000, cost)
-    assert program.gaps == 0
+    if seconds > delay / 20:
+        assert program.gaps == 0
+    assert program.idle < 0.15 * 100_000 * cost
 
 
 @pytest.mark.parametrize("delay", DELAYS)
