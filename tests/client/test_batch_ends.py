@@ -185,12 +185,30 @@ def test_what_the_timer_sends_early_is_a_part_of_the_turn() -> None:
         if place == 30 * len(turn) + 100:
             at, size = len(sizes), len(queued)
             ends.note_early(size)
+            ends.note_sent(size)
         elif len(queued) >= BATCH and not ends.left_of_turn(len(queued), place):
             size = ends.count(queued)
         if size:
             sizes.append(size)
             del queued[:size]
     assert sizes[at - 1] == sizes[at + 2] == sizes[at] + sizes[at + 1] == len(turn)
+
+
+def test_a_turn_is_known_although_its_begin_was_sent_early() -> None:
+    ends, turn, queued = BatchEnds(), [1000, 1001, *list(range(45)) * 4], list[Any]()
+    sizes: list[int] = []
+    for place in range(40 * len(turn)):
+        queued.append(_call(turn[place % len(turn)]))
+        size = 0
+        if place > 20 * len(turn) and place % (3 * len(turn)) == 1:
+            ends.note_early(size := len(queued))
+            ends.note_sent(size)
+        elif len(queued) >= BATCH and not ends.left_of_turn(len(queued), place):
+            size = ends.count(queued)
+        if place > 20 * len(turn) and size:
+            sizes.append(size)
+        del queued[:size]
+    assert sum([size for size in sizes if size >= 170]) > 0.9 * sum(sizes)
 
 
 def test_a_report_between_two_batches_is_asked_for_under_the_modes_of_the_last(tg: Any) -> None:

@@ -29,6 +29,8 @@ _LONGEST: Final = 512
 """No batch is made longer than this."""
 _MARGIN: Final = 4
 """Turns whose lengths differ by no more are of one length: so many instructions of the next one show that it ended."""
+_MOST_UNSEEN: Final = 3
+"""Where the line of the outer loop was sent unseen in so many turns, it may not come any more."""
 _UNNOTICED: Final = 8
 """A batch may hold a turn if so many times more was sent since the program last waited."""
 
@@ -40,6 +42,20 @@ class Turns(NamedTuple):
     at: int
     before: int
     last: int
+
+    def met_at(self, now: int) -> Turns:
+        """Return what is known once the line was met there.
+
+        Where it is met several times in a turn the first time counts. Whole turns in which it was sent unseen, as when
+        time was up, change nothing.
+        """
+        length = now - self.at
+        if length < _LONG_TURN:
+            return self
+        count = round(length / self.last) if self.last else 1
+        if count > 1 and abs(length - count * self.last) <= _MARGIN:
+            return self._replace(at=now)
+        return Turns(self.line, now, self.last, length)
 
 
 class BatchEnds:
@@ -56,7 +72,7 @@ class BatchEnds:
         self._outer: dict[int, int] = {}
         """The lines of outer loops that were chosen of several, numbered."""
         self._sent = 0
-        """How many instructions were sent in full batches, and early."""
+        """How many instructions were sent."""
         self._turns = Turns(-1, 0, 0, 0)
         self._begins_anywhere = False
 
@@ -68,7 +84,8 @@ class BatchEnds:
         _, at, before, last = self._turns
         if abs(last - before) > _MARGIN or not _LONG_TURN <= last <= min(_LONGEST, unwaited // _UNNOTICED):
             return 0
-        return max(at + last + _MARGIN - self._sent - queued, 0)
+        turns = (self._sent - at) // last
+        return max(at + (turns + 1) * last + _MARGIN - self._sent - queued, 0) if turns <= _MOST_UNSEEN else 0
 
     def note_early(self, size: int) -> None:
         """Note that so many instructions were sent before a batch was full, since time was up.
@@ -77,6 +94,9 @@ class BatchEnds:
         """
         self._begins_anywhere = True
         self._since += size
+
+    def note_sent(self, size: int) -> None:
+        """Note that so many instructions were sent as they were, since time was up or an answer is waited for."""
         self._sent += size
 
     def count(self, batch: Sequence[Any]) -> int:
@@ -103,15 +123,13 @@ class BatchEnds:
 
     def _note_turn(self, lines: Sequence[tuple[int, int]], end: int) -> None:
         """Note where an outer loop's line is: of those that batches ended before, one that is met least often."""
-        met, (line, at, _, last) = self._met, self._turns
+        met, (line, at, _, _) = self._met, self._turns
         found = next((one for place, one in lines if place == end and one in self._outer), line)
         if found != line and (2 * met[found] < met[line] or self._sent - at > 2 * _LONGEST):
             self._turns = Turns(found, self._sent + end, 0, 0)
             return
         for now in [self._sent + place for place, one in reversed(lines) if one == line and place <= end]:
-            if now - at >= _LONG_TURN:
-                self._turns = Turns(line, now, last, now - at)
-                at, last = now, now - at
+            self._turns = self._turns.met_at(now)
 
     def _end_of(self, lines: Sequence[tuple[int, int]], size: int) -> int:
         if self._since + size >= _LONG_TURN:

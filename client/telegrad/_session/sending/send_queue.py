@@ -291,6 +291,7 @@ class SendQueue:
             if self._dead:
                 pending.append(self._frees())
             size = len(pending)
+            self._ends.note_sent(size)
         if not pending:
             return
         ahead.begin_batch(self.transport.handshake_seconds)
