@@ -19,16 +19,20 @@ def zeros(xp, size, *, dtype, device, out):
     out[...] = 0
 
 
-@implements(ops.ones, movement=True)
-def ones(xp, size, *, dtype, device, out):
-    out[...] = 1
-
-
 @implements(ops.empty, movement=True)
-def empty(xp, size, *, dtype, device, out):
+@implements(ops.empty_like, movement=True)
+@implements(ops.empty_strided, movement=True)
+@implements(ops.new_empty, movement=True)
+@implements(ops.new_empty_strided, movement=True)
+def leave(xp, *described, dtype, device, out):
     """The memory of the result is already allocated, and its contents are undefined, but in deterministic mode."""
     if context.current.switches.fills_memory:
         out[...] = unwritten(out.dtype)
+
+
+@implements(ops.ones, movement=True)
+def ones(xp, size, *, dtype, device, out):
+    out[...] = 1
 
 
 @implements(ops.full, movement=True)
@@ -41,13 +45,6 @@ def scalar_tensor(xp, s, *, dtype, device, out):
     out[...] = number(s, out.dtype)
 
 
-@implements(ops.empty_strided, movement=True)
-def empty_strided(xp, size, stride, *, dtype, device, out):
-    """The memory of the result is already allocated, and its contents are undefined, but in deterministic mode."""
-    if context.current.switches.fills_memory:
-        out[...] = unwritten(out.dtype)
-
-
 @implements(ops.zeros_like, movement=True)
 def zeros_like(xp, input, *, dtype, device, out):
     out[...] = 0
@@ -56,13 +53,6 @@ def zeros_like(xp, input, *, dtype, device, out):
 @implements(ops.ones_like, movement=True)
 def ones_like(xp, input, *, dtype, device, out):
     out[...] = 1
-
-
-@implements(ops.empty_like, movement=True)
-def empty_like(xp, input, *, dtype, device, out):
-    """The memory of the result is already allocated, and its contents are undefined, but in deterministic mode."""
-    if context.current.switches.fills_memory:
-        out[...] = unwritten(out.dtype)
 
 
 @implements(ops.full_like, movement=True)
@@ -80,23 +70,9 @@ def new_ones(xp, input, size, *, dtype, device, out):
     out[...] = 1
 
 
-@implements(ops.new_empty, movement=True)
-def new_empty(xp, input, size, *, dtype, device, out):
-    """The memory of the result is already allocated, and its contents are undefined, but in deterministic mode."""
-    if context.current.switches.fills_memory:
-        out[...] = unwritten(out.dtype)
-
-
 @implements(ops.new_full, movement=True)
 def new_full(xp, input, size, fill_value, *, dtype, device, out):
     out[...] = number(fill_value, out.dtype)
-
-
-@implements(ops.new_empty_strided, movement=True)
-def new_empty_strided(xp, input, size, stride, *, dtype, device, out):
-    """The memory of the result is already allocated, and its contents are undefined, but in deterministic mode."""
-    if context.current.switches.fills_memory:
-        out[...] = unwritten(out.dtype)
 
 
 @implements(ops.arange, movement=True)
