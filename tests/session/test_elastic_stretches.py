@@ -144,3 +144,78 @@ def test_sizes_of_several_inputs_change_in_their_own_ways(
             np.testing.assert_array_equal(one, other)
     # A GPU executes calls on other sizes as one only where enough of them depends on no size; here none does.
     assert noted["_begin"] > (20 if device == "cpu" else 0)
+
+
+def _last_rows(tg: Any, x: Any) -> list[Any]:
+    """The last rows of a few rows are the same memory as all of them."""
+    last = x[-9:].sin()
+    return [last, x.sum(), x.cos(), x[-9:], x]
+
+
+def _as_one_row(tg: Any, x: Any) -> list[Any]:
+    """Rows that lie behind each other are viewed, and others are copied."""
+    row = x.reshape(-1)
+    return [row, row.sin(), row.sum()]
+
+
+def _without_ones(tg: Any, x: Any) -> list[Any]:
+    row = x.squeeze(0).cos()
+    return [row, x.sin(), x.sum(-1), row.sum(0)]
+
+
+def _with_more_types(tg: Any, x: Any) -> list[Any]:
+    with tg.autocast("cpu", dtype=tg.bfloat16):
+        y = x @ x.t()
+    return [
+        y.float(),
+        x.to(tg.float64),
+        x.type_as(y).float(),
+        (x * tg.ones((), dtype=tg.float32, device=x.device)).float(),
+    ]
+
+
+def _of_layouts(tg: Any, device: str, function: Any, arrays: list[Any], layouts: list[tuple[Any, ...]]) -> list[Any]:
+    """What a function makes of matrices, which are written to afterwards: what shares their memory is, too."""
+    kept = []
+    for number, (kind, rows, columns, dtype) in enumerate(layouts):
+        large = tg.tensor(arrays[number], dtype=getattr(tg, dtype), device=device)
+        x = large[:columns, :rows].clone().t() if kind == "transposed" else large[:rows, :columns]
+        x = x.clone() if kind == "whole" else x
+        x._session.flush()
+        y = x.sum()
+        for _ in range(8):
+            y = y.cos()
+        made = [y, *function(tg, x)]
+        x._session.flush()
+        x.mul_(2)
+        kept.append(made)
+    return [[(one.dtype, one.stride(), one.double().numpy()) for one in made] for made in kept]
+
+
+@pytest.mark.parametrize(
+    ("function", "learnt", "then"),
+    [
+        (_last_rows, "whole", ("whole", 11, 3, "float64")), (_as_one_row, "transposed", ("whole", 5, 3, "float64")),
+        (_as_one_row, "whole", ("transposed", 5, 3, "float64")), (_without_ones, "whole", ("whole", 1, 9, "float64")),
+        (_with_more_types, "bfloat16", ("whole", 5, 3, "float32")),
+    ],
+)  # fmt: skip
+def test_calls_look_at_sizes_and_layouts_again_in_each_run(
+    on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str], function: Any, learnt: str, then: Any
+) -> None:
+    """What two runs have in common need not hold in the next: that a result is a view, or the memory of another."""
+    tg, device = on
+    first = ("whole", learnt) if learnt == "bfloat16" else (learnt, "float64")
+    layouts = [*[(first[0], rows, 3, first[1]) for rows in range(2, 9)], then]
+    for rows, columns in rng.integers(0, 12, (12, 2)):
+        kind, dtype = rng.choice(["whole", "transposed", "part"]), rng.choice(["float64", "float64", "float32"])
+        layouts.append((str(kind), int(rows), int(columns), str(dtype)))
+    arrays = [rng.standard_normal((12, 12)) for _ in layouts]
+    with call_by_call(tg):
+        expected = _of_layouts(tg, device, function, arrays, layouts)
+    found = _of_layouts(tg, device, function, arrays, layouts)
+    for layout, these, those in zip(layouts, found, expected, strict=True):
+        for (*kind, one), (*wanted, other) in zip(these, those, strict=True):
+            assert kind == wanted, layout
+            np.testing.assert_array_equal(one, other, err_msg=str(layout))
+    assert noted["_begin"] > (1 if device == "cpu" else -1)

@@ -40,13 +40,17 @@ class Elasticity:
         return self.variants.get(self.key(met), UNKNOWN) if self.variants else UNKNOWN
 
     def key(self, met: Any) -> Any:
-        """Return a situation without the metas of inputs that came with several."""
+        """Return a situation without the sizes of inputs that came with several: of these only types and dimensions.
+
+        Operations do something else in other types, and so do composites that have other numbers of dimensions.
+        """
         modes, described = met
         left = list(described)
         for place in self._places:
-            if left[place].__class__ is not Meta:
+            meta = left[place]
+            if meta.__class__ is not Meta:
                 return met
-            left[place] = None
+            left[place] = meta.dtype, meta.ndim
         return modes, tuple(left)
 
     def is_worth_recording(self, met: Any) -> bool:

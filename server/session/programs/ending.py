@@ -71,4 +71,12 @@ class RestOfStretch(NamedTuple):
     drawn: list[Any]
 
 
-STRETCHES: Final = (RunStretch, EndOfStretch, RestOfStretch)
+class EndOfCall(NamedTuple):
+    """The end of a call in a stretch that is recorded; ``recorder`` is told what it has made."""
+
+    stretch: Any
+    recorder: Any
+    call: Any
+
+
+STRETCHES: Final = (RunStretch, EndOfCall, EndOfStretch, RestOfStretch)

@@ -22,7 +22,8 @@ from server.engine.programs.captures import Captures
 from server.engine.programs.executable import Executable
 from server.engine.programs.graph import Slot
 from server.engine.programs.indices import takes_indices
-from server.engine.programs.recorded.elastic import Elastic, OtherSizesError, RecordedRun
+from server.engine.programs.recorded.composites import OtherSizesError
+from server.engine.programs.recorded.elastic import Elastic, RecordedRun
 from server.engine.programs.recorded.unchanged import Unchanged
 from server.engine.programs.shared_memory import SharedMemory
 from server.engine.value import Value
@@ -34,9 +35,10 @@ from telegrad_protocol.programs.rows import Flat, Template
 
 from .compiled import Given, Variant, is_whole, launched_soon, modes_of
 from .elasticity import UNKNOWN, Elasticity
-from .ending import EndOfStretch, RestOfStretch, RunStretch
+from .ending import EndOfCall, EndOfStretch, RestOfStretch, RunStretch
+from .noted_calls import CallRecorder, end_call, with_ends
 from .noted_stretches import NotedVariant, noted_modes_of
-from .recording import Recording, SessionRecorder
+from .recording import Recording
 from .sequences import bind_names, names_after, used_inputs
 
 _log = logging.getLogger(__name__)
@@ -141,7 +143,7 @@ class Stretch:
         return before is not None and now - before <= SOON
 
 
-class _StretchRecorder(SessionRecorder):
+class _StretchRecorder(CallRecorder):
     """Gives up where an operation is not what a stretch may hold, as far as only its execution tells."""
 
     def __init__(self, state: SessionState, rows: dict[int, int], watch: Watch | None) -> None:
@@ -165,6 +167,7 @@ class _StretchRecording(Recording):
 
     reads_gradients = False
     watch: Watch | None = None
+    recorder: _StretchRecorder
 
     def __init__(self, state: SessionState, values: Sequence[Value], instructions: Sequence[Any]) -> None:
         super().__init__(state, values, instructions)
@@ -173,7 +176,7 @@ class _StretchRecording(Recording):
         allocator = self._backend.allocator
         self._memory_state, self._start = allocator.state_number(), allocator.start_sequence()
 
-    def _new_recorder(self, state: SessionState, rows: dict[int, int]) -> SessionRecorder:
+    def _new_recorder(self, state: SessionState, rows: dict[int, int]) -> _StretchRecorder:
         profiler = state.context.profiler
         self.watch = None if profiler is None else Watch(profiler)
         return _StretchRecorder(state, rows, self.watch)
@@ -210,7 +213,8 @@ class _ElasticRecording(_StretchRecording):
 
     def variant(self, names: Sequence[tuple[int, Any]]) -> Variant | None:
         """Return what was recorded; None also where a device could launch too little of it as one."""
-        variant = super().variant(names)
+        run = self.run
+        variant = super().variant(names) if run is not None and run.may_vary(self.loose) else None
         if variant is None or not is_whole(variant.plain, self._backend):
             return variant
         executable = variant.plain
@@ -226,7 +230,8 @@ class _ElasticRecording(_StretchRecording):
         recorder = self.recorder
         if recorder.reason:
             return None
-        return RecordedRun(tuple(recorder.inputs), tuple(self._metas), tuple(recorder.steps), tuple(recorder.plans))
+        steps, plans, composites = tuple(recorder.steps), tuple(recorder.plans), tuple(recorder.composites)
+        return RecordedRun(tuple(recorder.inputs), tuple(self._metas), steps, plans, composites)
 
     def _executable(
         self, outputs: Sequence[Slot], metas: Sequence[Meta | type], memory: Sequence[int], gradients: Sequence[Any]
@@ -302,8 +307,10 @@ def _record(
     """Have the calls be next, written down."""
     before = [state.values.get(id) for id in ids[: stretch.inputs]]
     instructions = stretch.template.instructions(ids)
-    end = EndOfStretch(stretch, met, kind(state, values, instructions), ids, before)
-    state.inbox.extendleft(reversed([*instructions, end]))
+    recording = kind(state, values, instructions)
+    if kind is _ElasticRecording:
+        instructions = with_ends(stretch, recording.recorder, instructions)
+    state.inbox.extendleft(reversed([*instructions, EndOfStretch(stretch, met, recording, ids, before)]))
 
 
 def end_stretch(state: SessionState, end: EndOfStretch) -> None:
@@ -386,6 +393,6 @@ def _take_back(state: SessionState, rest: RestOfStretch) -> None:
 
 
 HANDLERS: Final[dict[type, Any]] = {
-    RunStretch: run_stretch, EndOfStretch: end_stretch, RestOfStretch: continue_stretch,
+    RunStretch: run_stretch, EndOfCall: end_call, EndOfStretch: end_stretch, RestOfStretch: continue_stretch,
 }  # fmt: skip
 """What handles the instructions about stretches."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from server.engine import context
 from server.engine.context import Held
@@ -25,6 +25,7 @@ from server.engine.view_plan import view_below_autograd
 from telegrad_protocol.errors import OutOfMemoryError
 from telegrad_protocol.meta import Meta
 
+from .composites import Composite, depending, is_loose, require, with_whole
 from .sections import Part, Sectioned, kernels_in, sectioned, sections_in
 from .unchanged import AsRecorded, unchanged_call
 
@@ -40,25 +41,34 @@ _MOST_FAILURES: Final = 3
 """So often what was captured may turn out not to fit."""
 
 
-class OtherSizesError(Exception):
-    """Sizes that were the same in the recorded runs are others in this one: its operations have to be dispatched."""
+How: TypeAlias = Plan | Composite | Meta
+"""What executes a step: a plan, a composite that is dispatched, or the meta of a view."""
 
 
 class RecordedRun(NamedTuple):
-    """What a run has executed, by which plans, on inputs of which metas."""
+    """What a run has executed, by which plans, on inputs of which metas, and which of its steps composites came to."""
 
     inputs: tuple[Slot, ...]
     known: tuple[Meta | type, ...]
     steps: tuple[Step, ...]
     plans: tuple[Plan, ...]
+    composites: tuple[Composite, ...]
 
     def differing(self, other: RecordedRun) -> frozenset[Slot] | None:
         """Return the inputs and results whose metas differ between two runs; None where they did something else."""
-        if self.inputs != other.inputs or self.steps != other.steps:
+        if self.inputs != other.inputs or self.steps != other.steps or _calls_of(self) != _calls_of(other):
             return None
         here, there = ([*run.known, *[meta for plan in run.plans for meta in plan.outs or ()]] for run in (self, other))
         slots = [*self.inputs, *[slot for step in self.steps for slot in step.outs]]
         return frozenset([slot for slot, meta, its in zip(slots, here, there, strict=True) if meta is not its])
+
+    def may_vary(self, loose: Collection[Slot]) -> bool:
+        """Return whether it can be executed where these values have any sizes."""
+        return all([one.is_whole for one in depending(self.composites, self.steps, loose)])
+
+
+def _calls_of(run: RecordedRun) -> list[Any]:
+    return [one._replace(outs=()) for one in run.composites]
 
 
 class Elastic(AsRecorded):
@@ -76,8 +86,8 @@ class Elastic(AsRecorded):
         places = Places(run.inputs)
         self._run = _without_chains(run, outputs, loose)
         self._plain = [_call(step, how, places, loose) for step, how in self._run]
-        depending = sum([_is_loose(step, loose) for step, _ in self._run])
-        self._kept = Held(context.current.host_memory, depending * _MOST_KEPT * _KEPT_BYTES)
+        looked_up = sum([is_loose(step, loose) for step, _ in self._run])
+        self._kept = Held(context.current.host_memory, looked_up * _MOST_KEPT * _KEPT_BYTES)
         super().__init__([step for step, _ in self._run], self._plain, run.plans, places, outputs, run.known)
         self._places, self._loose, self._outside = places, loose, (run.inputs, tuple(outputs))
         self._backend: Backend | None = None
@@ -120,7 +130,7 @@ class Elastic(AsRecorded):
         steps = [step for step, _ in self._run]
         shares = any([step.operator.op.name == "_unversioned" for step in steps])
         return sections_in(
-            steps, self._plain, lambda step: shares or _is_loose(step, self._loose), self._outside[1], self._executable
+            steps, self._plain, lambda step: shares or is_loose(step, self._loose), self._outside[1], self._executable
         )  # fmt: skip
 
     @property
@@ -131,7 +141,7 @@ class Elastic(AsRecorded):
 
     def _executable(self, numbers: Sequence[int], takes: tuple[Slot, ...], gives: tuple[Slot, ...]) -> Executable:
         places, part = Places(takes), [self._run[number] for number in numbers]
-        plans = [how for _, how in part if not isinstance(how, Meta)]
+        plans = [how for _, how in part if isinstance(how, Plan)]
         calls = [_call(step, how, places, ()) for step, how in part]
         return AsRecorded([step for step, _ in part], calls, plans, places, gives, [Value] * len(takes))
 
@@ -184,15 +194,16 @@ class _Watched(Execution):
 
 def _without_chains(
     run: RecordedRun, outputs: Sequence[Slot], loose: Collection[Slot]
-) -> list[tuple[Step, Plan | Meta]]:  # fmt: skip
+) -> list[tuple[Step, How]]:  # fmt: skip
     """Return steps with their plans; for each view that is needed one that makes it of what is no view.
 
     Such a view has its meta in place of the plan.
     """
     roots: dict[Slot, Slot] = {}
-    steps: list[tuple[Step, Plan | Meta]] = []
-    for step, plan in zip(run.steps, run.plans, strict=True):
-        source = None if _is_loose(step, loose) else _viewed(step)
+    steps: list[tuple[Step, How]] = []
+    whole = depending(run.composites, run.steps, loose)
+    for step, plan in zip(*with_whole(run.steps, run.plans, whole), strict=True):
+        source = None if is_loose(step, loose) else _viewed(step)
         if source is None:
             steps.append((step, plan))
             continue
@@ -213,17 +224,15 @@ def _viewed(step: Step) -> Slot | None:
     return source if isinstance(source, Slot) else None
 
 
-def _is_loose(step: Step, loose: Collection[Slot]) -> bool:
-    return any([slot in loose for slot in (*slots_in(step.args), *step.outs)])
-
-
-def _call(step: Step, how: Plan | Meta, places: Places, loose: Collection[Slot]) -> Call:
+def _call(step: Step, how: How, places: Places, loose: Collection[Slot]) -> Call:
     if isinstance(how, Meta):
         return Call(view_below_autograd(how), places.take(step.args), places.of(step.outs[0]), (), ())
-    call = unchanged_call(step, how, places)
-    if not _is_loose(step, loose):
-        return call
     fixed = {number: meta for number, (slot, meta) in enumerate(zip(step.outs, how.outs or ())) if slot not in loose}
+    if isinstance(how, Composite):
+        return Call(how.run(fixed), places.take(step.args), -1, tuple([places.of(slot) for slot in step.outs]), ())
+    call = unchanged_call(step, how, places)
+    if not is_loose(step, loose):
+        return call
     return call._replace(run=_looked_up(step, loose, fixed))
 
 
@@ -244,9 +253,7 @@ def _looked_up(step: Step, loose: Collection[Slot], fixed: Mapping[int, Meta]) -
             known = runs[key] = plan_of(operator, args, signature_of(operator, args)[1]).run
         result = known(args)
         for number, meta in fixed.items():
-            made = result if result.__class__ is Value else result[number]
-            if made.meta is not meta:
-                raise OtherSizesError(f"{operator.op.public}: {made.meta}, and {meta} was expected")
+            require(operator.op.public, result if result.__class__ is Value else result[number], meta)
         return result
 
     return run

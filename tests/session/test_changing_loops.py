@@ -1,0 +1,62 @@
+"""Random programs with loops compute the same whether their calls are executed as one or not, and what PyTorch does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.draws import drawn
+
+from ..support.captures import simulate_captures
+from .changing_loops import Program, Runner, random_program
+from .stretches import call_by_call, past_small_numbers
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+TOLERANCE = 1e-6
+"""Of the largest element; programs that are compared with PyTorch compute in float64."""
+
+
+@pytest.fixture(params=["launch by launch", "captured"], autouse=True)
+def captures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the host pretends to capture work."""
+    if request.param == "captured":
+        simulate_captures(monkeypatch)
+
+
+@pytest.fixture
+def tg(captures: None, tg: Any) -> Any:
+    """The client library, with a session that has made many tensors."""
+    return past_small_numbers(tg)
+
+
+@pytest.mark.parametrize("number", drawn([pytest.param(n, id=f"program_{n}") for n in range(200)], 4))
+def test_loops_come_to_what_their_calls_come_to(tg: Any, number: int, seed: int) -> None:
+    program = random_program(np.random.default_rng(seed))
+    print(program.text, *program.turns, sep="\n")
+    with call_by_call(tg):
+        expected = _run(tg, program, seed)
+    for _ in range(2):
+        _require_same(_run(tg, program, seed), expected, 0.0, "as one")
+    if program.is_exact:
+        _require_same(expected, _run(torch, program, seed), TOLERANCE, "as in PyTorch")
+
+
+def _run(t: Any, program: Program, seed: int) -> list[Any]:
+    with np.errstate(all="ignore"):
+        return Runner(t, program, seed).run()
+
+
+def _require_same(ours: Any, theirs: Any, tolerance: float, where: str) -> None:
+    if isinstance(theirs, list):
+        assert isinstance(ours, list) and len(ours) == len(theirs), f"{where}: {ours} and {theirs}"
+        for number, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            _require_same(one, other, tolerance, f"{where}, {number}")
+    elif isinstance(theirs, tuple):
+        assert isinstance(ours, tuple) and ours[:2] == theirs[:2], f"{where}: {ours} and {theirs}"
+        size = np.abs(theirs[2][np.isfinite(theirs[2])]).max(initial=1.0)
+        np.testing.assert_allclose(ours[2], theirs[2], rtol=tolerance, atol=tolerance * size, err_msg=where)
+    else:
+        assert ours == theirs, where
