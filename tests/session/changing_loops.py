@@ -200,7 +200,7 @@ def random_program(rng: np.random.Generator) -> Program:
     before, after = [str(rng.choice([*FREE, *OTHERS])) if rng.random() < 0.3 else "pass" for _ in range(2)]
     lines = "\n".join(chosen).splitlines()
     layers = int(rng.integers(1, 4)) if rng.random() < 0.5 else max(int(rng.integers(130, 300)) // (3 * len(lines)), 1)
-    body = "\n".join([f"        {line}" for line in lines])
+    body = "\n".join([f"        {line}" for line in [*lines, "v = v.clamp(-3, 3)"]])
     before, after = ["\n".join([f"    {line}" for line in one.splitlines()]) for one in (before, after)]
     text = f"{PROLOGUE}{before}\n    for layer in range({layers}):\n{body}\n{after}\n    out.append(v)\n"
     turns = _random_turns(rng, 24 if layers > 6 else 40)

@@ -185,3 +185,26 @@ def test_what_depends_on_sizes_altogether_is_executed_call_by_call(
         expected = grown()
     assert grown() == expected
     assert noted["_record"] and not noted["_begin"] and not launches
+
+
+def test_inputs_of_captured_calls_may_share_memory_in_another_way(
+    tg: Any, rng: np.random.Generator, noted: Counter[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Views of one tensor in one turn are tensors of their own in the next, or share memory with another one."""
+    large = tg.tensor(rng.standard_normal((3, 4)))
+
+    def run(number: int) -> list[Any]:
+        x = large[:1].expand(3, 4) if number < 6 or number % 5 > 2 else large * number
+        made = [*[x.ravel() for _ in range(9)], x + number]
+        x._session.flush()
+        made = [one.detach() for one in made]
+        x._session.flush()
+        return made
+
+    with call_by_call(tg):
+        expected = [[one.numpy() for one in run(number)] for number in range(60)]
+    kept = [run(number) for number in range(60)]
+    for number, (these, those) in enumerate(zip(kept, expected, strict=True)):
+        for one, other in zip(these, those, strict=True):
+            np.testing.assert_array_equal(one.numpy(), other, err_msg=str(number))
+    assert noted["_begin"] and not caplog.records  # of launches on other memory than they were captured for

@@ -17,7 +17,7 @@ from typing import Any, Final
 from server.engine.operators import BY_INDEX, Operator
 from server.engine.profiling.stamped import Stamped
 from server.engine.profiling.stretch_notes import Watch
-from server.engine.programs.analysis import is_opaque
+from server.engine.programs.analysis import is_opaque, shared_memory
 from server.engine.programs.captures import Captures
 from server.engine.programs.executable import Executable
 from server.engine.programs.graph import Slot
@@ -55,8 +55,6 @@ _HOLDS: Final = frozenset(
         if not (operator.op.mutates or operator.op.updates or takes_indices(operator))
     ]
 )  # fmt: skip
-
-
 _checked: Final[set[int]] = set()
 """Operations that turned out to have a device check what they are given."""
 
@@ -245,7 +243,10 @@ class _ElasticRecording(_StretchRecording):
 
 
 def _situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Return what decides how a stretch is executed on these inputs; None where it has to be call by call."""
+    """Return what decides how a stretch is executed on these inputs; None where it has to be call by call.
+
+    Captured work goes by the memory of its inputs, so that decides which of them share theirs.
+    """
     modes = modes_of(state) if state.context.profiler is None else noted_modes_of(state)
     if modes is None or not values or values[0].__class__ is not Value:
         return None
@@ -261,7 +262,7 @@ def _situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | 
             return None
         else:
             described.append((value.meta, meta.requires_grad, meta.grad_fn is not None))
-    return modes, tuple(described)
+    return (modes, shared_memory(values) if backend.can_capture else None), tuple(described)
 
 
 def run_stretch(state: SessionState, run: RunStretch) -> int:
