@@ -201,3 +201,12 @@ def test_a_class_makes_its_elements_in_new_and_keeps_what_its_init_is_given(tg: 
     type(tagged).__name__, tagged.tag, plain, type(tagged + 1).__name__, type(tagged.clone()[0]).__name__
     """
     assert_same(*evaluate(program, tg))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "area", "bilinear", "bicubic"])
+def test_an_image_of_the_same_size_is_a_copy(tg: Any, rng: np.random.Generator, mode: str) -> None:
+    pixels = rng.standard_normal((1, 2, 5, 6))
+    image = tg.tensor(pixels)
+    same = tg.nn.functional.interpolate(image, scale_factor=1, mode=mode)
+    image.zero_()
+    np.testing.assert_allclose(same.numpy(), pixels, rtol=1e-12)

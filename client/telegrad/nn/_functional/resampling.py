@@ -58,8 +58,10 @@ def interpolate(
     if mode == "area":
         return function(f"adaptive_avg_pool{dims}d")(input, sizes)  # type: ignore[no-any-return]
     if mode.startswith("nearest"):
-        return in_format_of(input, _nearest(input, sizes, factors, mode))
-    return in_format_of(input, _weighted(input, sizes, factors, mode, bool(align_corners), antialias))
+        made = _nearest(input, sizes, factors, mode)
+    else:
+        made = _weighted(input, sizes, factors, mode, bool(align_corners), antialias)
+    return in_format_of(input, made.clone() if made is input else made)  # a result of the same size is a copy, too
 
 
 def _takes(mode: str, dims: int) -> bool:
