@@ -188,6 +188,7 @@ def test_what_the_timer_sends_early_is_a_part_of_the_turn() -> None:
             ends.note_sent(size)
         elif len(queued) >= BATCH and not ends.left_of_turn(len(queued), place):
             size = ends.count(queued)
+            ends.note_sent(size if size == len(queued) else 0)
         if size:
             sizes.append(size)
             del queued[:size]
@@ -205,6 +206,7 @@ def test_a_turn_is_known_although_its_begin_was_sent_early() -> None:
             ends.note_sent(size)
         elif len(queued) >= BATCH and not ends.left_of_turn(len(queued), place):
             size = ends.count(queued)
+            ends.note_sent(size if size == len(queued) else 0)
         if place > 20 * len(turn) and size:
             sizes.append(size)
         del queued[:size]

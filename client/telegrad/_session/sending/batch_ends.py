@@ -96,19 +96,19 @@ class BatchEnds:
         self._since += size
 
     def note_sent(self, size: int) -> None:
-        """Note that so many instructions were sent as they were, since time was up or an answer is waited for."""
+        """Note that all of so many instructions were sent: a full batch, or since time was up or somebody waits."""
         self._sent += size
 
     def count(self, batch: Sequence[Any]) -> int:
         """Return how many instructions of a full batch are to be sent now; others begin the next batch.
 
-        All are where something but calls would be left, or none of its last lines is known.
+        All are where something but calls would be left, or none of its last lines is known; ``note_sent`` follows then.
         """
         lines = _lines_of(batch)
         self._note_start(lines)
         end = self._end_of(lines, len(batch))
         self._note_turn(lines, end)
-        self._sent += end
+        self._sent += end if end < len(batch) else 0
         if len(self._met) > _MOST_LINES:
             self._met.clear()
             self._starts.clear()
