@@ -64,7 +64,7 @@ ALIASES = {
 SHADOWED = {"int", "float", "bool", "complex", "slice"}
 """Types whose names telegrad has for something else."""
 
-OPERATORS = frozenset(operators.METHODS) - {"__iter__", "__contains__"}
+OPERATORS = frozenset(operators.METHODS) - {"__iter__", "__contains__", "__reversed__"}
 WRITTEN = "written by docs/generate.py"
 
 

@@ -46,7 +46,7 @@ class Import(NamedTuple):
 
 
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
-"""Where a statement has others."""
+"""Names of the attributes of a syntax node that hold the statements within it."""
 
 
 @cache

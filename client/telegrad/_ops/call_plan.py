@@ -51,7 +51,8 @@ class CallPlan:
         self.outs: tuple[Meta, ...] | None
         self.outs = inferred if isinstance(inferred, tuple) else (inferred,) if inferred is not None else None
         self.is_tuple = isinstance(inferred, tuple)
-        self.result_type = return_types.TYPES[op.public]._make if op.public in return_types.TYPES else tuple
+        named = return_types.TYPES.get(op.public) if op.returns else None
+        self.result_type = tuple if named is None else named._make
         self.is_view = is_view(op, metas) and metas[op.view_of] is given[op.view_of]  # type: ignore[index]
         self.is_known_view = self.is_view and op.public not in ("detach", "_unversioned")
         self.view_of = op.view_of

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from telegrad._functions.numeric.distances import pdist as pdist
 from telegrad._lazy import lazy
 from telegrad._ops.functions import function, names_in
 from telegrad._ops.signatures import publish
@@ -70,7 +71,6 @@ from ._functional.rearrangements import (
     instance_norm as instance_norm,
     local_response_norm as local_response_norm,
     native_channel_shuffle as native_channel_shuffle,
-    pdist as pdist,
     pixel_shuffle as pixel_shuffle,
     pixel_unshuffle as pixel_unshuffle,
     rrelu as rrelu,

@@ -55,7 +55,7 @@ class GraphTask:
         self.delivered: set[Node] = set()
         """Nodes whose gradients were handed out before they were visited."""
         self.zero_edges: list[Edge] = []
-        """Where zeros flow to, which are given in the end to what nothing else has reached."""
+        """The edges that zeros flow to, which are given in the end to what nothing else has reached."""
 
     def execute(self, roots: Sequence[Value], gradients: Sequence[Value | None]) -> None:
         """Make the pass from ``roots``; a scalar root without a gradient starts with one."""

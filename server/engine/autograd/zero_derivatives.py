@@ -33,7 +33,7 @@ class ZeroDerivative(Node):
 
     @property
     def zero_edges(self) -> list[Edge]:
-        """Where zeros flow to."""
+        """The edges to the operands that are given zeros for a gradient."""
         return [edge for edge in self.edges[1:] if edge is not None]
 
     def apply(self, grads: Sequence[Value | None]) -> Sequence[Value | None]:

@@ -52,9 +52,9 @@ def _by_product(x1: Tensor, x2: Tensor) -> Tensor:
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """Return the distances between the rows of a matrix, of each pair once, in the norm of order ``p``."""
     if input.ndim != 2:
-        raise ShapeError(f"pdist: expected a matrix, not {input._meta}")
+        raise ShapeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
     if not p >= 0:
-        raise ArgumentError(f"pdist: p must not be negative, got {p}")
+        raise ArgumentError(f"pdist only supports non-negative p values, got {p}")
     count = input.shape[0]
     pairs = function("ones")(count, count, device=input.device).triu(1).nonzero()
     first, second = pairs.unbind(1)

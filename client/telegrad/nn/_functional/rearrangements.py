@@ -140,18 +140,6 @@ def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tenso
     return convolved.permute(2, 0, 1)  # type: ignore[no-any-return]
 
 
-def pdist(input: Tensor, p: float = 2.0) -> Tensor:
-    """The p-norms of the differences of all pairs of rows, as one vector."""
-    if input.ndim != 2:
-        raise ShapeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
-    if p < 0:
-        raise ArgumentError("pdist only supports non-negative p values")
-    rows = input.shape[0]
-    pairs = function("triu")(function("ones")((rows, rows), device=input.device), 1).nonzero(as_tuple=True)
-    input = with_zero_derivative(input)
-    return input.index_select(0, pairs[0]).sub(input.index_select(0, pairs[1])).norm(p, -1)
-
-
 _ALPHA = 1.7580993408473766
 """The negative limit of SELU, which alpha dropout puts in place of what it drops."""
 

@@ -99,7 +99,7 @@ def _rows_of(part: Meta, source: Meta) -> Rows | None:
     if len(shape) > 3 or out_of[-1] != 1 or (len(shape) == 3 and into[0] != into[1] * shape[1]):
         return None
     group = shape[1] if len(shape) == 3 else 1
-    outer, inner = [*([0, 0] if len(shape) == 1 else [0] if len(shape) == 2 else []), *out_of[:-1]][:2]
+    outer, inner = (0, 0, *out_of[:-1])[-2:]
     return Rows(math.prod(shape[:-1]), group, (outer, inner), shape[-1], source.offset)
 
 
