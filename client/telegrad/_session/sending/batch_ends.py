@@ -138,9 +138,10 @@ class BatchEnds:
                 self._since = 0
                 return place
         met, starts = self._met, self._starts
+        last = {line: place for place, line in reversed(lines)}  # of each line; they come from the end on
         near = [
-            (met[line].bit_length(), starts[line], -place) for place, line in lines
-            if place > max(size - _LOOKED_AT, 0) and line in starts
+            (met[line].bit_length(), starts[line], -place) for line, place in last.items()
+            if line in starts and place > max(size - _LOOKED_AT, 0)
         ]  # fmt: skip
         end = -min(near)[2] if near else size
         self._since += end
@@ -149,7 +150,8 @@ class BatchEnds:
     def _outermost(self, lines: Sequence[tuple[int, int]]) -> int:
         """Return where the line of an outer loop is, the same one each time; 0 where all are of one loop."""
         met = self._met
-        known = [(met[line], place, line) for place, line in lines if place and line in met]
+        first = {line: place for place, line in lines if place}
+        known = [(met[line], place, line) for line, place in first.items() if line in met]
         if not known:
             return 0
         rare = min((max(known)[0] - 1) // _RARER, 2 * min(known)[0])

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 BATCH_OPERATIONS: Final = 64
 """A batch is sent when it has so many instructions: few enough that the server need not wait for work."""
+LONG_BATCH: Final = 128
+"""So many make a batch of a program that has waited for nothing for long: to send a batch has its price."""
+_LONG_RUN: Final = 8 * LONG_BATCH
+"""A program that has queued so many instructions since it last waited does not notice when the last ones are sent."""
 _ALLOCATING: Final[frozenset[type]] = frozenset(
     (messages.Backward, messages.Gradient, messages.Upload, messages.BeginPass, messages.GiveGradients)
 )
@@ -284,7 +288,7 @@ class SendQueue:
             self._recover(self._draft)
         self._is_armed = self._is_due = False
         pending, ahead = self._pending, self.ahead
-        self._full_at = self.operations + ahead.room(BATCH_OPERATIONS)
+        self._full_at = self.operations + ahead.room(self._batch_size())
         if self._uploading is not uploading:
             self._end_cut_upload()
         if not size:
@@ -337,6 +341,10 @@ class SendQueue:
         self.transport.arm()
         return True
 
+    def _batch_size(self) -> int:
+        """Return how many instructions make a batch full."""
+        return BATCH_OPERATIONS if self.operations - self._waited < _LONG_RUN else LONG_BATCH
+
     def _may_choose(self, room: int) -> bool:
         """Return whether a batch may end where it is best: if nothing else decides, and there is so much room."""
         return not self._has_parts and self._draft is None and self.ahead.room(room) >= room
@@ -374,7 +382,7 @@ class SendQueue:
         pending, end = self._pending, draft.end
         while pending.popleft() is not end:
             pass
-        self._full_at = self.operations + max(self.ahead.room(BATCH_OPERATIONS) - len(pending), 1)
+        self._full_at = self.operations + max(self.ahead.room(self._batch_size()) - len(pending), 1)
         self._draft = None
 
     def flush_quietly(self) -> None:
