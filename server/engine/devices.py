@@ -24,6 +24,16 @@ def open_device(device: Device) -> Backend:
     return backend
 
 
+def begin_first_uses() -> None:
+    """Have libraries of the GPUs that are open load beside this thread what first uses would wait for."""
+    gpus = [device.index or 0 for device in _OPEN if device.type == "cuda"]
+    if gpus:
+        from .cuda.gemm.first_uses import ask_beside
+
+        for index in gpus:
+            ask_beside(index)
+
+
 def _open_cuda(device: Device) -> Backend:
     from .cuda.families import import_families
     from .device.cuda_backend import CudaBackend

@@ -18,6 +18,7 @@ from server.crash_notes import notes
 from server.engine.autograd import graph_task
 from server.engine.blas_threads import share_cores
 from server.engine.device import cancellation, work
+from server.engine.devices import begin_first_uses
 from server.ipc import channel
 from server.ipc.heartbeat import Heartbeat
 from server.ipc.logs import configure_logs
@@ -77,6 +78,7 @@ def main() -> None:
     if options.compiled_variants is not None:
         sequences.most_session_variants = options.compiled_variants
     worker = Worker(control, host, heartbeat, Measures(options.slow_seconds))
+    begin_first_uses()
     share_cores()
     gc.freeze()  # modules and tables live as long as the process
     gc.set_threshold(GARBAGE_THRESHOLD)

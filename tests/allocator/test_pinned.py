@@ -53,6 +53,15 @@ def test_a_buffer_waits_for_its_streams(cache: PinnedCache, upstream: SimulatedU
     assert cache.allocate(100).pointer == pointer
 
 
+def test_a_buffer_whose_streams_have_passed_waits_for_none(cache: PinnedCache, upstream: SimulatedUpstream) -> None:
+    buffer = cache.allocate(100)
+    pointer = buffer.pointer
+    buffer.record_stream(1)
+    buffer.has_passed()
+    del buffer
+    assert cache.allocate(100).pointer == pointer and not upstream.unfinished
+
+
 def test_calls_of_the_upstream_are_timed(cache: PinnedCache) -> None:
     for _ in range(3):
         cache.allocate(100)

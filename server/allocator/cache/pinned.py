@@ -69,6 +69,10 @@ class PinnedBuffer:
         """Hold the block back, once dropped, until what ``stream`` has queued by then is done."""
         self._block.streams.add(stream)
 
+    def has_passed(self) -> None:
+        """Note that all streams that were recorded have done their work on the buffer: nothing is to be waited for."""
+        self._block.streams.clear()
+
     def __del__(self) -> None:
         self._cache.returned.append(self._block)
 

@@ -94,6 +94,8 @@ class CudaBackend(StreamedBackend):
         self.index = device.index or 0
         super().__init__(device, allocator, StreamPool(self.index))
         self.pinned = PinnedCache(cast(PinnedUpstream, allocator.upstream), allocator.config)
+        self._copied: list[Any] = []
+        """Events that copies to the host have waited for, and later ones may record again."""
         self.launches = launches_on(self.index)
         self._workspaces: dict[int, Block] = {}
         self.is_capturing = False
@@ -321,7 +323,7 @@ class CudaBackend(StreamedBackend):
     @on_its_device
     def open_download(self, value: Value) -> Download:
         self.launches.flush()
-        return CudaDownload(value.array, cp.cuda.get_current_stream(), self.pinned)
+        return CudaDownload(value.array, cp.cuda.get_current_stream(), self.pinned, self._copied)
 
     def memory_info(self) -> tuple[int, int]:
         free, total = cp.cuda.Device(self.index).mem_info

@@ -46,23 +46,31 @@ class CudaUpload:
 
 
 class CudaDownload:
-    """A copy into pinned memory, and the event that is recorded after it."""
+    """A copy into pinned memory, and the event that is recorded after it.
 
-    __slots__ = ("_buffer", "_event", "_source")
+    Events that have passed are kept in ``events`` for later copies: to make and to destroy one costs as much as a copy.
+    """
 
-    def __init__(self, array: Any, stream: Any, pinned: PinnedCache) -> None:
-        self._source = cp.ascontiguousarray(array)
+    __slots__ = ("_buffer", "_event", "_events", "_source")
+
+    def __init__(self, array: Any, stream: Any, pinned: PinnedCache, events: list[Any]) -> None:
+        self._source = array if array.flags.c_contiguous else cp.ascontiguousarray(array)
         self._buffer = pinned.allocate(array.nbytes)
         if array.nbytes:
             cp.cuda.runtime.memcpyAsync(self._buffer.pointer, self._source.data.ptr, array.nbytes, _TO_HOST, stream.ptr)
             # This object may be dropped while the copy is under way.
             self._buffer.record_stream(stream.ptr)
-        self._event = cp.cuda.Event(disable_timing=True)
+        self._events = events
+        self._event = events.pop() if events else cp.cuda.Event(disable_timing=True)
         self._event.record(stream)
 
     def is_ready(self) -> bool:
-        return bool(self._event.done)
+        return self._event is None or bool(self._event.done)
 
     def bytes(self) -> memoryview:
-        self._event.synchronize()
+        if self._event is not None:
+            self._event.synchronize()
+            self._events.append(self._event)
+            self._event = self._source = None
+            self._buffer.has_passed()
         return self._buffer.array().data
