@@ -37,7 +37,7 @@ BATCH_OPERATIONS: Final = 64
 """A batch is sent when it has so many instructions: few enough that the server need not wait for work."""
 LONG_BATCH: Final = 128
 """So many make a batch of a program that has waited for nothing for long: to send a batch has its price."""
-_LONG_RUN: Final = 8 * LONG_BATCH
+_LONG_RUN: Final = 4 * LONG_BATCH
 """A program that has queued so many instructions since it last waited does not notice when the last ones are sent."""
 _ALLOCATING: Final[frozenset[type]] = frozenset(
     (messages.Backward, messages.Gradient, messages.Upload, messages.BeginPass, messages.GiveGradients)
