@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -148,11 +149,32 @@ def test_convolution_and_its_gradients(
     tensors = [torch.randn(shape).to(dtype), torch.randn(kernel).to(dtype), torch.randn(made).to(dtype)]
     theirs = getattr(torch.nn.functional, name)
     ours = getattr(adapter.functional, name)
-    for spread in (False, True):
+    for spread in (False, False, True, False):  # the third time has a plan where the first ones have none
         _check(
             adapter, lambda *a: ours(*a, **options), lambda *a: theirs(*a, **options), _laid_out(tensors, layout),
             TOLERANCES[dtype], spread,
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("modes", [CudnnModes(), CudnnModes(deterministic=True), CudnnModes(benchmark=True)], ids=str)
+def test_a_small_convolution_is_asked_about_when_it_comes_again(
+    adapter: EngineAdapter, seed: int, modes: CudnnModes
+) -> None:
+    """Sizes that nobody had before begin without a plan, but where a session wants the same or the fastest results."""
+    from server.engine.cuda.runtime.cudnn_graph import BUILT
+
+    adapter.context.cudnn = modes
+    side, width = 23 + 2 * int(torch.randint(100, ())), 21 + 2 * modes.benchmark + modes.deterministic
+    tensors = [torch.randn(2, 3, side, width).half(), torch.randn(5, 3, 3, 3).half()]
+    built = [BUILT.graphs]
+    for _ in range(4):
+        both = adapter.functional.conv2d, torch.nn.functional.conv2d
+        _check(adapter, *both, tensors, TOLERANCES[torch.float16])
+        built.append(BUILT.graphs)
+    begins_with_none = modes == CudnnModes()
+    assert [after > before for before, after in pairwise(built)] == [
+        not begins_with_none, False, begins_with_none, False,
+    ]  # fmt: skip
 
 
 def test_convolution_of_misaligned_and_strided_operands(adapter: EngineAdapter, seed: int) -> None:

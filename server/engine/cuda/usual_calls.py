@@ -249,6 +249,9 @@ def _indices(dtype: DType) -> Iterator[Call]:
 
 
 def _pictures(dtype: DType) -> Iterator[Call]:
+    sliding = (3, 3), (1, 1), (1, 1), (1, 1)
+    yield call("im2col", _of(dtype, 8, 3, 32, 32), *sliding)
+    yield call("fold", _of(dtype, 8, 27, 1024), (32, 32), *sliding)
     for side, channels in ((32, 64), (15, 16), (7, 512)):
         shape = 8, channels, side, side
         wide, statistic = _of(dtypes.float32, channels), _of(dtypes.float32, channels)

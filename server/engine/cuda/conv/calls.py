@@ -10,6 +10,10 @@ from telegrad_protocol.dtypes import DType
 
 
 def check_calls(dtype: DType) -> Iterator[Call]:
+    two, unit = (2, 2), (1, 1)
+    yield call("im2col", tensor(dtype, 2, 3, 12, 12), two, unit, unit, unit)
+    if dtype.is_floating_point:
+        yield call("fold", tensor(dtype, 2, 12, 36), (12, 12), two, unit, (0, 0), two)
     if dtype.is_complex or dtype is dtypes.bool_:
         return
     last = tensor(dtype, 2, 16, 12, 12, strides=(2304, 1, 192, 16))

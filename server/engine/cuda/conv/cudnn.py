@@ -14,6 +14,7 @@ from server.engine.context import CudnnModes
 from server.engine.cuda.runtime import cudnn_graph
 from server.engine.cuda.runtime.cudnn_graph import Execution, Graph, build, is_aligned
 from server.engine.cuda.runtime.launch import pointer
+from server.engine.cuda.runtime.provisional import Provisional
 from server.engine.operators import OPERATORS, Request
 from server.engine.registry import prepares
 from server.engine.switches import Switches
@@ -25,6 +26,11 @@ from telegrad_protocol.memory_format import channels_last_strides, is_channels_l
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import convolution as ops
 
+from .columns import by_columns, transposed_by_columns, weight_by_columns
+from .windows import Slide
+
+_ASKED_AT = 3
+"""The call of a small convolution that is the first to get a plan."""
 _TYPES = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
 Numbers = dict[str, list[int]]
 Describe = Callable[[Graph], None]
@@ -75,7 +81,7 @@ def _suits(request: Request) -> bool:
 def _prepare(request: Request) -> Launch | None:
     if not cudnn_graph.is_available() or not _suits(request):
         return None
-    input, weight, bias, stride, padding, dilation, transposed, _, _ = request.args
+    input, weight, bias, stride, padding, dilation, transposed, _, groups = request.args
     (out,) = request.outs
     layout = _Format(input, weight)
     stride, padding, dilation = _spread((stride, padding, dilation), weight.ndim - 2)
@@ -89,7 +95,12 @@ def _prepare(request: Request) -> Launch | None:
             result = graph.graph.conv_fprop(image=x, weight=w, **numbers)
         graph.result(result, *layout.described(out.shape, out.dtype))
 
-    run = _prepared("convolution", request, describe, layout, (input, weight), out)
+    def planned() -> Launch | None:
+        return _prepared("convolution", request, describe, layout, (input, weight), out)
+
+    slide = Slide(weight.shape[2:], dilation, padding, stride)
+    begin = transposed_by_columns if transposed else by_columns
+    run = _begun(request, groups, lambda: begin(request.backend, input, weight, slide, out), planned)
     return run if run is None or bias is None else _with_bias(run)
 
 
@@ -97,7 +108,7 @@ def _prepare(request: Request) -> Launch | None:
 def _prepare_weight_backward(request: Request) -> Launch | None:
     if not cudnn_graph.is_available() or not _suits(request):
         return None
-    grad, input, _, stride, padding, dilation, _, _ = request.args
+    grad, input, _, stride, padding, dilation, groups, _ = request.args
     (out,) = request.outs
     layout = _Format(input, grad)
     numbers = _numbers(padding, stride, dilation)
@@ -107,7 +118,38 @@ def _prepare_weight_backward(request: Request) -> Launch | None:
         result = graph.graph.conv_wgrad(image=x, loss=d, **numbers)
         graph.result(result, *layout.described(out.shape, out.dtype))
 
-    return _prepared("convolution weight backward", request, describe, layout, (grad, input), out)
+    def planned() -> Launch | None:
+        return _prepared("convolution weight backward", request, describe, layout, (grad, input), out)
+
+    slide = Slide(out.shape[2:], dilation, padding, stride)
+    return _begun(request, groups, lambda: weight_by_columns(request.backend, grad, input, slide, out), planned)
+
+
+def _begun(
+    request: Request, groups: int, by_columns: Callable[[], Launch | None], planned: Callable[[], Launch | None]
+) -> Launch | None:
+    """The launch of a convolution that begins without a plan of cuDNN's where it may, and gets one when it comes again.
+
+    Results of the two differ by rounding, so a session that wants the same ones each time has the plan at once, as has
+    one that wants the fastest.
+    """
+    metas = [*request.args[:2], *request.outs]
+    begins = groups == 1 and not _hurries() and all(m.ndim == 4 and m.is_contiguous for m in metas)
+    run = by_columns() if begins else None
+    if run is None:
+        return planned()
+    begun = Provisional(request.backend, run, planned, _ASKED_AT)
+
+    def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
+        if _hurries():
+            begun.settle()
+        begun(args, outs)
+
+    return launch
+
+
+def _hurries() -> bool:
+    return context.current.cudnn.benchmark or not context.current.cudnn.enabled or cudnn_graph.is_deterministic()
 
 
 def _prepared(

@@ -22,7 +22,7 @@ def _nothing() -> None:
 class Provisional:
     """Calls ``run`` until ``ask`` is due, and what that returns from then on; ``run`` stays where it returns None.
 
-    It is due at the call number ``ASKED_AT``, and where the work is captured next; never while a device captures.
+    It is due at the call number ``asked_at``, and where the work is captured next; never while a device captures.
     """
 
     __slots__ = ("_ask", "_backend", "_is_settled", "_left", "_run")
@@ -32,16 +32,21 @@ class Provisional:
         backend: Backend,
         run: Callable[..., None],
         ask: Callable[[], Callable[..., None] | None],
+        asked_at: int = ASKED_AT,
     ) -> None:
         self._backend, self._run, self._ask = backend, run, ask
-        self._left = ASKED_AT
+        self._left = asked_at
         self._is_settled = False
 
     def __call__(self, *arguments: Any) -> None:
         if not self._is_settled and self._is_due():
-            self._run, self._is_settled = self._ask() or self._run, True
-            self._ask = _nothing
+            self.settle()
         self._run(*arguments)
+
+    def settle(self) -> None:
+        """Ask now, if that was not done."""
+        self._run, self._is_settled = self._ask() or self._run, True
+        self._ask = _nothing
 
     def _is_due(self) -> bool:
         if self._backend.is_capturing:
