@@ -23,6 +23,7 @@ from .control_flow import cond as cond
 from .control_flow import while_loop as while_loop
 from .guarded.calls import Calls
 from .optimized_module import OptimizedModule
+from .originals import note_original, original_of
 
 __all__ = [
     "allow_in_graph", "assume_constant_result", "compile", "config", "cudagraph_mark_step_begin", "disable",
@@ -79,15 +80,14 @@ _MODES: Final = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-
 
 
 def _compiled(function: Callable[..., Any], options: regions.Options) -> Callable[..., Any]:
-    function = getattr(function, "_torchdynamo_orig_callable", function)
-
+    function = original_of(function) or function
     calls = Calls()
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         return regions.run(function, args, kwargs, options, calls)
 
-    call._torchdynamo_orig_callable = function  # type: ignore[attr-defined]
+    note_original(call, function)
     return call
 
 
@@ -114,7 +114,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     if isinstance(fn, Module):
         fn.forward = disable(fn.forward, recursive, reason=reason)  # type: ignore[method-assign]
         return fn
-    function = getattr(fn, "_torchdynamo_orig_callable", fn)
+    function = original_of(fn) or fn
     if not recursive:
         return function
     why = f"{getattr(function, '__qualname__', function)} is not to be compiled" + (f": {reason}" if reason else "")

@@ -122,9 +122,12 @@ class Conditions:
             self._add(read, value)
 
     def kind(self, owner: Any) -> None:
-        """Note that an object is of the class that it has now: programs may give it another, or more attributes."""
+        """Note that an object has the class and the dict of attributes that it has now: programs may give it others."""
         if self._is_new("kind", id(owner)):
             self._texts.append(f"{self._name(owner)}.__class__ is {self._name(owner.__class__)}")
+            attributes = getattr(owner, "__dict__", None)
+            if isinstance(attributes, dict):  # which that of a class is not
+                self._texts.append(f"{self._name(owner)}.__dict__ is {self._name(attributes)}")
             self._parents(type(owner))
 
     def _parents(self, kind: type) -> None:
