@@ -143,6 +143,46 @@ def test_programs_go_through_streams_with_texts_beside(tg: Any) -> None:
         loaded.module()((x, y), {"bias": bias}, factor=0.25)
 
 
+def test_programs_of_files_keep_numbers_among_arguments_and_results(tg: Any, tmp_path: Path) -> None:
+    class Sized(tg.nn.Module):
+        """Returns what it was given, sizes, and numbers that JSON does not have."""
+
+        def forward(self, x: Any, k: Any) -> Any:
+            return x * k, x.shape[0] * 2 + 1, [float("inf"), -0.0, None, {"text": "a", "n": float("nan")}]
+
+    sizes = {"x": {0: tg.export.Dim("rows")}, "k": None}
+    program = tg.export.export(Sized(), (tg.ones(3, 2), 2), dynamic_shapes=sizes)
+    tg.export.save(program, tmp_path / "program.safetensors")
+    for one in (program, tg.export.load(tmp_path / "program.safetensors")):
+        module = one.module()
+        assert repr(module(tg.ones(5, 2), 2)[1:]) == "(11, [inf, -0.0, None, {'text': 'a', 'n': nan}])"
+        for other in (2.0, True, 3):
+            with pytest.raises(ValueError, match="was exported with 2"):
+                module(tg.ones(5, 2), other)
+
+
+def test_a_loaded_program_is_of_the_file_that_was_there(tg: Any, tmp_path: Path) -> None:
+    path = tmp_path / "program.safetensors"
+    layers = [tg.nn.Linear(2, 2) for _ in range(2)]
+    loaded = []
+    for layer in layers:
+        tg.export.save(tg.export.export(layer, (tg.ones(3, 2),)), path)
+        loaded.append(tg.export.load(path))
+    path.unlink()
+    for layer, program in zip(layers, loaded, strict=True):
+        assert tg.equal(program.module()(tg.ones(3, 2)), layer(tg.ones(3, 2)))
+
+
+def test_a_file_that_is_written_into_is_refused(tg: Any, tmp_path: Path) -> None:
+    path = tmp_path / "program.safetensors"
+    tg.export.save(tg.export.export(tg.nn.Linear(2, 2), (tg.ones(3, 2),)), path)
+    loaded = tg.export.load(path)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 1)
+    with pytest.raises(tg.errors.ProgramError, match="has changed since it was opened"):
+        loaded.module()
+
+
 def test_hints_share_sizes_or_become_static(tg: Any) -> None:
     Dim = tg.export.Dim
 

@@ -26,6 +26,13 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, Tensor)
 
 
+def _is_same(value: Any, expected: Any) -> bool:
+    """Whether an argument is the constant that a program was exported with: 2, 2.0 and True are three of them."""
+    if type(value) is not type(expected):
+        return False
+    return bool(repr(value) == repr(expected) if isinstance(value, (float, complex)) else value == expected)
+
+
 class GraphModule(Module):
     """A module that computes an exported program. It has the parameters and buffers of the program."""
 
@@ -110,7 +117,7 @@ class GraphModule(Module):
         inputs: dict[str, Tensor] = {}
         for leaf, expected in zip(given, wanted, strict=True):
             if not isinstance(expected, Place):
-                if leaf != expected:
+                if not _is_same(leaf, expected):
                     raise ArgumentError(f"the program was exported with {expected!r}, and is called with {leaf!r}")
                 continue
             described = self._program.inputs[expected]
