@@ -209,6 +209,28 @@ def named_tuple_that_counts(tg: Any) -> Guarded:
 
 
 @builder
+def method_of_another_object(tg: Any) -> Guarded:
+    class Scale:
+        """Multiplies by a number."""
+
+        def __init__(self, by: float) -> None:
+            self.by = by
+
+        def apply(self, x: Any) -> Any:
+            return x.sin() * self.by + x.cos() - x
+
+    class Holder:
+        """Has the method of another object as an attribute."""
+
+        apply = Scale(2.0).apply
+
+    def function(x: Any) -> Any:
+        return Holder.apply(x) + x
+
+    return guarded(function, lambda: setattr(Holder, "apply", Scale(5.0).apply))
+
+
+@builder
 def whether_a_view_is_given(tg: Any) -> Guarded:
     kept = tg.ones(3, 4)
 

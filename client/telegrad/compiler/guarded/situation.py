@@ -8,6 +8,7 @@ from telegrad._ops import functions
 from telegrad._ops.batching import batching
 from telegrad._ops.duals import duals
 from telegrad._ops.operand_classes import modes_entered, overrides
+from telegrad._ops.replaced import REPLACED
 from telegrad._ops.sharing import sharing
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import AutocastSettings, Modes, thread
@@ -39,5 +40,5 @@ def is_ordinary() -> bool:
     """Whether calls of operations go where they usually go: nothing answers, notes or transforms them."""
     return vars(functions)["call"] is _call and not (
         modes_entered or overrides.modes or overrides.dispatch_modes or batching.levels or duals.levels
-        or batching.derivatives or sharing.keeps_saved
+        or batching.derivatives or sharing.keeps_saved or REPLACED
     )  # fmt: skip
