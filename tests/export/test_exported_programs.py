@@ -100,6 +100,9 @@ def test_a_module_shares_the_parameters_and_trains(tg: Any, rng: np.random.Gener
     for parameter, gradient in zip(module.parameters(), gradients, strict=True):
         assert tg.allclose(parameter.grad, gradient)
     assert program.state_dict["0.weight"] is module[0].weight
+    for name in ("train", "eval"):  # the mode is that of the export, as in PyTorch
+        with pytest.raises(NotImplementedError, match=f"{name}: a program computes what its module did in the mode"):
+            getattr(program.module(), name)()
 
 
 def test_a_decode_step_with_its_caches_and_sampling_is_one_program(tg: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from telegrad._dispatch.programs import called
 from telegrad._tensor.tensor import Tensor
@@ -11,7 +11,7 @@ from telegrad.nn.modules.module import Module
 from telegrad.nn.parameter import Parameter
 from telegrad.utils._pytree import TreeSpec, tree_flatten
 from telegrad_protocol.dtypes import BY_NAME
-from telegrad_protocol.errors import ArgumentError, DTypeError
+from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedError
 from telegrad_protocol.exported.arguments import Binder
 from telegrad_protocol.exported.checking import operation_of
 from telegrad_protocol.exported.description import ProgramDescription
@@ -76,6 +76,13 @@ class GraphModule(Module):
         if print_output:
             print(self.code)
         return self.code
+
+    def train(self, mode: bool = True) -> NoReturn:
+        """Refuse: a program computes what its module did in the mode that it was exported in."""
+        raise NotSupportedError(
+            f"{'train' if mode else 'eval'}: a program computes what its module did in the mode in which it was "
+            "exported; call train() or eval() of the module, and export it again"
+        )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the program. Raises ShapeError and DTypeError for inputs that it does not take."""
