@@ -164,7 +164,11 @@ def test_programs_of_files_keep_numbers_among_arguments_and_results(tg: Any, tmp
                 module(tg.ones(5, 2), other)
 
 
-def test_a_loaded_program_is_of_the_file_that_was_there(tg: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_small", [True, False])
+def test_a_loaded_program_is_of_the_file_that_was_there(
+    tg: Any, tmp_path: Path, is_small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("telegrad.export._opened_file._SMALL", 1 << 20 if is_small else 0)
     path = tmp_path / "program.safetensors"
     layers = [tg.nn.Linear(2, 2) for _ in range(2)]
     loaded = []
@@ -176,7 +180,10 @@ def test_a_loaded_program_is_of_the_file_that_was_there(tg: Any, tmp_path: Path)
         assert tg.equal(program.module()(tg.ones(3, 2)), layer(tg.ones(3, 2)))
 
 
-def test_a_file_that_is_written_into_is_refused(tg: Any, tmp_path: Path) -> None:
+def test_a_file_that_is_written_into_is_refused(
+    tg: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr("telegrad.export._opened_file._SMALL", 0)
     path = tmp_path / "program.safetensors"
     tg.export.save(tg.export.export(tg.nn.Linear(2, 2), (tg.ones(3, 2),)), path)
     loaded = tg.export.load(path)

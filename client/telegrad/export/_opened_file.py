@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 import weakref
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from telegrad_protocol.errors import ProgramError
+
+_SMALL: Final = 1 << 22
+"""A file of so many bytes is read at once: a process may have some thousand files open."""
 
 
 class OpenedFile:
@@ -17,6 +21,9 @@ class OpenedFile:
         self.file = file
         self.size = file.seek(0, os.SEEK_END)
         file.seek(0)
+        if self.size <= _SMALL:
+            with file:
+                self.file = file = io.BytesIO(file.read())
         self._lock = threading.Lock()
         self._written = self._last_written()
         weakref.finalize(self, file.close)
