@@ -291,6 +291,14 @@ PROGRAMS = [
     x.sum().backward()
     """,
     """
+    x.register_post_accumulate_grad_hook(lambda p: 3)
+    x.sum().backward()
+    """,
+    """
+    x.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(2))
+    x.sum().backward()
+    """,
+    """
     y = Square.apply(x)
     (y.grad_fn.next_functions[0][0].name(), y.grad_fn.saved_tensors, (y * 2).grad_fn.next_functions[0][0].name())
     """,

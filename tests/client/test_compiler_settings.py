@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 
 def test_settings_of_the_compiler_are_changed_for_a_block(tg: Any) -> None:
-    from telegrad.compiler import dynamo, inductor
+    from telegrad.compiler import dynamo, functorch, inductor
 
+    assert functorch.config.activation_memory_budget == 1 and functorch.config.donated_buffer is True
     assert dynamo.config.recompile_limit + dynamo.config.accumulated_recompile_limit == 8 + 256
     with dynamo.config.patch({"recompile_limit": 3}), dynamo.config.patch("verbose", True):
         assert dynamo.config.recompile_limit == 3 and dynamo.config.verbose is True
@@ -81,3 +83,35 @@ def test_a_backend_is_forced_in_the_default_stance_alone(tg: Any) -> None:
     seen: list[bool] = []
     tg.compile(lambda: seen.append(tg.compiler.is_compiling()))()
     assert seen == [True]
+
+
+def test_graph_breaks_are_errors_in_a_block(tg: Any) -> None:
+    from telegrad.compiler import dynamo
+
+    def function(x: Any, *errors: bool) -> Any:
+        y = x.sin()
+        with ExitStack() as blocks:
+            for error in errors:
+                blocks.enter_context(dynamo.error_on_graph_break(error))
+            dynamo.graph_break("here")
+        return y.cos()
+
+    compiled, x = tg.compile(function), tg.ones(2)
+    for errors in ([True], [False, True]):
+        with pytest.raises(dynamo.Unsupported, match=r"in function: graph_break\(\) was called: here"):
+            compiled(x, *errors)
+        for others in ([], [False], [True, False]):
+            assert compiled(x, *others).tolist() == function(x).tolist()
+    with pytest.raises(dynamo.Unsupported):
+        dynamo.error_on_graph_break(True)(compiled)(x)
+    with pytest.raises(dynamo.Unsupported):
+        tg.compile(function, fullgraph=True)(x, False)
+    assert dynamo.error_on_graph_break(True)(function)(x).tolist() == compiled(x).tolist()
+
+
+def test_a_compiled_module_compiles_other_functions_as_itself(tg: Any) -> None:
+    from telegrad.compiler import dynamo
+
+    compiled = tg.compile(tg.nn.Linear(2, 2), fullgraph=True).dynamo_ctx(lambda x: x * x.sum().item())
+    with pytest.raises(dynamo.Unsupported):
+        compiled(tg.ones(2))

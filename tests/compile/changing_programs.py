@@ -96,6 +96,31 @@ FEATURES: Final = [
     Feature("i$ = [10]", "if v.shape[0] > i$[0]:\n    raise ValueError('too large')", ["i$[0] = 2", "i$[0] = 10"]),
     Feature("a$ = []", "a$.append(1)\nv = v + len(a$)"),
     Feature("", "v = v * (2 if v.square().sum().item() > 3 else 1)"),
+    Feature(
+        "class T$(collections.namedtuple('T$', 'a b')):\n    __slots__ = ()\n    k = 2.0\n"
+        "    def m(self, v):\n        return v * self.a + self.k\nN$ = T$(1.5, 0.5)",
+        "v = N$.m(v) + N$.b * N$.k",
+        ["T$.k = 3.0", "N$ = T$(0.5, 2.0)", "T$.m = lambda self, v: v - self.b", "N$ = N$._replace(a=2.5)"],
+    ),
+    Feature(
+        "class S$:\n    pass\nZ$ = S$()\nZ$.q = 1.5\nZ$.r = [0.5]", "v = v * Z$.q - Z$.r[0]",
+        ["Z$.__dict__ = {'q': 2.5, 'r': [1.0]}", "Z$.q = 0.5", "Z$.r[0] = 2.0", "S$.r = S$.q = 7.0"],
+    ),
+    Feature(
+        "Q$ = t.compile(lambda a: a.sin() * 2 + a)\nV$ = [2.0]\n"
+        "@functools.wraps(Q$)\ndef W$(a):\n    return Q$(a) * V$[0] - a",
+        "v = W$(v)", ["V$[0] = 0.5", "Q$ = t.compile(lambda a: a.cos() * 3 - a)"],
+    ),
+    Feature(
+        "class H$:\n    def __init__(self, k):\n        self.k = k\n"
+        "    def m(self, v):\n        return v * self.k + 1\nclass J$:\n    m = H$(1.5).m",
+        "v = J$.m(v)", ["J$.m = H$(0.5).m", "J$.m.__self__.k = 2.0"],
+    ),
+    Feature(
+        "R$ = nn.ModuleList([filled(nn.Linear(4, 4)), nn.Tanh()])", "for layer in R$:\n    v = layer(v) + v * 0.5",
+        ["R$._modules = dict(R$._modules)", "R$[-1] = nn.ReLU()", "R$.append(nn.Sigmoid())", "R$.requires_grad_(False)",
+         "R$._modules = {'0': nn.Tanh()}", "R$[0]._parameters = {'weight': nn.Parameter(t.ones(4, 4)), 'bias': None}"],
+    ),
     Feature("@t.compile\ndef q$(a):\n    return a.sin() * u$[0] + a.cos()\nu$ = [1.0]", "v = q$(v)", ["u$[0] = 2.0"]),
 ]  # fmt: skip
 

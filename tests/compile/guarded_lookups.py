@@ -259,7 +259,7 @@ def threads_that_are_asked_for(tg: Any) -> Guarded:
         if number in (CHANGES, CHANGES + 3):
             tg.set_num_threads(before + 1 if number == CHANGES else before)
 
-    return Guarded(function, lambda x, number: (x,), change, False)
+    return Guarded(function, lambda x, number: (x,), change, True)
 
 
 @builder

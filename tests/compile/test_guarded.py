@@ -185,6 +185,32 @@ def test_modes_that_answer_calls_are_asked(tg: Any) -> None:
     assert "sin" in asked and "cos" in asked
 
 
+def test_kernels_that_a_program_registers_answer_calls(tg: Any) -> None:
+    compiled = tg.compile(lambda x: x.sin() * 2 + x.cos() + 1)
+    x = tg.zeros(3)
+    _called(compiled, x)
+    replayed = calls_of(compiled).replayed
+    library = tg.library.Library("aten", "IMPL")
+    try:
+        library.impl("sin", lambda x: x + 5, "CPU")
+        assert _called(compiled, x).tolist() == [12.0] * 3
+    finally:
+        library._destroy()
+    assert calls_of(compiled).replayed == replayed
+    assert _called(compiled, x).tolist() == [2.0] * 3
+    assert calls_of(compiled).replayed > replayed
+
+
+def test_a_view_of_a_view_has_the_base_of_that(tg: Any) -> None:
+    compiled = tg.compile(lambda x: (x.sin() * 2 + x.cos(), x[0]))
+    base = tg.ones(3, 4)
+    assert _called(compiled, base)[1]._base is base
+    before = calls_of(compiled).replayed
+    assert before
+    view = _called(compiled, base.view(3, 4))[1]
+    assert calls_of(compiled).replayed > before and view._base is base
+
+
 def test_transforms_go_through_the_function(tg: Any) -> None:
     def function(x: Any) -> Any:
         return (x.sin() * x + x.cos()).sum()

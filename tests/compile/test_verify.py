@@ -68,6 +68,23 @@ def test_the_operation_that_differs_is_named(tg: Any, wrong: list[Any]) -> None:
     assert function(tg.zeros(2, 3))[1].tolist() == [4.0] * 3, "the session goes on"
 
 
+def test_numbers_from_half_precision_are_compared_roughly(tg: Any, wrong: list[Any]) -> None:
+    weight = tg.linspace(-1, 1, 9).reshape(3, 3)
+
+    @tg.compile(verify=True)
+    def function(x: Any) -> Any:
+        with tg.autocast("cpu", dtype=tg.bfloat16):
+            y = (x @ weight).relu() * 3 + 0.1
+            return ((y.sin() * y + 0.3) * 1.7).float().sum() / 3
+
+    for _ in range(WARM):
+        function(tg.ones(2, 3)).item()
+    wrong.append((0, lambda array: array.__imul__(2)))
+    with pytest.raises(ProgramMismatchError, match="1 of 1 elements of float32"):
+        for _ in range(WARM):
+            function(tg.ones(2, 3)).item()
+
+
 def test_gradients_are_compared(tg: Any, wrong: list[Any]) -> None:
     weight = tg.ones(3, requires_grad=True)
 

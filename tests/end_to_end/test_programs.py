@@ -335,6 +335,8 @@ ABSENT = {
     "torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))": "NotSupportedError: .*or the module itself",
     "torch.autograd.profiler.emit_nvtx()": "NotSupportedError: emit_nvtx: .*profiler.profile",
     "torch.nn.Lineer(2, 3)": "AttributeError: torch.nn.Lineer is not there: .* has Linear",
+    "from torch._dynamo.testing import CompileCounter": "ModuleNotFoundError: torch._dynamo.testing .*explain",
+    "from torch._dynamo.utils import counters": "ImportError: torch._dynamo.utils.counters is .*_dynamo.explain",
     "import torch.nowhere.at_all": "ModuleNotFoundError: torch.nowhere is not there",
     "from torch.nn import Lineer": "ImportError: torch.nn.Lineer is not there: .* has Linear",
 }

@@ -100,6 +100,9 @@ def test_a_module_shares_the_parameters_and_trains(tg: Any, rng: np.random.Gener
     for parameter, gradient in zip(module.parameters(), gradients, strict=True):
         assert tg.allclose(parameter.grad, gradient)
     assert program.state_dict["0.weight"] is module[0].weight
+    for name in ("train", "eval"):  # the mode is that of the export, as in PyTorch
+        with pytest.raises(NotImplementedError, match=f"{name}: a program computes what its module did in the mode"):
+            getattr(program.module(), name)()
 
 
 def test_a_decode_step_with_its_caches_and_sampling_is_one_program(tg: Any) -> None:
@@ -141,6 +144,53 @@ def test_programs_go_through_streams_with_texts_beside(tg: Any) -> None:
     assert total.tolist() == [3.0, 3.0] and same.tolist() == [0.0]
     with pytest.raises(ValueError, match=r"exported with 0.5, and is called with 0.25"):
         loaded.module()((x, y), {"bias": bias}, factor=0.25)
+
+
+def test_programs_of_files_keep_numbers_among_arguments_and_results(tg: Any, tmp_path: Path) -> None:
+    class Sized(tg.nn.Module):
+        """Returns what it was given, sizes, and numbers that JSON does not have."""
+
+        def forward(self, x: Any, k: Any) -> Any:
+            return x * k, x.shape[0] * 2 + 1, [float("inf"), -0.0, None, {"text": "a", "n": float("nan")}]
+
+    sizes = {"x": {0: tg.export.Dim("rows")}, "k": None}
+    program = tg.export.export(Sized(), (tg.ones(3, 2), 2), dynamic_shapes=sizes)
+    tg.export.save(program, tmp_path / "program.safetensors")
+    for one in (program, tg.export.load(tmp_path / "program.safetensors")):
+        module = one.module()
+        assert repr(module(tg.ones(5, 2), 2)[1:]) == "(11, [inf, -0.0, None, {'text': 'a', 'n': nan}])"
+        for other in (2.0, True, 3):
+            with pytest.raises(ValueError, match="was exported with 2"):
+                module(tg.ones(5, 2), other)
+
+
+@pytest.mark.parametrize("is_small", [True, False])
+def test_a_loaded_program_is_of_the_file_that_was_there(
+    tg: Any, tmp_path: Path, is_small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("telegrad.export._opened_file._SMALL", 1 << 20 if is_small else 0)
+    path = tmp_path / "program.safetensors"
+    layers = [tg.nn.Linear(2, 2) for _ in range(2)]
+    loaded = []
+    for layer in layers:
+        tg.export.save(tg.export.export(layer, (tg.ones(3, 2),)), path)
+        loaded.append(tg.export.load(path))
+    path.unlink()
+    for layer, program in zip(layers, loaded, strict=True):
+        assert tg.equal(program.module()(tg.ones(3, 2)), layer(tg.ones(3, 2)))
+
+
+def test_a_file_that_is_written_into_is_refused(
+    tg: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr("telegrad.export._opened_file._SMALL", 0)
+    path = tmp_path / "program.safetensors"
+    tg.export.save(tg.export.export(tg.nn.Linear(2, 2), (tg.ones(3, 2),)), path)
+    loaded = tg.export.load(path)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 1)
+    with pytest.raises(tg.errors.ProgramError, match="has changed since it was opened"):
+        loaded.module()
 
 
 def test_hints_share_sizes_or_become_static(tg: Any) -> None:

@@ -8,6 +8,19 @@ from typing import Final
 
 INSTEAD: Final = {
     "_C": "it is PyTorch's compiled core; use the public functions",
+    "_dynamo.comptime": "no function is traced; torch._dynamo.explain tells what a call queues",
+    "_dynamo.export": "use torch.export.export",
+    "_dynamo.testing": "backends are not called, so none counts or keeps graphs; torch._dynamo.explain(f)(*args) tells "
+    "graph_count, graph_break_count and ops_per_graph",
+    "_dynamo.utils": "torch._dynamo.explain(f)(*args) tells graphs, breaks and operations, TORCH_LOGS what differed",
+    "_export": "torch.export has the public functions",
+    "_functorch.aot_autograd": "backward passes are the server's; torch.export.export records a forward pass",
+    "_functorch.compilers": "telegrad does not trace Python; torch.compile sends what a function queues as a program",
+    "_functorch.partitioners": "the server keeps what the backward pass needs; torch.utils.checkpoint computes it anew",
+    "_inductor.cudagraph_trees": "the server captures graphs by itself; torch.cuda.graph captures them by hand",
+    "fx.passes.graph_drawer": "print(module.graph), or module.graph.print_tabular(), shows a graph",
+    "fx.experimental.symbolic_shapes": "no size is symbolic; torch.export.export(dynamic_shapes=...) makes programs "
+    "for all sizes",
     "_dynamo": "telegrad does not trace Python; torch.compile sends what a function queues as a program",
     "_inductor": "telegrad does not trace Python; torch.compile sends what a function queues as a program",
     "ao": "telegrad does not quantise; use half precision (torch.autocast, Module.half)",
@@ -41,9 +54,9 @@ INSTEAD: Final = {
 def reason(name: str, there: Iterable[str] = ()) -> str:
     """Return a sentence about a name below ``torch`` that telegrad lacks; ``there`` are names that might be meant."""
     absent = f"torch.{name} is not there: this program's torch is telegrad"
-    for known, instead in INSTEAD.items():
-        if name == known or name.startswith(f"{known}."):
-            return f"{absent}; {instead}"
+    known = [one for one in INSTEAD if name == one or name.startswith(f"{one}.")]
+    if known:
+        return f"{absent}; {INSTEAD[max(known, key=len)]}"
     last = name.rpartition(".")[2]
     close = difflib.get_close_matches(last, [other for other in there if other[0] != "_"], 3)
     return f"{absent}, which has {', '.join(close)}" if close else f"{absent}, which does not have it yet"

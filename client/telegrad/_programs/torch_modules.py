@@ -42,6 +42,7 @@ _PARTS: Final = {
         "negative_binomial normal one_hot_categorical pareto poisson relaxed_bernoulli relaxed_categorical "
         "studentT transformed_distribution transforms uniform utils von_mises weibull wishart"
     ),
+    "export": "dynamic_shapes exported_program unflatten",
     "nn": "common_types functional grad init modules parallel parameter utils",
     "nn.modules": (
         "activation adaptive batchnorm channelshuffle container conv distance dropout flatten fold instancenorm lazy "
@@ -91,6 +92,7 @@ _ELSEWHERE: Final = {
     "_custom_ops": "_library.compiled.torch_library",
     "_C._distributed_rpc": "distributed.rpc",
     "_functorch": "_programs.private.functorch",
+    "_functorch.config": "compiler.functorch.config",
     "_functorch.vmap": "_programs.private.functorch",
     "_utils": "_programs.private.utilities",
     "_tensor_str": "_programs.private.tensor_text",
@@ -100,7 +102,10 @@ _ELSEWHERE: Final = {
         f"_library.{p}": "_library.compiled.torch_library" for p in ["custom_ops", "fake_impl", "infer_schema", "utils"]
     },
     "_higher_order_ops": "_programs.private.higher_order",
-    **{f"_higher_order_ops.{op}": "_programs.private.higher_order" for op in ("associative_scan", "scan")},
+    **{
+        f"_higher_order_ops.{op}": "_programs.private.higher_order"
+        for op in ("associative_scan", "cond", "scan", "while_loop")
+    },
     "_ops": "_library.compiled.torch_ops",
     "_subclasses": "_dispatch.fake_tensors",
     "_subclasses.fake_tensor": "_dispatch.fake_tensors",
@@ -110,7 +115,7 @@ _ELSEWHERE: Final = {
     "_dynamo._trace_wrapped_higher_order_op": "compiler.dynamo",
     "_dynamo.config": "compiler.dynamo.config",
     "_dynamo.exc": "compiler.exc",
-    **{f"_dynamo.{part}": "compiler.dynamo" for part in ("eval_frame", "utils")},
+    **{f"_dynamo.{part}": "compiler.dynamo" for part in ("decorators", "eval_frame", "utils")},
     "_inductor": "compiler.inductor",
     "_logging": "compiler.logs",
     "_logging._internal": "compiler.logs",

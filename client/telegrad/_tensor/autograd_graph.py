@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 from weakref import ReferenceType
 
+from telegrad_protocol.errors import ArgumentTypeError, AutogradError
 from telegrad_protocol.meta import Meta
 
 from .hooks import Hooks
@@ -32,6 +33,17 @@ class Watched:
         self.age = age
         self.hooks: Hooks = OrderedDict()
         self.after: Hooks = OrderedDict()
+
+    def call_after(self, leaf: Any) -> None:
+        """Call the hooks of a leaf whose gradient was accumulated; what they return must be None."""
+        for hook in list(self.after.values()):
+            result = hook(leaf)
+            if result is not None:
+                kind = AutogradError if hasattr(result, "_meta") else ArgumentTypeError
+                raise kind(
+                    "register_post_accumulate_grad_hook: Tensor post accumulate grad hooks should return None, and "
+                    f"this one returned a {type(result).__name__}; change .grad in place"
+                )
 
     def __del__(self) -> None:
         self.session.free(self.number)

@@ -161,8 +161,7 @@ class ClientPass(NodeHooks):
         if self._inputs is not None:
             for leaf in receivers:
                 for watched in watched_at(leaf._gradient_edge()):
-                    for hook in list(watched.after.values()):
-                        hook(leaf)
+                    watched.call_after(leaf)
         settle(stand_ins_among(self._reached))
 
     def gradients(self, allow_unused: bool) -> list[Tensor | None]:
@@ -287,8 +286,7 @@ class ClientPass(NodeHooks):
             return
         self._named.add(leaf._id)
         self._give(watched.number, given, ((leaf._id, gradient_of(leaf, self._create_graph)._id),))
-        for hook in list(watched.after.values()):
-            hook(leaf)
+        watched.call_after(leaf)
 
     def _differentiate(self, node: ClientNode) -> list[GradientEdge]:
         arrived: list[Meta | None] = [None] * len(node.metas)

@@ -73,8 +73,7 @@ class HeldPass:
         if leaf is not None:
             self._accumulate_held([leaf])
             del self._held[key_of(node)]
-            for hook in list(watched.after.values()):
-                hook(leaf)
+            watched.call_after(leaf)
 
     def _differentiate_held(self, node: ClientNode, arrived: list[Meta | None]) -> list[GradientEdge]:
         """Differentiate a function some of whose gradients are objects of the program."""

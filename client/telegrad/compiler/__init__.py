@@ -18,11 +18,13 @@ from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSuppor
 from . import regions, reports
 from .backends import list_backends as list_backends
 from .backends import require_known
+from .compiled_functions import compiled
 from .config import Config
 from .control_flow import cond as cond
 from .control_flow import while_loop as while_loop
 from .guarded.calls import Calls
 from .optimized_module import OptimizedModule
+from .originals import original_of
 
 __all__ = [
     "allow_in_graph", "assume_constant_result", "compile", "config", "cudagraph_mark_step_begin", "disable",
@@ -72,23 +74,10 @@ def compile(
         return OptimizedModule(model, chosen)
     if isinstance(model, type):
         raise ArgumentTypeError(f"compile: {model.__name__} is a class; compile an object of it, or a method")
-    return _compiled(model, chosen)
+    return compiled(model, chosen)
 
 
 _MODES: Final = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
-
-
-def _compiled(function: Callable[..., Any], options: regions.Options) -> Callable[..., Any]:
-    function = getattr(function, "_torchdynamo_orig_callable", function)
-
-    calls = Calls()
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return regions.run(function, args, kwargs, options, calls)
-
-    call._torchdynamo_orig_callable = function  # type: ignore[attr-defined]
-    return call
 
 
 def is_compiling() -> bool:
@@ -114,7 +103,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     if isinstance(fn, Module):
         fn.forward = disable(fn.forward, recursive, reason=reason)  # type: ignore[method-assign]
         return fn
-    function = getattr(fn, "_torchdynamo_orig_callable", fn)
+    function = original_of(fn) or fn
     if not recursive:
         return function
     why = f"{getattr(function, '__qualname__', function)} is not to be compiled" + (f": {reason}" if reason else "")

@@ -46,13 +46,14 @@ class InvalidBackend(TorchDynamoException):
 
 
 class Unsupported(NotSupportedError, TorchDynamoException):
-    """A function that is compiled with ``fullgraph=True`` has a graph break."""
+    """A function that is compiled with ``fullgraph=True``, or calls ``error_on_graph_break``, has a graph break."""
 
     def __init__(self, reason: str, line: FrameSummary | None) -> None:
         where = "" if line is None else f" at {line.filename}:{line.lineno} in {line.name}"
         super().__init__(
-            f"compile: graph break{where}: {reason}; with fullgraph=True there may be none: keep the value on the "
-            "device (torch.where, torch.cond), read it after the compiled function, or leave fullgraph out"
+            f"compile: graph break{where}: {reason}; with fullgraph=True, and in error_on_graph_break(True), there "
+            "may be none: keep the value on the device (torch.where, torch.cond), read it after the compiled function, "
+            "or leave that out"
         )
 
 

@@ -11,9 +11,14 @@ from typing import Any, Final
 DYNAMO: Final[dict[str, Any]] = {
     "accumulated_cache_size_limit": 256, "accumulated_recompile_limit": 256, "assume_static_by_default": True,
     "automatic_dynamic_shapes": True, "cache_size_limit": 8, "dynamic_shapes": True, "guard_nn_modules": True,
-    "optimize_ddp": True, "recompile_limit": 8,
+    "inline_inbuilt_nn_modules": True, "optimize_ddp": True, "recompile_limit": 8, "trace_numpy": True,
 }  # fmt: skip
 """What programs read of ``torch._dynamo.config`` before they set it, where PyTorch's value is not false."""
+FUNCTORCH: Final[dict[str, Any]] = {
+    "activation_memory_budget": 1.0, "backward_pass_autocast": "same_as_forward", "cse": True, "donated_buffer": True,
+    "enable_autograd_cache": True, "treat_parameters_as_free_to_save": True, "view_replay_for_aliased_outputs": True,
+}  # fmt: skip
+"""The same of ``torch._functorch.config``."""
 
 
 class Config(ModuleType):

@@ -17,6 +17,7 @@ from . import reset as reset
 from . import set_stance as set_stance
 from .backends import lookup_backend as lookup_backend
 from .backends import register_backend as register_backend
+from .break_errors import error_on_graph_break as error_on_graph_break
 from .breaks import Unsupported as Unsupported
 from .config import DYNAMO, Config
 from .explanation import ExplainOutput as ExplainOutput
@@ -42,6 +43,8 @@ def run(fn: Any = None) -> Any:
 
 
 nonstrict_trace = dont_skip_tracing = allow_in_graph
+disallow_in_graph = disable
+reset_code_caches = reset
 
 
 def graph_break(msg: str = "") -> None:

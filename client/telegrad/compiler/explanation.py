@@ -11,6 +11,7 @@ from telegrad._session.current import current_session
 from telegrad._session.own_code import is_own
 
 from . import regions, reports
+from .originals import original_of
 from .reports import NAMES, ProgramReport
 
 
@@ -74,7 +75,7 @@ def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any
 
     def run(*args: Any, **kwargs: Any) -> ExplainOutput:
         current_session()  # so that there is one
-        function = getattr(f, "_torchdynamo_orig_callable", getattr(f, "_orig_mod", f))
+        function = original_of(f) or getattr(f, "_orig_mod", f)
         before, regions.active.observer = regions.active.observer, regions.Observer()
         observer, begin, profile = regions.active.observer, time.perf_counter(), sys.getprofile()
         sys.setprofile(_split_at_print)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from telegrad.nn.modules.module import Module
 
 from . import regions
+from .compiled_functions import compiled
 from .guarded.calls import Calls
 
 
@@ -24,6 +27,11 @@ class OptimizedModule(Module):
         """Call the module."""
         own = self.__dict__
         return regions.run(self._modules["_orig_mod"], args, kwargs, own["_compile_options"], own["_compiled_calls"])
+
+    @property
+    def dynamo_ctx(self) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Return what compiles another function as this module is compiled."""
+        return partial(compiled, options=self.__dict__["_compile_options"])
 
     def __getattr__(self, name: str) -> Any:
         inner = self.__dict__["_modules"]["_orig_mod"]

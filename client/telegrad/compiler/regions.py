@@ -72,12 +72,13 @@ class _Active(threading.local):
     region: Region | None = None
     is_exporting = False
     disabled = 0
+    errors_on_breaks = False
     observer: Observer | None = None
 
 
 active: Final = _Active()
-"""The call of a compiled function that the thread is in, in how many blocks nothing is compiled, and whether a module
-is being exported."""
+"""The call of a compiled function that the thread is in, in how many blocks nothing is compiled, whether graph breaks
+are errors, and whether a module is being exported."""
 
 
 class Region:
@@ -176,13 +177,14 @@ class Region:
         self._end_part()
 
     def _note_break(self, reason: str) -> None:
-        if self._observer is None and not self._options.fullgraph:
+        is_error = self._options.fullgraph or active.errors_on_breaks
+        if self._observer is None and not is_error:
             return
         stack = _stack_of_program()
         line = stack[-1] if stack else None
         if "graph_breaks" in logs.enabled:
             reports.tell_break(reason, stack)
-        if self._options.fullgraph:
+        if is_error:
             raise Unsupported(reason, line)
         if self._observer is not None:
             self._observer.breaks.append(GraphBreak(reason, line))

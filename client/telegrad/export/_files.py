@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, BinaryIO, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -16,8 +15,10 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError, ProgramError
 from telegrad_protocol.exported import container, description, files
 from telegrad_protocol.exported.description import Held
+from telegrad_protocol.exported.sizes import Formula
 
 from ._exported import ExportedProgram
+from ._opened_file import OpenedFile
 from ._session import Upload
 from ._trees import described, restored
 
@@ -76,36 +77,31 @@ def load(
 
     Raises ProgramError for a file that holds no program, or a damaged one.
     """
-    with _opened(f) as (file, size):
-        contents, program = files.read(file, size)
-        for name in extra_files or {}:
-            extra_files[name] = contents.metadata.get(_EXTRA + name, "")  # type: ignore[index]
-        aliases = _aliases(contents.metadata.get(_ALIASES, "{}"), {held.name for held in program.tensors})
-        content = None if isinstance(f, (str, os.PathLike)) else file.read()
-    path = os.path.abspath(os.fspath(f)) if isinstance(f, (str, os.PathLike)) else ""
+    opened = OpenedFile(io.BytesIO(f.read()) if hasattr(f, "read") else open(os.fspath(f), "rb"))  # noqa: SIM115
+    contents, program = files.read(opened.file, opened.size)
+    for name in extra_files or {}:
+        extra_files[name] = contents.metadata.get(_EXTRA + name, "")  # type: ignore[index]
+    aliases = _aliases(contents.metadata.get(_ALIASES, "{}"), {held.name for held in program.tensors})
 
     def source(held: Held) -> bytes:
         entry = contents.entries[held.name]
-        if content is not None:
-            return content[entry.begin : entry.end]
-        with open(path, "rb") as again:
-            again.seek(contents.start + entry.begin)
-            data = again.read(entry.nbytes)
-        if len(data) != entry.nbytes:
-            raise ProgramError(f"load: {path!r} has changed since it was opened")
-        return data
+        return opened.read(contents.start + entry.begin, entry.nbytes)
 
+    symbols = {symbol.name for symbol in program.symbols}
     return ExportedProgram(
         program,
         source,
-        _tree(program.arguments, len(program.inputs)),
-        _tree(program.results, len(program.outputs)),
+        _tree(program.arguments, len(program.inputs), symbols),
+        _tree(program.results, len(program.outputs), symbols),
         aliases,
     )
 
 
-def _tree(tree: Any, most: int) -> Any:
+def _tree(tree: Any, most: int, symbols: set[str]) -> Any:
     structure, leaves = restored(tree)
+    unknown = {name for leaf in leaves if isinstance(leaf, Formula) for name in leaf.names()} - symbols
+    if unknown:
+        raise ProgramError(f"the structure of the program's arguments or results has no size {min(unknown)!r}")
     if sorted([leaf for leaf in leaves if type(leaf).__name__ == "Place"]) != [*range(most)]:
         raise ProgramError("the structure of the program's arguments or results does not name each tensor once")
     return structure, leaves
@@ -120,13 +116,3 @@ def _aliases(text: str, names: set[str]) -> dict[str, str]:
     if not known:
         raise ProgramError("load: the paths of tied tensors are malformed")
     return aliases  # type: ignore[no-any-return]
-
-
-@contextmanager
-def _opened(f: Any) -> Iterator[tuple[BinaryIO, int]]:
-    if hasattr(f, "read"):
-        data = f.read()
-        yield io.BytesIO(data), len(data)
-        return
-    with open(os.fspath(f), "rb") as file:
-        yield file, os.fstat(file.fileno()).st_size

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from telegrad._dispatch.programs import called
 from telegrad._tensor.tensor import Tensor
@@ -11,7 +11,7 @@ from telegrad.nn.modules.module import Module
 from telegrad.nn.parameter import Parameter
 from telegrad.utils._pytree import TreeSpec, tree_flatten
 from telegrad_protocol.dtypes import BY_NAME
-from telegrad_protocol.errors import ArgumentError, DTypeError
+from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedError
 from telegrad_protocol.exported.arguments import Binder
 from telegrad_protocol.exported.checking import operation_of
 from telegrad_protocol.exported.description import ProgramDescription
@@ -24,6 +24,13 @@ from ._trees import Place
 
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, Tensor)
+
+
+def _is_same(value: Any, expected: Any) -> bool:
+    """Whether an argument is the constant that a program was exported with: 2, 2.0 and True are three of them."""
+    if type(value) is not type(expected):
+        return False
+    return bool(repr(value) == repr(expected) if isinstance(value, (float, complex)) else value == expected)
 
 
 class GraphModule(Module):
@@ -70,6 +77,13 @@ class GraphModule(Module):
             print(self.code)
         return self.code
 
+    def train(self, mode: bool = True) -> NoReturn:
+        """Refuse: a program computes what its module did in the mode that it was exported in."""
+        raise NotSupportedError(
+            f"{'train' if mode else 'eval'}: a program computes what its module did in the mode in which it was "
+            "exported; call train() or eval() of the module, and export it again"
+        )
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the program. Raises ShapeError and DTypeError for inputs that it does not take."""
         inputs = self._inputs(args, kwargs)
@@ -110,7 +124,7 @@ class GraphModule(Module):
         inputs: dict[str, Tensor] = {}
         for leaf, expected in zip(given, wanted, strict=True):
             if not isinstance(expected, Place):
-                if leaf != expected:
+                if not _is_same(leaf, expected):
                     raise ArgumentError(f"the program was exported with {expected!r}, and is called with {leaf!r}")
                 continue
             described = self._program.inputs[expected]

@@ -8,6 +8,7 @@ from typing import Any
 
 from telegrad.utils._pytree import TreeSpec, tree_flatten
 from telegrad_protocol.errors import ProgramError
+from telegrad_protocol.exported.arguments import encoded, number_of_dict
 from telegrad_protocol.exported.sizes import Formula
 
 _KINDS = {tuple: "tuple", list: "list"}
@@ -28,7 +29,7 @@ def _described(structure: TreeSpec, leaves: Any) -> Any:
         if isinstance(leaf, Place):
             return {"tensor": int(leaf)}
         if leaf is None or isinstance(leaf, (bool, int, float, str, Formula)):
-            return {"constant": leaf}
+            return {"constant": encoded(leaf, lambda value: None)}
         raise ProgramError(
             f"export: a {type(leaf).__name__} among arguments or results cannot be written to a file; only tensors, "
             "numbers, texts and None can"
@@ -53,8 +54,8 @@ def skeleton(tree: Any) -> Any:
         ((kind, inner),) = tree.items()
         if kind == "tensor" and type(inner) is int:
             return Place(inner)
-        if kind == "constant":
-            return inner
+        if kind == "constant" and (inner is None or isinstance(inner, (bool, int, float, str, dict))):
+            return number_of_dict(inner) if isinstance(inner, dict) else inner
         if kind == "dict" and isinstance(inner, dict):
             return {key: skeleton(child) for key, child in inner.items()}
         if kind in ("tuple", "list") and isinstance(inner, list):

@@ -104,11 +104,18 @@ class Binder:
         return item if isinstance(item, (str, bool)) or item is None else _number(item, sizes)
 
 
+def number_of_dict(item: dict[str, Any]) -> float | Formula:
+    """Return what stands for a number that JSON has no form for: a float that is not finite, or a formula."""
+    if item.keys() != {"float"}:
+        return formula_of(item)
+    if item["float"] not in (*_FLOATS,):
+        raise ProgramError(f"expected inf, -inf or nan, not {item['float']!r:.40}")
+    return _FLOATS[item["float"]]
+
+
 def _number(item: Any, sizes: Mapping[str, int]) -> Any:
     if isinstance(item, dict):
-        if item.keys() == {"float"}:
-            return _FLOATS[item["float"]]
-        item = formula_of(item)
+        item = number_of_dict(item)
     if isinstance(item, Formula):
         return item.value(sizes)
     if type(item) is int and abs(item) > LARGEST * 4:

@@ -89,20 +89,21 @@ def end_verification(state: SessionState, end: EndOfVerification) -> None:
 
 def _differences(state: SessionState, end: EndOfVerification) -> Iterator[_Difference]:
     variant: Variant = end.variant
+    is_rough = _has_half_precision(variant)
     for slot, outcome in variant.names:
         if isinstance(outcome, Result):
-            text = _difference(state.values.get(end.ids[slot]), end.outputs[outcome.output])
+            text = _difference(state.values.get(end.ids[slot]), end.outputs[outcome.output], is_rough)
             if text:
                 yield _Difference(_maker_of(end.ids[slot], end.instructions), text)
     passes = [p for p, one in enumerate(end.instructions) if isinstance(one, (messages.Backward, messages.Gradient))]
     for place, outcome in variant.gradients:
         if isinstance(outcome, Result):
-            text = _difference(end.values[place].autograd.grad, end.outputs[outcome.output])
+            text = _difference(end.values[place].autograd.grad, end.outputs[outcome.output], is_rough)
             if text:
                 yield _Difference(passes[-1] if passes else 0, f"the gradient of an input: {text}")
     for given, copy in end.changed:
         value = end.values[given.place]
-        text = "" if given.is_gradient else _difference(value, copy)
+        text = "" if given.is_gradient else _difference(value, copy, is_rough)
         if text:
             yield _Difference(_writer_of(value, state, end.instructions), f"an input that is modified: {text}")
 
@@ -130,15 +131,20 @@ def _writer_of(value: Value, state: SessionState, instructions: Sequence[Any]) -
     return 0
 
 
-def _difference(value: Any, other: Value) -> str:
-    """Say in what two values differ; empty where they are the same."""
+def _has_half_precision(variant: Variant) -> bool:
+    """Whether a run computes in half precision, which what it makes of other types may come from."""
+    return "float16" in variant.description.text
+
+
+def _difference(value: Any, other: Value, is_rough: bool) -> str:
+    """Say in what two values differ; empty where they are the same, or roughly so if they come from half precision."""
     if value.__class__ is not Value:
         return f"it is {other.meta} where it is executed as one, and nothing as instructions"
     if value.meta != other.meta:
         return f"it is {other.meta} where it is executed as one, and {value.meta} as instructions"
     dtype = value.meta.dtype
     is_half = dtype.is_floating_point and dtype.itemsize == 2
-    tolerance = _HALF_TOLERANCE if is_half else _GPU_TOLERANCE if value.keys & keys.CUDA else 0.0
+    tolerance = _HALF_TOLERANCE if is_rough else _GPU_TOLERANCE if value.keys & keys.CUDA else 0.0
     a, b = [_elements(one, is_half) for one in (value, other)]
     if np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"):
         return ""
@@ -146,7 +152,7 @@ def _difference(value: Any, other: Value) -> str:
         return f"{int((a != b).sum())} of {a.size} elements of {value.meta} differ"
     with np.errstate(invalid="ignore"):
         distances = np.abs(a.astype(np.complex128) - b.astype(np.complex128))
-        distances[(a == b) | (np.isnan(a) & np.isnan(b))] = 0
+        distances = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, distances)
     largest = float(np.abs(a[np.isfinite(a)]).max(initial=0.0))
     if bool((distances <= tolerance * largest).all()):
         return ""

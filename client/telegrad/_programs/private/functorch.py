@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from telegrad._tensor.tensor import Tensor as Tensor
+from telegrad.compiler.functorch import config as config
 from telegrad.utils._pytree import TreeSpec
 from telegrad.utils._pytree import tree_flatten as tree_flatten
 from telegrad.utils._pytree import tree_unflatten as tree_unflatten

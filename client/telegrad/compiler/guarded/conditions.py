@@ -31,6 +31,11 @@ def _function_of(value: Any) -> Any:
     return value.__func__ if value.__class__ is MethodType else value
 
 
+def _owner_of(value: Any) -> Any:
+    """Return what a bound method belongs to, and None for other values."""
+    return value.__self__ if value.__class__ is MethodType else None
+
+
 def _content_of(container: Any) -> tuple[Any, ...]:
     """Return what a list, set or dict holds, in its order; of a dict the keys and then the values."""
     return (*container, *container.values()) if isinstance(container, dict) else tuple(container)
@@ -62,7 +67,7 @@ class Conditions:
         self._names: dict[int, str] = {}
         self._globals: dict[str, Any] = {
             "absent": ABSENT, "cache_token": get_cache_token, "function_of": _function_of,
-            "has_content": _has_content, "is_same": _is_same,
+            "has_content": _has_content, "is_same": _is_same, "owner_of": _owner_of,
         }  # fmt: skip
 
     def __len__(self) -> int:
@@ -112,19 +117,23 @@ class Conditions:
             self._texts.append(f"has_content({self._name(container)}, {self._name(_content_of(container))})")
 
     def attribute(self, owner: Any, name: str, value: Any) -> None:
-        """Note that ``owner.name`` is this value; of a method only its function is compared."""
+        """Note that ``owner.name`` is this value; methods are compared by function and by what they belong to."""
         if not self._is_new("attribute", id(owner), name):
             return
         read = f"getattr({self._name(owner)}, {name!r}, absent)"
         if isinstance(value, MethodType):
             self._texts.append(f"function_of({read}) is {self._name(value.__func__)}")
+            self._texts.append(f"owner_of({read}) is {self._name(value.__self__)}")
         else:
             self._add(read, value)
 
     def kind(self, owner: Any) -> None:
-        """Note that an object is of the class that it has now: programs may give it another, or more attributes."""
+        """Note that an object has the class and the dict of attributes that it has now: programs may give it others."""
         if self._is_new("kind", id(owner)):
             self._texts.append(f"{self._name(owner)}.__class__ is {self._name(owner.__class__)}")
+            attributes = getattr(owner, "__dict__", None)
+            if isinstance(attributes, dict):  # which that of a class is not
+                self._texts.append(f"{self._name(owner)}.__dict__ is {self._name(attributes)}")
             self._parents(type(owner))
 
     def _parents(self, kind: type) -> None:

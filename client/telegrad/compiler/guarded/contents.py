@@ -99,8 +99,10 @@ class Contents:
         elif isinstance(container, Module) and _is_own_method(kind, "__iter__"):
             notes.conditions.kind(container)
             for registry in REGISTRIES:
-                notes.conditions.content(vars(container)[registry])
-                self._read_all(vars(container)[registry].values())
+                entries = vars(container)[registry]
+                notes.conditions.entry(vars(container), registry, entries)
+                notes.conditions.content(entries)
+                self._read_all(entries.values())
         elif not purity.is_plain(kind):
             notes.refuse(f"the content of {kind.__name__}")
         else:

@@ -52,8 +52,10 @@ _TENSOR_ATTRIBUTES: Final = frozenset((
 ))  # fmt: skip
 _TENSOR_EFFECTS: Final = frozenset((
     "backward", "register_hook", "register_post_accumulate_grad_hook", "requires_grad_", "retain_grad", "apply_",
-    "map_", "set_", "share_memory_", "record_stream", "__reduce_ex__", "__deepcopy__", "__setstate__",
+    "map_", "set_", "share_memory_", "record_stream", "__reduce_ex__", "__deepcopy__", "__setstate__", "is_set_to",
+    "_is_view", "_gradient_edge", "_number_of_gradient",
 ))  # fmt: skip
+"""Methods that have effects, or tell of more than how a tensor lies."""
 _FOLDER: Final = os.path.dirname(os.path.dirname(os.path.abspath(own_code.__file__))) + os.sep
 _OPERATIONS: Final = tuple(
     [_FOLDER + part for part in ("_ops" + os.sep, "_functions" + os.sep, os.path.join("nn", "functional.py"),
@@ -61,6 +63,8 @@ _OPERATIONS: Final = tuple(
                                  os.path.join("_tensor", "dtype_limits.py"))]
 )  # fmt: skip
 """Where the functions are that run operations."""
+_SETTINGS: Final = _FOLDER + os.path.join("_functions", "process_settings.py")
+"""Where functions are that change or tell settings of the process, or read files."""
 _QUESTIONS: Final = frozenset((
     "finfo", "iinfo", "is_autocast_enabled", "is_compiling", "is_dynamo_compiling", "is_grad_enabled",
     "is_inference_mode_enabled", "is_scripting", "is_tensor", "is_tracing",
@@ -121,7 +125,14 @@ def is_sequence(kind: type) -> bool:
 
 def is_named_tuple(kind: type) -> bool:
     """Whether a class is that of a named tuple, without a constructor of the program's own."""
-    return issubclass(kind, tuple) and hasattr(kind, "_fields") and "__init__" not in vars(kind)
+    return (
+        issubclass(kind, tuple) and hasattr(kind, "_fields") and kind.__init__ is object.__init__
+        and getattr(kind.__new__, "__globals__", {}).get("__name__", "").startswith(_OF_NAMED_TUPLES)
+    )  # fmt: skip
+
+
+_OF_NAMED_TUPLES: Final = ("namedtuple_", "telegrad")
+"""How the names of the modules begin in which constructors of named tuples are made: Python's, and telegrad's own."""
 
 
 def is_of_named_tuple(owner: Any, function: Any) -> bool:
@@ -145,6 +156,8 @@ def is_operation(function: Any) -> bool:
     if not isinstance(function, FunctionType):
         return False
     file = function.__code__.co_filename
+    if file == _SETTINGS:
+        return False
     return file.startswith(_OPERATIONS) or (file.startswith(_FOLDER) and function.__name__ in _QUESTIONS)
 
 

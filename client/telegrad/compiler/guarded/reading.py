@@ -50,6 +50,8 @@ class Reader(Contents):
         kind = type(owner)
         if kind in purity.TENSORS:
             return self._of_tensor(owner, name)
+        if purity.is_named_tuple(kind):
+            return self._of_named_tuple(owner, name)
         if isinstance(owner, type) or kind is super or purity.is_plain(kind):
             return self._of_class(owner, name)
         if kind is ModuleType or isinstance(owner, ModuleType):
@@ -67,12 +69,23 @@ class Reader(Contents):
         self._notes.refuse(f"the attribute {name} of a tensor")
         return found
 
+    def _of_named_tuple(self, owner: Any, name: str) -> Any:
+        """Return a member of a named tuple, or what its class has."""
+        self._contents(owner)
+        kind = type(owner)
+        of_class = getattr(kind, name, _MISSING)
+        if of_class is _MISSING or (hasattr(owner, "__dict__") and not hasattr(type(of_class), "__set__")):
+            self._notes.refuse(
+                f"the attribute {name} of {kind.__name__}, which each of its objects may have for itself"
+            )
+            return getattr(owner, name)
+        self._notes.conditions.attribute(kind, name, of_class)
+        if isinstance(of_class, property):
+            return self.new(self.call(of_class.fget, owner)())
+        return getattr(owner, name)
+
     def _of_class(self, owner: Any, name: str) -> Any:
         """Return an attribute of a class, of its parent by ``super()``, or of a value that cannot change."""
-        if purity.is_named_tuple(type(owner)):
-            self._contents(owner)
-            if isinstance(getattr(type(owner), name, None), property):
-                return self.new(self.call(getattr(type(owner), name).fget, owner)())
         value = getattr(owner, name)
         if isinstance(owner, type):
             if not lookups.is_usual_in_class(owner, name):
@@ -125,6 +138,7 @@ class Reader(Contents):
         for registry in REGISTRIES if isinstance(owner, Module) else ():
             entries = own[registry]
             if name in entries:
+                self._notes.conditions.entry(own, registry, entries)
                 self._notes.conditions.entry(entries, name, entries[name])
                 self._notes.conditions.no_entry(own, name)
                 return self._read(entries[name])

@@ -211,7 +211,8 @@ def _of_sequence(kind: Any, makers: list[Maker]) -> Maker:
 
 
 def _join(view: Tensor, root: Tensor) -> None:
-    """Let a view share what its base and all other views of it share."""
+    """Let a view share what its base and all other views of it share; the base of a view of a view is that view's."""
+    root = root if root._base is None else root._base
     aliases = root._aliases
     if aliases is None:
         aliases = root._aliases = Aliases()

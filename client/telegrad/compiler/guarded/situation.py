@@ -8,17 +8,19 @@ from telegrad._ops import functions
 from telegrad._ops.batching import batching
 from telegrad._ops.duals import duals
 from telegrad._ops.operand_classes import modes_entered, overrides
+from telegrad._ops.replaced import REPLACED
 from telegrad._ops.sharing import sharing
 from telegrad._session.session import ClientSession
-from telegrad._session.thread_modes import Modes, thread
+from telegrad._session.thread_modes import AutocastSettings, Modes, thread
 from telegrad_protocol.dtypes import DType, get_default_dtype
 
 _call: Final = functions.call
 
 
 class Situation(NamedTuple):
-    """The session, the modes of the thread, where tensors are made, and of which type."""
+    """What a thread has chosen about autocast, the session, the modes of the thread, and how tensors are made."""
 
+    autocast: AutocastSettings
     session: ClientSession
     modes: Modes
     places: Any
@@ -27,16 +29,16 @@ class Situation(NamedTuple):
     @staticmethod
     def of(session: ClientSession) -> Situation:
         """Return the situation that a call of this thread has now."""
-        return Situation(session, thread.modes, session.places, get_default_dtype())
+        return Situation(thread.autocast, session, thread.modes, session.places, get_default_dtype())
 
     def equal(self, other: Situation) -> bool:
         """Whether both are the same in every respect."""
-        return all([ours is theirs for ours, theirs in zip(self, other)])
+        return self.autocast == other.autocast and all([ours is theirs for ours, theirs in zip(self[1:], other[1:])])
 
 
 def is_ordinary() -> bool:
     """Whether calls of operations go where they usually go: nothing answers, notes or transforms them."""
     return vars(functions)["call"] is _call and not (
         modes_entered or overrides.modes or overrides.dispatch_modes or batching.levels or duals.levels
-        or batching.derivatives or sharing.keeps_saved
+        or batching.derivatives or sharing.keeps_saved or REPLACED
     )  # fmt: skip

@@ -14,6 +14,7 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from telegrad._tensor.tensor import Tensor
+from telegrad.compiler.originals import original_of
 from telegrad.nn._hooks import GLOBAL
 from telegrad.nn.modules.module import Module
 
@@ -122,7 +123,7 @@ class Watcher(Calling):
     def _call_function(self, function: FunctionType, args: Any, kwargs: Any) -> Callable[[], Any]:
         if WATCHED in function.__globals__:
             return partial(function, *args, **kwargs)
-        original = getattr(function, "_torchdynamo_orig_callable", None)
+        original = original_of(function)
         if original is not None:
             self._notes.conditions.code(function)
             return self.call(original, *args, **kwargs)
