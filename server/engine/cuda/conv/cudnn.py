@@ -98,9 +98,9 @@ def _prepare(request: Request) -> Launch | None:
     def planned() -> Launch | None:
         return _prepared("convolution", request, describe, layout, (input, weight), out)
 
-    slide = Slide(weight.shape[2:], dilation, padding, stride)
+    slide = _slide(weight.shape[2:], dilation, padding, stride)
     begin = transposed_by_columns if transposed else by_columns
-    run = _begun(request, groups, lambda: begin(request.backend, input, weight, slide, out), planned)
+    run = _begun(request, groups, lambda: begin(request.backend, _flat(input), weight, slide, _flat(out)), planned)
     return run if run is None or bias is None else _with_bias(run)
 
 
@@ -121,8 +121,24 @@ def _prepare_weight_backward(request: Request) -> Launch | None:
     def planned() -> Launch | None:
         return _prepared("convolution weight backward", request, describe, layout, (grad, input), out)
 
-    slide = Slide(out.shape[2:], dilation, padding, stride)
-    return _begun(request, groups, lambda: weight_by_columns(request.backend, grad, input, slide, out), planned)
+    slide = _slide(out.shape[2:], dilation, padding, stride)
+    pictures = _flat(grad), _flat(input)
+    return _begun(request, groups, lambda: weight_by_columns(request.backend, *pictures, slide, out), planned)
+
+
+def _slide(kernel: Size, dilation: Size, padding: Size, stride: Size) -> Slide:
+    """How windows slide over pictures; sequences are pictures of one line."""
+    if len(kernel) > 1:
+        return Slide(kernel, dilation, padding, stride)
+    return Slide((1, *kernel), (1, *dilation), (0, *padding), (1, *stride))
+
+
+def _flat(meta: Meta) -> Meta:
+    """A row-major sequence as a picture of one line; anything else as it is."""
+    if meta.ndim != 3:
+        return meta
+    shape = (*meta.shape[:2], 1, meta.shape[2])
+    return meta.view(shape, contiguous_strides(shape))
 
 
 def _begun(
@@ -134,7 +150,7 @@ def _begun(
     one that wants the fastest.
     """
     metas = [*request.args[:2], *request.outs]
-    begins = groups == 1 and not _hurries() and all(m.ndim == 4 and m.is_contiguous for m in metas)
+    begins = groups == 1 and not _hurries() and all(m.ndim in (3, 4) and m.is_contiguous for m in metas)
     run = by_columns() if begins else None
     if run is None:
         return planned()
