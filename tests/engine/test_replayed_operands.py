@@ -51,3 +51,34 @@ def test_operands_that_were_the_same_memory_are_told_apart(number: int, rng: np.
     context.current.programs.clear()
     for one in [*passes, *reversed(passes)]:
         assert_same(gradients(*one), expected[one])
+
+
+def _twice(function: Callable[[Any], Any], join: Callable[[Any, Any], Any]) -> list[Callable[[Any, Any], Any]]:
+    """Return what computes the same of two leaves, of one leaf twice, and of one leaf once, which is used twice."""
+
+    def once(a: Any, _: Any) -> Any:
+        made = function(a)
+        return join(made, made)
+
+    return [lambda a, b: join(function(a), function(b)), lambda a, _: join(function(a), function(a)), once]
+
+
+@pytest.mark.parametrize("name", ["exp", "neg", "identity"])
+def test_one_node_or_leaf_is_not_taken_for_two(name: str, rng: np.random.Generator) -> None:
+    adapter, arrays = EngineAdapter(), [torch.from_numpy(rng.standard_normal((3,))) for _ in range(2)]
+    made = _twice({"exp": F.exp, "neg": F.neg, "identity": lambda value: value}[name], F.mul)
+
+    def gradients(number: int) -> list[Any]:
+        leaves = [adapter.tensor(array, True) for array in arrays]
+        result = made[number](*leaves)
+        backward([F.add(F.sum(result), F.sum(F.exp(leaves[0])))], [None])
+        return gradients_of(adapter, leaves)
+
+    expected = []
+    for number in range(len(made)):
+        context.current.programs.clear()
+        expected.append(gradients(number))
+    for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
+        context.current.programs.clear()
+        for number in [number for number in [*order, *order] for _ in range(3)]:
+            assert_same(gradients(number), expected[number])
