@@ -46,8 +46,8 @@ BODY: Final = [
 LOSSES: Final = ["L = h.sum()", "L = h.square().mean()", "L = (h * x).sum()", "L = F.cross_entropy(h, T[:h.size(0)])"]
 PASSES: Final = [
     "L.backward()", "L.backward()", "L.backward()", "L.backward(retain_graph=True)\nL.backward()", "h.backward(x)",
-    "h.backward(h.detach())", "L.backward(inputs=[q for q in P if q.requires_grad][:1])", "t.autograd.backward([L, h.sum()])",
-    "h.sum().backward(retain_graph=True)\nL.backward()",
+    "h.backward(h.detach())", "L.backward(inputs=[q for q in P if q.requires_grad][:1])",
+    "t.autograd.backward([L, h.sum()])", "h.sum().backward(retain_graph=True)\nL.backward()",
 ]  # fmt: skip
 UPDATES: Final = [
     "O.step()", "O.step()", "with t.no_grad():\n    for q in P:\n        q -= 0 if q.grad is None else 0.01 * q.grad",
