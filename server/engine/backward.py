@@ -72,6 +72,10 @@ def grad(
 ) -> list[Value | None]:
     """Return the gradients of ``roots`` with respect to ``inputs``; nothing is accumulated."""
     edges = [_edge_to(value) for value in inputs]
+    if not edges:  # a pass without captures would accumulate into all leaves
+        for root, gradient in zip(roots, gradients, strict=True):
+            initial_gradient(root, gradient)
+        return []
     task = new_task(retain_graph, create_graph, edges)
     task.execute(roots, gradients)
     results = [task.captured.get(edge) for edge in edges]

@@ -166,6 +166,13 @@ PROGRAMS = [
     """,
     """
     x = t.ones(3, requires_grad=True)
+    z = t.ones(3, requires_grad=True)
+    z.grad = t.ones(3)
+    (z * z).sum().backward(inputs=[x])
+    (x.grad, z.grad)
+    """,
+    """
+    x = t.ones(3, requires_grad=True)
     y = x * 2
     (y * y).sum().backward(inputs=[y])
     (x.grad, y.grad)

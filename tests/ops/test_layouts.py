@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 
+import server.engine.ops  # noqa: F401  what is a composite is known once all are registered
 from server.engine.dispatcher import is_value
+from server.engine.operators import OPERATORS
 from server.engine.signature import metas_of
 from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.ops import PUBLIC
 from telegrad_protocol.ops.namespaces import NAMESPACES
+from tests.support.draws import drawn
 
 from .adapters import CLIENT_OPTIONS, EngineAdapter
 from .database import op_db
@@ -45,26 +49,71 @@ def _promised(name: str, args: list[Any], kwargs: dict[str, Any]) -> tuple[Any, 
 
 @pytest.mark.parametrize("info", ENTRIES)
 def test_results_lie_in_memory_as_the_contract_says(info: Any) -> None:
+    _require_promised(info, (torch.float32, torch.complex64), MAX_SAMPLES, [lambda tensor: tensor])
+
+
+def _reversed(tensor: torch.Tensor) -> torch.Tensor:
+    """The same elements with the first dimension innermost."""
+    order = tuple(reversed(range(tensor.ndim)))
+    return tensor.permute(order).clone(memory_format=torch.contiguous_format).permute(order)
+
+
+def _channels_innermost(tensor: torch.Tensor) -> torch.Tensor:
+    """The same elements with the first dimension innermost, and the others in their order."""
+    order = (*range(1, tensor.ndim), *range(min(tensor.ndim, 1)))
+    back = (tensor.ndim - 1, *range(tensor.ndim - 1)) if tensor.ndim else ()
+    return tensor.permute(order).clone(memory_format=torch.contiguous_format).permute(back)
+
+
+def _spaced(tensor: torch.Tensor) -> torch.Tensor:
+    """The same elements with one between each and the next."""
+    return tensor.repeat_interleave(2, -1)[..., ::2] if tensor.ndim and tensor.numel() else tensor
+
+
+COMPOSITES = [
+    pytest.param(info, id=f"{info.name}-{info.variant_test_name or 'plain'}")
+    for info in op_db
+    if ours_of(info.name) not in (None, "view_as")  # which views what lies so that it can be viewed
+    and any(OPERATORS[op.name].composite is not None for op in PUBLIC.get(ours_of(info.name), ()))
+]
+
+
+@pytest.mark.parametrize("info", drawn(COMPOSITES, 60))
+def test_results_of_composites_lie_as_their_contract_says_wherever_operands_lie(info: Any) -> None:
+    """The client takes what its contract calls contiguous for a copy, so that a wrong promise shares memory."""
+    _require_promised(info, (torch.float32,), 3, [_reversed, _channels_innermost, _spaced])
+
+
+def _require_promised(info: Any, dtypes: Sequence[torch.dtype], most: int, layouts: Sequence[Any]) -> None:
     adapter = EngineAdapter()
     torch.manual_seed(0)
     wrong = []
     if composed(info, len) is not len:
         pytest.skip("the database composes it of several operations")
-    for dtype in (torch.float32, torch.complex64):
+    for dtype in dtypes:
         samples = info.sample_inputs("cpu", dtype) if info.supports_dtype(dtype, "cpu") else ()
-        for _, sample in zip(range(MAX_SAMPLES), samples, strict=False):
+        for _, sample in zip(range(most), samples, strict=False):
             given = [sample.input, *sample.args]
             if is_out_of_scope(info.name, given, sample.kwargs):
                 continue
-            args = tree_map(adapter.tensor, adapter.convert, given)
             options = {name: value for name, value in sample.kwargs.items() if name not in CLIENT_OPTIONS}
-            kwargs = tree_map(adapter.tensor, adapter.convert, options)
-            result = adapter.function(ours_of(info.name))(*args, **kwargs)
-            results = result if isinstance(result, tuple) else (result,)
-            for promised, value in zip(_promised(ours_of(info.name), args, kwargs), results, strict=True):
-                if not _agree(promised, value.meta):
-                    wrong.append(f"{args} {kwargs}: {value.meta} {value.meta.strides}, not {promised.strides}")
+            for laid_out in layouts:
+                args, kwargs = (
+                    tree_map(lambda t, f=laid_out: adapter.tensor(f(t)), adapter.convert, part)
+                    for part in (given, options)
+                )
+                wrong += _broken_promises(adapter, ours_of(info.name), args, kwargs)
     assert not wrong, "\n".join(wrong[:4])
+
+
+def _broken_promises(adapter: EngineAdapter, name: str, args: list[Any], kwargs: dict[str, Any]) -> list[str]:
+    result = adapter.function(name)(*args, **kwargs)
+    pairs = zip(_promised(name, args, kwargs), result if isinstance(result, tuple) else (result,), strict=True)
+    return [
+        f"{args} {kwargs}: {value.meta} {value.meta.strides}, not {promised.strides}"
+        for promised, value in pairs
+        if promised is not None and not _agree(promised, value.meta)
+    ]
 
 
 def _agree(promised: Any, meta: Any) -> bool:

@@ -127,7 +127,7 @@ OTHERS: Final = [
     "c[0] = t.cat([c[0], v.mean().reshape(1)])\nv = v + c[0].sum() * 0.01",
     "c[3].append(v)\ndel c[3][:-3]\nv = v + c[3][0].sum() * 0.01",
     "c[0][-1:].mul_(0.5)\nv = v + c[0][-1]",
-    "c[1].add_(v.sum().detach())\nv = v + c[1].sin()",
+    "c[1].mul_(0.5).add_(v.mean().detach())\nv = v + c[1].sin()",
     "if p['reads']:\n    v = v[: int(v.abs().sum().item()) % 3 + 1]\n    x = y = v",
     "if p['reads']:\n    v.sum().item()",
     "if p['fails']:\n    v = v + w[0][t.tensor([9])]",
@@ -136,6 +136,57 @@ OTHERS: Final = [
     "v = F.embedding(w[4], w[0]).sum() + v",
     "v = v.repeat(2, 1)[:v.size(0)]",
     "v = v.movedim(0, 1).reshape(v.size(1), -1).t()",
+    "v = v.index_select(0, t.tensor([0] * v.size(0)))",
+    "v = v[t.arange(v.size(0) - 1, -1, -1)]",
+    "c[4][:, :v.size(1)] = v[-1:].detach()\nv = v + c[4][:1, :v.size(1)]",
+    "c[4].index_copy_(0, t.tensor([p['length']]), t.ones(1, 4) * v.sum().detach())\nv = v + c[4].sum()",
+    "c[4] = c[4].roll(1, 0)\nv = v + c[4][0, 0]",
+    "c[4][p['place']] = v.sum().detach()\nv = v + c[4].mean()",
+    "c[4] = c[4][c[4].sum(1).argsort()]\nv = v + c[4][-1, 0]",
+    "c[2] = c[2][c[2].sum(1).argsort(descending=True)] if len(c[2]) else c[2]\nv = v + c[2].sum() * 0.01",
+    "z = t.empty_like(v)\nt.mul(v, 2, out=z)\nv = z + v",
+    "t.sin(v, out=v) if not v.requires_grad else None\nv = v * 1.5",
+    "z = v.detach()\nv = v * 2\nz.mul_(0.5)",
+    "z = v.clone().detach()\nu = z.view(-1)\nu[:1] = 0.25\nout.append(u)\nv = v + z",
+    "z = t.zeros(5, 4, dtype=v.dtype)\nz[:v.size(0), :v.size(1)] = v.detach()\nv = v + z.sum()\nout.append(z[1])",
+    "with t.autocast('cpu', dtype=t.bfloat16, enabled=p['reads']):\n    v = v + (v @ v.t()).sum().to(v.dtype)",
+    "with t.set_grad_enabled(p['fails']):\n    v = v * w[0].sum()",
+    "with t.inference_mode(p['reads']):\n    z = v.detach() * 2\nv = v + z.clone()",
+    "t.set_default_dtype(t.float32 if p['reads'] else t.float64)\nv = v + t.ones(1) * 0.3 + t.arange(2.).sum()",
+    "z = w[1].data\nz.mul_(0.5)\nv = v + w[1].sum()",
+    "w[1].data = (w[1].data * 0.5).t()\nv = v + w[1][0, 1]",
+    "w[1], w[0] = w[1], w[0]\nv = v + w[p['length'] % 2][0].sum()",
+    "u = (v + 1j * v).conj()\nv = v + (u.imag * 0.5 + u.real)",
+    "out.append(t.view_as_real(v + 1j * v)[..., 1])",
+    "u = -(v + 1j * y).conj().imag\nv = v + u.sum()",
+    "out.append(v.unfold(0, 1, 1))\nv = v + out[-1].sum()",
+    "out.append(t.as_strided(v.contiguous(), (1,), (1,)) if v.numel() else v)",
+    "out += list(v.unbind(1))[:2]\nv = v * 0.75",
+    "out += [v[0:1], v[0:1]]",
+    "out += list(v.split(2))\nv = v * 0.75",
+    "a = v.numpy(force=True) if p['reads'] else None\nv = v + (float(a.sum()) if a is not None else 0.5)",
+    "v = v + t.full((), p['number'], dtype=t.float64)",
+    "v = v + t.scalar_tensor(p['number'], dtype=t.float64)",
+    "v = t.where(v > p['number'], v, p['number'])",
+    "v = v.clamp_min(p['number']) * 0.5 + v * 0.5",
+    "v = v.masked_fill(v > 0, p['number']) * 0.5",
+    "v = t.full_like(v, p['number']) + v",
+    "v = F.threshold(v, 0.1, p['number']) + v",
+    "v = F.pad(v, (1, 1), value=p['number'])[:, 1:-1] + v",
+    "del out[:-1]",
+    "q = [v * k for k in range(3)]\ndel q[1]\nv = q[0] + q[1]",
+    "k = F.conv1d(v[None, None, :, 0], w[0][None, :1, :1], padding=1)\nv = v + k.sum()",
+    "v = v.to(memory_format=t.contiguous_format) + v[None, None].contiguous(memory_format=t.channels_last)[0, 0]",
+    "v = v + x.T.reshape(-1)[:1] * x.reshape(-1)[-1:]",
+    "v = v.add(y.t().contiguous().t()) * 0.5",
+    "v = (v.t() + v.t()).t()",
+    "v = t.cumsum(v, p['dim']) * 0.3",
+    "v = v.squeeze(0).unsqueeze(0) if v.size(0) == 1 else v + 0.5",
+    "v = v.where(v.bool(), v)",
+    "b = v > 0\nv = v * b + b.sum() + b.any()",
+    "i = v.argmax(0)\nv = v + (i * p['number'] if not isinstance(p['number'], bool) else i)",
+    "i = t.arange(v.size(1)) // p['length']\nv = v + i",
+    "i = (v > 0).long()\nv = v + (i / 2) + i ** 2 + (i << 1)",
 ]
 RANDOM: Final = [
     "v = F.dropout(v, 0.5)",
@@ -252,7 +303,7 @@ class Runner:
         self.large = {dtype: t.tensor(draw((16, 16)), dtype=getattr(t, dtype)) for dtype in ("float64", "float32")}
         self.others = t.tensor(draw((16, 16)))
         self.w = [t.tensor(draw(s)) for s in [(4, 4), (4, 4), (4, 8), (8, 4)]] + [t.tensor([0, 0, 0])]
-        self.c: list[Any] = [t.zeros(1), t.zeros(()), t.zeros(0, 4), [t.zeros(1)]]
+        self.c: list[Any] = [t.zeros(1), t.zeros(()), t.zeros(0, 4), [t.zeros(1)], t.zeros(4, 4)]
         self.names: dict[str, Any] = {"t": t}
         exec(compile(program.text, name, "exec"), self.names)  # noqa: S102  the tests' own programs
 
@@ -280,7 +331,7 @@ class Runner:
                 self.names["turn"](x, y, self.w, turn.numbers, self.c, out)
             self._end(turn, out)
         except (ValueError, RuntimeError, IndexError, TypeError) as error:
-            self.c[:] = [t.zeros(1), t.zeros(()), t.zeros(0, 4), [t.zeros(1)]]
+            self.c[:] = [t.zeros(1), t.zeros(()), t.zeros(0, 4), [t.zeros(1)], t.zeros(4, 4)]
             return ["failed", isinstance(error, IndexError)]
         self.c[:] = [[e.detach() for e in one] if isinstance(one, list) else one.detach() for one in self.c]
         return [one.detach() for one in out]

@@ -210,6 +210,26 @@ def test_what_fails_in_the_middle_fails_where_it_is(tg: Any, rng: np.random.Gene
     assert noted["_take_back"] == 1
 
 
+def test_statistics_are_updated_once_where_a_later_call_fails(tg: Any) -> None:
+    """A batch normalization that is trained changes what was there, so that it cannot be executed a second time."""
+    mean, variance, matrix = tg.zeros(3), tg.ones(3), tg.eye(3)
+    good, bad = tg.eye(3), -tg.eye(3)
+
+    def run(elements: Any) -> Any:
+        matrix.copy_(elements).sum().item()
+        y = tg.nn.functional.batch_norm(matrix + 1, mean, variance, training=True, momentum=0.5)
+        for _ in range(9):
+            y = y * 1.0
+        return (y + tg.linalg.cholesky(matrix)).sum().item()
+
+    for _ in range(ROUNDS):
+        run(good)
+    with pytest.raises(LinearAlgebraError, match=r"linalg\.cholesky"):
+        run(bad)
+    expected = (4 / 3) * (1 - 0.5**ROUNDS) / 2 + (2 / 3) / 2
+    np.testing.assert_allclose(mean.numpy(), expected, rtol=1e-6)
+
+
 def test_lack_of_memory_leaves_what_came_before_it(tg: Any, noted: Counter[str]) -> None:
     x = tg.ones(1 << 20)
 

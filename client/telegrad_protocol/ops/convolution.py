@@ -188,7 +188,7 @@ def _on_batches(name: str, dims: int, input: Meta, weight: Meta, *rest: object) 
         raise ShapeError(f"{name}: expected a weight of {dims + 2} dimensions, got {weight}")
     if is_batched(name, input, dims):
         return _convolution(name, input, weight, *rest)  # type: ignore[arg-type]
-    batch = input.like((1, *input.shape), strides=(input.numel, *input.strides))
+    batch = input.like((1, *input.shape), strides=(input.shape[0] * input.strides[0], *input.strides))
     batched = _convolution(name, batch, weight, *rest)  # type: ignore[arg-type]
     return input.like(batched.shape[1:], strides=batched.strides[1:])
 

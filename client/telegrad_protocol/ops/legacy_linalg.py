@@ -82,7 +82,7 @@ def triangular_solve(
     if b.shape[-2] != A.shape[-1]:
         raise ShapeError(f"triangular_solve: incompatible matrix sizes {b} and {A}")
     batch = broadcast_shapes("triangular_solve", b.shape[:-2], A.shape[:-2])
-    return column_major(b, (*batch, *b.shape[-2:])), A.like((*batch, *A.shape[-2:]))
+    return column_major(b, (*batch, *b.shape[-2:])), column_major(A, (*batch, *A.shape[-2:]))
 
 
 @op(method=False)

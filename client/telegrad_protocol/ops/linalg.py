@@ -6,10 +6,11 @@ Matrix products are row-major whatever the strides of their operands, as in PyTo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from telegrad_protocol.dtypes import FLOAT, DType, bool_, int64, result_type
 from telegrad_protocol.errors import ArgumentError, DimensionError, DTypeError, ShapeError
-from telegrad_protocol.layout import Size, broadcast_shapes, result_strides, wrap_dim
+from telegrad_protocol.layout import Size, broadcast_shapes, contiguous_strides, result_strides, view_strides, wrap_dim
 from telegrad_protocol.meta import Meta
 
 from .contract import Scalar, alias, op
@@ -259,7 +260,18 @@ def kron(input: Meta, other: Meta) -> Meta:
     """Compute the Kronecker product: every element of input times the whole of other."""
     ndim = max(input.ndim, other.ndim)
     left, right = ((1,) * (ndim - m.ndim) + m.shape for m in (input, other))
-    return input.like((a * b for a, b in zip(left, right, strict=True)), result_type((input, other)))
+    pairs = list(zip(left, right, strict=True))
+    operands = [_spread(input, [n for a in left for n in (a, 1)]), _spread(other, [n for b in right for n in (1, b)])]
+    product = tuple([size for pair in pairs for size in pair])
+    shape = tuple([a * b for a, b in pairs])
+    strides = view_strides(product, result_strides(product, operands), shape)
+    return input.like(shape, result_type((input, other)), strides=strides)
+
+
+def _spread(meta: Meta, sizes: Sequence[int]) -> tuple[Size, Size]:
+    """Return sizes and strides of what has further dimensions of size 1."""
+    size = tuple(sizes)
+    return size, view_strides(meta.shape, meta.strides, size) or contiguous_strides(size)
 
 
 @op
@@ -267,7 +279,8 @@ def inner(input: Meta, other: Meta) -> Meta:
     """Sum products over the last dimension of both: (..., k), (***, k) -> (..., ***); a 0-d operand multiplies."""
     if not input.ndim or not other.ndim:
         full = other if input.ndim == 0 else input
-        return full.like(dtype=result_type((input, other)))
+        strides = result_strides(full.shape, [(full.shape, full.strides)])
+        return full.like(dtype=result_type((input, other)), strides=strides)
     if input.shape[-1] != other.shape[-1]:
         raise ShapeError(f"inner: the last dimensions of {input} and {other} differ")
     return input.like(input.shape[:-1] + other.shape[:-1], _same_dtype("inner", input, other))

@@ -6,7 +6,7 @@ import math
 
 from telegrad_protocol.dtypes import float32
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
-from telegrad_protocol.layout import Size, wrap_dims
+from telegrad_protocol.layout import Size, result_strides, wrap_dims
 from telegrad_protocol.memory_format import channels_last_strides, is_channels_last
 from telegrad_protocol.meta import Meta
 
@@ -250,6 +250,8 @@ def batch_norm(
         return input.like()
     if input.ndim < 2:
         raise ShapeError(f"batch_norm: expected (N, C, ...), got {input}")
+    if not input.dtype.is_differentiable:
+        raise DTypeError(f"batch_norm: expected a floating point type, got {input}")
     _check_channels("batch_norm", input.shape[1], running_mean, running_var, weight, bias)
     if not training and (running_mean is None or running_var is None):
         raise ArgumentError("batch_norm: running_mean and running_var are needed when not training")
@@ -264,4 +266,4 @@ def normalize(input: Meta, p: float = 2.0, dim: int | Size = 1, eps: float = 1e-
     wrap_dims("normalize", (dim,) if isinstance(dim, int) else dim, input.ndim)
     if not input.dtype.is_differentiable:
         raise DTypeError(f"normalize: expected a floating point type, got {input}")
-    return input.like()
+    return input.like(strides=result_strides(input.shape, [(input.shape, input.strides)]))

@@ -63,7 +63,8 @@ def lu_with_info(input, pivot, check_errors):
 def triangular_solve(b, A, upper, transpose, unitriangular):
     matrix, is_upper = (F.transpose(A, -2, -1), not upper) if transpose else (A, upper)
     solution = F.linalg_solve_triangular(matrix, b, upper=is_upper, unitriangular=unitriangular)
-    return solution, F.clone(F.expand(A, (*solution.shape[:-2], *A.shape[-2:])))
+    size = (*solution.shape[:-2], *A.shape[-2:])
+    return solution, F._in_layout(F.expand(A, size), ops.column_major(A.meta, size).strides)
 
 
 @composite(ops.vander)

@@ -71,7 +71,7 @@ def alpha_dropout(input, p, training):
         return input
     if p == 1.0:
         return F.mul(input, 0)
-    kept = F.native_dropout(F.ones(input.shape, dtype=input.dtype, device=input.device), p, True)[1]
+    kept = F.native_dropout(F.ones_like(input), p, True)[1]
     a = 1.0 / math.sqrt((1.0 - p) * (1.0 + p * _SELU_LIMIT**2))
     return F.add(F.mul(F.where(kept, input, -_SELU_LIMIT), a), a * p * _SELU_LIMIT)
 

@@ -129,6 +129,7 @@ class Program:
     def match(self, nodes: list[Any], begin: int) -> int:
         """Fill in the nodes of a graph by number, from number ``begin`` on, which is known.
 
+        Nodes of two numbers are two nodes: where the same one has both, it gets its gradients together.
         Returns the number of the first node that does not match, or -1 if the graph is the recorded one.
         """
         patterns = self._patterns
@@ -136,15 +137,18 @@ class Program:
         latest = next(
             (node.sequence for node in reversed(nodes[:begin]) if node.__class__ is OpNode), _HIGHEST_SEQUENCE
         )
-        for node, (identity, targets) in zip(islice(nodes, begin, None), islice(patterns, begin, None)):
+        leaves = {node for node in nodes[:begin] if node.__class__ is AccumulateGrad}
+        rest = zip(islice(nodes, begin, None), islice(patterns, begin, None))
+        for number, (node, (identity, targets)) in enumerate(rest, begin):
             if identity.__class__ is Meta:
-                if node.__class__ is not AccumulateGrad or node.leaf.meta is not identity:
-                    return nodes.index(node)
+                if node.__class__ is not AccumulateGrad or node.leaf.meta is not identity or node in leaves:
+                    return number
+                leaves.add(node)
             elif (
-                node.__class__ is not OpNode or node.plan is not identity or node.sequence > latest
+                node.__class__ is not OpNode or node.plan is not identity or node.sequence >= latest
                 or node.retained or node.saved is None or not _edges_match(node.edges, targets, nodes)
             ):  # fmt: skip
-                return nodes.index(node)
+                return number
             else:
                 latest = node.sequence
         return -1

@@ -15,7 +15,7 @@ from weakref import ReferenceType, ref
 
 from server.engine import context
 from server.engine.autograd.gradients import accumulate
-from server.engine.autograd.graph import AccumulateGrad, Edge, Node, SavedTensor, SavedTensorList
+from server.engine.autograd.graph import AccumulateGrad, Edge, Node
 from server.engine.autograd.graph_task import GraphTask
 from server.engine.autograd.node import OpNode
 from server.engine.operators import Operator
@@ -33,8 +33,8 @@ from .backward_program import (
     Program,
     Release,
     SavedElement,
-    SavedPlace,
 )
+from .saved_operands import SavedOperands
 
 
 class RecordingTask(GraphTask):
@@ -52,6 +52,7 @@ class RecordingTask(GraphTask):
         "_operations",
         "_order",
         "_refs",
+        "_saved",
         "_steps",
     )
 
@@ -64,6 +65,7 @@ class RecordingTask(GraphTask):
         self._refs: list[ReferenceType[Value]] = []
         self._order: list[Node] = []
         self._node: OpNode | None = None
+        self._saved = SavedOperands()
         self._is_repeatable, self._is_accumulating = True, False
 
     def record(self, edge: Edge, gradients: list[Value]) -> Program | None:
@@ -101,7 +103,7 @@ class RecordingTask(GraphTask):
             return None
         self._node = node
         self._is_repeatable = self._is_repeatable and node.plan.has_known_results
-        results = node.apply(grads)
+        results = self._saved.apply(node, grads)
         self._node = None
         if not self.retain_graph:
             node.release()
@@ -185,17 +187,8 @@ class RecordingTask(GraphTask):
         number = self._numbers.get(id(value))
         if number is not None:
             return IntermediateElement(number)
-        place = self._saved_place(value) if self._node is not None else None
-        return None if place is None else SavedElement(place)
-
-    def _saved_place(self, value: Value) -> SavedPlace | None:
-        """Return where the node that is being visited has saved a value."""
-        number, node = len(self._order) - 1, self._node
-        for slot, saved in enumerate(node.saved or ()):  # type: ignore[union-attr]
-            for element, item in enumerate(saved.items) if isinstance(saved, SavedTensorList) else ((-1, saved),):
-                if _is_of(item, value):
-                    return number, slot, element
-        return None
+        place = self._saved.place_of(value)
+        return None if place is None else SavedElement((len(self._order) - 1, *place))
 
     def _program(self) -> Program:
         """Return the program of the pass that was just made.
@@ -225,10 +218,6 @@ def _touched(step: Operation) -> list[int]:
     listed = [item.number for _, items in step.lists for item in items if item.__class__ is IntermediateElement]
     made = step.results if isinstance(step.results, tuple) else (step.results,)
     return [*[number for _, number in step.intermediate], *listed, *made]
-
-
-def _is_of(saved: Any, value: Value) -> bool:
-    return isinstance(saved, SavedTensor) and saved.storage is value.storage and saved.meta is value.meta
 
 
 def _patterns(order: list[Node]) -> list[NodePattern]:

@@ -14,7 +14,7 @@ from weakref import ReferenceType, ref
 from server.engine.operators import Operator
 from server.engine.programs.graph import Slot, Step
 from server.engine.programs.recorded.composites import Composite
-from server.engine.value import Value
+from server.engine.value import Value, memory_of
 from server.session.arguments import READERS
 from server.session.state import SessionState
 from telegrad_protocol import messages
@@ -34,6 +34,20 @@ class CallRecorder(SessionRecorder):
         self._own: dict[int, tuple[ReferenceType[Value], Slot]] = {}
         self._shared: set[tuple[int, Meta]] = set()
         self._ended = 0
+        self._given: set[int] = set()
+        """The memory of the inputs, by ``id``."""
+
+    def enter(self, value: Value) -> Slot:
+        self._given.add(id(memory_of(value.storage)))
+        return super().enter(value)
+
+    def note_operation(self, operator: Operator, args: tuple[Any, ...], signature: Any, result: Any) -> None:
+        targets = [
+            each for p in operator.op.mutates for each in (args[p] if isinstance(args[p], tuple) else (args[p],))
+        ]
+        if any([each.__class__ is Value and id(memory_of(each.storage)) in self._given for each in targets]):
+            self.give_up(f"{operator.op.public} changes an input, which cannot be taken back")
+        super().note_operation(operator, args, signature, result)
 
     def slot_of(self, value: Value) -> Slot | None:
         known = self._own.get(id(value))
