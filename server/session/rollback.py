@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from server.engine.checks import Fault
-from server.engine.operators import BY_INDEX
+from server.engine.operators import BY_INDEX, OPERATORS
 from telegrad_protocol import messages
 from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 
@@ -28,6 +28,11 @@ _REPEATABLE: frozenset[type] = frozenset(
 )  # fmt: skip
 """May be executed while a check is outstanding: these are executed after failures too, or can be undone."""
 _MUTATING = frozenset(operator.op.index for operator in BY_INDEX if operator.op.mutates)
+_MAY_MUTATE = {
+    operator.op.index: [parameter.name for parameter in operator.op.params].index(name)
+    for operator, name in ((OPERATORS["batch_norm"], "training"), (OPERATORS["embedding"], "max_norm"))
+}
+"""Composites that change what they are given where this argument, by its place, is neither None nor False."""
 _LOOKS = 16
 """How often to look before other sessions get their turn: a device that is nearly there is waited for."""
 
@@ -127,7 +132,8 @@ def _is_final(instruction: Any) -> bool:
     """Return whether what an instruction does, or tells the client, cannot be undone."""
     kind = instruction.__class__
     if kind is messages.Call:
-        return instruction.op in _MUTATING
+        place = _MAY_MUTATE.get(instruction.op)
+        return instruction.op in _MUTATING or (place is not None and instruction.args[place] not in (None, False))
     if kind is messages.Mode:
         return bool(instruction.name == "thread")  # what is undone is one thread's
     if kind is messages.Query:

@@ -88,12 +88,17 @@ def test_what_calls_have_freed_since_then_stays_freed(tg: Any, slow_device: Late
 
 
 @pytest.mark.parametrize("asked", [0, 3, 1000])
-@pytest.mark.parametrize("what", ["in place", "backward", "seed"])
+@pytest.mark.parametrize("what", ["in place", "backward", "seed", "statistics", "renormalization"])
 def test_what_cannot_be_undone_waits(tg: Any, slow_device: LateRecord, what: str, asked: int) -> None:
     slow_device.asked = asked
     weight, counter = tg.ones(2, requires_grad=True), tg.zeros(2)
     loss = (weight * 3).sum()
-    changes = {"in place": lambda: counter.add_(1), "backward": loss.backward, "seed": lambda: tg.manual_seed(9)}
+    table, functional = tg.full((3, 2), 5.0), tg.nn.functional
+    changes = {
+        "in place": lambda: counter.add_(1), "backward": loss.backward, "seed": lambda: tg.manual_seed(9),
+        "statistics": lambda: functional.batch_norm(table, counter, tg.ones(2), training=True),
+        "renormalization": lambda: functional.embedding(tg.tensor([1]), table, max_norm=1.0),
+    }  # fmt: skip
     change = changes[what]
     tg.manual_seed(5)
     expected = tg.rand(4).tolist()
@@ -104,7 +109,7 @@ def test_what_cannot_be_undone_waits(tg: Any, slow_device: LateRecord, what: str
         change()
         tg.ones(1).tolist()
         tg.ones(1).tolist()
-    assert counter.tolist() == [0.0, 0.0]
+    assert counter.tolist() == [0.0, 0.0] and table.tolist() == [[5.0, 5.0]] * 3
     assert tg.rand(4).tolist() == expected
     loss.backward()
     assert weight.grad.tolist() == [3.0, 3.0]
