@@ -15,6 +15,7 @@ from .matrices import (
     check_side,
     check_square,
     column_major,
+    in_order,
     is_vector,
     real_like,
 )
@@ -25,28 +26,27 @@ def _solution(A: Meta, B: Meta, left: bool) -> Meta:
     if not B.ndim:
         raise ShapeError(f"linalg.solve: B must have at least 1 dimension, got {B}")
     if not is_vector(A, B):
-        return column_major(B, check_side("linalg.solve", A, B, left))
+        return in_order(B, check_side("linalg.solve", A, B, left), left)
     if not left:
         raise ShapeError("linalg.solve: vector broadcasting of the left hand side is not supported for left=False")
     check_floating("linalg.solve", A, B)
     if B.shape[-1] != A.shape[-1]:
         raise ShapeError(f"linalg.solve: incompatible shapes of A and B: {A} and {B}")
-    return B.like(broadcast_shapes("linalg.solve", A.shape[:-1], B.shape))
+    shape = broadcast_shapes("linalg.solve", A.shape[:-1], B.shape)
+    return column_major(B, shape) if len(shape) > 1 else B.like(shape)
 
 
 @op(name="_linalg_solve", method=False, out=False, returns=("result", "info"))
 def plain_solve(A: Meta, B: Meta, left: bool, check_errors: bool) -> tuple[Meta, Meta]:
-    """Solve systems of linear equations whose right sides are matrices, with an ``info`` per matrix of ``A``."""
-    check_square("linalg.solve", A)
-    shape = check_side("linalg.solve", A, B, left)
-    return column_major(B, shape), A.like(shape[:-2], int32)
+    """Solve systems of linear equations with an ``info`` for each."""
+    result = _solution(A, B, left)
+    return result, A.like(result.shape[:-1] if is_vector(A, B) else result.shape[:-2], int32)
 
 
 @op(name="linalg_solve_ex", method=False, module="linalg", returns=("result", "info"))
 def solve_ex(A: Meta, B: Meta, *, left: bool = True, check_errors: bool = False) -> tuple[Meta, Meta]:
     """Solve systems of linear equations; ``info`` is not 0 where a matrix is singular."""
-    result = _solution(A, B, left)
-    return result, A.like(result.shape[:-1] if is_vector(A, B) else result.shape[:-2], int32)
+    return plain_solve.rule(A, B, left, check_errors)  # type: ignore[no-any-return]
 
 
 @op(name="linalg_solve", method=False, module="linalg")

@@ -187,6 +187,16 @@ def geqrf(a: Array) -> tuple[Array, Array]:
     return transposes.swapaxes(-2, -1), tau
 
 
+def ormqr(a: Array, tau: Array, other: Array, left: bool, transpose: bool) -> Array:
+    """Matrices multiplied by the product of reflectors, or by its adjoint, from the left or from the right."""
+    (rows, _), k = a.shape[-2:], tau.shape[-1]
+    padded = cp.zeros((*a.shape[:-1], rows), a.dtype)
+    padded[..., :k] = a[..., :k]
+    product = householder_product(padded, tau)
+    product = product.swapaxes(-2, -1).conj() if transpose else product
+    return product @ other if left else other @ product
+
+
 def householder_product(a: Array, tau: Array) -> Array:
     """The first columns of the product of reflectors."""
     if not tau.shape[-1]:

@@ -20,6 +20,7 @@ from .host_libraries import call, mkl, workspace
 from .host_matrices import Array, as_columns, columns_of, matrices, routine
 from .host_orthogonal import geqrf as geqrf
 from .host_orthogonal import householder_product as householder_product
+from .host_orthogonal import ormqr as ormqr
 from .host_orthogonal import qr as qr
 from .host_spectra import eig as eig
 from .host_spectra import eigh as eigh

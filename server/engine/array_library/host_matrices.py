@@ -35,13 +35,18 @@ def column_major(shape: tuple[int, ...], dtype: Any) -> Array:
 def columns_of(a: Array) -> Array:
     """A copy whose columns are contiguous, in which LAPACK can work."""
     copy = column_major(a.shape, a.dtype)
+    copy_columns(copy, a)
+    return copy
+
+
+def copy_columns(target: Array, a: Array) -> None:
+    """Copy matrices into others of contiguous columns: large ones whose rows are contiguous in panels."""
     if a.shape[-1] < _PANELS_FROM or a.strides[-2] < a.strides[-1]:
-        copy[...] = a
-        return copy
+        np.copyto(target, a)
+        return
     for start in range(0, a.shape[-2], _PANEL):
         rows = slice(start, start + _PANEL)
-        copy[..., rows, :] = a[..., rows, :]
-    return copy
+        target[..., rows, :] = a[..., rows, :]
 
 
 def as_columns(a: Array) -> Array:

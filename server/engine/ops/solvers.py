@@ -22,16 +22,16 @@ def _solve_backward_B(grad_result, A, left):
     return F._linalg_solve(adjoint(A), grad_result, left, False)[0]
 
 
-def _solve_backward_A(grad_result, A, result, left):
-    side = _solve_backward_B(grad_result, A, left)
-    return -F.matmul(side, adjoint(result)) if left else -F.matmul(adjoint(result), side)
+def _solve_backward_A(grad_result, A, B_meta, result, left):
+    return _solve_backward(grad_result, A, B_meta, result, left, None)[0]
 
 
-def _solve_backward(grad_result, A, result, left, wanted):
+def _solve_backward(grad_result, A, B_meta, result, left, wanted):
     """Both gradients, of which that of A needs that of B."""
     side = _solve_backward_B(grad_result, A, left)
-    of_A = -F.matmul(side, adjoint(result)) if left else -F.matmul(adjoint(result), side)
-    return of_A, side
+    if ops.is_vector(A.meta, B_meta):
+        return -F.mul(F.unsqueeze(side, -1), F.unsqueeze(conj(result), -2)), side
+    return -F.matmul(side, adjoint(result)) if left else -F.matmul(adjoint(result), side), side
 
 
 def singular(info):
@@ -41,6 +41,9 @@ def singular(info):
 
 @implements(ops.plain_solve, A=_solve_backward_A, B=_solve_backward_B, together=_solve_backward)
 def plain_solve(xp, A, B, left, check_errors):
+    if ops.is_vector(A, B):
+        result, info = plain_solve(xp, A, B[..., None], left, check_errors)
+        return result[..., 0], info
     A, B = expanded(xp, A, B)
     result, info = library_of(xp).solve(A, B) if left else library_of(xp).solve(swapped(A), swapped(B))
     if check_errors:
@@ -50,20 +53,22 @@ def plain_solve(xp, A, B, left, check_errors):
 
 @composite(ops.solve_ex)
 def solve_ex(A, B, *, left, check_errors):
-    if not ops.is_vector(A.meta, B.meta):
-        return dispatch(_SOLVE, (A, B, left, check_errors))
-    result, info = F._linalg_solve(A, F.unsqueeze(B, -1), left, check_errors)
-    return F.squeeze(result, -1), info
+    return dispatch(_SOLVE, (A, B, left, check_errors))
+
+
+@comes_to(ops.solve_ex)
+def _only_plain_solve_ex(records, A, B, left, check_errors):
+    return Single(_SOLVE)
 
 
 @composite(ops.solve)
 def solve(A, B, *, left):
-    return solve_ex(A, B, left=left, check_errors=True)[0]
+    return dispatch(_SOLVE, (A, B, left, True))[0]
 
 
 @comes_to(ops.solve)
 def _only_plain_solve(records, A, B, left):
-    return None if ops.is_vector(A, B) else Single(_SOLVE, lambda args: (*args, True), 0)
+    return Single(_SOLVE, lambda args: (*args, True), 0)
 
 
 def _triangle(matrix, upper, unitriangular):

@@ -27,6 +27,7 @@ from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import factorizations, fft, solvers, spectra
+from telegrad_protocol.ops.matrices import column_major
 
 Array = Any
 _MOST_SINGULAR = 64
@@ -37,13 +38,21 @@ def _is_small(meta: Meta) -> bool:
     return small.are_interleaved(meta.shape, NUMPY_DTYPES[meta.dtype].char)
 
 
+def _is_flat(meta: Meta, dimensions: int) -> bool:
+    """Whether results for matrices of so many dimensions lie one behind the other, or have one dimension for these."""
+    is_column_major = meta.ndim == dimensions and meta.strides == column_major(meta).strides
+    return meta.is_contiguous or is_column_major or dimensions <= 3
+
+
 def launch_of(
     generic: Callable[..., Any], names: tuple[str, ...], request: Request, write: Callable[..., bool]
 ) -> Launch:
     """A launch that calls ``write`` with all arrays, and computes generically where that returns False.
 
-    ``names`` are those of the keywords that the generic kernel takes last.
+    ``names`` are those of the keywords that the generic kernel takes last. Results are computed generically, too, where
+    they are to be written to memory in which batches are not one behind the other.
     """
+    is_flat = all([_is_flat(meta, request.args[0].ndim) for meta in request.outs])
     operands = sum([isinstance(arg, Meta) for arg in request.args])
     others = request.args[operands:]
     cut = len(others) - len(names)
@@ -51,7 +60,7 @@ def launch_of(
 
     def launch(args: Any, outs: Any) -> None:
         given, targets = [arg.array for arg in args[:operands]], [out.array for out in outs]
-        if write(*given, *targets):
+        if is_flat and write(*given, *targets):
             return
         results = generic(np, *given, *others[:cut], **keywords)
         for target, result in zip(targets, results if results.__class__ is tuple else (results,), strict=True):
@@ -111,11 +120,14 @@ def inv_ex(request: Request) -> Launch | None:
 @prepares(solvers.plain_solve, keys.CPU)
 def plain_solve(request: Request) -> Launch | None:
     A, B, left, check_errors = request.args
-    if not (left and B.numel and A.shape[:-2] == B.shape[:-2] and _is_small(A)):
+    is_vector = solvers.is_vector(A, B)
+    one_batch = A.shape[:-1] == B.shape and A.ndim == 3 if is_vector else A.shape[:-2] == B.shape[:-2]
+    if not (left and B.numel and one_batch and _is_small(A)):
         return None
 
     def write(loops: Any, a: Array, b: Array, x: Array, info: Array) -> bool:
-        return not (small.solve_into(loops, a, b, x, info) and check_errors)
+        sides, solutions = (b[..., None], x[..., None]) if is_vector else (b, x)
+        return not (small.solve_into(loops, a, sides, solutions, info) and check_errors)
 
     return _with_loops(generic_solvers.plain_solve, (), request, write)
 
