@@ -134,6 +134,12 @@ def _condition(A: Meta, p: Scalar | str | None) -> Meta:
     return real_like(A, A.shape[:-2])
 
 
+@op(name="_linalg_cond", method=False, out=False, differentiable=False)
+def plain_cond(A: Meta, is_inverted: bool) -> Meta:
+    """Compute the condition number in the 2-norm, or its inverse, without a derivative."""
+    return _condition(A, 2)
+
+
 @op(name="linalg_cond", method=False, module="linalg")
 def cond(A: Meta, p: Scalar | None = None) -> Meta:
     """Compute the condition number of matrices in a norm, by default the 2-norm."""
@@ -156,6 +162,12 @@ def _rank(A: Meta, hermitian: bool, *tolerances: Meta | Scalar | None) -> Meta:
     return A.like(A.shape[:-2], int64)
 
 
+@op(name="_linalg_matrix_rank", method=False, out=False, differentiable=False)
+def plain_matrix_rank(A: Meta, atol: float, rtol: float, hermitian: bool) -> Meta:
+    """Count the singular values larger than max(atol, rtol * the largest), where tolerances are numbers."""
+    return _rank(A, hermitian, atol, rtol)
+
+
 @op(name="linalg_matrix_rank.tolerances", method=False, module="linalg", differentiable=False)
 def matrix_rank_tolerances(
     A: Meta, *, atol: Meta | Scalar | None = None, rtol: Meta | Scalar | None = None, hermitian: bool = False
@@ -168,6 +180,12 @@ def matrix_rank_tolerances(
 def matrix_rank(A: Meta, tol: Meta | Scalar, hermitian: bool = False) -> Meta:
     """Count the singular values larger than ``tol``."""
     return _rank(A, hermitian, tol)
+
+
+@op(name="_matrix_power", method=False, out=False, differentiable=False)
+def plain_matrix_power(A: Meta, n: int) -> Meta:
+    """Multiply square matrices by themselves ``n`` times, at least once, without a derivative."""
+    return _power("matrix_power", A, n)
 
 
 @op
@@ -246,6 +264,12 @@ def cross(input: Meta, other: Meta, *, dim: int = -1) -> Meta:
 def diagonal(A: Meta, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Meta:
     """View the diagonal of matrices as a new last dimension."""
     return plain_diagonal.rule(A, offset, dim1, dim2)
+
+
+@op(name="_linalg_vecdot", method=False, out=False, differentiable=False)
+def plain_vecdot(x: Meta, y: Meta, dim: int) -> Meta:
+    """Compute ``linalg.vecdot`` of operands of one shape, without a derivative."""
+    return vecdot.rule(x, y, dim=dim)  # type: ignore[no-any-return]
 
 
 @op(name="linalg_vecdot", method=False, module="linalg")

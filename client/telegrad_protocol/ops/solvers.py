@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from telegrad_protocol.dtypes import int32, int64
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
-from telegrad_protocol.layout import broadcast_shapes
+from telegrad_protocol.layout import Size, broadcast_shapes
 from telegrad_protocol.meta import Meta
 
 from .contract import Scalar, op
@@ -105,12 +105,12 @@ def logdet(input: Meta) -> Meta:
 
 
 @op(name="_linalg_pinv", method=False, out=False, no_grad=("atol", "rtol"))
-def plain_pinv(A: Meta, atol: Meta, rtol: Meta, hermitian: bool) -> Meta:
+def plain_pinv(A: Meta, atol: Meta | Scalar, rtol: Meta | Scalar, hermitian: bool) -> Meta:
     """Compute the pseudo-inverse, in which singular values up to max(atol, rtol * the largest) count as 0."""
     check_matrix("linalg.pinv", A)
     check_floating("linalg.pinv", A)
     for tolerance in (atol, rtol):
-        if broadcast_shapes("linalg.pinv", tolerance.shape, A.shape[:-2]) != A.shape[:-2]:
+        if isinstance(tolerance, Meta) and broadcast_shapes("linalg.pinv", tolerance.shape, A.shape[:-2]) != A.shape[:-2]:
             raise ShapeError(f"linalg.pinv: the tolerances {tolerance} do not fit the batch of {A}")
     if hermitian:
         check_square("linalg.pinv", A)
@@ -120,7 +120,7 @@ def plain_pinv(A: Meta, atol: Meta, rtol: Meta, hermitian: bool) -> Meta:
 def _pseudo_inverse(A: Meta, hermitian: bool, *tolerances: Meta | Scalar | None) -> Meta:
     if any([isinstance(tolerance, complex) for tolerance in tolerances]):
         raise DTypeError(f"linalg.pinv: tolerances must be real numbers, got {tolerances}")
-    atol, rtol = (t if isinstance(t, Meta) else real_like(A, ()) for t in (*tolerances, None, None)[:2])
+    atol, rtol = (t if isinstance(t, Meta) else 0.0 for t in (*tolerances, None, None)[:2])
     return plain_pinv.rule(A, atol, rtol, hermitian)
 
 
@@ -172,7 +172,23 @@ def plain_lstsq(A: Meta, B: Meta, rcond: float, driver: str) -> tuple[Meta, Meta
     if batch_of("linalg.lstsq", B) != batch or B.shape[-2] != m:
         raise ShapeError(f"linalg.lstsq: {A} and {B} do not fit")
     singular = real_like(A, (*batch, min(m, n)) if driver in ("gelsd", "gelss") else (0,))
-    return A.like((*batch, n, B.shape[-1])), A.like(batch if driver != "gels" else (0,), int64), singular
+    return _least_squares(A, batch, B.shape[-1:]), A.like(batch if driver != "gels" else (0,), int64), singular
+
+
+def _least_squares(A: Meta, batch: Size, columns: Size) -> Meta:
+    """Return the meta of solutions: the first rows of what LAPACK has overwritten the right sides with."""
+    (m, n), longest = A.shape[-2:], max(A.shape[-2:])
+    shape = (*batch, n, *columns)
+    whole = A.like((*batch, *(columns or (1,)), max(longest, 1)))
+    strides = whole.strides[:-2] + ((1, whole.strides[-2]) if columns else (1,))
+    return A.like(shape, strides=strides) if A.numel and all(shape) else A.like(shape)
+
+
+@op(name="_linalg_lstsq_plain", method=False, out=False, differentiable=False,
+    returns=("solution", "residuals", "rank", "singular_values"))  # fmt: skip
+def lstsq_plain(A: Meta, B: Meta, rcond: float | None, driver: str | None) -> tuple[Meta, ...]:
+    """Compute ``linalg.lstsq`` of operands of one batch without a derivative."""
+    return lstsq.rule(A, B, rcond, driver=driver)  # type: ignore[no-any-return]
 
 
 @op(name="linalg_lstsq", method=False, module="linalg",
@@ -192,4 +208,4 @@ def lstsq(
     residuals = real_like(A, (*batch, *(columns or (1,))) if m > n and chosen != "gelsy" else (0,))
     rank = A.like(batch if chosen != "gels" else (0,), int64)
     singular = real_like(A, (*batch, min(m, n)) if chosen in ("gelsd", "gelss") else (0,))
-    return A.like((*batch, n, *columns)), residuals, rank, singular
+    return _least_squares(A, batch, columns), residuals, rank, singular

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from server.engine import functional as F
@@ -333,6 +334,24 @@ def _cross_gradient(left, right, left_meta, right_meta, dim):
     return F.cross(F.expand(left, shape), F.expand(right, shape), axis)
 
 
+_FEW_ELEMENTS = 1024
+"""Up to so many elements of a cross product it pays to copy operands, so that less operations are needed."""
+
+
+@functools.cache
+def _along(behind):
+    """Indices of three neighbours along a dimension that has so many behind it: the first, the second, the third."""
+    return [(..., slice(start, start + 3), *[slice(None)] * behind) for start in range(3)]
+
+
+def _small_cross(xp, a, b, axis, out):
+    """A cross product by the three elements of each operand, followed by the same again."""
+    wide = [x if x.shape == out.shape else xp.broadcast_to(x, out.shape) for x in (a, b)]
+    a, b = (xp.concatenate((x, x), axis) for x in wide)
+    _, second, third = _along(out.ndim - 1 - axis % out.ndim)
+    xp.subtract(a[second] * b[third], a[third] * b[second], out=out)
+
+
 @implements(
     ops.cross,
     input=lambda grad, other, input_meta, other_meta, dim: _cross_gradient(
@@ -344,6 +363,9 @@ def _cross_gradient(left, right, left_meta, right_meta, dim):
 )
 def cross(xp, input, other, dim, *, out):
     axis = out.shape.index(3) if dim is None else dim
+    if out.size <= _FEW_ELEMENTS:
+        _small_cross(xp, input, other, axis, out)
+        return
     a, b = (xp.moveaxis(xp.broadcast_to(operand, out.shape), axis, 0) for operand in (input, other))
     target = xp.moveaxis(out, axis, 0)
     for i in range(3):
