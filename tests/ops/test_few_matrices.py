@@ -245,7 +245,7 @@ def test_tall_problems_have_the_smallest_solutions_and_ranks(
     a[..., 2] = a[..., 0] * 2
     b = (rng.standard_normal((*shape[:-1], 3)) + turn * rng.standard_normal((*shape[:-1], 3))).astype(dtype)
     rcond = 100 * float(np.finfo(dtype).eps) * max(shape)
-    x, rank, singular = host_lapack.lstsq(a, b, rcond, driver)
+    x, rank, singular, _ = host_lapack.lstsq(a, b, rcond, driver)
     wide = a.astype(np.result_type(dtype, np.float64))
     expected = np.linalg.pinv(wide, rcond=rcond) @ b
     assert (rank == min(shape[-2], shape[-1] - 1)).all() and rank.shape == shape[:-2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from telegrad_protocol.dtypes import DType, bool_, int64
+from telegrad_protocol.dtypes import DType, int64
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.layout import Size, broadcast_shapes, wrap_dim, wrap_dims
 from telegrad_protocol.meta import Meta
@@ -14,7 +14,7 @@ from . import spread
 from .contract import Scalar, op
 from .linalg import cross as plain_cross
 from .linalg import matmul as plain_matmul
-from .matrices import check_floating, check_matrix, check_square, check_square_shape, real_like
+from .matrices import check_floating, check_matrix, check_square, check_square_shape, column_major, real_like
 from .reduce import reduced
 from .views import diagonal as plain_diagonal
 
@@ -200,7 +200,7 @@ def _power(name: str, input: Meta, n: int) -> Meta:
         raise ShapeError(f"{name}: A must be batches of square matrices, got {input}")
     if n < 0:
         check_floating(name, input)
-    return input.like()
+    return column_major(input) if n == -1 else input.like()
 
 
 @op(name="linalg_matrix_power", method=False, module="linalg")
@@ -275,8 +275,8 @@ def plain_vecdot(x: Meta, y: Meta, dim: int) -> Meta:
 @op(name="linalg_vecdot", method=False, module="linalg")
 def vecdot(x: Meta, y: Meta, *, dim: int = -1) -> Meta:
     """Sum the products of the conjugates of ``x`` and of ``y`` along a dimension."""
-    if x.dtype is not y.dtype or x.dtype is bool_:
-        raise DTypeError(f"linalg.vecdot: expected operands of one type that is not bool, got {x} and {y}")
+    if x.dtype is not y.dtype or not x.dtype.is_differentiable:
+        raise DTypeError(f"linalg.vecdot: expected floating point or complex operands of one type, got {x} and {y}")
     shape = broadcast_shapes("linalg.vecdot", x.shape, y.shape)
     if not shape:
         raise ShapeError(f"linalg.vecdot: expected vectors, got {x} and {y}")
@@ -306,7 +306,11 @@ def tensorinv(A: Meta, ind: int = 2) -> Meta:
     rows, columns = A.shape[:ind], A.shape[ind:]
     if math.prod(rows) != math.prod(columns):
         raise ShapeError(f"linalg.tensorinv: prod(A.shape[:{ind}]) must be prod(A.shape[{ind}:]), got {A}")
-    return A.like(columns + rows)
+    if not A.numel:
+        return A.like(columns + rows)
+    size = math.prod(columns)  # the inverse has contiguous columns
+    behind = tuple([stride * size for stride in A.like(rows).strides])
+    return A.like(columns + rows, strides=A.like(columns).strides + behind)
 
 
 @op(name="linalg_tensorsolve", method=False, module="linalg")

@@ -110,7 +110,10 @@ def plain_pinv(A: Meta, atol: Meta | Scalar, rtol: Meta | Scalar, hermitian: boo
     check_matrix("linalg.pinv", A)
     check_floating("linalg.pinv", A)
     for tolerance in (atol, rtol):
-        if isinstance(tolerance, Meta) and broadcast_shapes("linalg.pinv", tolerance.shape, A.shape[:-2]) != A.shape[:-2]:
+        if (
+            isinstance(tolerance, Meta)
+            and broadcast_shapes("linalg.pinv", tolerance.shape, A.shape[:-2]) != A.shape[:-2]
+        ):
             raise ShapeError(f"linalg.pinv: the tolerances {tolerance} do not fit the batch of {A}")
     if hermitian:
         check_square("linalg.pinv", A)
@@ -177,11 +180,11 @@ def plain_lstsq(A: Meta, B: Meta, rcond: float, driver: str) -> tuple[Meta, Meta
 
 def _least_squares(A: Meta, batch: Size, columns: Size) -> Meta:
     """Return the meta of solutions: the first rows of what LAPACK has overwritten the right sides with."""
-    (m, n), longest = A.shape[-2:], max(A.shape[-2:])
+    n, longest = A.shape[-1], max(A.shape[-2:])
     shape = (*batch, n, *columns)
     whole = A.like((*batch, *(columns or (1,)), max(longest, 1)))
     strides = whole.strides[:-2] + ((1, whole.strides[-2]) if columns else (1,))
-    return A.like(shape, strides=strides) if A.numel and all(shape) else A.like(shape)
+    return A.like(shape, strides=strides) if all(shape) else A.like(shape)
 
 
 @op(name="_linalg_lstsq_plain", method=False, out=False, differentiable=False,

@@ -27,8 +27,9 @@ from typing import Any, Final
 from server.kernel_cache import kernels_directory
 
 MODULES: Final = (
-    "loops", "elementwise", "rows", "products", "planes", "blas", "pool", "calls", "routines", "fourier",
-    "single_signals", *[f"factorizations.{name}" for name in ("matrices", "interleaved", "spectra", "eigenvectors", "orthogonal")],
+    "loops", "elementwise", "rows", "products", "planes", "blas", "pool", "calls", "routines",
+    "fourier", "single_signals",
+    *[f"factorizations.{name}" for name in ("matrices", "interleaved", "spectra", "eigenvectors", "orthogonal")],
 )  # fmt: skip
 LEAST: Final = 1 << 14
 """Elements of the result from which on compiled loops are used."""

@@ -7,7 +7,8 @@ import math
 
 from server.engine import functional as F
 from server.engine.autograd.inplace import requires_grad
-from server.engine.registry import composite, implements
+from server.engine.operators import OPERATORS, Single
+from server.engine.registry import comes_to, composite, implements
 from telegrad_protocol.ops import linalg as ops
 
 from .complex import conj
@@ -237,6 +238,16 @@ def matmul(input, other):
     return _batched(input, other)
 
 
+_PRODUCTS = {(2, 2): "mm", (1, 1): "dot", (2, 1): "mv"}
+
+
+@comes_to(ops.matmul)
+def _only_product(records, input, other):
+    dims = input.ndim, other.ndim
+    name = "bmm" if dims == (3, 3) and input.shape[0] == other.shape[0] else _PRODUCTS.get(dims)
+    return name and Single(OPERATORS[name])
+
+
 def _folds(left, right):
     """Whether the larger operand is folded into a matrix, as PyTorch's ``should_fold`` decides.
 
@@ -279,6 +290,8 @@ def _batched(left, right):
     """A batched product: batch dimensions broadcast against each other and are flattened into one."""
     rows = left if left.ndim > 1 else F.unsqueeze(left, 0)
     columns = right if right.ndim > 1 else F.unsqueeze(right, 1)
+    if left.ndim == right.ndim == 3 and left.shape[0] == right.shape[0]:
+        return F.bmm(left, right)
     (m, k), n = rows.shape[-2:], columns.shape[-1]
     batch = ops.broadcast_shapes("matmul", rows.shape[:-2], columns.shape[:-2])
     count = math.prod(batch)

@@ -98,7 +98,7 @@ def _cond(A, p):
         return smallest / largest if p == -2 else largest / smallest
     inverse, info = F.linalg_inv_ex(A)
     is_singular = F.ne(info, 0)
-    inverse = F.masked_fill(inverse, F.unsqueeze(F.unsqueeze(is_singular, -1), -1), math.inf)
+    inverse = F.masked_fill(inverse, F.unsqueeze(F.unsqueeze(is_singular, -1), -1), 0)
     product = _matrix_norm(A, p, (-2, -1), False, None) * _matrix_norm(inverse, p, (-2, -1), False, None)
     return F.masked_fill(product, is_singular, math.inf)
 
@@ -200,13 +200,13 @@ def matrix_power(input, n):
         return constant_of(input, F.eye(input.shape[-1], dtype=input.dtype, device=input.device))
     if n < 0:
         input, n = F.linalg_inv(input), -n
-    result, square = None, input
+    result, square, is_inverse = None, input, input is not given and n == 1
     while True:
         if n & 1:
             result = square if result is None else F.matmul(result, square)
         n >>= 1
         if not n:
-            return F.clone(result) if result is given else F.contiguous(result)
+            return F.clone(result) if result is given else result if is_inverse else F.contiguous(result)
         square = F.matmul(square, square)
 
 
@@ -368,7 +368,7 @@ def vander(x, *, N):
 def tensorinv(A, ind):
     rows, columns = A.shape[:ind], A.shape[ind:]
     inverse = F.linalg_inv(F.reshape(A, (math.prod(rows), math.prod(columns))))
-    return F.reshape(F.contiguous(inverse), columns + rows)
+    return F.reshape(inverse, columns + rows)
 
 
 @composite(ops.tensorsolve)

@@ -15,6 +15,7 @@ from telegrad_protocol.ops import solvers as ops
 
 from .complex import conj
 from .matrices import adjoint, check_info, expanded, swapped
+from .spectra import not_converged, svd_failed
 
 _SOLVE, _INV = OPERATORS["_linalg_solve"], OPERATORS["linalg_inv_ex"]
 
@@ -213,10 +214,12 @@ def plain_pinv(xp, A, atol, rtol, hermitian):
     if not A.size:
         return xp.zeros((*A.shape[:-2], A.shape[-1], A.shape[-2]), A.dtype)
     if hermitian:
-        values, vectors, _ = library.eigh(A, False, True)
+        values, vectors, info = library.eigh(A, False, True)
+        check_info(xp, "linalg.pinv", info, not_converged)
         size, left, right = xp.abs(values), vectors, swapped(vectors).conj()
     else:
-        left, values, right, _ = library.svd(A, False, True)
+        left, values, right, info = library.svd(A, False, True)
+        check_info(xp, "linalg.pinv", info, svd_failed)
         left, right, size = swapped(right).conj(), swapped(left).conj(), values
     cutoff = xp.maximum(_column(size, atol), _column(size, rtol) * size.max(-1, keepdims=True))
     inverse = xp.where(size > cutoff, 1 / xp.where(size > cutoff, values, 1), 0)
@@ -284,9 +287,19 @@ def _lstsq_A(grad_solution, A, B):
     return _pinv_backward(F.matmul(grad_solution, adjoint(B)), A, F.linalg_pinv(A))
 
 
+def not_of_full_rank(info):
+    """Why the driver ``gels`` has no solution."""
+    return (
+        "The least squares solution could not be computed because the input matrix does not have full rank "
+        f"(error code: {info}); the other drivers compute the smallest solution"
+    )
+
+
 @implements(ops.plain_lstsq, A=_lstsq_A, B=_lstsq_B)
 def plain_lstsq(xp, A, B, rcond, driver):
-    solution, rank, singular = library_of(xp).lstsq(A, B, rcond, driver)
+    solution, rank, singular, info = library_of(xp).lstsq(A, B, rcond, driver)
+    if info is not None:
+        check_info(xp, "linalg.lstsq", info, not_of_full_rank)
     nothing = xp.empty((0,), np.int64), xp.empty((0,), singular.dtype)
     return solution, rank if driver != "gels" else nothing[0], singular if driver in ("gelsd", "gelss") else nothing[1]
 
@@ -299,7 +312,9 @@ def lstsq_plain(xp, A, B, rcond, driver):
     cutoff = least_squares_cutoff(A.shape, A.dtype, rcond)
     solution, rank, singular = plain_lstsq(xp, A, sides, cutoff, driver)
     residuals = xp.empty((0,), A.real.dtype)
-    if m > n and driver != "gelsy":
+    if m > n and driver != "gelsy" and not A.size:
+        residuals = xp.zeros((*A.shape[:-2], sides.shape[-1]), A.real.dtype)
+    elif m > n and driver != "gelsy":
         residuals = xp.square(xp.abs(A @ solution - sides)).sum(-2)
     return solution[..., 0] if is_vectors else solution, residuals, rank, singular
 

@@ -12,6 +12,7 @@ from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.host_libraries import Each, by_addresses, workspace_size
 from server.engine.operators import Request
 from server.engine.ops import solvers as generic
+from server.engine.ops.matrices import check_info
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
@@ -21,7 +22,7 @@ from .by_address import MOST_SCRATCH, count_of, is_lapacks, scratch
 
 _SHARED = Each(0)
 _MOST_ELEMENTS = 1 << 11
-"""Elements of a matrix up to which nothing is gained by factorizing it before LAPACK is called, or by compiled loops."""
+"""Elements of a matrix up to which nothing is gained by factorizing it before LAPACK is called, or by loops."""
 
 
 class _Memory:
@@ -41,7 +42,7 @@ def _memory(A: Meta, longest: int, columns: int, work: int) -> _Memory:
     for name, size, kind in (
         ("factors", count * m * n, dtype), ("sides", count * longest * columns, dtype), ("pivots", count * n, np.int32),
         ("cutoff", 1, dtype), ("ranks", count, np.int32), ("work", work, dtype), ("reals", 2 * n, dtype),
-        ("info", 1, np.int32),
+        ("info", 1, np.int32), ("infos", count, np.int32),
     ):  # fmt: skip
         memory.add(name, size, kind)
     return memory
@@ -53,8 +54,8 @@ def _routine(A: Meta, longest: int, columns: int, driver: str) -> tuple[Any, tup
     factors, sides = Each(m * n * dtype.itemsize), Each(longest * columns * dtype.itemsize)
     if driver == "gels":
         size = workspace_size("gels", dtype, "N", m, n, columns, (), m, (), longest)
-        head = ("N", m, n, columns, factors, m, sides, longest, _SHARED, size, _SHARED)
-        return by_addresses("gels", dtype, count, *head), ("factors", "sides", "work", "info"), size
+        head = ("N", m, n, columns, factors, m, sides, longest, _SHARED, size, Each(4))
+        return by_addresses("gels", dtype, count, *head), ("factors", "sides", "work", "infos"), size
     reals = [_SHARED] if dtype.kind == "c" else []
     size = max(4 * n + 1, 2 * min(m, n) + columns) + 64 * (max(m, n) + columns + 1)
     head = (m, n, columns, factors, m, sides, longest, Each(4 * n), _SHARED, Each(4), _SHARED, size, *reals, _SHARED)
@@ -83,7 +84,7 @@ def lstsq_plain(request: Request) -> Launch | None:
     factors = array("factors", dtype, (*shape, n, m)).swapaxes(-2, -1)
     sides = array("sides", dtype, (*shape, columns, longest)).swapaxes(-2, -1)
     pivots, ranks = array("pivots", np.int32, (*shape, n)), array("ranks", np.int32, shape)
-    limit = array("cutoff", dtype, (1,)).real
+    limit, infos = array("cutoff", dtype, (1,)).real, array("infos", np.int32, shape)
 
     def launch(args: Any, outs: Any) -> None:
         a, b = args[0].array, args[1].array
@@ -100,7 +101,9 @@ def lstsq_plain(request: Request) -> Launch | None:
         np.copyto(solution[..., None] if is_vectors else solution, sides[..., :n, :])
         if driver == "gelsy":
             np.copyto(rank, ranks)
-        elif m > n:
+            return
+        check_info(np, "linalg.lstsq", infos, generic.not_of_full_rank)
+        if m > n:
             np.sum(np.square(np.abs(sides[..., n:, :])), -2, out=residuals)
 
     return launch
