@@ -184,7 +184,7 @@ def ormqr(input: Meta, tau: Meta, other: Meta, left: bool = True, transpose: boo
     check_floating("ormqr", input, tau, other)
     if tau.ndim != input.ndim - 1 or tau.shape[:-1] != input.shape[:-2] or input.ndim != other.ndim:
         raise ShapeError(f"ormqr: {input}, {tau} and {other} do not have the same batch")
-    if tau.shape[-1] > input.shape[-1] or other.shape[-2 if left else -1] != input.shape[-2]:
+    if tau.shape[-1] > min(input.shape[-2:]) or other.shape[-2 if left else -1] != input.shape[-2]:
         raise ShapeError(f"ormqr: {input}, {tau} and {other} do not fit")
     if other.shape[:-2] != input.shape[:-2]:
         raise ShapeError(f"ormqr: {input} and {other} do not have the same batch")

@@ -137,7 +137,13 @@ def _condition(A: Meta, p: Scalar | str | None) -> Meta:
 @op(name="_linalg_cond", method=False, out=False, differentiable=False)
 def plain_cond(A: Meta, is_inverted: bool) -> Meta:
     """Compute the condition number in the 2-norm, or its inverse, without a derivative."""
+    _check_not_empty("linalg.cond", A)
     return _condition(A, 2)
+
+
+def _check_not_empty(name: str, A: Meta) -> None:
+    if not A.numel:
+        raise ShapeError(f"{name}: expected matrices that have elements, got {A}")
 
 
 @op(name="linalg_cond", method=False, module="linalg")
@@ -165,6 +171,7 @@ def _rank(A: Meta, hermitian: bool, *tolerances: Meta | Scalar | None) -> Meta:
 @op(name="_linalg_matrix_rank", method=False, out=False, differentiable=False)
 def plain_matrix_rank(A: Meta, atol: float, rtol: float, hermitian: bool) -> Meta:
     """Count the singular values larger than max(atol, rtol * the largest), where tolerances are numbers."""
+    _check_not_empty("linalg.matrix_rank", A)
     return _rank(A, hermitian, atol, rtol)
 
 
@@ -185,6 +192,8 @@ def matrix_rank(A: Meta, tol: Meta | Scalar, hermitian: bool = False) -> Meta:
 @op(name="_matrix_power", method=False, out=False, differentiable=False)
 def plain_matrix_power(A: Meta, n: int) -> Meta:
     """Multiply square matrices by themselves ``n`` times, at least once, without a derivative."""
+    if n < 1:
+        raise ArgumentError(f"matrix_power: expected a positive exponent, got {n}")
     return _power("matrix_power", A, n)
 
 
@@ -269,7 +278,9 @@ def diagonal(A: Meta, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Met
 @op(name="_linalg_vecdot", method=False, out=False, differentiable=False)
 def plain_vecdot(x: Meta, y: Meta, dim: int) -> Meta:
     """Compute ``linalg.vecdot`` of operands of one shape, without a derivative."""
-    return vecdot.rule(x, y, dim=dim)  # type: ignore[no-any-return]
+    if x.shape != y.shape:
+        raise ShapeError(f"linalg.vecdot: expected operands of one shape, got {x} and {y}")
+    return vecdot.rule(x, y, dim=dim)
 
 
 @op(name="linalg_vecdot", method=False, module="linalg")

@@ -46,7 +46,7 @@ def plain_solve(A: Meta, B: Meta, left: bool, check_errors: bool) -> tuple[Meta,
 @op(name="linalg_solve_ex", method=False, module="linalg", returns=("result", "info"))
 def solve_ex(A: Meta, B: Meta, *, left: bool = True, check_errors: bool = False) -> tuple[Meta, Meta]:
     """Solve systems of linear equations; ``info`` is not 0 where a matrix is singular."""
-    return plain_solve.rule(A, B, left, check_errors)  # type: ignore[no-any-return]
+    return plain_solve.rule(A, B, left, check_errors)
 
 
 @op(name="linalg_solve", method=False, module="linalg")
@@ -191,7 +191,10 @@ def _least_squares(A: Meta, batch: Size, columns: Size) -> Meta:
     returns=("solution", "residuals", "rank", "singular_values"))  # fmt: skip
 def lstsq_plain(A: Meta, B: Meta, rcond: float | None, driver: str | None) -> tuple[Meta, ...]:
     """Compute ``linalg.lstsq`` of operands of one batch without a derivative."""
-    return lstsq.rule(A, B, rcond, driver=driver)  # type: ignore[no-any-return]
+    results: tuple[Meta, ...] = lstsq.rule(A, B, rcond, driver=driver)
+    if A.shape[:-2] != B.shape[: A.ndim - 2]:
+        raise ShapeError(f"linalg.lstsq: {A} and {B} do not have the same batch")
+    return results
 
 
 @op(name="linalg_lstsq", method=False, module="linalg",

@@ -133,8 +133,8 @@ def by_addresses(name: str, dtype: Any, count: int, *arguments: Any) -> Callable
     Others are integers and letters, which are the same in all calls.
     """
     places = tuple([place for place, argument in enumerate(arguments) if argument.__class__ is Each])
-    kept = [0 if argument.__class__ is Each else _constant(argument) for argument in arguments]
-    words = [constant and ctypes.addressof(constant) for constant in kept]
+    kept = [None if argument.__class__ is Each else _constant(argument) for argument in arguments]
+    words = [0 if constant is None else ctypes.addressof(constant) for constant in kept]
     whole = PREFIXES[dtype.char] + name
     function = _function(whole, len(arguments))
     steps = [argument if argument.__class__ is Each else 0 for argument in arguments]

@@ -1,25 +1,15 @@
-"""Batches of matrices for LAPACK on the host: its routines by type, and copies in which it can work."""
+"""Batches of matrices for LAPACK on the host: copies in which it can work."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .host_libraries import linear_algebra
-
 Array = Any
 _PANELS_FROM, _PANEL = 192, 32
 """From this size on matrices are transposed in panels of so many rows, which stay in the cache."""
-_PREFIXES = {"f": "s", "d": "d", "F": "c", "D": "z"}
-
-
-def routine(name: str, dtype: Any) -> Callable[..., Any]:
-    """LAPACK's routine of a name, for a type of elements."""
-    found: Callable[..., Any] = getattr(linear_algebra().lapack, _PREFIXES[dtype.char] + name)
-    return found
 
 
 def matrices(array: Array) -> Array:

@@ -205,6 +205,36 @@ def _orders_at_once(xp, pivots, size):
     return order
 
 
+def checked_pivots(xp, pivots, size):
+    """The numbers of rows that were exchanged, of which none may be outside of the matrix: LAPACK does not look.
+
+    On a GPU, where to look at them would be to wait, those outside are replaced.
+    """
+    if xp is not np:
+        return xp.clip(pivots, 1, size)
+    if pivots.size and np.maximum.reduce((pivots - 1).view(np.uint32), axis=None) >= size:
+        raise ArgumentError(
+            f"linalg.lu_solve: pivots must be numbers of rows, from 1 to {size}: did you pass what lu_factor returned?"
+        )
+    return pivots
+
+
+def _check_pivots_in_pairs(xp, pivots, size):
+    """Refuse pivots of LDL that are outside of the matrix, and a single negative one: those of blocks come in pairs."""
+    for row in (pivots if xp is np else pivots.get()).reshape(-1, size).tolist():
+        block = 0
+        for pivot in row:
+            block = (block + 1) % 2 if pivot < 0 else block
+            if not 1 <= abs(pivot) <= size or (block and pivot > 0):
+                block = 1
+                break
+        if block:
+            raise ArgumentError(
+                f"linalg.ldl_solve: pivots must be numbers of rows, up to {size} and negative in pairs: did you pass "
+                "what ldl_factor returned?"
+            )
+
+
 def _lu_solve_B(grad, LU, pivots, left, adjoint):
     return F.linalg_lu_solve(LU, pivots, grad, left=left, adjoint=not adjoint)
 
@@ -232,7 +262,7 @@ def lu_solve(xp, LU, pivots, B, *, left, adjoint):
     if not left:  # X A = B is A^H X^H = B^H
         B = swapped(B).conj()
     LU, B = expanded(xp, LU, B)
-    rows = xp.broadcast_to(pivots, LU.shape[:-1])
+    rows = xp.broadcast_to(checked_pivots(xp, pivots, LU.shape[-1]), LU.shape[:-1])
     solved = library_of(xp).lu_solve(LU, rows, B, adjoint == left)
     return solved if left else swapped(solved).conj()
 
@@ -261,6 +291,8 @@ def _only_ldl_factor_ex(records, A, hermitian):
     B=not_differentiable("linalg.ldl_solve", "B"),
 )
 def ldl_solve(xp, LD, pivots, B, *, hermitian):
+    if pivots.size:
+        _check_pivots_in_pairs(xp, pivots, LD.shape[-1])
     LD, B = expanded(xp, LD, B)
     return library_of(xp).ldl_solve(LD, xp.broadcast_to(pivots, LD.shape[:-1]), B, hermitian)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from ctypes import Array as Memory
 from ctypes import create_string_buffer
 from functools import cache
 from typing import Any
@@ -32,11 +31,11 @@ MOST_SCRATCH = 1 << 22
 
 
 @cache
-def _scratch(nbytes: int) -> Memory[Any]:
+def _scratch(nbytes: int) -> Any:
     return create_string_buffer(nbytes)
 
 
-def scratch(nbytes: int) -> Memory[Any]:
+def scratch(nbytes: int) -> Any:
     """Memory for what a factorization leaves behind, of a power of two of bytes; the next one uses it again."""
     return _scratch(1 << max(nbytes - 1, 1).bit_length())
 

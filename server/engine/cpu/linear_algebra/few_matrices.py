@@ -21,6 +21,7 @@ from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import factorizations, solvers
+from telegrad_protocol.ops.matrices import is_vector as are_vectors
 
 from .matrices import launch_of
 
@@ -74,7 +75,7 @@ def inv_ex(request: Request) -> Launch | None:
 @prepares(solvers.plain_solve, keys.CPU)
 def plain_solve(request: Request) -> Launch | None:
     A, B, left, _ = request.args
-    is_vector = solvers.is_vector(A, B)
+    is_vector = are_vectors(A, B)
     one_batch = A.shape[:-1] == B.shape if is_vector else A.shape[:-2] == B.shape[:-2]
     if not (B.numel and _is_few(A) and one_batch):
         return None

@@ -58,9 +58,9 @@ def _routine(A: Meta, longest: int, columns: int, driver: str) -> tuple[Any, tup
         return by_addresses("gels", dtype, count, *head), ("factors", "sides", "work", "infos"), size
     reals = [_SHARED] if dtype.kind == "c" else []
     size = max(4 * n + 1, 2 * min(m, n) + columns) + 64 * (max(m, n) + columns + 1)
-    head = (m, n, columns, factors, m, sides, longest, Each(4 * n), _SHARED, Each(4), _SHARED, size, *reals, _SHARED)
+    wide = (m, n, columns, factors, m, sides, longest, Each(4 * n), _SHARED, Each(4), _SHARED, size, *reals, _SHARED)
     names = ("factors", "sides", "pivots", "cutoff", "ranks", "work", *(["reals"] if reals else []), "info")
-    return by_addresses("gelsy", dtype, count, *head), names, size
+    return by_addresses("gelsy", dtype, count, *wide), names, size
 
 
 @prepares(solvers.lstsq_plain, keys.CPU)

@@ -28,6 +28,7 @@ from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import factorizations, fft, solvers, spectra
 from telegrad_protocol.ops.matrices import column_major
+from telegrad_protocol.ops.matrices import is_vector as are_vectors
 
 Array = Any
 _MOST_SINGULAR = 64
@@ -120,7 +121,7 @@ def inv_ex(request: Request) -> Launch | None:
 @prepares(solvers.plain_solve, keys.CPU)
 def plain_solve(request: Request) -> Launch | None:
     A, B, left, check_errors = request.args
-    is_vector = solvers.is_vector(A, B)
+    is_vector = are_vectors(A, B)
     one_batch = A.shape[:-1] == B.shape and A.ndim == 3 if is_vector else A.shape[:-2] == B.shape[:-2]
     if not (left and B.numel and one_batch and _is_small(A)):
         return None

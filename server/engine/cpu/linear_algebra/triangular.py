@@ -133,6 +133,7 @@ def lu_solve(request: Request) -> Launch | None:
     )
 
     def write(args: Any, outs: Any) -> bool:
+        generic_factorizations.checked_pivots(np, args[1].array, n)
         copy_into(outs[0], args[2])
         factor, _alive = place(args[0])
         solve(factor, address_of(args[1], pivots), address_of(outs[0], X), addressof(_info))
