@@ -19,6 +19,8 @@ from .host_orthogonal import qr
 _loops: Any = _umath_linalg
 _SMALL, _TINY = 64, 12
 """Up to these sizes batches go through NumPy's loops, where there is no MKL and where there is."""
+_MOST_ELEMENTS = 1 << 14
+"""Elements of matrices up to which singular values are those of NumPy's loops, however long these are."""
 _MUCH = 2
 """How many times as long as wide a matrix is at least whose singular values are those of a triangle."""
 _NOT_FINITE = -4
@@ -32,6 +34,16 @@ def _uses_loops(a: Array, largest: float) -> bool:
     if mkl() is None:
         return bool(max(a.shape[-2:]) <= largest)
     return bool(a.ndim > 2 and max(a.shape[-2:]) <= _TINY)
+
+
+def has_singular_loop(shape: tuple[int, ...]) -> bool:
+    """Whether matrices are small enough for NumPy's loops of singular values, where there is no MKL."""
+    m, n = shape[-2:]
+    return max(m, n) <= _SMALL or m * n <= _MOST_ELEMENTS
+
+
+def _uses_singular_loop(a: Array) -> bool:
+    return has_singular_loop(a.shape) if mkl() is None else _uses_loops(a, _SMALL)
 
 
 def eigh(a: Array, upper: bool, vectors: bool) -> tuple[Array, Array, Array]:
@@ -90,7 +102,7 @@ def eigvalsh_into(a: Array, upper: bool, values: Array) -> bool:
 
 def svdvals_into(a: Array, values: Array) -> bool:
     """Write the singular values; False, and nothing of use, where LAPACK fails, or NumPy's loop is slower."""
-    if not a.size or not _uses_loops(a, _SMALL):
+    if not a.size or not _uses_singular_loop(a):
         return False
     if mkl() is None and small.svdvals_into(a, values):
         return True
@@ -100,7 +112,7 @@ def svdvals_into(a: Array, values: Array) -> bool:
 
 def svd_into(full: bool, a: Array, u: Array, s: Array, vh: Array) -> bool:
     """Write singular values and vectors; False, and nothing of use, as above."""
-    if not _uses_loops(a, _SMALL):
+    if not _uses_singular_loop(a):
         return False
     _svd_loop("_f" if full else "_s", a)(a, out=(u, s, vh))
     return not np.isnan(s).any()
@@ -173,7 +185,7 @@ def svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array
     k, real = min(m, n), a.real.dtype
     left, right = (m, n) if full else (k, k)
     is_finite = bool(np.isfinite(a).all())
-    if a.size and is_finite and _uses_loops(a, _SMALL):
+    if a.size and is_finite and _uses_singular_loop(a):
         return _small_svd(a, full, vectors)
     if a.size and is_finite and mkl() is None and max(m, n) >= _MUCH * k:
         return _svd_of_triangle(a, full, vectors)

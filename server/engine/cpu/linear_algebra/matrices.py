@@ -17,7 +17,13 @@ from server.engine.array_library import host_fourier
 from server.engine.array_library import host_small_matrices as small
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.fourier import short_transform
-from server.engine.array_library.host_spectra import eigh_into, eigvalsh_into, svd_into, svdvals_into
+from server.engine.array_library.host_spectra import (
+    eigh_into,
+    eigvalsh_into,
+    has_singular_loop,
+    svd_into,
+    svdvals_into,
+)
 from server.engine.operators import Request
 from server.engine.ops import factorizations as generic_factorizations
 from server.engine.ops import fft as generic_transforms
@@ -31,8 +37,6 @@ from telegrad_protocol.ops.matrices import column_major
 from telegrad_protocol.ops.matrices import is_vector as are_vectors
 
 Array = Any
-_MOST_SINGULAR = 64
-"""Rows and columns up to which NumPy's loop writes singular vectors."""
 
 
 def _is_small(meta: Meta) -> bool:
@@ -166,7 +170,7 @@ def plain_eigvalsh(request: Request) -> Launch | None:
 @prepares(spectra.svd, keys.CPU)
 def svd(request: Request) -> Launch | None:
     A, full, _ = request.args
-    if not (A.numel > 0 and max(A.shape[-2:]) <= _MOST_SINGULAR):
+    if not (A.numel > 0 and has_singular_loop(A.shape)):
         return None
     return launch_of(generic_spectra.svd, ("driver",), request, partial(svd_into, full))
 
