@@ -146,13 +146,14 @@ def by_addresses(name: str, dtype: Any, count: int, *arguments: Any) -> Callable
         function(*given)
 
     def run(*addresses: int, alive: Any = kept) -> None:
+        given = words.copy()
         loops = compiled.loaded("routines") if count <= _FEW_CALLS else compiled.kernels("routines")
         for place, address in zip(places, addresses, strict=True):
-            words[place] = address
-        if loops is None:
-            deque(islice(map(function, *map(numbers_from, words, steps)), count), 0)
+            given[place] = address
+        if loops is None or len(given) > loops.MOST:
+            deque(islice(map(function, *map(numbers_from, given, steps)), count), 0)
         else:
-            _repeat(loops, address_of(whole), words, steps, count)
+            _repeat(loops, address_of(whole), given, steps, count)
 
     return run_once if count == 1 else run
 
