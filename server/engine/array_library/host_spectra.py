@@ -6,9 +6,11 @@ than calls from Python.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy._core import _multiarray_umath
 from numpy.linalg import _umath_linalg
 
 from . import host_small_matrices as small
@@ -19,6 +21,8 @@ from .host_orthogonal import qr
 _loops: Any = _umath_linalg
 _SMALL, _TINY = 64, 12
 """Up to these sizes batches go through NumPy's loops, where there is no MKL and where there is."""
+_FEWEST = 4
+"""Rows of symmetric matrices up to which compiled loops take less time than LAPACK on all processors."""
 _MOST_ELEMENTS = 1 << 14
 """Elements of matrices up to which singular values are those of NumPy's loops, however long these are."""
 _MUCH = 2
@@ -44,6 +48,18 @@ def has_singular_loop(shape: tuple[int, ...]) -> bool:
 
 def _uses_singular_loop(a: Array) -> bool:
     return has_singular_loop(a.shape) if mkl() is None else _uses_loops(a, _SMALL)
+
+
+@cache
+def _has_long_vectors() -> bool:
+    """Whether the processor has vectors of 512 bits, with which OpenBLAS's reflections take less time than ours."""
+    features: dict[str, bool] = getattr(_multiarray_umath, "__cpu_features__", {})
+    return any([has for name, has in features.items() if name.startswith(("AVX512", "X86_V4"))])
+
+
+def _prefers_loops(a: Array) -> bool:
+    """Whether compiled loops are to compute eigenvalues of symmetric matrices, where they can."""
+    return mkl() is None and (a.shape[-1] <= _FEWEST or not _has_long_vectors())
 
 
 def eigh(a: Array, upper: bool, vectors: bool) -> tuple[Array, Array, Array]:
@@ -84,7 +100,7 @@ def eigh_into(a: Array, upper: bool, values: Array, vectors: Array) -> bool:
     """Write eigenvalues and eigenvectors; False, and nothing of use, where LAPACK fails, or MKL is the faster one."""
     if not a.size or not _uses_loops(a, np.inf):
         return False
-    if mkl() is None and small.eigh_into(a, upper, values, vectors):
+    if _prefers_loops(a) and small.eigh_into(a, upper, values, vectors):
         return True
     (_loops.eigh_up if upper else _loops.eigh_lo)(a, out=(values, vectors))
     return not np.isnan(values).any()
@@ -94,7 +110,7 @@ def eigvalsh_into(a: Array, upper: bool, values: Array) -> bool:
     """Write eigenvalues alone, as ``eigh_into`` does."""
     if not a.size or not _uses_loops(a, np.inf):
         return False
-    if mkl() is None and small.eigh_into(a, upper, values, None):
+    if _prefers_loops(a) and small.eigh_into(a, upper, values, None):
         return True
     (_loops.eigvalsh_up if upper else _loops.eigvalsh_lo)(a, out=values)
     return not np.isnan(values).any()
