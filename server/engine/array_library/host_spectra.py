@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy._core import _multiarray_umath
+from numpy._core import _multiarray_umath  # type: ignore[attr-defined]
 from numpy.linalg import _umath_linalg
 
 from . import host_small_matrices as small
