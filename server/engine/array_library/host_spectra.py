@@ -258,7 +258,10 @@ def _small_svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array
     """The same by NumPy, whose own functions would compute in double precision."""
     info = np.zeros(a.shape[:-2], np.int32)
     if not vectors:
-        return a, _svd_loop("", a)(a), a, info
+        values = np.empty((*a.shape[:-2], min(a.shape[-2:])), a.real.dtype)
+        if mkl() is not None or not small.svdvals_into(a, values):
+            _svd_loop("", a)(a, out=values)
+        return a, values, a, info
     u, s, vh = _svd_loop("_f" if full else "_s", a)(a)
     return u, s, vh, info
 

@@ -186,6 +186,8 @@ def _only_plain_power(records, A, n):
     return Single(OPERATORS["_matrix_power"]) if plain and A.shape[-1] <= _MOST_ROWS else None
 
 
+_FEW_ELEMENTS = 1 << 12
+"""Elements up to which a dot product for each vector costs less than products and sums of all of them."""
 _EXACT_TYPES, _MOST_ROWS = ("float32", "float64", "complex64", "complex128"), 64
 """Types whose products NumPy computes as BLAS does, and sizes for which the operations around these cost the most."""
 
@@ -342,6 +344,7 @@ def plain_vecdot(xp, x, y, dim):
 @comes_to(ops.vecdot)
 def _only_plain_vecdot(records, x, y, dim):
     plain = not records and x.device.type == "cpu" and x.shape == y.shape and x.dtype.name in _EXACT_TYPES
+    plain = plain and (x.numel <= _FEW_ELEMENTS or x.shape[dim] >= _MOST_ROWS)
     return Single(OPERATORS["_linalg_vecdot"]) if plain else None
 
 
