@@ -99,6 +99,25 @@ def linalg_cases() -> list[Case]:
         Case("linalg.lstsq, 200 of 20x10", lambda: [torch.randn(200, 20, 10), torch.randn(200, 20, 3)],
              lambda F, a, b: F.linalg_lstsq(a, b), torch.linalg.lstsq)
     )  # fmt: skip
+    return cases + _solvers()
+
+
+def _with_factors(*shape: int) -> Callable[[], list[Any]]:
+    """Makes a lower triangle with a dominant diagonal, and right sides."""
+    rows = torch.arange(1.0, shape[-1] + 1)
+    return lambda: [torch.randn(*shape[:-1], 3), torch.randn(shape).tril(-1) / shape[-1] + torch.diag_embed(rows)]
+
+
+def _solvers() -> list[Case]:
+    """What is solved with factors, and what is made of singular values, where calls cost the most."""
+    cases = [_linalg("lstsq", "20x10", lambda: [torch.randn(20, 10), torch.randn(20, 3)])]
+    for label, shape in (("10x10", (10, 10)), ("1000 of 3x3", (1000, 3, 3)), ("32 of 10x10", (32, 10, 10))):
+        cases += [_linalg(name, label, _general(*shape)) for name in ("ldl_factor", "matrix_rank")]
+        cases.append(Case(f"cholesky_solve, {label}", _with_factors(*shape), lambda F, b, L: F.cholesky_solve(b, L),
+                          torch.cholesky_solve))  # fmt: skip
+    cases += [_linalg(name, "200x10", _general(200, 10)) for name in ("svd", "pinv")]
+    reflected = lambda: [*torch.geqrf(torch.randn(16, 100, 20)), torch.randn(16, 100, 4)]
+    cases.append(Case("ormqr, 16 of 100x20", reflected, lambda F, *args: F.ormqr(*args), torch.ormqr))
     return cases
 
 

@@ -48,6 +48,7 @@ FOUND: dict[str, tuple[Any, str]] = {
         "ArgumentError",
     ),
     "no values": (call("_csr_matmul", 9, 4, 4, 2, 1, 3, False), "ShapeError"),
+    "no end of powers": (call("_matrix_power", 9, 1, -1), "ArgumentError"),
     "no rows": (call("_csr_sampled_matmul", 9, 5, 4, 1, 1), "ShapeError"),
     "negative request": (Read(-1, 1), "ProtocolError"),
 }

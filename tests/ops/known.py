@@ -53,7 +53,8 @@ COVERED_ELSEWHERE |= {"_fft_c2c", "_fft_r2c", "_fft_c2r", "fft_fftfreq", "fft_rf
 COVERED_ELSEWHERE |= {
     "_cofactors", "_eigvals", "_eigvalsh", "_householder_product", "_linalg_lstsq", "_linalg_pinv", "_linalg_solve",
     "_lu_with_info", "_permutation", "_plain_lu", "_svdvals", "det", "frobenius_norm", "inverse", "linalg_matmul",
-    "linalg_matrix_exp", "matrix_power", "nuclear_norm", "orgqr", "slogdet", "vander",
+    "linalg_matrix_exp", "matrix_power", "nuclear_norm", "orgqr", "slogdet", "vander", "_linalg_cond",
+    "_linalg_lstsq_plain", "_linalg_matrix_rank", "_linalg_vecdot", "_matrix_power", "_ormqr",
 }  # fmt: skip
 COVERED_ELSEWHERE |= {
     "hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window", "_over_envelope",

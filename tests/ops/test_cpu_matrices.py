@@ -49,7 +49,7 @@ def batch_of(rng: np.random.Generator, size: int, kind: str, columns: int | None
     count = max(8, (1 << 11) // size**2 + 1)
     shape = (count, size, columns or size)
     matrices = rng.standard_normal((*shape[:2], 2 * shape[2])).astype(kind)[..., ::-2]
-    matrices += 2 * size**0.5 * np.eye(*shape[1:], dtype=kind)[:, rng.permutation(shape[2])]
+    matrices += 4 * size**0.5 * np.eye(*shape[1:], dtype=kind)[:, rng.permutation(shape[2])]
     assert small.loops_for(matrices) is not None
     return matrices
 

@@ -7,7 +7,7 @@ from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.meta import Meta
 
 from .contract import op
-from .matrices import batch_of, check_floating, check_matrix, check_side, check_square, column_major
+from .matrices import batch_of, check_floating, check_matrix, check_side, check_square, column_major, in_order
 
 
 def _info(A: Meta) -> Meta:
@@ -94,21 +94,21 @@ def lu_solve(LU: Meta, pivots: Meta, B: Meta, *, left: bool = True, adjoint: boo
     check_square("linalg.lu_solve", LU)
     if pivots.dtype is not int32 or pivots.shape != LU.shape[:-1]:
         raise ShapeError(f"linalg.lu_solve: the pivots {pivots} do not fit {LU}")
-    return column_major(B, check_side("linalg.lu_solve", LU, B, left))
+    return in_order(B, check_side("linalg.lu_solve", LU, B, left), left)
 
 
 @op(name="linalg_ldl_factor_ex", method=False, module="linalg", returns=("LD", "pivots", "info"))
 def ldl_factor_ex(A: Meta, *, hermitian: bool = False, check_errors: bool = False) -> tuple[Meta, Meta, Meta]:
     """Factor symmetric or Hermitian matrices into L @ D @ L.mT, compactly; ``info`` is not 0 where D is singular."""
     check_square("linalg.ldl_factor", A)
-    return A.like(), A.like(A.shape[:-1], int32), _info(A)
+    return column_major(A), A.like(A.shape[:-1], int32), _info(A)
 
 
 @op(name="linalg_ldl_factor", method=False, module="linalg", returns=("LD", "pivots"))
 def ldl_factor(A: Meta, *, hermitian: bool = False) -> tuple[Meta, Meta]:
     """Factor symmetric or Hermitian matrices into L @ D @ L.mT, compactly."""
     check_square("linalg.ldl_factor", A)
-    return A.like(), A.like(A.shape[:-1], int32)
+    return column_major(A), A.like(A.shape[:-1], int32)
 
 
 @op(name="linalg_ldl_solve", method=False, module="linalg", no_grad=("pivots",))
@@ -118,7 +118,7 @@ def ldl_solve(LD: Meta, pivots: Meta, B: Meta, *, hermitian: bool = False) -> Me
     check_matrix("linalg.ldl_solve", B)
     if pivots.dtype.category != 1 or pivots.shape != LD.shape[:-1]:
         raise ShapeError(f"linalg.ldl_solve: the pivots {pivots} do not fit {LD}")
-    return B.like(check_side("linalg.ldl_solve", LD, B, True))
+    return column_major(B, check_side("linalg.ldl_solve", LD, B, True))
 
 
 @op(name="linalg_qr", method=False, module="linalg", returns=("Q", "R"))
@@ -171,6 +171,12 @@ def orgqr(input: Meta, tau: Meta) -> Meta:
     return column_major(input)
 
 
+@op(name="_ormqr", method=False, out=False)
+def plain_ormqr(input: Meta, tau: Meta, other: Meta, left: bool, transpose: bool) -> Meta:
+    """Compute ``ormqr`` without a derivative by ``input`` and ``tau``."""
+    return ormqr.rule(input, tau, other, left, transpose)
+
+
 @op
 def ormqr(input: Meta, tau: Meta, other: Meta, left: bool = True, transpose: bool = False) -> Meta:
     """Multiply by the product of the Householder reflectors (input, tau), or its adjoint: Q @ other."""
@@ -178,11 +184,11 @@ def ormqr(input: Meta, tau: Meta, other: Meta, left: bool = True, transpose: boo
     check_floating("ormqr", input, tau, other)
     if tau.ndim != input.ndim - 1 or tau.shape[:-1] != input.shape[:-2] or input.ndim != other.ndim:
         raise ShapeError(f"ormqr: {input}, {tau} and {other} do not have the same batch")
-    if tau.shape[-1] > input.shape[-1] or other.shape[-2 if left else -1] != input.shape[-2]:
+    if tau.shape[-1] > min(input.shape[-2:]) or other.shape[-2 if left else -1] != input.shape[-2]:
         raise ShapeError(f"ormqr: {input}, {tau} and {other} do not fit")
     if other.shape[:-2] != input.shape[:-2]:
         raise ShapeError(f"ormqr: {input} and {other} do not have the same batch")
-    return other.like()
+    return column_major(other)
 
 
 @op

@@ -72,6 +72,11 @@ def column_major(operand: Meta, shape: Size | None = None) -> Meta:
     return operand.like(size, strides=strides) if rows and columns else operand.like(size)
 
 
+def in_order(operand: Meta, shape: Size, by_columns: bool) -> Meta:
+    """Return the meta of new matrices whose columns, or else rows, are contiguous."""
+    return column_major(operand, shape) if by_columns else operand.like(shape)
+
+
 def real_like(A: Meta, shape: Size) -> Meta:
     """Return the meta of real numbers of the precision of ``A``."""
     return A.like(shape, A.dtype.to_real())

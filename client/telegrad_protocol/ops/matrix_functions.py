@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from telegrad_protocol.dtypes import DType, bool_, int64
+from telegrad_protocol.dtypes import DType, int64
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.layout import Size, broadcast_shapes, wrap_dim, wrap_dims
 from telegrad_protocol.meta import Meta
@@ -14,7 +14,7 @@ from . import spread
 from .contract import Scalar, op
 from .linalg import cross as plain_cross
 from .linalg import matmul as plain_matmul
-from .matrices import check_floating, check_matrix, check_square, check_square_shape, real_like
+from .matrices import check_floating, check_matrix, check_square, check_square_shape, column_major, real_like
 from .reduce import reduced
 from .views import diagonal as plain_diagonal
 
@@ -134,6 +134,18 @@ def _condition(A: Meta, p: Scalar | str | None) -> Meta:
     return real_like(A, A.shape[:-2])
 
 
+@op(name="_linalg_cond", method=False, out=False, differentiable=False)
+def plain_cond(A: Meta, is_inverted: bool) -> Meta:
+    """Compute the condition number in the 2-norm, or its inverse, without a derivative."""
+    _check_not_empty("linalg.cond", A)
+    return _condition(A, 2)
+
+
+def _check_not_empty(name: str, A: Meta) -> None:
+    if not A.numel:
+        raise ShapeError(f"{name}: expected matrices that have elements, got {A}")
+
+
 @op(name="linalg_cond", method=False, module="linalg")
 def cond(A: Meta, p: Scalar | None = None) -> Meta:
     """Compute the condition number of matrices in a norm, by default the 2-norm."""
@@ -156,6 +168,13 @@ def _rank(A: Meta, hermitian: bool, *tolerances: Meta | Scalar | None) -> Meta:
     return A.like(A.shape[:-2], int64)
 
 
+@op(name="_linalg_matrix_rank", method=False, out=False, differentiable=False)
+def plain_matrix_rank(A: Meta, atol: float, rtol: float, hermitian: bool) -> Meta:
+    """Count the singular values larger than max(atol, rtol * the largest), where tolerances are numbers."""
+    _check_not_empty("linalg.matrix_rank", A)
+    return _rank(A, hermitian, atol, rtol)
+
+
 @op(name="linalg_matrix_rank.tolerances", method=False, module="linalg", differentiable=False)
 def matrix_rank_tolerances(
     A: Meta, *, atol: Meta | Scalar | None = None, rtol: Meta | Scalar | None = None, hermitian: bool = False
@@ -170,6 +189,14 @@ def matrix_rank(A: Meta, tol: Meta | Scalar, hermitian: bool = False) -> Meta:
     return _rank(A, hermitian, tol)
 
 
+@op(name="_matrix_power", method=False, out=False, differentiable=False)
+def plain_matrix_power(A: Meta, n: int) -> Meta:
+    """Multiply square matrices by themselves ``n`` times, at least once, without a derivative."""
+    if n < 1:
+        raise ArgumentError(f"matrix_power: expected a positive exponent, got {n}")
+    return _power("matrix_power", A, n)
+
+
 @op
 def matrix_power(input: Meta, n: int) -> Meta:
     """Multiply square matrices by themselves ``n`` times; a negative ``n`` takes the inverse."""
@@ -182,7 +209,7 @@ def _power(name: str, input: Meta, n: int) -> Meta:
         raise ShapeError(f"{name}: A must be batches of square matrices, got {input}")
     if n < 0:
         check_floating(name, input)
-    return input.like()
+    return column_major(input) if n == -1 else input.like()
 
 
 @op(name="linalg_matrix_power", method=False, module="linalg")
@@ -248,11 +275,19 @@ def diagonal(A: Meta, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Met
     return plain_diagonal.rule(A, offset, dim1, dim2)
 
 
+@op(name="_linalg_vecdot", method=False, out=False, differentiable=False)
+def plain_vecdot(x: Meta, y: Meta, dim: int) -> Meta:
+    """Compute ``linalg.vecdot`` of operands of one shape, without a derivative."""
+    if x.shape != y.shape:
+        raise ShapeError(f"linalg.vecdot: expected operands of one shape, got {x} and {y}")
+    return vecdot.rule(x, y, dim=dim)
+
+
 @op(name="linalg_vecdot", method=False, module="linalg")
 def vecdot(x: Meta, y: Meta, *, dim: int = -1) -> Meta:
     """Sum the products of the conjugates of ``x`` and of ``y`` along a dimension."""
-    if x.dtype is not y.dtype or x.dtype is bool_:
-        raise DTypeError(f"linalg.vecdot: expected operands of one type that is not bool, got {x} and {y}")
+    if x.dtype is not y.dtype or not x.dtype.is_differentiable:
+        raise DTypeError(f"linalg.vecdot: expected floating point or complex operands of one type, got {x} and {y}")
     shape = broadcast_shapes("linalg.vecdot", x.shape, y.shape)
     if not shape:
         raise ShapeError(f"linalg.vecdot: expected vectors, got {x} and {y}")
@@ -282,7 +317,11 @@ def tensorinv(A: Meta, ind: int = 2) -> Meta:
     rows, columns = A.shape[:ind], A.shape[ind:]
     if math.prod(rows) != math.prod(columns):
         raise ShapeError(f"linalg.tensorinv: prod(A.shape[:{ind}]) must be prod(A.shape[{ind}:]), got {A}")
-    return A.like(columns + rows)
+    if not A.numel:
+        return A.like(columns + rows)
+    size = math.prod(columns)  # the inverse has contiguous columns
+    behind = tuple([stride * size for stride in A.like(rows).strides])
+    return A.like(columns + rows, strides=A.like(columns).strides + behind)
 
 
 @op(name="linalg_tensorsolve", method=False, module="linalg")

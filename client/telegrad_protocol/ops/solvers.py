@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from telegrad_protocol.dtypes import int32, int64
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
-from telegrad_protocol.layout import broadcast_shapes
+from telegrad_protocol.layout import Size, broadcast_shapes
 from telegrad_protocol.meta import Meta
 
 from .contract import Scalar, op
@@ -15,6 +15,7 @@ from .matrices import (
     check_side,
     check_square,
     column_major,
+    in_order,
     is_vector,
     real_like,
 )
@@ -25,28 +26,27 @@ def _solution(A: Meta, B: Meta, left: bool) -> Meta:
     if not B.ndim:
         raise ShapeError(f"linalg.solve: B must have at least 1 dimension, got {B}")
     if not is_vector(A, B):
-        return column_major(B, check_side("linalg.solve", A, B, left))
+        return in_order(B, check_side("linalg.solve", A, B, left), left)
     if not left:
         raise ShapeError("linalg.solve: vector broadcasting of the left hand side is not supported for left=False")
     check_floating("linalg.solve", A, B)
     if B.shape[-1] != A.shape[-1]:
         raise ShapeError(f"linalg.solve: incompatible shapes of A and B: {A} and {B}")
-    return B.like(broadcast_shapes("linalg.solve", A.shape[:-1], B.shape))
+    shape = broadcast_shapes("linalg.solve", A.shape[:-1], B.shape)
+    return column_major(B, shape) if len(shape) > 1 else B.like(shape)
 
 
 @op(name="_linalg_solve", method=False, out=False, returns=("result", "info"))
 def plain_solve(A: Meta, B: Meta, left: bool, check_errors: bool) -> tuple[Meta, Meta]:
-    """Solve systems of linear equations whose right sides are matrices, with an ``info`` per matrix of ``A``."""
-    check_square("linalg.solve", A)
-    shape = check_side("linalg.solve", A, B, left)
-    return column_major(B, shape), A.like(shape[:-2], int32)
+    """Solve systems of linear equations with an ``info`` for each."""
+    result = _solution(A, B, left)
+    return result, A.like(result.shape[:-1] if is_vector(A, B) else result.shape[:-2], int32)
 
 
 @op(name="linalg_solve_ex", method=False, module="linalg", returns=("result", "info"))
 def solve_ex(A: Meta, B: Meta, *, left: bool = True, check_errors: bool = False) -> tuple[Meta, Meta]:
     """Solve systems of linear equations; ``info`` is not 0 where a matrix is singular."""
-    result = _solution(A, B, left)
-    return result, A.like(result.shape[:-1] if is_vector(A, B) else result.shape[:-2], int32)
+    return plain_solve.rule(A, B, left, check_errors)
 
 
 @op(name="linalg_solve", method=False, module="linalg")
@@ -105,12 +105,15 @@ def logdet(input: Meta) -> Meta:
 
 
 @op(name="_linalg_pinv", method=False, out=False, no_grad=("atol", "rtol"))
-def plain_pinv(A: Meta, atol: Meta, rtol: Meta, hermitian: bool) -> Meta:
+def plain_pinv(A: Meta, atol: Meta | Scalar, rtol: Meta | Scalar, hermitian: bool) -> Meta:
     """Compute the pseudo-inverse, in which singular values up to max(atol, rtol * the largest) count as 0."""
     check_matrix("linalg.pinv", A)
     check_floating("linalg.pinv", A)
     for tolerance in (atol, rtol):
-        if broadcast_shapes("linalg.pinv", tolerance.shape, A.shape[:-2]) != A.shape[:-2]:
+        if (
+            isinstance(tolerance, Meta)
+            and broadcast_shapes("linalg.pinv", tolerance.shape, A.shape[:-2]) != A.shape[:-2]
+        ):
             raise ShapeError(f"linalg.pinv: the tolerances {tolerance} do not fit the batch of {A}")
     if hermitian:
         check_square("linalg.pinv", A)
@@ -120,7 +123,7 @@ def plain_pinv(A: Meta, atol: Meta, rtol: Meta, hermitian: bool) -> Meta:
 def _pseudo_inverse(A: Meta, hermitian: bool, *tolerances: Meta | Scalar | None) -> Meta:
     if any([isinstance(tolerance, complex) for tolerance in tolerances]):
         raise DTypeError(f"linalg.pinv: tolerances must be real numbers, got {tolerances}")
-    atol, rtol = (t if isinstance(t, Meta) else real_like(A, ()) for t in (*tolerances, None, None)[:2])
+    atol, rtol = (t if isinstance(t, Meta) else 0.0 for t in (*tolerances, None, None)[:2])
     return plain_pinv.rule(A, atol, rtol, hermitian)
 
 
@@ -172,7 +175,26 @@ def plain_lstsq(A: Meta, B: Meta, rcond: float, driver: str) -> tuple[Meta, Meta
     if batch_of("linalg.lstsq", B) != batch or B.shape[-2] != m:
         raise ShapeError(f"linalg.lstsq: {A} and {B} do not fit")
     singular = real_like(A, (*batch, min(m, n)) if driver in ("gelsd", "gelss") else (0,))
-    return A.like((*batch, n, B.shape[-1])), A.like(batch if driver != "gels" else (0,), int64), singular
+    return _least_squares(A, batch, B.shape[-1:]), A.like(batch if driver != "gels" else (0,), int64), singular
+
+
+def _least_squares(A: Meta, batch: Size, columns: Size) -> Meta:
+    """Return the meta of solutions: the first rows of what LAPACK has overwritten the right sides with."""
+    n, longest = A.shape[-1], max(A.shape[-2:])
+    shape = (*batch, n, *columns)
+    whole = A.like((*batch, *(columns or (1,)), max(longest, 1)))
+    strides = whole.strides[:-2] + ((1, whole.strides[-2]) if columns else (1,))
+    return A.like(shape, strides=strides) if all(shape) else A.like(shape)
+
+
+@op(name="_linalg_lstsq_plain", method=False, out=False, differentiable=False,
+    returns=("solution", "residuals", "rank", "singular_values"))  # fmt: skip
+def lstsq_plain(A: Meta, B: Meta, rcond: float | None, driver: str | None) -> tuple[Meta, ...]:
+    """Compute ``linalg.lstsq`` of operands of one batch without a derivative."""
+    results: tuple[Meta, ...] = lstsq.rule(A, B, rcond, driver=driver)
+    if A.shape[:-2] != B.shape[: A.ndim - 2]:
+        raise ShapeError(f"linalg.lstsq: {A} and {B} do not have the same batch")
+    return results
 
 
 @op(name="linalg_lstsq", method=False, module="linalg",
@@ -192,4 +214,4 @@ def lstsq(
     residuals = real_like(A, (*batch, *(columns or (1,))) if m > n and chosen != "gelsy" else (0,))
     rank = A.like(batch if chosen != "gels" else (0,), int64)
     singular = real_like(A, (*batch, min(m, n)) if chosen in ("gelsd", "gelss") else (0,))
-    return A.like((*batch, n, *columns)), residuals, rank, singular
+    return _least_squares(A, batch, columns), residuals, rank, singular

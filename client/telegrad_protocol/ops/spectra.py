@@ -41,7 +41,7 @@ def eig(A: Meta) -> tuple[Meta, Meta]:
     """Compute eigenvalues and eigenvectors of square matrices, which are complex."""
     check_square("linalg.eig", A)
     dtype = A.dtype.to_complex() if not A.dtype.is_complex else A.dtype
-    return A.like(A.shape[:-1], dtype), A.like(dtype=dtype)
+    return A.like(A.shape[:-1], dtype), column_major(A.like(dtype=dtype))
 
 
 @op(name="linalg_eigvals", method=False, module="linalg")

@@ -187,6 +187,16 @@ def geqrf(a: Array) -> tuple[Array, Array]:
     return transposes.swapaxes(-2, -1), tau
 
 
+def ormqr(a: Array, tau: Array, other: Array, left: bool, transpose: bool) -> Array:
+    """Matrices multiplied by the product of reflectors, or by its adjoint, from the left or from the right."""
+    (rows, _), k = a.shape[-2:], tau.shape[-1]
+    padded = cp.zeros((*a.shape[:-1], rows), a.dtype)
+    padded[..., :k] = a[..., :k]
+    product = householder_product(padded, tau)
+    product = product.swapaxes(-2, -1).conj() if transpose else product
+    return product @ other if left else other @ product
+
+
 def householder_product(a: Array, tau: Array) -> Array:
     """The first columns of the product of reflectors."""
     if not tau.shape[-1]:
@@ -297,10 +307,10 @@ def ldl_solve(factor: Array, pivots: Array, b: Array, hermitian: bool) -> Array:
     return _on_host("ldl_solve", factor, pivots, b, hermitian)
 
 
-def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, Array]:
-    """The solution of least-squares problems of full rank by QR; there is no rank, and there are no singular values."""
+def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, Array, None]:
+    """The solution of least-squares problems of full rank by QR; there is no rank, no singular values, and no info."""
     m, n = a.shape[-2:]
-    nothing = cp.zeros(a.shape[:-2], np.int64), cp.zeros((0,), a.real.dtype)
+    nothing = cp.zeros(a.shape[:-2], np.int64), cp.zeros((0,), a.real.dtype), None
     if not a.size or not b.size:
         return cp.zeros((*a.shape[:-2], n, b.shape[-1]), a.dtype), *nothing
     if m >= n:

@@ -17,9 +17,10 @@ from telegrad_protocol.errors import NotSupportedError
 from . import host_small_matrices as small
 from .host_least_squares import lstsq as lstsq
 from .host_libraries import call, mkl, workspace
-from .host_matrices import Array, as_columns, columns_of, matrices, routine
+from .host_matrices import Array, as_columns, columns_of, matrices
 from .host_orthogonal import geqrf as geqrf
 from .host_orthogonal import householder_product as householder_product
+from .host_orthogonal import ormqr as ormqr
 from .host_orthogonal import qr as qr
 from .host_spectra import eig as eig
 from .host_spectra import eigh as eigh
@@ -245,9 +246,9 @@ def ldl_factor(a: Array, hermitian: bool) -> tuple[Array, Array, Array]:
 def ldl_solve(factor: Array, pivots: Array, b: Array, hermitian: bool) -> Array:
     """The solution of A X = B where A is given as its LDL factorization; batches are equal."""
     name = "hetrs" if hermitian and b.dtype.kind == "c" else "sytrs"
-    x = np.empty(b.shape, b.dtype)
+    x = columns_of(b)
     if x.size:
-        function, rows = routine(name, b.dtype), pivots.reshape(-1, pivots.shape[-1])
-        for number, (matrix, side, target) in enumerate(zip(matrices(factor), matrices(b), matrices(x), strict=True)):
-            target[...] = function(matrix, rows[number], side, lower=1)[0]
+        (n, columns), sides, infos = b.shape[-2:], matrices(x), np.empty(1, np.int32)
+        rows = np.ascontiguousarray(pivots.reshape(-1, n), np.int32)
+        call(name, b.dtype, len(sides), "L", n, columns, as_columns(factor), n, rows, sides, n, (infos,))
     return x

@@ -18,17 +18,20 @@ _MUCH = 2
 """How many times as many rows as columns problems have at least that are solved for their triangle."""
 
 
-def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, Array]:
-    """The solution of least-squares problems, the rank, and singular values where the driver has them."""
+def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, Array, Array]:
+    """The solution of least-squares problems, the rank, and singular values where the driver has them; and info.
+
+    The info is not 0 where ``gels`` needs full rank and there is none.
+    """
     (m, n), batch, k = a.shape[-2:], a.shape[:-2], min(a.shape[-2:])
     x, rank = np.zeros((*batch, n, b.shape[-1]), a.dtype), np.zeros(batch, np.int64)
-    singular = np.zeros((*batch, k), a.real.dtype)
+    singular, info = np.zeros((*batch, k), a.real.dtype), np.zeros(batch, np.int32)
     if not a.size or not b.size:
-        return x, rank, singular
+        return x, rank, singular, info
     if driver == "gels":
         if not _by_loops(a, b, x):
-            x[...] = _full_rank(a, b)
-        return x, rank, singular
+            x[...] = _full_rank(a, b, info)
+        return x, rank, singular, info
     if m >= _MUCH * (n + b.shape[-1]) and mkl() is None and np.isfinite(a).all():
         a, b = _triangle_and_sides(a, b)
         m = n
@@ -38,7 +41,7 @@ def lstsq(a: Array, b: Array, rcond: float, driver: str) -> tuple[Array, Array, 
     sides[..., m:, :] = 0
     _by_rank(driver, matrices(columns_of(a)), matrices(sides), values, rcond, ranks)
     x[...], rank[...] = sides[..., :n, :], ranks.reshape(batch)
-    return x, rank, singular
+    return x, rank, singular, info
 
 
 def _triangle_and_sides(a: Array, b: Array) -> tuple[Array, Array]:
@@ -74,15 +77,15 @@ def _writable(a: Array) -> Array:
     return a if a.flags.writeable else a.copy(order="K")
 
 
-def _full_rank(a: Array, b: Array) -> Array:
-    """The solutions where matrices have full rank, by ?gels."""
+def _full_rank(a: Array, b: Array, info: Array) -> Array:
+    """The solutions where matrices have full rank, by ?gels; ``info`` is written for each."""
     (m, n), columns = a.shape[-2:], b.shape[-1]
     sides = column_major((*a.shape[:-2], max(m, n), columns), a.dtype)
     sides[..., :m, :] = b
     sides[..., m:, :] = 0
-    factors, flat, infos = matrices(columns_of(a)), matrices(sides), np.empty(1, np.int32)
+    factors, flat, infos = matrices(columns_of(a)), matrices(sides), info.reshape(-1)
     work = workspace("gels", a.dtype, "N", m, n, columns, (), m, (), max(m, n))
-    call("gels", a.dtype, len(flat), "N", m, n, columns, factors, m, flat, max(m, n), (work,), work.size, (infos,))
+    call("gels", a.dtype, len(flat), "N", m, n, columns, factors, m, flat, max(m, n), (work,), work.size, infos)
     return sides[..., :n, :]
 
 

@@ -14,10 +14,12 @@ from collections import deque
 from collections.abc import Callable
 from functools import cache, lru_cache
 from itertools import count as numbers_from
-from itertools import islice, repeat
+from itertools import islice
 from typing import Any
 
 import numpy as np
+
+from server.engine import compiled
 
 Array = Any
 PREFIXES = {"f": "s", "d": "d", "F": "c", "D": "z"}
@@ -79,6 +81,7 @@ _api.PyCapsule_GetPointer.restype = ctypes.c_void_p
 _api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
+@cache
 def address_of(name: str) -> int:
     """The address of a routine, by its whole name."""
     library = mkl()
@@ -99,44 +102,68 @@ def _constant(value: int | str) -> Any:
     return ctypes.c_int(value) if isinstance(value, int) else ctypes.c_char(value.encode())
 
 
+class Each(int):
+    """The bytes from what a routine gets for one matrix to what it gets for the next; 0 is memory that all share."""
+
+
+_FEW_CALLS = 8
+"""Up to so many calls are made one by one where compiled loops are not loaded, which takes time once."""
+
+
 def call(name: str, dtype: Any, count: int, *arguments: Any) -> None:
     """Call a routine of BLAS or LAPACK, named without its first letter, once for each of ``count`` matrices.
 
     An integer or a letter is the same for all of them, an array has an element for each along its first dimension, and
     a tuple holds an array that all of them use, such as a workspace.
     """
-    function = _function(PREFIXES[dtype.char] + name, len(arguments))
-    kept: list[Any] = []
-    addresses: list[Any] = []
+    shapes, addresses = [], []
     for argument in arguments:
-        if argument.__class__ is np.ndarray:
-            start, stride = argument.__array_interface__["data"][0], argument.strides[0]
-            addresses.append(numbers_from(start, stride))
-        elif argument.__class__ is tuple:
-            addresses.append(repeat(argument[0].__array_interface__["data"][0]))
+        array = argument[0] if argument.__class__ is tuple else argument
+        if array.__class__ is np.ndarray:
+            addresses.append(array.__array_interface__["data"][0])
+            shapes.append(Each(array.strides[0] if array is argument else 0))
         else:
-            kept.append(_constant(argument))
-            addresses.append(repeat(ctypes.addressof(kept[-1])))
-    deque(islice(map(function, *addresses), count), 0)
+            shapes.append(argument)
+    by_addresses(name, dtype, count, *shapes)(*addresses)
 
 
-def by_addresses(name: str, dtype: Any, *arguments: Any) -> Callable[..., None]:
-    """The same routine for one matrix, as a function of the addresses of its arrays, for which ``arguments`` has None.
+def by_addresses(name: str, dtype: Any, count: int, *arguments: Any) -> Callable[..., None]:
+    """The same as a function of the addresses of the first matrix's arrays, for which ``arguments`` has an ``Each``.
 
     Others are integers and letters, which are the same in all calls.
     """
-    function = _function(PREFIXES[dtype.char] + name, len(arguments))
-    kept = [None if argument is None else _constant(argument) for argument in arguments]
-    given = [None if constant is None else ctypes.addressof(constant) for constant in kept]
-    places = [place for place, constant in enumerate(kept) if constant is None]
+    places = tuple([place for place, argument in enumerate(arguments) if argument.__class__ is Each])
+    kept = [None if argument.__class__ is Each else _constant(argument) for argument in arguments]
+    words = [0 if constant is None else ctypes.addressof(constant) for constant in kept]
+    whole = PREFIXES[dtype.char] + name
+    function = _function(whole, len(arguments))
+    steps = [argument if argument.__class__ is Each else 0 for argument in arguments]
+
+    def run_once(*addresses: int, alive: Any = kept) -> None:
+        given = words.copy()
+        for place, address in zip(places, addresses, strict=True):
+            given[place] = address
+        function(*given)
 
     def run(*addresses: int, alive: Any = kept) -> None:
-        words = given.copy()
+        given = words.copy()
+        loops = compiled.loaded("routines") if count <= _FEW_CALLS else compiled.kernels("routines")
         for place, address in zip(places, addresses, strict=True):
-            words[place] = address
-        function(*words)
+            given[place] = address
+        if loops is None or len(given) > loops.MOST:
+            deque(islice(map(function, *map(numbers_from, given, steps)), count), 0)
+        else:
+            _repeat(loops, address_of(whole), given, steps, count)
 
-    return run
+    return run_once if count == 1 else run
+
+
+def _repeat(loops: Any, function: int, words: list[int], steps: list[int], count: int) -> None:
+    """Call a routine for several matrices in a compiled loop, which gets addresses and steps as a table."""
+    size = len(words)
+    table = (ctypes.c_int64 * (2 * size))(*words, *steps)
+    start = ctypes.addressof(table)
+    loops.repeat(function, size, start, start + 8 * size, count)
 
 
 @lru_cache(maxsize=1024)

@@ -1,25 +1,15 @@
-"""Batches of matrices for LAPACK on the host: its routines by type, and copies in which it can work."""
+"""Batches of matrices for LAPACK on the host: copies in which it can work."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .host_libraries import linear_algebra
-
 Array = Any
 _PANELS_FROM, _PANEL = 192, 32
 """From this size on matrices are transposed in panels of so many rows, which stay in the cache."""
-_PREFIXES = {"f": "s", "d": "d", "F": "c", "D": "z"}
-
-
-def routine(name: str, dtype: Any) -> Callable[..., Any]:
-    """LAPACK's routine of a name, for a type of elements."""
-    found: Callable[..., Any] = getattr(linear_algebra().lapack, _PREFIXES[dtype.char] + name)
-    return found
 
 
 def matrices(array: Array) -> Array:
@@ -35,13 +25,18 @@ def column_major(shape: tuple[int, ...], dtype: Any) -> Array:
 def columns_of(a: Array) -> Array:
     """A copy whose columns are contiguous, in which LAPACK can work."""
     copy = column_major(a.shape, a.dtype)
+    copy_columns(copy, a)
+    return copy
+
+
+def copy_columns(target: Array, a: Array) -> None:
+    """Copy matrices into others of contiguous columns: large ones whose rows are contiguous in panels."""
     if a.shape[-1] < _PANELS_FROM or a.strides[-2] < a.strides[-1]:
-        copy[...] = a
-        return copy
+        np.copyto(target, a)
+        return
     for start in range(0, a.shape[-2], _PANEL):
         rows = slice(start, start + _PANEL)
-        copy[..., rows, :] = a[..., rows, :]
-    return copy
+        target[..., rows, :] = a[..., rows, :]
 
 
 def as_columns(a: Array) -> Array:

@@ -8,7 +8,7 @@ from server.engine import compiled
 
 from . import host_small_matrices as small
 from .host_libraries import PREFIXES, address_of, call, mkl, workspace
-from .host_matrices import Array, column_major, columns_of, matrices
+from .host_matrices import Array, as_columns, column_major, columns_of, matrices
 
 _SMALL, _TINY = 64, 12
 """Up to these sizes batches go through compiled loops for single matrices, and through NumPy's loops."""
@@ -45,6 +45,20 @@ def _product_of_reflectors(product: Array, tau: Array) -> Array:
     scales = np.ascontiguousarray(tau).reshape(len(batch), -1)
     work = workspace(name, product.dtype, m, n, k, (), m, ())
     call(name, product.dtype, len(batch), m, n, k, batch, m, scales, (work,), work.size, (infos,))
+    return product
+
+
+def ormqr(a: Array, tau: Array, other: Array, left: bool, transpose: bool) -> Array:
+    """Matrices multiplied by the product of reflectors, or by its adjoint, from the left or from the right."""
+    product, k = columns_of(other), tau.shape[-1]
+    if not (product.size and k):
+        return product
+    (m, n), is_complex, batch, factors = other.shape[-2:], a.dtype.kind == "c", matrices(product), as_columns(a)
+    name, rows, infos = "unmqr" if is_complex else "ormqr", a.shape[-2], np.empty(1, np.int32)
+    trans = "N" if not transpose else "C" if is_complex else "T"
+    head, scales = ("L" if left else "R", trans, m, n, k), np.ascontiguousarray(tau).reshape(len(batch), -1)
+    work = workspace(name, a.dtype, *head, (), rows, (), (), m)
+    call(name, a.dtype, len(batch), *head, factors, rows, scales, batch, m, (work,), work.size, (infos,))
     return product
 
 

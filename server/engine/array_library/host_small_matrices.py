@@ -33,7 +33,7 @@ _MOST_SYMMETRIC, _MOST_VALUES, _MOST_SINGULAR = 64, 16, 16
 LAPACK's."""
 _MOST_GENERAL = {"f": 100, "d": 128}
 """The same for eigenvalues of others, by type."""
-_LEAST_MATRICES, _LEAST_ELEMENTS = 8, 1 << 11
+_LEAST_MATRICES, _LEAST_ELEMENTS = 8, 1 << 10
 """Batches from which on they are used: loading them takes time once."""
 
 

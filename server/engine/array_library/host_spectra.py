@@ -6,9 +6,11 @@ than calls from Python.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy._core import _multiarray_umath  # type: ignore[attr-defined]
 from numpy.linalg import _umath_linalg
 
 from . import host_small_matrices as small
@@ -19,6 +21,10 @@ from .host_orthogonal import qr
 _loops: Any = _umath_linalg
 _SMALL, _TINY = 64, 12
 """Up to these sizes batches go through NumPy's loops, where there is no MKL and where there is."""
+_FEWEST = 4
+"""Rows of symmetric matrices up to which compiled loops take less time than LAPACK on all processors."""
+_MOST_ELEMENTS = 1 << 14
+"""Elements of matrices up to which singular values are those of NumPy's loops, however long these are."""
 _MUCH = 2
 """How many times as long as wide a matrix is at least whose singular values are those of a triangle."""
 _NOT_FINITE = -4
@@ -32,6 +38,28 @@ def _uses_loops(a: Array, largest: float) -> bool:
     if mkl() is None:
         return bool(max(a.shape[-2:]) <= largest)
     return bool(a.ndim > 2 and max(a.shape[-2:]) <= _TINY)
+
+
+def has_singular_loop(shape: tuple[int, ...]) -> bool:
+    """Whether matrices are small enough for NumPy's loops of singular values, where there is no MKL."""
+    m, n = shape[-2:]
+    return max(m, n) <= _SMALL or m * n <= _MOST_ELEMENTS
+
+
+def _uses_singular_loop(a: Array) -> bool:
+    return has_singular_loop(a.shape) if mkl() is None else _uses_loops(a, _SMALL)
+
+
+@cache
+def _has_long_vectors() -> bool:
+    """Whether the processor has vectors of 512 bits, with which OpenBLAS's reflections take less time than ours."""
+    features: dict[str, bool] = getattr(_multiarray_umath, "__cpu_features__", {})
+    return any([has for name, has in features.items() if name.startswith(("AVX512", "X86_V4"))])
+
+
+def _prefers_loops(a: Array) -> bool:
+    """Whether compiled loops are to compute eigenvalues of symmetric matrices, where they can."""
+    return mkl() is None and (a.shape[-1] <= _FEWEST or not _has_long_vectors())
 
 
 def eigh(a: Array, upper: bool, vectors: bool) -> tuple[Array, Array, Array]:
@@ -72,7 +100,7 @@ def eigh_into(a: Array, upper: bool, values: Array, vectors: Array) -> bool:
     """Write eigenvalues and eigenvectors; False, and nothing of use, where LAPACK fails, or MKL is the faster one."""
     if not a.size or not _uses_loops(a, np.inf):
         return False
-    if mkl() is None and small.eigh_into(a, upper, values, vectors):
+    if _prefers_loops(a) and small.eigh_into(a, upper, values, vectors):
         return True
     (_loops.eigh_up if upper else _loops.eigh_lo)(a, out=(values, vectors))
     return not np.isnan(values).any()
@@ -82,7 +110,7 @@ def eigvalsh_into(a: Array, upper: bool, values: Array) -> bool:
     """Write eigenvalues alone, as ``eigh_into`` does."""
     if not a.size or not _uses_loops(a, np.inf):
         return False
-    if mkl() is None and small.eigh_into(a, upper, values, None):
+    if _prefers_loops(a) and small.eigh_into(a, upper, values, None):
         return True
     (_loops.eigvalsh_up if upper else _loops.eigvalsh_lo)(a, out=values)
     return not np.isnan(values).any()
@@ -90,7 +118,7 @@ def eigvalsh_into(a: Array, upper: bool, values: Array) -> bool:
 
 def svdvals_into(a: Array, values: Array) -> bool:
     """Write the singular values; False, and nothing of use, where LAPACK fails, or NumPy's loop is slower."""
-    if not a.size or not _uses_loops(a, _SMALL):
+    if not a.size or not _uses_singular_loop(a):
         return False
     if mkl() is None and small.svdvals_into(a, values):
         return True
@@ -100,7 +128,7 @@ def svdvals_into(a: Array, values: Array) -> bool:
 
 def svd_into(full: bool, a: Array, u: Array, s: Array, vh: Array) -> bool:
     """Write singular values and vectors; False, and nothing of use, as above."""
-    if not _uses_loops(a, _SMALL):
+    if not _uses_singular_loop(a):
         return False
     _svd_loop("_f" if full else "_s", a)(a, out=(u, s, vh))
     return not np.isnan(s).any()
@@ -173,7 +201,7 @@ def svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array
     k, real = min(m, n), a.real.dtype
     left, right = (m, n) if full else (k, k)
     is_finite = bool(np.isfinite(a).all())
-    if a.size and is_finite and _uses_loops(a, _SMALL):
+    if a.size and is_finite and _uses_singular_loop(a):
         return _small_svd(a, full, vectors)
     if a.size and is_finite and mkl() is None and max(m, n) >= _MUCH * k:
         return _svd_of_triangle(a, full, vectors)
@@ -230,7 +258,10 @@ def _small_svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array
     """The same by NumPy, whose own functions would compute in double precision."""
     info = np.zeros(a.shape[:-2], np.int32)
     if not vectors:
-        return a, _svd_loop("", a)(a), a, info
+        values = np.empty((*a.shape[:-2], min(a.shape[-2:])), a.real.dtype)
+        if mkl() is not None or not small.svdvals_into(a, values):
+            _svd_loop("", a)(a, out=values)
+        return a, values, a, info
     u, s, vh = _svd_loop("_f" if full else "_s", a)(a)
     return u, s, vh, info
 

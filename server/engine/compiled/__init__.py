@@ -27,7 +27,8 @@ from typing import Any, Final
 from server.kernel_cache import kernels_directory
 
 MODULES: Final = (
-    "loops", "elementwise", "rows", "products", "planes", "blas", "pool", "calls", "fourier", "single_signals",
+    "loops", "elementwise", "rows", "products", "planes", "blas", "pool", "calls", "routines",
+    "fourier", "single_signals",
     *[f"factorizations.{name}" for name in ("matrices", "interleaved", "spectra", "eigenvectors", "orthogonal")],
 )  # fmt: skip
 LEAST: Final = 1 << 14
@@ -47,6 +48,11 @@ def kernels(name: str = "loops") -> Any:
     """A module of compiled loops, or None as long as NumPy is to be used."""
     loaded = _loaded.get(name)
     return loaded if loaded is not None or time.monotonic() < _next_look else _look(name)
+
+
+def loaded(name: str) -> Any:
+    """The same module if it has been loaded before, else None: for what is not worth the time that loading takes."""
+    return _loaded.get(name)
 
 
 def _look(name: str) -> Any:

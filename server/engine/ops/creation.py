@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from server.engine import context
@@ -136,14 +138,34 @@ def _clamped_diagonal(diagonal, matrix):
     return max(-matrix.shape[-2] - 1, min(diagonal, matrix.shape[-1] + 1))
 
 
+_MOST_KEPT = 1 << 12
+"""Elements of a matrix up to which it is kept on the host where a triangle is, a byte for each."""
+
+
+@functools.lru_cache(maxsize=256)
+def _outside(rows, columns, diagonal, upper):
+    """Where elements are outside of a triangle: below a diagonal of a matrix, or above it."""
+    return np.tri(rows, columns, diagonal - 1, dtype=bool) if upper else ~np.tri(rows, columns, diagonal, dtype=bool)
+
+
+def _write_triangle(xp, input, out, diagonal, upper):
+    """Copy a triangle of matrices, and write zeros elsewhere."""
+    number, (rows, columns) = _clamped_diagonal(diagonal, input), input.shape[-2:]
+    if xp is not np or rows * columns > _MOST_KEPT:
+        xp.copyto(out, (xp.triu if upper else xp.tril)(input, number))
+        return
+    xp.copyto(out, input)
+    xp.copyto(out, xp.zeros((), out.dtype), where=_outside(rows, columns, number, upper))
+
+
 @implements(ops.tril, movement=True, input=lambda grad, diagonal: F.tril(grad, diagonal))
 def tril(xp, input, diagonal, *, out):
-    xp.copyto(out, xp.tril(input, _clamped_diagonal(diagonal, input)))
+    _write_triangle(xp, input, out, diagonal, upper=False)
 
 
 @implements(ops.triu, movement=True, input=lambda grad, diagonal: F.triu(grad, diagonal))
 def triu(xp, input, diagonal, *, out):
-    xp.copyto(out, xp.triu(input, _clamped_diagonal(diagonal, input)))
+    _write_triangle(xp, input, out, diagonal, upper=True)
 
 
 @implements(ops.clone, movement=True, input=lambda grad: grad)

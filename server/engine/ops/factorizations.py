@@ -8,7 +8,6 @@ import numpy as np
 
 from server.engine import functional as F
 from server.engine.array_library.lapack import library_of
-from server.engine.autograd.inplace import requires_grad
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS, Single
 from server.engine.registry import comes_to, composite, implements
@@ -16,10 +15,10 @@ from telegrad_protocol.errors import ArgumentError, NotSupportedError
 from telegrad_protocol.ops import factorizations as ops
 
 from .complex import conj
-from .matrices import adjoint, check_info, constant_of, diagonal, expanded, not_differentiable, swapped
+from .matrices import adjoint, check_info, diagonal, expanded, not_differentiable, swapped
 
 _CHOLESKY, _LU = OPERATORS["linalg_cholesky_ex"], OPERATORS["linalg_lu_factor_ex"]
-_PLAIN_LU = OPERATORS["_plain_lu"]
+_PLAIN_LU, _LDL = OPERATORS["_plain_lu"], OPERATORS["linalg_ldl_factor_ex"]
 
 
 def _cholesky_backward(grad_L, L, upper):
@@ -206,6 +205,36 @@ def _orders_at_once(xp, pivots, size):
     return order
 
 
+def checked_pivots(xp, pivots, size):
+    """The numbers of rows that were exchanged, of which none may be outside of the matrix: LAPACK does not look.
+
+    On a GPU, where to look at them would be to wait, those outside are replaced.
+    """
+    if xp is not np:
+        return xp.clip(pivots, 1, size)
+    if pivots.size and np.maximum.reduce((pivots - 1).view(np.uint32), axis=None) >= size:
+        raise ArgumentError(
+            f"linalg.lu_solve: pivots must be numbers of rows, from 1 to {size}: did you pass what lu_factor returned?"
+        )
+    return pivots
+
+
+def _check_pivots_in_pairs(xp, pivots, size):
+    """Refuse pivots of LDL that are outside of the matrix, and a single negative one: those of blocks come in pairs."""
+    for row in (pivots if xp is np else pivots.get()).reshape(-1, size).tolist():
+        block = 0
+        for pivot in row:
+            block = (block + 1) % 2 if pivot < 0 else block
+            if not 1 <= abs(pivot) <= size or (block and pivot > 0):
+                block = 1
+                break
+        if block:
+            raise ArgumentError(
+                f"linalg.ldl_solve: pivots must be numbers of rows, up to {size} and negative in pairs: did you pass "
+                "what ldl_factor returned?"
+            )
+
+
 def _lu_solve_B(grad, LU, pivots, left, adjoint):
     return F.linalg_lu_solve(LU, pivots, grad, left=left, adjoint=not adjoint)
 
@@ -233,7 +262,7 @@ def lu_solve(xp, LU, pivots, B, *, left, adjoint):
     if not left:  # X A = B is A^H X^H = B^H
         B = swapped(B).conj()
     LU, B = expanded(xp, LU, B)
-    rows = xp.broadcast_to(pivots, LU.shape[:-1])
+    rows = xp.broadcast_to(checked_pivots(xp, pivots, LU.shape[-1]), LU.shape[:-1])
     solved = library_of(xp).lu_solve(LU, rows, B, adjoint == left)
     return solved if left else swapped(solved).conj()
 
@@ -248,7 +277,12 @@ def ldl_factor_ex(xp, A, *, hermitian, check_errors):
 
 @composite(ops.ldl_factor)
 def ldl_factor(A, *, hermitian):
-    return F.linalg_ldl_factor_ex(A, hermitian=hermitian, check_errors=True)[:2]
+    return dispatch(_LDL, (A, hermitian, True))[:2]
+
+
+@comes_to(ops.ldl_factor)
+def _only_ldl_factor_ex(records, A, hermitian):
+    return Single(_LDL, lambda args: (*args, True), slice(2))
 
 
 @implements(
@@ -257,6 +291,8 @@ def ldl_factor(A, *, hermitian):
     B=not_differentiable("linalg.ldl_solve", "B"),
 )
 def ldl_solve(xp, LD, pivots, B, *, hermitian):
+    if pivots.size:
+        _check_pivots_in_pairs(xp, pivots, LD.shape[-1])
     LD, B = expanded(xp, LD, B)
     return library_of(xp).ldl_solve(LD, xp.broadcast_to(pivots, LD.shape[:-1]), B, hermitian)
 
@@ -290,70 +326,6 @@ def qr(xp, A, mode):
     if mode == "r":
         return xp.empty((0,), A.dtype), library_of(xp).qr(A, None)[1]
     return library_of(xp).qr(A, m if mode == "complete" else min(m, n))
-
-
-@implements(ops.geqrf, input=not_differentiable("geqrf", "input"))
-def geqrf(xp, input):
-    return library_of(xp).geqrf(input)
-
-
-def _reflectors(A):
-    """The vectors of Householder reflectors as columns: 1 on the diagonal, what LAPACK stored below."""
-    m, k = A.shape[-2:]
-    return F.tril(A, -1) + F.eye(m, k, dtype=A.dtype, device=A.device)
-
-
-def _reflected(V, tau, number, matrix):
-    """matrix - tau v v^H matrix"""
-    v = F.narrow(V, -1, number, 1)
-    scale = F.unsqueeze(F.narrow(tau, -1, number, 1), -1)
-    return matrix - scale * F.matmul(v, F.matmul(adjoint(v), matrix))
-
-
-@implements(ops.plain_householder_product, A=None, tau=None)
-def plain_householder_product(xp, A, tau):
-    return library_of(xp).householder_product(A, tau)
-
-
-@composite(ops.householder_product)
-def householder_product(A, tau):
-    """A kernel, or one reflection after the other where these are differentiated."""
-    if not (requires_grad(A) or requires_grad(tau)):
-        return F._householder_product(A, tau)
-    V = _reflectors(A)
-    product = constant_of(A, F.eye(*A.shape[-2:], dtype=A.dtype, device=A.device))
-    if not tau.shape[-1]:
-        return product + F.unsqueeze(F.sum(tau, -1, True), -1)
-    for number in reversed(range(tau.shape[-1])):
-        product = _reflected(V, tau, number, product)
-    return product
-
-
-@composite(ops.orgqr)
-def orgqr(input, tau):
-    return F.linalg_householder_product(input, tau)
-
-
-@composite(ops.ormqr)
-def ormqr(input, tau, other, left, transpose):
-    count = tau.shape[-1]
-    is_differentiated = requires_grad(input) or requires_grad(tau)
-    if not is_differentiated:
-        rows = input.shape[-2]
-        padded = F.constant_pad_nd(F.narrow(input, -1, 0, count), (0, rows - count))
-        product = F._householder_product(padded, tau)
-        product = adjoint(product) if transpose else product
-        return F.matmul(product, other) if left else F.matmul(other, product)
-    if not left:  # C Q is the adjoint of Q^H C^H
-        return adjoint(ormqr(input, tau, adjoint(other), True, not transpose))
-    if not count:
-        nothing = F.sum(F.narrow(input, -1, 0, 0), (-2, -1), True) + F.unsqueeze(F.sum(tau, -1, True), -1)
-        return other + nothing
-    V, scales = _reflectors(input), conj(tau) if transpose else tau
-    numbers = range(count) if transpose else reversed(range(count))
-    for number in numbers:
-        other = _reflected(V, scales, number, other)
-    return other
 
 
 def _factor_gradient(symmetric, L, upper):

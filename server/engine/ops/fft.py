@@ -220,6 +220,22 @@ def _shifted(input, dim, share):
     return F.roll(input, tuple([share(input.shape[d]) for d in dims]), dims)
 
 
+def _only_roll(input, dim, share):
+    dims = tuple(range(input.ndim)) if dim is None else wrap_dims("fft.fftshift", dim, input.ndim)
+    shifts = tuple([share(input.shape[d]) for d in dims])
+    return Single(OPERATORS["roll"], lambda args: (args[0], shifts, dims)) if dims else None
+
+
+@comes_to(ops.fftshift)
+def _only_roll_by_half(records, input, dim):
+    return _only_roll(input, dim, lambda size: size // 2)
+
+
+@comes_to(ops.ifftshift)
+def _only_roll_back(records, input, dim):
+    return _only_roll(input, dim, lambda size: (size + 1) // 2)
+
+
 @composite(ops.fftshift)
 def fftshift(input, dim):
     return _shifted(input, dim, lambda size: size // 2)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 from server.engine import functional as F
 from server.engine.autograd.inplace import requires_grad
-from server.engine.registry import composite, implements
+from server.engine.operators import OPERATORS, Single
+from server.engine.registry import comes_to, composite, implements
 from telegrad_protocol.ops import linalg as ops
 
 from .complex import conj
@@ -236,6 +238,16 @@ def matmul(input, other):
     return _batched(input, other)
 
 
+_PRODUCTS = {(2, 2): "mm", (1, 1): "dot", (2, 1): "mv"}
+
+
+@comes_to(ops.matmul)
+def _only_product(records, input, other):
+    dims = input.ndim, other.ndim
+    name = "bmm" if dims == (3, 3) and input.shape[0] == other.shape[0] else _PRODUCTS.get(dims)
+    return name and Single(OPERATORS[name])
+
+
 def _folds(left, right):
     """Whether the larger operand is folded into a matrix, as PyTorch's ``should_fold`` decides.
 
@@ -278,6 +290,8 @@ def _batched(left, right):
     """A batched product: batch dimensions broadcast against each other and are flattened into one."""
     rows = left if left.ndim > 1 else F.unsqueeze(left, 0)
     columns = right if right.ndim > 1 else F.unsqueeze(right, 1)
+    if left.ndim == right.ndim == 3 and left.shape[0] == right.shape[0]:
+        return F.bmm(left, right)
     (m, k), n = rows.shape[-2:], columns.shape[-1]
     batch = ops.broadcast_shapes("matmul", rows.shape[:-2], columns.shape[:-2])
     count = math.prod(batch)
@@ -333,6 +347,24 @@ def _cross_gradient(left, right, left_meta, right_meta, dim):
     return F.cross(F.expand(left, shape), F.expand(right, shape), axis)
 
 
+_FEW_ELEMENTS = 1024
+"""Up to so many elements of a cross product it pays to copy operands, so that less operations are needed."""
+
+
+@functools.cache
+def _along(behind):
+    """Indices of three neighbours along a dimension that has so many behind it: the first, the second, the third."""
+    return [(..., slice(start, start + 3), *[slice(None)] * behind) for start in range(3)]
+
+
+def _small_cross(xp, a, b, axis, out):
+    """A cross product by the three elements of each operand, followed by the same again."""
+    wide = [x if x.shape == out.shape else xp.broadcast_to(x, out.shape) for x in (a, b)]
+    a, b = (xp.concatenate((x, x), axis) for x in wide)
+    _, second, third = _along(out.ndim - 1 - axis % out.ndim)
+    xp.subtract(a[second] * b[third], a[third] * b[second], out=out)
+
+
 @implements(
     ops.cross,
     input=lambda grad, other, input_meta, other_meta, dim: _cross_gradient(
@@ -344,6 +376,9 @@ def _cross_gradient(left, right, left_meta, right_meta, dim):
 )
 def cross(xp, input, other, dim, *, out):
     axis = out.shape.index(3) if dim is None else dim
+    if out.size <= _FEW_ELEMENTS:
+        _small_cross(xp, input, other, axis, out)
+        return
     a, b = (xp.moveaxis(xp.broadcast_to(operand, out.shape), axis, 0) for operand in (input, other))
     target = xp.moveaxis(out, axis, 0)
     for i in range(3):

@@ -8,13 +8,15 @@ import numpy as np
 
 from server.engine import functional as F
 from server.engine.array_library.lapack import library_of
+from server.engine.autograd.inplace import requires_grad
 from server.engine.operators import OPERATORS, Single
 from server.engine.registry import comes_to, composite, derive, implements
 from telegrad_protocol.ops import matrix_functions as ops
 
 from .complex import conj
 from .matrices import adjoint, constant_of
-from .solvers import tolerances
+from .solvers import number_tolerances, tolerances
+from .spectra import plain_eigvalsh, plain_svdvals
 
 
 @composite(ops.vector_norm)
@@ -88,15 +90,31 @@ def nuclear_norm(input, dim, keepdim):
 def _cond(A, p):
     if not A.numel:
         return F.zeros(A.shape[:-2], dtype=A.dtype.to_real(), device=A.device)
+    if _only_plain_cond(requires_grad(A), A.meta, p):
+        return F._linalg_cond(A, p == -2)
     if p in (None, 2, -2):
         values = F.linalg_svdvals(A)
         largest, smallest = F.select(values, -1, 0), F.select(values, -1, -1)
         return smallest / largest if p == -2 else largest / smallest
     inverse, info = F.linalg_inv_ex(A)
     is_singular = F.ne(info, 0)
-    inverse = F.masked_fill(inverse, F.unsqueeze(F.unsqueeze(is_singular, -1), -1), math.inf)
+    inverse = F.masked_fill(inverse, F.unsqueeze(F.unsqueeze(is_singular, -1), -1), 0)
     product = _matrix_norm(A, p, (-2, -1), False, None) * _matrix_norm(inverse, p, (-2, -1), False, None)
     return F.masked_fill(product, is_singular, math.inf)
+
+
+@implements(ops.plain_cond)
+def plain_cond(xp, A, is_inverted):
+    values = plain_svdvals(xp, A)
+    largest, smallest = values[..., 0], values[..., -1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return smallest / largest if is_inverted else largest / smallest
+
+
+@comes_to(ops.cond)
+def _only_plain_cond(records, A, p):
+    plain = not records and A.device.type == "cpu" and A.numel and p in (None, 2, -2)
+    return Single(OPERATORS["_linalg_cond"], lambda args: (args[0], p == -2)) if plain else None
 
 
 composite(ops.cond)(_cond)
@@ -106,10 +124,37 @@ composite(ops.cond_named)(_cond)
 def _rank(A, atol, rtol, hermitian):
     if not A.numel:
         return F.zeros(A.shape[:-2], dtype=ops.int64, device=A.device)
+    if _plain_rank(A.meta, atol, rtol, hermitian):
+        return F._linalg_matrix_rank(A, *number_tolerances(A, atol, rtol), hermitian)
     values = F.abs(F._eigvalsh(A, "L")) if hermitian else F._svdvals(A)
     absolute, relative = tolerances(A, atol, rtol)
     cutoff = F.maximum(absolute, relative * F.amax(values, -1))
     return F.sum(F.gt(values, F.unsqueeze(cutoff, -1)), -1)
+
+
+@implements(ops.plain_matrix_rank)
+def plain_matrix_rank(xp, A, atol, rtol, hermitian):
+    values = xp.abs(plain_eigvalsh(xp, A, "L")) if hermitian else plain_svdvals(xp, A)
+    cutoff = xp.maximum(values.max(-1, keepdims=True) * values.dtype.type(rtol), values.dtype.type(atol))
+    return (values > cutoff).sum(-1)
+
+
+def _plain_rank(A, atol, rtol, hermitian):
+    """The one operation where tolerances are numbers, on the host."""
+    numbers = number_tolerances(A, atol, rtol)
+    if numbers is None or not A.numel or A.device.type != "cpu":
+        return None
+    return Single(OPERATORS["_linalg_matrix_rank"], lambda args: (args[0], *numbers, hermitian))
+
+
+@comes_to(ops.matrix_rank_tolerances)
+def _only_plain_rank_of_tolerances(records, A, atol, rtol, hermitian):
+    return _plain_rank(A, atol, rtol, hermitian)
+
+
+@comes_to(ops.matrix_rank)
+def _only_plain_rank(records, A, tol, hermitian):
+    return _plain_rank(A, tol, 0.0, hermitian)
 
 
 @composite(ops.matrix_rank_tolerances)
@@ -122,21 +167,48 @@ def matrix_rank(A, tol, hermitian):
     return _rank(A, tol, 0.0, hermitian)
 
 
+@implements(ops.plain_matrix_power)
+def plain_matrix_power(xp, A, n):
+    result, square = None, A
+    while True:
+        if n & 1:
+            result = square if result is None else result @ square
+        n >>= 1
+        if not n:
+            return result.copy() if result is A else result
+        square = square @ square
+
+
+@comes_to(ops.matrix_power)
+@comes_to(ops.linalg_matrix_power)
+def _only_plain_power(records, A, n):
+    plain = not records and A.device.type == "cpu" and n > 0 and A.dtype.name in _EXACT_TYPES
+    return Single(OPERATORS["_matrix_power"]) if plain and A.shape[-1] <= _MOST_ROWS else None
+
+
+_FEW_ELEMENTS = 1 << 12
+"""Elements up to which a dot product for each vector costs less than products and sums of all of them."""
+_EXACT_TYPES, _MOST_ROWS = ("float32", "float64", "complex64", "complex128"), 64
+"""Types whose products NumPy computes as BLAS does, and sizes for which the operations around these cost the most."""
+
+
 @composite(ops.matrix_power)
 def matrix_power(input, n):
     """By repeated squaring."""
+    if _only_plain_power(requires_grad(input), input.meta, n):
+        return F._matrix_power(input, n)
     given = input
     if n == 0:
         return constant_of(input, F.eye(input.shape[-1], dtype=input.dtype, device=input.device))
     if n < 0:
         input, n = F.linalg_inv(input), -n
-    result, square = None, input
+    result, square, is_inverse = None, input, input is not given and n == 1
     while True:
         if n & 1:
             result = square if result is None else F.matmul(result, square)
         n >>= 1
         if not n:
-            return F.clone(result) if result is given else F.contiguous(result)
+            return F.clone(result) if result is given else result if is_inverse else F.contiguous(result)
         square = F.matmul(square, square)
 
 
@@ -251,6 +323,11 @@ def cross(input, other, *, dim):
     return F.cross(input, other, dim)
 
 
+@comes_to(ops.cross)
+def _only_cross(records, input, other, dim):
+    return Single(OPERATORS["cross"])
+
+
 derive(
     ops.diagonal,
     A=lambda grad, A_meta, offset, dim1, dim2: F.diagonal_scatter(
@@ -259,8 +336,22 @@ derive(
 )
 
 
+@implements(ops.plain_vecdot)
+def plain_vecdot(xp, x, y, dim):
+    return xp.vecdot(x, y, axis=dim) if xp is np else xp.sum(x.conj() * y, dim)
+
+
+@comes_to(ops.vecdot)
+def _only_plain_vecdot(records, x, y, dim):
+    plain = not records and x.device.type == "cpu" and x.shape == y.shape and x.dtype.name in _EXACT_TYPES
+    plain = plain and (x.numel <= _FEW_ELEMENTS or x.shape[dim] >= _MOST_ROWS)
+    return Single(OPERATORS["_linalg_vecdot"]) if plain else None
+
+
 @composite(ops.vecdot)
 def vecdot(x, y, *, dim):
+    if _only_plain_vecdot(requires_grad(x) or requires_grad(y), x.meta, y.meta, dim):
+        return F._linalg_vecdot(x, y, dim)
     return F.sum(conj(x) * y, dim)
 
 
@@ -280,7 +371,7 @@ def vander(x, *, N):
 def tensorinv(A, ind):
     rows, columns = A.shape[:ind], A.shape[ind:]
     inverse = F.linalg_inv(F.reshape(A, (math.prod(rows), math.prod(columns))))
-    return F.reshape(F.contiguous(inverse), columns + rows)
+    return F.reshape(inverse, columns + rows)
 
 
 @composite(ops.tensorsolve)

@@ -6,6 +6,7 @@ import numpy as np
 
 from server.engine import functional as F
 from server.engine.array_library.lapack import library_of
+from server.engine.autograd.inplace import requires_grad
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS, Single
 from server.engine.registry import comes_to, composite, implements
@@ -14,6 +15,7 @@ from telegrad_protocol.ops import solvers as ops
 
 from .complex import conj
 from .matrices import adjoint, check_info, expanded, swapped
+from .spectra import not_converged, svd_failed
 
 _SOLVE, _INV = OPERATORS["_linalg_solve"], OPERATORS["linalg_inv_ex"]
 
@@ -22,16 +24,16 @@ def _solve_backward_B(grad_result, A, left):
     return F._linalg_solve(adjoint(A), grad_result, left, False)[0]
 
 
-def _solve_backward_A(grad_result, A, result, left):
-    side = _solve_backward_B(grad_result, A, left)
-    return -F.matmul(side, adjoint(result)) if left else -F.matmul(adjoint(result), side)
+def _solve_backward_A(grad_result, A, B_meta, result, left):
+    return _solve_backward(grad_result, A, B_meta, result, left, None)[0]
 
 
-def _solve_backward(grad_result, A, result, left, wanted):
+def _solve_backward(grad_result, A, B_meta, result, left, wanted):
     """Both gradients, of which that of A needs that of B."""
     side = _solve_backward_B(grad_result, A, left)
-    of_A = -F.matmul(side, adjoint(result)) if left else -F.matmul(adjoint(result), side)
-    return of_A, side
+    if ops.is_vector(A.meta, B_meta):
+        return -F.mul(F.unsqueeze(side, -1), F.unsqueeze(conj(result), -2)), side
+    return -F.matmul(side, adjoint(result)) if left else -F.matmul(adjoint(result), side), side
 
 
 def singular(info):
@@ -41,6 +43,9 @@ def singular(info):
 
 @implements(ops.plain_solve, A=_solve_backward_A, B=_solve_backward_B, together=_solve_backward)
 def plain_solve(xp, A, B, left, check_errors):
+    if ops.is_vector(A, B):
+        result, info = plain_solve(xp, A, B[..., None], left, check_errors)
+        return result[..., 0], info
     A, B = expanded(xp, A, B)
     result, info = library_of(xp).solve(A, B) if left else library_of(xp).solve(swapped(A), swapped(B))
     if check_errors:
@@ -50,20 +55,22 @@ def plain_solve(xp, A, B, left, check_errors):
 
 @composite(ops.solve_ex)
 def solve_ex(A, B, *, left, check_errors):
-    if not ops.is_vector(A.meta, B.meta):
-        return dispatch(_SOLVE, (A, B, left, check_errors))
-    result, info = F._linalg_solve(A, F.unsqueeze(B, -1), left, check_errors)
-    return F.squeeze(result, -1), info
+    return dispatch(_SOLVE, (A, B, left, check_errors))
+
+
+@comes_to(ops.solve_ex)
+def _only_plain_solve_ex(records, A, B, left, check_errors):
+    return Single(_SOLVE)
 
 
 @composite(ops.solve)
 def solve(A, B, *, left):
-    return solve_ex(A, B, left=left, check_errors=True)[0]
+    return dispatch(_SOLVE, (A, B, left, True))[0]
 
 
 @comes_to(ops.solve)
 def _only_plain_solve(records, A, B, left):
-    return None if ops.is_vector(A, B) else Single(_SOLVE, lambda args: (*args, True), 0)
+    return Single(_SOLVE, lambda args: (*args, True), 0)
 
 
 def _triangle(matrix, upper, unitriangular):
@@ -196,26 +203,47 @@ def _pinv_backward(grad, A, pinv):
     return -adjoint(F.matmul(K, pinv)) + rest + through - F.matmul(F.matmul(through, pinv), A)
 
 
+def _column(like, tolerance):
+    """A tolerance beside rows of singular values, in their type."""
+    return like.dtype.type(tolerance) if isinstance(tolerance, (int, float)) else tolerance[..., None]
+
+
 @implements(ops.plain_pinv, A=lambda grad, A, out: _pinv_backward(grad, A, out))
 def plain_pinv(xp, A, atol, rtol, hermitian):
     library = library_of(xp)
     if not A.size:
         return xp.zeros((*A.shape[:-2], A.shape[-1], A.shape[-2]), A.dtype)
     if hermitian:
-        values, vectors, _ = library.eigh(A, False, True)
+        values, vectors, info = library.eigh(A, False, True)
+        check_info(xp, "linalg.pinv", info, not_converged)
         size, left, right = xp.abs(values), vectors, swapped(vectors).conj()
     else:
-        left, values, right, _ = library.svd(A, False, True)
+        left, values, right, info = library.svd(A, False, True)
+        check_info(xp, "linalg.pinv", info, svd_failed)
         left, right, size = swapped(right).conj(), swapped(left).conj(), values
-    cutoff = xp.maximum(atol[..., None], rtol[..., None] * size.max(-1, keepdims=True))
+    cutoff = xp.maximum(_column(size, atol), _column(size, rtol) * size.max(-1, keepdims=True))
     inverse = xp.where(size > cutoff, 1 / xp.where(size > cutoff, values, 1), 0)
     return ((left * inverse[..., None, :].astype(A.dtype)) @ right).astype(A.dtype, copy=False)
+
+
+def _usual_tolerance(A):
+    return max(A.shape[-2:]) * float(np.finfo(A.dtype.to_real().name).eps)
+
+
+def number_tolerances(A, atol, rtol):
+    """Both tolerances where they are numbers, else None: as ``tolerances`` has them."""
+    if not all([each is None or isinstance(each, (int, float)) for each in (atol, rtol)]):
+        return None
+    absolute = float(atol or 0)
+    if rtol is not None:
+        return absolute, float(rtol)
+    return absolute, 0.0 if absolute > 0 else _usual_tolerance(A)
 
 
 def tolerances(A, atol, rtol):
     """Both tolerances as values; what is not given is 0, but the relative one is the usual if both are missing or 0."""
     real = A.dtype.to_real()
-    usual = max(A.shape[-2:]) * float(np.finfo(real.name).eps)
+    usual = _usual_tolerance(A)
 
     def as_value(tolerance):
         if tolerance.__class__ is Value:
@@ -232,12 +260,23 @@ def tolerances(A, atol, rtol):
 
 @composite(ops.pinv_tolerances)
 def pinv_tolerances(A, *, atol, rtol, hermitian):
-    return F._linalg_pinv(A, *tolerances(A, atol, rtol), hermitian)
+    return F._linalg_pinv(A, *(number_tolerances(A, atol, rtol) or tolerances(A, atol, rtol)), hermitian)
+
+
+@comes_to(ops.pinv_tolerances)
+def _only_plain_pinv(records, A, atol, rtol, hermitian):
+    numbers = number_tolerances(A, atol, rtol)
+    return numbers and Single(OPERATORS["_linalg_pinv"], lambda args: (args[0], *numbers, hermitian))
 
 
 @composite(ops.pinv)
 def pinv(A, rcond, hermitian):
-    return F._linalg_pinv(A, *tolerances(A, 0.0, rcond), hermitian)
+    return F._linalg_pinv(A, *(number_tolerances(A, 0.0, rcond) or tolerances(A, 0.0, rcond)), hermitian)
+
+
+@comes_to(ops.pinv)
+def _only_plain_pinv_of_rcond(records, A, rcond, hermitian):
+    return _only_plain_pinv(records, A, 0.0, rcond, hermitian)
 
 
 def _lstsq_B(grad_solution, A):
@@ -248,21 +287,60 @@ def _lstsq_A(grad_solution, A, B):
     return _pinv_backward(F.matmul(grad_solution, adjoint(B)), A, F.linalg_pinv(A))
 
 
+def not_of_full_rank(info):
+    """Why the driver ``gels`` has no solution."""
+    return (
+        "The least squares solution could not be computed because the input matrix does not have full rank "
+        f"(error code: {info}); the other drivers compute the smallest solution"
+    )
+
+
 @implements(ops.plain_lstsq, A=_lstsq_A, B=_lstsq_B)
 def plain_lstsq(xp, A, B, rcond, driver):
-    solution, rank, singular = library_of(xp).lstsq(A, B, rcond, driver)
+    solution, rank, singular, info = library_of(xp).lstsq(A, B, rcond, driver)
+    if info is not None:
+        check_info(xp, "linalg.lstsq", info, not_of_full_rank)
     nothing = xp.empty((0,), np.int64), xp.empty((0,), singular.dtype)
     return solution, rank if driver != "gels" else nothing[0], singular if driver in ("gelsd", "gelss") else nothing[1]
 
 
+@implements(ops.lstsq_plain)
+def lstsq_plain(xp, A, B, rcond, driver):
+    is_vectors, (m, n) = B.ndim < A.ndim, A.shape[-2:]
+    driver = driver or ("gelsy" if xp is np else "gels")
+    sides = B[..., None] if is_vectors else B
+    cutoff = least_squares_cutoff(A.shape, A.dtype, rcond)
+    solution, rank, singular = plain_lstsq(xp, A, sides, cutoff, driver)
+    residuals = xp.empty((0,), A.real.dtype)
+    if m > n and driver != "gelsy" and not A.size:
+        residuals = xp.zeros((*A.shape[:-2], sides.shape[-1]), A.real.dtype)
+    elif m > n and driver != "gelsy":
+        residuals = xp.square(xp.abs(A @ solution - sides)).sum(-2)
+    return solution[..., 0] if is_vectors else solution, residuals, rank, singular
+
+
+def least_squares_cutoff(shape, dtype, rcond):
+    """Beside the largest of singular values, what counts as 0."""
+    return float(np.finfo(dtype).eps) * max(shape[-2:]) if rcond is None else rcond
+
+
+@comes_to(ops.lstsq)
+def _only_plain_lstsq(records, A, B, rcond, driver):
+    one_batch = A.shape[:-1] == B.shape or (A.ndim == B.ndim and A.shape[:-2] == B.shape[:-2])
+    plain = not records and A.device.type == "cpu" and one_batch
+    return Single(OPERATORS["_linalg_lstsq_plain"]) if plain else None
+
+
 @composite(ops.lstsq)
 def lstsq(A, B, rcond, *, driver):
+    if _only_plain_lstsq(requires_grad(A) or requires_grad(B), A.meta, B.meta, rcond, driver):
+        return F._linalg_lstsq_plain(A, B, rcond, driver)
     chosen, is_vectors = ops.check_least_squares(A.meta, B.meta, driver)
     sides = F.unsqueeze(B, -1) if is_vectors else B
     batch = ops.broadcast_shapes("linalg.lstsq", A.shape[:-2], sides.shape[:-2])
     m, n = A.shape[-2:]
     spread, sides = F.expand(A, (*batch, m, n)), F.expand(sides, (*batch, *sides.shape[-2:]))
-    cutoff = float(np.finfo(A.dtype.to_real().name).eps) * max(m, n) if rcond is None else rcond
+    cutoff = least_squares_cutoff(A.shape, A.dtype.to_real().name, rcond)
     solution, rank, singular = F._linalg_lstsq(spread, sides, cutoff, chosen)
     if m > n and chosen != "gelsy":
         difference = F.abs(F.matmul(spread, solution) - sides)

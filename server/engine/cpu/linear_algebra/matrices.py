@@ -17,7 +17,13 @@ from server.engine.array_library import host_fourier
 from server.engine.array_library import host_small_matrices as small
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.fourier import short_transform
-from server.engine.array_library.host_spectra import eigh_into, eigvalsh_into, svd_into, svdvals_into
+from server.engine.array_library.host_spectra import (
+    eigh_into,
+    eigvalsh_into,
+    has_singular_loop,
+    svd_into,
+    svdvals_into,
+)
 from server.engine.operators import Request
 from server.engine.ops import factorizations as generic_factorizations
 from server.engine.ops import fft as generic_transforms
@@ -27,14 +33,20 @@ from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import factorizations, fft, solvers, spectra
+from telegrad_protocol.ops.matrices import column_major
+from telegrad_protocol.ops.matrices import is_vector as are_vectors
 
 Array = Any
-_MOST_SINGULAR = 64
-"""Rows and columns up to which NumPy's loop writes singular vectors."""
 
 
 def _is_small(meta: Meta) -> bool:
     return small.are_interleaved(meta.shape, NUMPY_DTYPES[meta.dtype].char)
+
+
+def _is_flat(meta: Meta, dimensions: int) -> bool:
+    """Whether results for matrices of so many dimensions lie one behind the other, or have one dimension for these."""
+    is_column_major = meta.ndim == dimensions and meta.strides == column_major(meta).strides
+    return meta.is_contiguous or is_column_major or dimensions <= 3
 
 
 def launch_of(
@@ -42,8 +54,10 @@ def launch_of(
 ) -> Launch:
     """A launch that calls ``write`` with all arrays, and computes generically where that returns False.
 
-    ``names`` are those of the keywords that the generic kernel takes last.
+    ``names`` are those of the keywords that the generic kernel takes last. Results are computed generically, too, where
+    they are to be written to memory in which batches are not one behind the other.
     """
+    is_flat = all([_is_flat(meta, request.args[0].ndim) for meta in request.outs])
     operands = sum([isinstance(arg, Meta) for arg in request.args])
     others = request.args[operands:]
     cut = len(others) - len(names)
@@ -51,7 +65,7 @@ def launch_of(
 
     def launch(args: Any, outs: Any) -> None:
         given, targets = [arg.array for arg in args[:operands]], [out.array for out in outs]
-        if write(*given, *targets):
+        if is_flat and write(*given, *targets):
             return
         results = generic(np, *given, *others[:cut], **keywords)
         for target, result in zip(targets, results if results.__class__ is tuple else (results,), strict=True):
@@ -111,11 +125,14 @@ def inv_ex(request: Request) -> Launch | None:
 @prepares(solvers.plain_solve, keys.CPU)
 def plain_solve(request: Request) -> Launch | None:
     A, B, left, check_errors = request.args
-    if not (left and B.numel and A.shape[:-2] == B.shape[:-2] and _is_small(A)):
+    is_vector = are_vectors(A, B)
+    one_batch = A.shape[:-1] == B.shape and A.ndim == 3 if is_vector else A.shape[:-2] == B.shape[:-2]
+    if not (left and B.numel and one_batch and _is_small(A)):
         return None
 
     def write(loops: Any, a: Array, b: Array, x: Array, info: Array) -> bool:
-        return not (small.solve_into(loops, a, b, x, info) and check_errors)
+        sides, solutions = (b[..., None], x[..., None]) if is_vector else (b, x)
+        return not (small.solve_into(loops, a, sides, solutions, info) and check_errors)
 
     return _with_loops(generic_solvers.plain_solve, (), request, write)
 
@@ -153,7 +170,7 @@ def plain_eigvalsh(request: Request) -> Launch | None:
 @prepares(spectra.svd, keys.CPU)
 def svd(request: Request) -> Launch | None:
     A, full, _ = request.args
-    if not (A.numel > 0 and max(A.shape[-2:]) <= _MOST_SINGULAR):
+    if not (A.numel > 0 and has_singular_loop(A.shape)):
         return None
     return launch_of(generic_spectra.svd, ("driver",), request, partial(svd_into, full))
 
