@@ -1,0 +1,128 @@
+"""Errors that only the server finds are raised at their call, where the program would catch them there."""
+
+from __future__ import annotations
+
+import contextlib
+import unittest
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from telegrad._session.catching.clauses import Clause
+
+
+def round_trips(tg: Any, run: Callable[[], Any]) -> int:
+    """Return how often the program has waited for the server in ``run``."""
+    before = tg.wire_stats().round_trips
+    run()
+    return int(tg.wire_stats().round_trips - before)
+
+
+def out_of_range(tg: Any) -> Any:
+    return tg.arange(3.0)[tg.tensor([5])]
+
+
+def singular(tg: Any) -> Any:
+    return tg.linalg.inv(tg.zeros(2, 2))
+
+
+def second_pass(tg: Any) -> None:
+    loss = tg.ones(2, requires_grad=True).exp().sum()
+    loss.backward()
+    loss.backward()
+
+
+LATE = [
+    out_of_range,
+    singular,
+    second_pass,
+    lambda tg: tg.nn.functional.cross_entropy(tg.zeros(2, 3), tg.tensor([0, 3])),
+    lambda tg: tg.zeros(3).scatter_(0, tg.tensor([5]), 1.0),
+    lambda tg: tg.tensor([1]) // tg.tensor([0]),
+    lambda tg: tg.empty(1 << 50),
+]
+
+
+@pytest.mark.parametrize("fails", LATE)
+def test_a_clause_catches_what_its_block_has_called(tg: Any, fails: Callable[[Any], Any]) -> None:
+    caught = False
+    try:
+        fails(tg)
+    except RuntimeError:
+        caught = True
+    assert caught
+
+
+def test_the_clause_that_names_the_error_catches_it(tg: Any) -> None:
+    """An inner clause for another error, blocks, ``finally`` and a function between leave it to the outer clause."""
+    passed: list[str] = []
+
+    def middle() -> None:
+        try:
+            try:
+                with tg.no_grad():
+                    singular(tg)
+            except (KeyError, OSError):
+                passed.append("another error")
+        finally:
+            passed.append("finally")
+
+    try:
+        middle()
+    except tg.linalg.LinAlgError:
+        passed.append("caught")
+    assert passed == ["finally", "caught"]
+
+
+def test_blocks_that_expect_errors_get_them(tg: Any) -> None:
+    case, reached = unittest.TestCase(), False
+    with contextlib.suppress(RuntimeError):
+        singular(tg)
+        reached = True
+    with case.assertRaises(IndexError):
+        out_of_range(tg)
+        reached = True
+    case.assertRaises(RuntimeError, lambda: second_pass(tg))
+    with pytest.raises(IndexError):
+        out_of_range(tg)
+        reached = True
+    assert not reached
+
+
+def test_a_pass_that_reaches_no_input_changes_nothing(tg: Any) -> None:
+    weight = tg.ones(2, requires_grad=True)
+    loss, other = weight.exp().sum(), tg.ones(1, requires_grad=True)
+    assert tg.autograd.grad(loss, other, allow_unused=True) == (None,)
+    loss.backward(inputs=[other])
+    assert weight.grad is None
+    loss.backward()  # nothing was freed
+
+
+def test_the_program_goes_on_where_no_clause_would_catch_the_error(tg: Any) -> None:
+    index, matrix = tg.tensor([1]), tg.eye(2)
+
+    def work() -> None:
+        try:
+            tg.arange(3.0)[index]
+        except (KeyError, KeyboardInterrupt):
+            raise
+        with tg.no_grad():
+            tg.linalg.inv(matrix)
+
+    assert round_trips(tg, work) == 0
+
+
+def test_a_clause_that_never_catches_anything_is_waited_for_no_more(tg: Any) -> None:
+    index, matrix = tg.tensor([1]), tg.eye(2)
+
+    def work(run: Callable[[], Any], times: int) -> None:
+        try:
+            for _ in range(times):
+                run()
+        except RuntimeError:
+            return
+
+    times = Clause.PATIENCE + 8
+    assert round_trips(tg, lambda: work(lambda: tg.arange(3.0)[index], times)) == Clause.PATIENCE
+    assert round_trips(tg, lambda: work(lambda: tg.linalg.inv(matrix), times)) == times  # as on PyTorch's GPUs
