@@ -41,6 +41,10 @@ LATE = [
     lambda tg: tg.zeros(3).scatter_(0, tg.tensor([5]), 1.0),
     lambda tg: tg.tensor([1]) // tg.tensor([0]),
     lambda tg: tg.empty(1 << 50),
+    lambda tg: tg.distributions.Normal(tg.zeros(1), -tg.ones(1)),
+    lambda tg: tg.distributions.Uniform(tg.ones(1), tg.zeros(1)),
+    lambda tg: tg.distributions.Bernoulli(tg.ones(1)).log_prob(tg.full((1,), 2.0)),
+    lambda tg: (tg.ones(4, requires_grad=True) * 2).chunk(2)[0][:1].add_(1),
 ]
 
 
@@ -126,3 +130,15 @@ def test_a_clause_that_never_catches_anything_is_waited_for_no_more(tg: Any) -> 
     times = Clause.PATIENCE + 8
     assert round_trips(tg, lambda: work(lambda: tg.arange(3.0)[index], times)) == Clause.PATIENCE
     assert round_trips(tg, lambda: work(lambda: tg.linalg.inv(matrix), times)) == times  # as on PyTorch's GPUs
+
+
+def test_one_value_is_written_where_elements_share_memory(tg: Any) -> None:
+    """Whatever else is written there is refused, assignments too, as by PyTorch."""
+    rows = tg.ones(1, 3).expand(2, 3)
+    assert rows.fill_(2.0).tolist() == [[2.0] * 3] * 2
+    assert rows.zero_().tolist() == [[0.0] * 3] * 2
+    for write in (lambda: rows.add_(1), lambda: rows.__setitem__(slice(None), 5.0), lambda: rows.copy_(tg.ones(3))):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            write()
+    with pytest.raises(RuntimeError, match="returns multiple views"):
+        (tg.ones(4, requires_grad=True) * 2).unbind()[0].add_(1)

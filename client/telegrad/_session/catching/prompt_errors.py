@@ -7,6 +7,7 @@ its error; elsewhere the program goes on, and learns of the error later (docs/de
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from telegrad._session import sync_debug
@@ -27,13 +28,17 @@ _MOST_FRAMES: Final = 64
 
 def wait_where_caught(session: ClientSession, how: int) -> None:
     """Wait for what was just queued, where the program would catch its error."""
-    if session.blocking or session.holder is not None or sync_debug.mode:
-        return
+    if not (session.blocking or session.holder is not None or sync_debug.mode):
+        check_where_caught(session.synchronize, how)
+
+
+def check_where_caught(check: Callable[[], None], how: int = PATIENTLY) -> None:
+    """Call what raises an error after a round trip, where the program would catch that."""
     clause = _clause_that_waits(how)
     if clause is None:
         return
     try:
-        session.synchronize()
+        check()
     except Exception:
         clause.patience = Clause.PATIENCE
         raise
