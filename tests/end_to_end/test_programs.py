@@ -142,12 +142,14 @@ print(torch.are_deterministic_algorithms_enabled(), torch.get_deterministic_debu
 torch.set_deterministic_debug_mode("warn")
 print(torch.is_deterministic_algorithms_warn_only_enabled(), torch.get_deterministic_debug_mode())
 shown = [model, torch.nn.ReLU(), torch.optim.SGD(model.parameters(), 0.1), x.dtype, x.device, x.shape, x.layout]
-print(*map(type, [*shown, torch.Generator()]), torch.utils.data.TensorDataset, torch.optim.lr_scheduler.StepLR, type(torch.finfo(x.dtype)))
+print(*map(type, [*shown, torch.Generator()]), torch.utils.data.TensorDataset)
+print(torch.optim.lr_scheduler.StepLR, type(torch.finfo(x.dtype)))
 print(pickle.loads(pickle.dumps(model)), pickle.loads(pickle.dumps((x.dtype, x.device))))
 errors = ArithmeticError, TypeError, ValueError, RuntimeError
 for refused in (
     lambda: torch.as_tensor(np.array(["a"])), lambda: torch.tensor([1, [2]]), lambda: torch.tensor([[1], [1, 2]]),
-    lambda: x.type("foo"), lambda: torch.set_default_dtype(torch.int32), lambda: torch.nn.init.xavier_uniform_(torch.ones(2)),
+    lambda: x.type("foo"), lambda: torch.set_default_dtype(torch.int32),
+    lambda: torch.nn.init.xavier_uniform_(torch.ones(2)),
 ):
     try:
         refused()
