@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from telegrad._session.thread_modes import thread
-from telegrad._tensor.autograd_graph import LeafNode
+from telegrad._tensor.autograd_graph import LeafNode, OperationNode
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError, InplaceError
 from telegrad_protocol.layout import overlaps_itself
@@ -140,7 +140,7 @@ def check_writable(op: Op, tensor: Tensor) -> None:
                 "detach() it first"
             )
     node = tensor._node
-    if tensor._base is not None and node is not None and node.name in _OF_SEVERAL_VIEWS:
+    if tensor._base is not None and isinstance(node, OperationNode) and node.name in _OF_SEVERAL_VIEWS:
         raise InplaceError(
             f"{op.public}: an output of {node.name} is a view and is being modified inplace. This view is the output "
             "of a function that returns multiple views. Such functions do not allow the output views to be modified "

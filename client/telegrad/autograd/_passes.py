@@ -310,8 +310,10 @@ def _gradients_listed(gradients: Any, count: int) -> list[Tensor | None]:
 
 
 def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], list[Tensor | None]]:
-    if type(tensors) is Tensor and gradients is None and tensors.requires_grad and tensors._meta.numel == 1:
-        return [tensors], [None]  # nearly always: a loss
+    if type(tensors) is Tensor and gradients is None and tensors.requires_grad:
+        meta = tensors._meta
+        if meta.numel == 1 and meta.dtype.is_floating_point:
+            return [tensors], [None]  # nearly always: a loss
     roots = _listed(tensors)
     if not roots:
         raise AutogradError(f"{name}: no tensor given")
@@ -327,6 +329,11 @@ def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], l
             )
         if gradient is None and root.numel() != 1:
             raise AutogradError(f"{name}: grad can be implicitly created only for scalar outputs, not for {root._meta}")
+        if gradient is None and root.is_complex():
+            raise AutogradError(
+                f"{name}: grad can be implicitly created only for real scalar outputs but got {root._meta}; "
+                "differentiate its real part, or pass a gradient"
+            )
         if gradient is not None and gradient._meta.shape != root._meta.shape:
             raise ShapeError(f"{name}: gradient {gradient._meta} does not have the shape of {root._meta}")
     return roots, given

@@ -36,6 +36,8 @@ _CATCHING_BLOCKS = ("raises", "assertraises", "suppress")
 _LOADS = frozenset(("LOAD_GLOBAL", "LOAD_NAME"))
 _ATTRIBUTES = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 _IGNORED = frozenset(("CACHE", "NOP", "PUSH_NULL", "EXTENDED_ARG"))
+_ENDS = frozenset(("CHECK_EXC_MATCH", "POP_EXCEPT", "PUSH_EXC_INFO", "RERAISE"))
+_LONGEST_EXPRESSION: Final = 64
 _MOST_KNOWN: Final = 1 << 14
 
 
@@ -174,8 +176,11 @@ def _types(frame: FrameType, instructions: list[Any], place: int) -> Iterator[An
             number = by_place.get(instructions[number].argval, len(instructions))  # the next clause of this ``try``
         elif name.startswith("LOAD_"):
             stack.append(BaseException)
-        else:
-            return  # a ``finally``, or the end of the clauses
+        else:  # code that decides which errors are caught, a ``finally``, or the end of the clauses
+            ahead = (i.opname for i in instructions[number - 1 : number + _LONGEST_EXPRESSION])
+            if next((name for name in ahead if name in _ENDS), None) == "CHECK_EXC_MATCH":
+                yield BaseException
+            return
 
 
 def _may_be_late(given: Any) -> bool:
