@@ -115,6 +115,30 @@ def test_a_complex_result_needs_a_gradient_to_start_from(tg: Any) -> None:
     assert weight.grad.tolist() == [1.0, 1.0]
 
 
+def test_callbacks_are_called_when_a_pass_has_accumulated(tg: Any) -> None:
+    weight, seen = tg.ones(2, requires_grad=True), []
+    engine = tg.autograd.Variable._execution_engine
+    result = weight * 2
+    result.register_hook(lambda _: engine.queue_callback(lambda: seen.append(weight.grad.tolist())))
+    result.sum().backward()
+    assert seen == [[2.0, 2.0]]
+    with pytest.raises(RuntimeError, match="during backward pass"):
+        engine.queue_callback(seen.clear)
+
+
+def test_swapped_tensors_are_what_the_other_was(tg: Any) -> None:
+    first, second = tg.nn.Parameter(tg.ones(2)), tg.nn.Parameter(tg.full((3,), 2.0))
+    first.mark = "first"
+    (first * 3).sum().backward()
+    tg.utils.swap_tensors(first, second)
+    assert (first.tolist(), first.grad, second.mark, second.grad.tolist()) == ([2.0] * 3, None, "first", [3.0, 3.0])
+    (first * 5).sum().backward()
+    (second * 2).sum().backward()
+    assert (first.grad.tolist(), second.grad.tolist()) == ([5.0] * 3, [5.0, 5.0])
+    with pytest.raises(RuntimeError, match="views"):
+        tg.utils.swap_tensors(tg.ones(2)[:1], first)
+
+
 def test_the_program_goes_on_where_no_clause_would_catch_the_error(tg: Any) -> None:
     index, matrix = tg.tensor([1]), tg.eye(2)
 

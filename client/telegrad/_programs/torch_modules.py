@@ -74,6 +74,7 @@ _OF_PROCESSES: Final = (
 _ELSEWHERE: Final = {
     **{f"distributed.{module}": "_programs.private.process_groups" for module in _OF_PROCESSES.split()},
     "_C": "_programs.compiled_core",
+    "__future__": "_programs.future_settings",
     "_tensor": "_programs.private.tensor_module",
     "nn.utils._per_sample_grad": "_programs.private.per_sample",
     "utils.tensorboard.summary": "_programs.private.tensorboard_summary",
