@@ -45,6 +45,8 @@ LATE = [
     lambda tg: tg.zeros(3).scatter_(0, tg.tensor([5]), 1.0),
     lambda tg: tg.tensor([1]) // tg.tensor([0]),
     lambda tg: tg.empty(1 << 50),
+    lambda tg: tg.quantile(tg.ones(3), tg.tensor([1.5])),
+    lambda tg: tg.nn.functional.binary_cross_entropy(tg.full((1,), 0.5), tg.full((1,), 1.5)),
     lambda tg: tg.distributions.Normal(tg.zeros(1), -tg.ones(1)),
     lambda tg: tg.distributions.Uniform(tg.ones(1), tg.zeros(1)),
     lambda tg: tg.distributions.Bernoulli(tg.ones(1)).log_prob(tg.full((1,), 2.0)),

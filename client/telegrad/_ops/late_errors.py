@@ -24,8 +24,8 @@ _INDEXING = frozenset((
     "_softmax_cross_entropy", "bernoulli", "binary_cross_entropy", "cross_entropy", "div", "embedding",
     "embedding_renorm_", "floor_divide", "fmod", "gather", "index", "index_add", "index_copy", "index_fill",
     "index_put", "index_select", "masked_scatter", "max_unpool1d", "max_unpool2d", "max_unpool3d",
-    "multinomial", "nll_loss", "normal", "one_hot", "poisson", "put", "remainder", "scatter", "scatter_add",
-    "scatter_reduce", "take", "take_along_dim",
+    "multinomial", "nanquantile", "nll_loss", "normal", "one_hot", "poisson", "put", "quantile", "remainder",
+    "scatter", "scatter_add", "scatter_reduce", "take", "take_along_dim",
 ))  # fmt: skip
 _DIVISIONS = frozenset(("div", "floor_divide", "fmod", "remainder"))
 
