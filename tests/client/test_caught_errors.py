@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import unittest
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -139,6 +139,43 @@ def test_swapped_tensors_are_what_the_other_was(tg: Any) -> None:
     assert (first.grad.tolist(), second.grad.tolist()) == ([5.0] * 3, [5.0, 5.0])
     with pytest.raises(RuntimeError, match="views"):
         tg.utils.swap_tensors(tg.ones(2)[:1], first)
+
+
+class Forgiving:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, _: Any) -> bool:
+        return kind is not None and issubclass(kind, RuntimeError)
+
+    @contextlib.contextmanager
+    def forgiving(self) -> Iterator[None]:
+        with contextlib.suppress(RuntimeError):
+            yield
+
+
+def test_blocks_of_the_program_that_end_errors_get_them(tg: Any) -> None:
+    blocks, reached = Forgiving(), False
+    with blocks:
+        out_of_range(tg)
+        reached = True
+    with Forgiving():
+        out_of_range(tg)
+        reached = True
+    with blocks.forgiving():
+        singular(tg)
+        reached = True
+    assert not reached
+
+
+def test_a_case_of_unittest_fails_by_its_own_work(tg: Any) -> None:
+    class Case(unittest.TestCase):
+        def runTest(self) -> None:
+            out_of_range(tg)
+
+    outcome = Case().run()
+    assert outcome is not None
+    assert len(outcome.errors) == 1
 
 
 def test_the_program_goes_on_where_no_clause_would_catch_the_error(tg: Any) -> None:
