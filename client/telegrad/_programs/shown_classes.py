@@ -11,13 +11,15 @@ from telegrad._tensor.layouts import Layout
 from telegrad._tensor.size import Size
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn.parameter import Parameter
+from telegrad.random import DefaultGenerator
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.memory_format import MemoryFormat
 from telegrad_protocol.meta import Device
 
 _SINGLE: Final[dict[type, str]] = {
     Tensor: "torch.Tensor", Size: "torch.Size", Parameter: "torch.nn.parameter.Parameter", DType: "torch.dtype",
-    Device: "torch.device", Generator: "torch._C.Generator", FloatLimits: "torch.finfo", IntegerLimits: "torch.iinfo",
+    Device: "torch.device", Generator: "torch._C.Generator", DefaultGenerator: "torch._C.Generator",
+    FloatLimits: "torch.finfo", IntegerLimits: "torch.iinfo",
     Layout: "torch.layout", MemoryFormat: "torch.memory_format",
 }  # fmt: skip
 _MODULES: Final = (
