@@ -33,8 +33,10 @@ _DIVISIONS = frozenset(("div", "floor_divide", "fmod", "remainder"))
 def late_error(op: Op, given: tuple[Any, ...], outs: tuple[Meta, ...] | None, device: Device) -> int:
     """Return how calls are awaited where their errors would be caught; 0 where the call itself finds them."""
     name = op.base.public
-    if name in _FACTORS or sum([meta.nbytes for meta in outs or ()]) >= MUCH_MEMORY:
+    if name in _FACTORS:
         return ALWAYS
+    if sum([meta.nbytes for meta in outs or ()]) >= MUCH_MEMORY:
+        return PATIENTLY
     if name not in _INDEXING or device.type != "cpu":
         return 0
     if name in _DIVISIONS and not (outs and outs[0].dtype.category == 1):

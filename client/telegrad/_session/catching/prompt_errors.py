@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from telegrad._session.session import ClientSession
 
 PATIENTLY: Final = 1
-"""A call that is awaited until its clauses have caught nothing many times: PyTorch knows at once on the CPU alone."""
+"""A call that is awaited until its clauses have caught nothing many times: PyTorch does not wait for GPUs there."""
 ALWAYS: Final = 2
 """A call that is awaited each time: PyTorch waits for the device there, too."""
 _MOST_FRAMES: Final = 64
