@@ -186,6 +186,8 @@ def test_the_program_goes_on_where_no_clause_would_catch_the_error(tg: Any) -> N
             tg.arange(3.0)[index]
         except (KeyError, KeyboardInterrupt):
             raise
+        with contextlib.suppress(KeyError):
+            tg.arange(3.0)[index]
         with tg.no_grad():
             tg.linalg.inv(matrix)
 

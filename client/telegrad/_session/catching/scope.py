@@ -86,7 +86,21 @@ class Scope:
         entered = [i for i in self._instructions if i.offset < start][-1].positions
         made = [i for i in self._instructions if i.offset < start and _is_within(i.positions, entered)]
         names = [str(i.argval).lower() for i in made if i.opname in _GLOBALS | _ATTRIBUTES]
-        return any(name.startswith(_CATCHING_BLOCKS) for name in names) or _lets_no_error_out(self._first_named(made))
+        if any(name.startswith(_CATCHING_BLOCKS) for name in names):
+            types = self._errors_among(made)
+            return not types or any(map(_may_be_late, types))
+        return _lets_no_error_out(self._first_named(made))
+
+    def _errors_among(self, instructions: list[Any]) -> list[Any]:
+        """Return the classes of errors that an expression names."""
+        value, values = None, []
+        for instruction in instructions:
+            if instruction.opname in _GLOBALS:
+                value = self._named(instruction.argval, None)
+            elif instruction.opname in _ATTRIBUTES:
+                value = getattr(value, instruction.argval, None)
+            values.append(value)
+        return [one for one in values if isinstance(one, type) and issubclass(one, BaseException)]
 
     def _first_named(self, instructions: list[Any]) -> Any:
         """Return what the first name of an expression stands for, with the attributes that follow; None if unknown."""
