@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import unittest
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -154,15 +155,32 @@ class Forgiving:
             yield
 
 
+FORGIVING = Forgiving()
+
+
+def test_looking_for_clauses_keeps_nothing_alive(tg: Any) -> None:
+    """Python keeps what it has shown of a frame's variables."""
+
+    def work() -> Any:
+        value = tg.ones(2)
+        gone = weakref.ref(value)
+        with contextlib.suppress(RuntimeError):
+            tg.arange(3.0)[tg.tensor([1])]
+        del value
+        return gone()
+
+    assert work() is None
+
+
 def test_blocks_of_the_program_that_end_errors_get_them(tg: Any) -> None:
-    blocks, reached = Forgiving(), False
-    with blocks:
+    reached = False
+    with FORGIVING:
         out_of_range(tg)
         reached = True
     with Forgiving():
         out_of_range(tg)
         reached = True
-    with blocks.forgiving():
+    with FORGIVING.forgiving():
         singular(tg)
         reached = True
     assert not reached

@@ -63,7 +63,8 @@ def _find(frame: FrameType) -> Clauses | None:
         return _IN_TESTS if is_test else ()
     if not code.co_exceptiontable:
         return ()
-    targets = Scope(code, frame.f_locals, frame.f_globals, frame.f_builtins).catching_targets(frame.f_lasti)
+    # Local variables are not looked at: Python would keep what it shows of them, tensors too, while the frame lives.
+    targets = Scope(code, frame.f_globals, frame.f_builtins).catching_targets(frame.f_lasti)
     return tuple(_by_target.setdefault((id(code), target), Clause()) for target in targets)
 
 

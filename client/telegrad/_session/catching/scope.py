@@ -103,10 +103,10 @@ class Scope:
         return [one for one in values if isinstance(one, type) and issubclass(one, BaseException)]
 
     def _first_named(self, instructions: list[Any]) -> Any:
-        """Return what the first name of an expression stands for, with the attributes that follow; None if unknown."""
+        """Return what the first name of an expression stands for, with the attributes that follow; None if local."""
         found: Any = None
         for number, instruction in enumerate(instructions):
-            if not number and instruction.opname.startswith("LOAD_") and isinstance(instruction.argval, str):
+            if not number and instruction.opname in _GLOBALS:
                 found = self._named(instruction.argval, None)
             elif number and instruction.opname in _ATTRIBUTES:
                 found = getattr(found, instruction.argval, None)
