@@ -372,7 +372,7 @@ _LAZY = {
     ),
     "nn._functional.resampling": "grid_sampler grid_sampler_2d grid_sampler_3d",
     "serialization": "load save",
-    "storage": "TypedStorage UntypedStorage",
+    "storage": "TypedStorage UntypedStorage is_storage",
     "sparse": " ".join([f"sparse_{kind}_tensor" for kind in ("coo", "csr", "csc", "bsr", "bsc", "compressed")]),
 }  # fmt: skip
 """Public modules that are imported when a program first names them, and the public names in such modules."""

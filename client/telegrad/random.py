@@ -19,9 +19,10 @@ from ._tensor.generator import Generator
 from ._tensor.tensor import Tensor
 
 
-def manual_seed(seed: int) -> None:
-    """Seed the generators of all devices."""
+def manual_seed(seed: int) -> Generator:
+    """Seed the generators of all devices, and return that of the CPU."""
     seed_device("", seed)
+    return default_generator
 
 
 def seed_device(device: str, seed: int) -> None:

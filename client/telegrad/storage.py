@@ -131,6 +131,11 @@ class UntypedStorage:
         return f"[telegrad.storage.{type(self).__name__}(device={self.device}) of size {self.size()}]"
 
 
+def is_storage(obj: Any) -> bool:
+    """Tell whether ``obj`` is the memory of a tensor."""
+    return isinstance(obj, UntypedStorage)
+
+
 class TypedStorage(UntypedStorage):
     """The elements that a tensor and its views show. ``tensor.storage()`` gives it; programs make none."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from .errors import DTypeError, ProtocolError
+from .errors import ArgumentTypeError, DTypeError, ProtocolError
 from .shown_name import shown_name
 
 BOOL, INTEGER, FLOAT, COMPLEX = range(4)
@@ -171,7 +171,9 @@ def set_default_dtype(dtype: DType) -> None:
     """Set the type of new floating-point tensors; it must be a floating-point type."""
     global _default
     if not dtype.is_floating_point:
-        raise DTypeError(f"set_default_dtype: only floating-point types can be the default, not {dtype.name}")
+        raise ArgumentTypeError(
+            f"set_default_dtype: only floating-point types are supported as the default type, not {dtype.name}"
+        )
     _default = of_code(dtype.code)
 
 

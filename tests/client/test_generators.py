@@ -78,3 +78,12 @@ def test_samplers_and_initialization_take_a_generator(tg: Any) -> None:
     assert parts[0] == parts[1]
     weights = [tg.nn.init.normal_(tg.empty(3, 3), generator=tg.Generator().manual_seed(5)) for _ in range(2)]
     assert tg.equal(*weights)
+
+
+def test_seeding_returns_the_generator_that_it_seeds(tg: Any, seed: int) -> None:
+    generator = tg.manual_seed(seed)
+    assert generator is tg.random.default_generator
+    assert generator.initial_seed() == seed
+    drawn = tg.randn(3, generator=tg.manual_seed(seed)).tolist()
+    tg.manual_seed(seed)
+    assert tg.randn(3).tolist() == drawn

@@ -65,7 +65,7 @@ def test_constructors_refuse_what_they_cannot_make_tensors_of(tg: Any) -> None:
         tg.LongTensor(tg.ones(2))
     with pytest.raises(ArgumentTypeError, match="expected sizes or data, not float"):
         tg.Tensor(1.5)
-    with pytest.raises(ArgumentTypeError, match=r"'telegrad\.FloatTensor', not 'FlatTensor'"):
+    with pytest.raises(ValueError, match=r"invalid type: 'FlatTensor'"):
         tg.ones(1).type("FlatTensor")
 
 
@@ -114,7 +114,7 @@ def test_the_default_dtype_is_everybodys(tg: Any) -> None:
             assert made.dtype is tg.float64
             (meta, _), *_ = made._session.describe((made._id,), (made.device,))
             assert meta == made._meta
-        with pytest.raises(DTypeError, match="floating-point"):
+        with pytest.raises(TypeError, match="floating-point"):
             tg.set_default_dtype(tg.int32)
     finally:
         tg.set_default_dtype(tg.float32)
@@ -186,7 +186,7 @@ def test_arrays_beside_tensors_become_tensors_of_their_own_type(tg: Any) -> None
     assert (np.arange(3) < ones).tolist() == [True, False, False]
     ones += np.ones(3)
     assert ones.dtype is tg.float32 and ones.tolist() == [2.0] * 3
-    with pytest.raises(DTypeError, match=r"astype\(\)"):
+    with pytest.raises(TypeError, match=r"astype\(\)"):
         ones + np.array(["a", "b", "c"])
 
 

@@ -10,11 +10,18 @@ from typing import Any
 import pytest
 
 import telegrad
+from telegrad._session.catching import prompt_errors
 
 from ..transport.waiting import wait_until
 from .server_process import ROOT, ServerProcess, clean_environment
 
 LEASE_SECONDS = 4.0
+
+
+@pytest.fixture(autouse=True)
+def _errors_stay_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no call wait for its error within ``pytest.raises``: these tests are about errors that come later."""
+    monkeypatch.setattr(prompt_errors, "_clause_that_waits", lambda how: None)
 
 
 @pytest.fixture(scope="session")

@@ -57,6 +57,7 @@ if __name__ == "__main__":
 
 
 NAMES = """
+import pickle
 import warnings
 import numpy as np
 import torch
@@ -140,6 +141,21 @@ print(torch.accelerator.current_accelerator(), torch.accelerator.device_count())
 print(torch.are_deterministic_algorithms_enabled(), torch.get_deterministic_debug_mode())
 torch.set_deterministic_debug_mode("warn")
 print(torch.is_deterministic_algorithms_warn_only_enabled(), torch.get_deterministic_debug_mode())
+shown = [model, torch.nn.ReLU(), torch.optim.SGD(model.parameters(), 0.1), x.dtype, x.device, x.shape, x.layout]
+print(*map(type, [*shown, torch.Generator()]), torch.utils.data.TensorDataset)
+print(torch.optim.lr_scheduler.StepLR, type(torch.finfo(x.dtype)))
+print(pickle.loads(pickle.dumps(model)), pickle.loads(pickle.dumps((x.dtype, x.device))))
+errors = ArithmeticError, TypeError, ValueError, RuntimeError
+for refused in (
+    lambda: torch.as_tensor(np.array(["a"])), lambda: torch.tensor([1, [2]]), lambda: torch.tensor([[1], [1, 2]]),
+    lambda: x.type("foo"), lambda: torch.set_default_dtype(torch.int32),
+    lambda: torch.nn.init.xavier_uniform_(torch.ones(2)),
+):
+    try:
+        refused()
+    except Exception as error:
+        print(next(kind.__name__ for kind in errors if isinstance(error, kind)))
+print(torch.is_storage(x.untyped_storage()), torch.is_storage(x), issubclass(torch._C._LinAlgError, RuntimeError))
 """
 
 

@@ -20,21 +20,19 @@ from .server_process import ServerProcess
 
 
 def run_together(*tasks: Callable[[], object]) -> None:
-    """Run tasks in a thread each; raise what one of them raised."""
-    errors: list[BaseException] = []
+    """Run tasks in a thread each; raise what one of them raised.
 
-    def guarded(task: Callable[[], object]) -> None:
-        try:
-            task()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(task,)) for task in tasks]
+    No clause is around a task, since a call waits for its error where one would catch it.
+    """
+    errors: list[BaseException | None] = []
+    hook, threading.excepthook = threading.excepthook, lambda raised: errors.append(raised.exc_value)
+    threads = [threading.Thread(target=task) for task in tasks]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    if errors:
+    threading.excepthook = hook
+    if errors and errors[0] is not None:
         raise errors[0]
 
 

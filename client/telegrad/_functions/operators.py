@@ -14,6 +14,7 @@ import numpy as np
 from telegrad._ops import functions as _functions
 from telegrad._ops.functions import UnmadeMethod, function, method
 from telegrad._ops.operand_classes import OVERRIDING, modes_entered, overrides, patterns_of
+from telegrad._ops.outputs import check_distinct
 from telegrad._ops.overriding import handle_torch_function, has_torch_function_unary
 from telegrad._session.session import ClientSession
 from telegrad._tensor import host_arrays as _host_arrays
@@ -171,7 +172,14 @@ def _setitem(self: Tensor, index: Any, value: Any) -> None:
         return
     if isinstance(value, Tensor) and value._session is not self._session:
         raise DeviceError("the value belongs to another session than the tensor; bring it over with numpy()")
-    _indexing.setitem(self, index, value, _run, lambda array: upload_array(array, self._meta.device, self._session))
+    _indexing.setitem(self, index, value, _assign, lambda array: upload_array(array, self._meta.device, self._session))
+
+
+def _assign(name: str, *args: Any) -> Any:
+    """Run an operation for an assignment, which is refused where elements share memory, whatever writes it."""
+    if name == "fill_":
+        check_distinct("setitem", args[0]._meta)
+    return _run(name, *args)
 
 
 def _run(name: str, *args: Any) -> Any:

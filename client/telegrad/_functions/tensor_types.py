@@ -16,7 +16,7 @@ from telegrad._tensor.size import Size
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import ArgumentTypeError, DTypeError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DTypeError
 from telegrad_protocol.shown_name import shown_name
 
 from .creation import set_default_device, tensor
@@ -81,7 +81,7 @@ def named_type(name: str) -> TensorType:
     package, _, last = name.rpartition(".")
     named = TYPES["cuda" if package.endswith("cuda") else "cpu"].get(last)
     if named is None:
-        raise ArgumentTypeError(f"expected the name of a type such as {shown_name('FloatTensor')!r}, not {name!r}")
+        raise ArgumentError(f"invalid type: {name!r}; expected the name of one such as {shown_name('FloatTensor')!r}")
     return named
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from telegrad._session.catching.prompt_errors import wait_where_caught
 from telegrad._session.devices import session_for
 from telegrad._session.session import ClientSession
 from telegrad._session.shapes.shape_session import ShapeSession
@@ -158,6 +159,8 @@ def _finish(
         for number in plan.constants:
             results[number]._requires_grad, results[number]._node = False, None
     session.call(plan.index, session.sites.current(3), tuple(ids), wire, modes)
+    if plan.late_error:
+        wait_where_caught(session, plan.late_error)
     return plan.result_type(results) if plan.is_tuple else results[0]
 
 

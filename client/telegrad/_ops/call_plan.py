@@ -19,6 +19,7 @@ from telegrad_protocol.ops.contract import device_of, is_view
 from . import call_pattern as _call_pattern
 from .call_pattern import CallPattern
 from .grad_names import grad_name
+from .late_errors import late_error
 from .outputs import check_target
 
 _MAX_PLANS = 1 << 15
@@ -32,12 +33,13 @@ class CallPlan:
     ``meta`` is that of the result, where there is exactly one result and it is a new handle; ``outs`` are the metas of
     all results, None where only the data tell their shapes. ``rest`` is what follows the operands on the wire where
     these come first; ``template`` are all arguments on the wire, with None in the places of operands. ``is_known_view``
-    tells that autograd knows the results as views. ``index`` is the operation's number.
+    tells that autograd knows the results as views. ``index`` is the operation's number. ``late_error`` says how the
+    call is awaited where the program would catch an error that only the server finds.
     """
 
     __slots__ = (
         "constants", "device", "differentiable", "gives_gradient", "grad_name", "index", "is_known_view", "is_tuple",
-        "is_view", "meta", "op", "outs", "rest", "result_type", "template", "view_of",
+        "is_view", "late_error", "meta", "op", "outs", "rest", "result_type", "template", "view_of",
     )  # fmt: skip
 
     def __init__(self, op: Op, bound: tuple[Any, ...], device: Device, autocast: Autocast | None = None) -> None:
@@ -59,7 +61,8 @@ class CallPlan:
         self.differentiable = op.differentiable
         self.constants = op.constants
         self.grad_name = grad_name(op, given) if op.differentiable else ""
-        is_simple = self.outs is not None and not (self.is_tuple or op.mutates)
+        self.late_error = late_error(op, given, self.outs, device)
+        is_simple = self.outs is not None and not (self.is_tuple or op.mutates or self.late_error)
         self.meta: Meta | None = inferred if is_simple else None  # type: ignore[assignment]
         self.gives_gradient = self.meta is not None and op.differentiable and self.meta.dtype.category >= 2
         tensors = [p for p in op.tensor_positions if _holds_tensor(bound[p])]

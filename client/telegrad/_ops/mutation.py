@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from telegrad._session.catching.prompt_errors import PATIENTLY, wait_where_caught
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import Modes
 from telegrad._tensor.autograd_graph import GradientEdge, OperationNode, new_node
@@ -37,9 +38,20 @@ def mutate(
     if sharing.keeps_saved:
         keep_saved(session, targets)
     session.call(op.index, session.sites.current(4), (), wire, modes)
+    if plan.late_error or (modes.records and any([_is_tracked_view(target) for target in targets])):
+        wait_where_caught(session, plan.late_error or PATIENTLY)
     if parents and plan.differentiable and isinstance(targets[0], Tensor):
         _rebase(targets[0], new_node(parents, plan.grad_name))
     return None if plan.outs is None else plan.result_type(targets) if plan.is_tuple else targets[0]
+
+
+def _is_tracked_view(target: Any) -> bool:
+    """Tell whether a target is a view with a gradient: only the server knows whether it may be modified."""
+    return (
+        isinstance(target, Tensor)
+        and target._base is not None
+        and (target._requires_grad or target._base._requires_grad)
+    )
 
 
 def _rebase(target: Tensor, node: OperationNode) -> None:

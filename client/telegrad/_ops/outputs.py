@@ -7,14 +7,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from telegrad._session.thread_modes import thread
-from telegrad._tensor.autograd_graph import LeafNode
+from telegrad._tensor.autograd_graph import LeafNode, OperationNode
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError, InplaceError
 from telegrad_protocol.layout import overlaps_itself
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op
 from telegrad_protocol.ops.contract import describe
-from telegrad_protocol.ops.targets import check_target_type
+from telegrad_protocol.ops.targets import ONE_VALUE_EVERYWHERE, check_target_type
+
+_OF_SEVERAL_VIEWS = frozenset(("ChunkBackward0", "SplitBackward0", "SplitWithSizesBackward0", "UnbindBackward0"))
+"""Names of nodes of operations that return several views."""
 
 
 def targets_of(name: str, out: Any) -> tuple[Tensor, ...]:
@@ -106,6 +109,8 @@ def _overlap(target: Tensor, operand: Tensor, wholly: bool) -> bool:
 
 def check_target(op: Op, target: Any) -> None:
     """Refuse to write into a tensor, or into several, whose elements share memory among themselves."""
+    if op.name in ONE_VALUE_EVERYWHERE:
+        return
     for meta in target if isinstance(target, tuple) else (target,):
         if meta is not None:
             check_distinct(op.public, meta)
@@ -134,3 +139,10 @@ def check_writable(op: Op, tensor: Tensor) -> None:
                 f"{op.public}: {what} that requires grad is being used in an in-place operation; use no_grad() or "
                 "detach() it first"
             )
+    node = tensor._node
+    if tensor._base is not None and isinstance(node, OperationNode) and node.name in _OF_SEVERAL_VIEWS:
+        raise InplaceError(
+            f"{op.public}: an output of {node.name} is a view and is being modified inplace. This view is the output "
+            "of a function that returns multiple views. Such functions do not allow the output views to be modified "
+            "inplace. clone() it, or use the operation that is not in place"
+        )

@@ -13,11 +13,17 @@ from telegrad._tensor.size import Size as Size
 from telegrad._tensor.tensor import Tensor as _Tensor
 from telegrad.autograd.function import Function as _Function
 from telegrad_protocol.dtypes import DType as dtype
+from telegrad_protocol.errors import AcceleratorError as _AcceleratorError
+from telegrad_protocol.errors import LinearAlgebraError as _LinearAlgebraError
+from telegrad_protocol.errors import OutOfMemoryError as _OutOfMemory
 from telegrad_protocol.meta import Device as device
 
 __all__ = ["Generator", "Size", "device", "dtype"]
 
 _FunctionBase = _Function
+_LinAlgError = _LinearAlgebraError
+OutOfMemoryError = _OutOfMemory
+AcceleratorError = _AcceleratorError
 _TensorMeta = type(_Tensor)
 DisableTorchFunctionSubclass = DisableTorchFunction = _disabled
 _disabled_torch_function_impl = _disabled_torch_function

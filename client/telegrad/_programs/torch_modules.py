@@ -16,14 +16,12 @@ from opcode import opmap
 from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
-from telegrad._tensor.size import Size
-from telegrad._tensor.tensor import Tensor
-from telegrad.nn.parameter import Parameter
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.shown_name import show_as
 
 from . import safetensors_torch
 from .absent import reason
+from .shown_classes import show_classes
 from .torch_version import TorchVersion
 
 PYTORCH_VERSION: Final = "2.13.0"
@@ -77,6 +75,7 @@ _OF_PROCESSES: Final = (
 _ELSEWHERE: Final = {
     **{f"distributed.{module}": "_programs.private.process_groups" for module in _OF_PROCESSES.split()},
     "_C": "_programs.compiled_core",
+    "__future__": "_programs.future_settings",
     "_tensor": "_programs.private.tensor_module",
     "nn.utils._per_sample_grad": "_programs.private.per_sample",
     "utils.tensorboard.summary": "_programs.private.tensorboard_summary",
@@ -252,6 +251,7 @@ class _Loader:
         return TorchModule(spec.name, [_version()] if is_version else [*map(import_module, _origins(spec.name))])
 
     def exec_module(self, module: ModuleType) -> None:
+        show_classes()
         if module.__name__ == "torch":
             telegrad = import_module("telegrad")
             module.__version__ = TorchVersion(f"{PYTORCH_VERSION}+telegrad.{telegrad.__version__}")  # type: ignore[attr-defined]
@@ -262,8 +262,6 @@ _FUNCTORCH: Final = "functorch"
 """A package that is installed with PyTorch."""
 _WITH_MODULES: Final = frozenset(("telegrad.nn", "telegrad.nn.utils"))
 """Packages of which PyTorch's `import *` brings the modules too."""
-_SHOWN_IN: Final[dict[type, str]] = {Tensor: "torch", Size: "torch", Parameter: "torch.nn.parameter"}
-"""Classes that programs show, and the modules that PyTorch has them in."""
 
 
 def _origins(name: str) -> list[str]:
@@ -307,8 +305,7 @@ def serve_torch() -> None:
     if present is None:
         sys.meta_path.insert(0, TorchFinder)
         show_as("torch")
-        for shown, module in _SHOWN_IN.items():
-            shown.__module__ = module
+        show_classes()
         import_module("torch")
         safetensors_torch.adapt_loaded()
     elif not isinstance(present, TorchModule):

@@ -75,7 +75,9 @@ def dtype_of(array: Array) -> DType:
     """Return the telegrad type of an array."""
     dtype = FROM_NUMPY.get(array.dtype.newbyteorder("="))
     if dtype is None:
-        raise DTypeError(f"tensor: NumPy arrays of type {array.dtype} cannot become tensors; convert with astype()")
+        raise ArgumentTypeError(
+            f"tensor: NumPy arrays of type {array.dtype} cannot become tensors; convert with astype()"
+        )
     return dtype
 
 
@@ -95,10 +97,17 @@ def from_python(data: Any, dtype: DType | None = None) -> tuple[Array, bool]:
     except OverflowError:
         array = np.array(_plain(data))
     except ValueError as error:
-        raise ArgumentError(f"tensor: data must be numbers in rectangular nested lists: {error}") from None
+        kind = ArgumentTypeError if _is_uneven(data) else ArgumentError
+        raise kind(f"tensor: data must be numbers in rectangular nested lists: {error}") from None
     if dtype is not dtypes.uint64 or array.dtype.kind != "u":
         _check_numbers(array, data)
     return array, not _holds_arrays(data)
+
+
+def _is_uneven(data: Any) -> bool:
+    """Whether numbers and lists are in one list."""
+    nested = [isinstance(item, (list, tuple)) for item in data] if isinstance(data, (list, tuple)) else []
+    return any(nested) and (not all(nested) or any(_is_uneven(item) for item in data))
 
 
 def _check_numbers(array: Array, data: Any) -> None:

@@ -71,6 +71,8 @@ class ClientPass(NodeHooks):
         self._session = session = (remote[0][0] if remote else roots[0])._session
         self.at_end: list[Callable[[], None]] = []
         """Called once all hooks and functions of the pass have been called."""
+        self.final: list[Callable[[], None]] = []
+        """Called once the pass has accumulated its gradients."""
         self._inputs = inputs
         self._retain_graph, self._create_graph = retain_graph, create_graph
         self._number = session.new_id()
@@ -137,8 +139,11 @@ class ClientPass(NodeHooks):
             return False
         return self._runs(node) or (self._targets is not None and node in self._targets)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._session.free(self._number)
+        if kind is None:
+            for callback in self.final:
+                callback()
 
     def accumulate(self) -> None:
         """Accumulate the gradients that the pass has computed."""

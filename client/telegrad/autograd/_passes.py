@@ -12,6 +12,7 @@ from typing import Any
 from telegrad._ops.batching import batching
 from telegrad._ops.duals import duals
 from telegrad._ops.operand_classes import HANDLERS
+from telegrad._session.catching.prompt_errors import PATIENTLY, wait_where_caught
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import (
     GradientEdge,
@@ -70,6 +71,7 @@ def backward(
         listed = None if inputs is None else _listed(inputs)
         with explained(session), ClientPass(roots, gradients, listed, retain, create_graph) as stopping:
             stopping.accumulate()
+        wait_where_caught(session, PATIENTLY)
         if stopping.handed:
             _continue(stopping.handed, retain, create_graph, listed)
         return
@@ -82,6 +84,7 @@ def backward(
     )
     if anomalies.is_enabled:
         wait_explained(session)
+    wait_where_caught(session, PATIENTLY)
     if not receivers.are_certain:
         drop_unreached(wanted)
     if create_graph:
@@ -162,6 +165,9 @@ def grad(
     used = [source._gradient_edge() in reached for source in sources]
     if not all(used) and not (allow_unused or materialize_grads):
         raise AutogradError(UNUSED)
+    if not any(used):
+        nothing: list[Tensor | None] = [None] * len(sources)
+        return _materialized(nothing, sources) if materialize_grads else tuple(nothing)
     retain = create_graph if retain_graph is None else retain_graph
     records = create_graph or (
         duals.intercepts and any([isinstance(node, SourceNode) and node.is_active for node in reached])
@@ -170,6 +176,7 @@ def grad(
     if has_client_parts(reached):
         with explained(session), ClientPass(roots, gradients, sources, retain, records) as stopping:
             results = stopping.gradients(allow_unused or materialize_grads)
+        wait_where_caught(session, PATIENTLY)
         if stopping.handed:
             allowed = allow_unused or materialize_grads
             results = _with_continued(results, stopping.handed, sources, retain, create_graph, bool(allowed))
@@ -189,6 +196,7 @@ def grad(
     )
     if anomalies.is_enabled:
         wait_explained(session)
+    wait_where_caught(session, PATIENTLY)
     if has_gradients(reached) or (create_graph and allow_unused):  # with a graph it is asked what they are anyway
         known = are_computed(results)
         if not all(known) and not (allow_unused or materialize_grads):
@@ -302,8 +310,10 @@ def _gradients_listed(gradients: Any, count: int) -> list[Tensor | None]:
 
 
 def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], list[Tensor | None]]:
-    if type(tensors) is Tensor and gradients is None and tensors.requires_grad and tensors._meta.numel == 1:
-        return [tensors], [None]  # nearly always: a loss
+    if type(tensors) is Tensor and gradients is None and tensors.requires_grad:
+        meta = tensors._meta
+        if meta.numel == 1 and meta.dtype.is_floating_point:
+            return [tensors], [None]  # nearly always: a loss
     roots = _listed(tensors)
     if not roots:
         raise AutogradError(f"{name}: no tensor given")
@@ -319,6 +329,11 @@ def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], l
             )
         if gradient is None and root.numel() != 1:
             raise AutogradError(f"{name}: grad can be implicitly created only for scalar outputs, not for {root._meta}")
+        if gradient is None and root.is_complex():
+            raise AutogradError(
+                f"{name}: grad can be implicitly created only for real scalar outputs but got {root._meta}; "
+                "differentiate its real part, or pass a gradient"
+            )
         if gradient is not None and gradient._meta.shape != root._meta.shape:
             raise ShapeError(f"{name}: gradient {gradient._meta} does not have the shape of {root._meta}")
     return roots, given

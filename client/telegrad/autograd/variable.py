@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import AutogradError
+
+from ._client_pass import running
 
 
 class VariableMeta(type):
@@ -14,8 +18,23 @@ class VariableMeta(type):
         return isinstance(instance, Tensor)
 
 
+class _Engine:
+    """What programs ask of PyTorch's engine by its name."""
+
+    def queue_callback(self, callback: Callable[[], None]) -> None:
+        """Call a function when the pass that runs has accumulated its gradients; hooks and functions may ask for it.
+
+        Raises AutogradError where no pass runs.
+        """
+        if running.innermost is None:
+            raise AutogradError("Final callbacks can only be installed during backward pass.")
+        running.innermost.final.append(callback)
+
+
 class Variable(metaclass=VariableMeta):
     """``Variable(data)`` is a tensor with the elements and the memory of ``data``, without its history."""
+
+    _execution_engine = _Engine()
 
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = False) -> Any:
         """Return the tensor; an empty one without data."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
+from telegrad._session.catching.prompt_errors import check_where_caught
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.size import Size
 from telegrad._tensor.tensor import Tensor
@@ -24,7 +26,8 @@ class Distribution:
     """A probability distribution, or a batch of independent ones.
 
     Parameters given as numbers are checked at once. Those given as tensors are checked where ``validate_args`` is
-    True, or after ``set_default_validate_args(True)``: that waits for the server, which has the elements.
+    True, after ``set_default_validate_args(True)``, and where the program would catch the error: that waits for the
+    server, which has the elements.
     """
 
     has_rsample = False
@@ -54,14 +57,22 @@ class Distribution:
             self._validate_args = validate_args
         if self._validate_args:
             self._check_parameters()
+        elif validate_args is None and Distribution._checks_numbers:
+            given = [
+                name for name, value in vars(self).items() if isinstance(value, Tensor) and value.device.type != "meta"
+            ]
+            check_where_caught(lambda: self._check_parameters(given))
 
     @classmethod
     def _constraints(cls) -> dict[str, Any]:
         return cls.arg_constraints if isinstance(cls.arg_constraints, dict) else {}
 
-    def _check_parameters(self) -> None:
+    def _check_parameters(self, names: Collection[str] | None = None) -> None:
+        """Raise ArgumentError where a parameter, one of these if there are ``names``, is not as it has to be."""
         for name, constraint in self.arg_constraints.items():
             is_derived = name not in self.__dict__ and isinstance(getattr(type(self), name, None), lazy_property)
+            if names is not None and name not in names:
+                continue
             if constraints.is_dependent(constraint) or is_derived:
                 continue
             value = getattr(self, name)
@@ -181,13 +192,27 @@ class Distribution:
     def _validate_sample(self, value: Any) -> None:
         if not isinstance(value, Tensor):
             raise ValueError("The value argument to log_prob must be a Tensor")
-        if not self._validate_args:
-            return
+        is_unsaid = "_validate_args" not in self.__dict__ and Distribution._checks_numbers
+        if self._validate_args or is_unsaid:
+            self._check_shape(value)
+        if self._validate_args:
+            self._check_sample(value)
+        elif is_unsaid and _has_elements(value):
+            check_where_caught(lambda: self._check_sample(value))
+
+    def _check_shape(self, value: Tensor) -> None:
         event, ndim = tuple(self._event_shape), len(self._event_shape)
         if tuple(value.shape[value.ndim - ndim :]) != event:
             raise ArgumentError(
                 f"The right-most size of value must match event_shape: {tuple(value.shape)} vs {tuple(event)}."
             )
+        shape = (*self._batch_shape, *event)
+        if any(1 != given != own != 1 for given, own in zip(reversed(value.shape), reversed(shape))):
+            raise ArgumentError(
+                f"Value is not broadcastable with batch_shape+event_shape: {value.shape} vs {Size(shape)}."
+            )
+
+    def _check_sample(self, value: Tensor) -> None:
         ok = self.support.check(value)
         if not bool(ok.all()):
             text = f"value argument (Tensor of shape {tuple(value.shape)})"
@@ -205,6 +230,10 @@ class Distribution:
         shown = [(name, self.__dict__[name]) for name in names]
         values = [f"{n}: {v if v.numel() == 1 else v.shape}" for n, v in shown if isinstance(v, Tensor)]
         return f"{type(self).__name__}({', '.join(values)})"
+
+
+def _has_elements(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.device.type != "meta"
 
 
 def _require(ok: Any, what: str, distribution: str, constraint: Any, value: Any) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from telegrad._ops.functions import function
+from telegrad_protocol.errors import ArgumentError
 
 from . import constraints
 from .distribution import Distribution, ExponentialFamily
@@ -139,8 +141,13 @@ class Uniform(_Inverted):
     def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
         self.low, self.high = broadcast_all(low, high)
         super().__init__(self.low.shape, validate_args=validate_args)
-        if self._validate_args and not bool((self.low < self.high).all()):
-            raise ValueError("Uniform is not defined when low>= high")
+
+    def _check_parameters(self, names: Collection[str] | None = None) -> None:
+        if not bool((self.low < self.high).all()):
+            raise ArgumentError(
+                f"Expected parameter low (Tensor of shape {tuple(self.low.shape)}) of distribution {self!r} to be less "
+                f"than high: Uniform is not defined when low >= high, but found invalid values:\n{self.low}"
+            )
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
     def support(self) -> Any:

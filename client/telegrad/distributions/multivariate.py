@@ -172,6 +172,8 @@ class Wishart(ExponentialFamily):
         if validate_args:
             self._validate_args = True
             self._check_parameters()
+        elif validate_args is not None:
+            self._validate_args = False
 
     @lazy_property
     def covariance_matrix(self) -> Any:

@@ -139,7 +139,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
 def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     """How many inputs and outputs each element of a weight is connected to."""
     if tensor.ndim < 2:
-        raise ShapeError(
+        raise ArgumentError(
             f"fan in and fan out can not be computed for a tensor with fewer than 2 dimensions, {tensor._meta}"
         )
     field = math.prod(tensor.shape[2:])

@@ -212,8 +212,8 @@ class Optimizer:
     def _update_sparse(self, group: Group, parameter: Tensor, grad: Any) -> None:
         """Change one parameter by a sparse gradient."""
         raise NotSupportedError(
-            f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam, SGD or Adagrad "
-            "instead"
+            f"{type(self).__name__} does not support sparse gradients, please consider SparseAdam instead; SGD and "
+            "Adagrad take them, too"
         )
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:

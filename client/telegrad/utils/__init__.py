@@ -6,3 +6,4 @@ from . import checkpoint as checkpoint
 from . import data as data
 from . import deterministic as deterministic
 from . import dlpack as dlpack
+from ._swapping import swap_tensors as swap_tensors

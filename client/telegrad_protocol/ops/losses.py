@@ -266,7 +266,7 @@ def binary_cross_entropy(
     kind = reduction_of("binary_cross_entropy", reduction, size_average, reduce)
     _check_floating("binary_cross_entropy", input)
     if input.shape != target.shape:
-        raise ShapeError(f"binary_cross_entropy: target {target} does not have the shape of input {input}")
+        raise ArgumentError(f"binary_cross_entropy: target {target} does not have the shape of input {input}")
     return _elementwise("binary_cross_entropy", _bce, input, target, kind, weight)
 
 
@@ -280,7 +280,7 @@ def binary_cross_entropy_with_logits(
     kind = reduction_of(name, reduction, size_average, reduce)
     _check_floating(name, input)
     if input.shape != target.shape:
-        raise ShapeError(f"{name}: target {target} does not have the shape of input {input}")
+        raise ArgumentError(f"{name}: target {target} does not have the shape of input {input}")
     if pos_weight is not None:
         broadcast_shapes(name, input.shape, pos_weight.shape)
     return _elementwise(name, _bce_with_logits, input, target, kind, weight)

@@ -36,6 +36,9 @@ EXACT_TARGETS: Final = frozenset(
 TYPED_BY_TARGETS: Final = frozenset(("sum", "prod", "cumsum", "cumprod"))
 """Functions that compute in the type of their target where the call names none."""
 
+ONE_VALUE_EVERYWHERE: Final = frozenset(("fill_", "zero_"))
+"""Operations that write one value everywhere, so that elements of their target may share memory."""
+
 
 def check_target_type(name: str, target: DType, result: DType) -> None:
     """Refuse a target that cannot hold a result's type, or for a function of ``EXACT_TARGETS`` has another one."""

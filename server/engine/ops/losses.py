@@ -316,8 +316,9 @@ def _bce_target_backward(grad, input):
 
 @implements(ops._bce, input=_bce_backward, target=_bce_target_backward)
 def _bce(xp, input, target, *, out):
-    if input.size and not bool(xp.all((input >= 0) & (input <= 1))):
-        raise ArgumentError("binary_cross_entropy: all elements of input should be between 0 and 1")
+    for name, numbers in (("input", input), ("target", target)):
+        if numbers.size and not bool(xp.all((numbers >= 0) & (numbers <= 1))):
+            raise ArgumentError(f"binary_cross_entropy: all elements of {name} should be between 0 and 1")
     positive, negative = xp.maximum(xp.log(input), -100), xp.maximum(xp.log1p(-input), -100)
     out[...] = (target - 1) * negative - target * positive
 

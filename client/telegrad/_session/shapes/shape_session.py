@@ -64,6 +64,8 @@ class ShapeSession(ClientSession):
         self._refuse = refuse
         self.holds_gradients = holds_gradients
 
+    blocking = True
+    """Nothing is on its way that could be waited for."""
     stand_in: Callable[[Any], Any] | None = None
     """Returns what stands in this session for a tensor that has elements; by default a new tensor of its shape."""
 

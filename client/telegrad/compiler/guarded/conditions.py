@@ -22,8 +22,8 @@ ABSENT: Final = object()
 
 
 def is_own_module(name: str) -> bool:
-    """Whether a module is telegrad's own, going by its name."""
-    return name.partition(".")[0] == "telegrad"
+    """Whether a module is telegrad's own, going by its name, which may be the one that is shown as PyTorch's."""
+    return name.partition(".")[0] in ("telegrad", "torch")
 
 
 def _function_of(value: Any) -> Any:

@@ -1,0 +1,64 @@
+"""Errors that only the server finds are raised where they belong, if the program would catch them there.
+
+A call that may fail for what its elements are waits for the server where a clause of the program around it would catch
+its error; elsewhere the program goes on, and learns of the error later (docs/decisions/0081).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from telegrad._session import sync_debug
+
+from .clauses import Clause, known_places, look_up
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from telegrad._session.session import ClientSession
+
+PATIENTLY: Final = 1
+"""A call that is awaited until its clauses have caught nothing many times: PyTorch does not wait for GPUs there."""
+ALWAYS: Final = 2
+"""A call that is awaited each time: PyTorch waits for the device there, too."""
+_MOST_FRAMES: Final = 64
+
+
+def wait_where_caught(session: ClientSession, how: int) -> None:
+    """Wait for what was just queued, where the program would catch its error."""
+    if not (session.blocking or session.holder is not None or sync_debug.mode):
+        check_where_caught(session.synchronize, how)
+
+
+def check_where_caught(check: Callable[[], None], how: int = PATIENTLY) -> None:
+    """Call what raises an error after a round trip, where the program would catch that."""
+    clause = _clause_that_waits(how)
+    if clause is None:
+        return
+    try:
+        check()
+    except Exception:
+        clause.patience = Clause.PATIENCE
+        raise
+
+
+def _clause_that_waits(how: int) -> Clause | None:
+    frame: FrameType | None = sys._getframe(2)
+    frames = 0
+    while frame is not None and frames < _MOST_FRAMES:
+        place = known_places.get((id(frame.f_code), frame.f_lasti))
+        clauses = place[1] if place is not None else look_up(frame)
+        if clauses:
+            for clause in clauses:
+                if how == ALWAYS:
+                    return clause
+                if clause.patience:
+                    clause.patience -= 1
+                    return clause
+        elif clauses is None:
+            return None
+        frame = frame.f_back
+        frames += 1
+    return None
