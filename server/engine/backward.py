@@ -71,8 +71,6 @@ def grad(
     allow_unused: bool = False,
 ) -> list[Value | None]:
     """Return the gradients of ``roots`` with respect to ``inputs``; nothing is accumulated."""
-    if not inputs:
-        return []  # a pass that captures nothing would accumulate into leaves
     edges = [_edge_to(value) for value in inputs]
     if not edges:  # a pass without captures would accumulate into all leaves
         for root, gradient in zip(roots, gradients, strict=True):

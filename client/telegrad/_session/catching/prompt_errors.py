@@ -1,7 +1,7 @@
 """Errors that only the server finds are raised where they belong, if the program would catch them there.
 
 A call that may fail for what its elements are waits for the server where a clause of the program around it would catch
-its error; elsewhere the program goes on, and learns of the error later (docs/decisions/0081).
+its error; elsewhere the program goes on, and learns of the error later (docs/decisions/0082).
 """
 
 from __future__ import annotations
