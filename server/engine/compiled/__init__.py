@@ -20,7 +20,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -142,6 +141,8 @@ def mark() -> Path:
 
 def _folder() -> Path:
     """Where the machine code is kept, by all that it depends on."""
+    from importlib.metadata import version
+
     files = sorted(Path(__file__).parent.rglob("*.py"))
     parts = [version("numba"), version("llvmlite"), platform.python_version(), _processor()]
     parts += [f"{file} {file.stat().st_mtime_ns} {file.stat().st_size}" for file in files]
