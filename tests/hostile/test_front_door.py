@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import socket
 import ssl
@@ -18,6 +19,7 @@ import psutil
 import pytest
 
 import telegrad as tg
+from server.gateway.door.connections import Connections
 from telegrad._transport.address import is_read_on_the_way
 from telegrad_protocol.errors import ConnectError
 from tests.support import plain_http
@@ -75,7 +77,7 @@ def undisturbed(server: ServerProcess, most_bytes: int = 48 * MIB, most_seconds:
     """Assert that the gateway hardly grows, and that others are answered meanwhile and afterwards."""
     gateway = psutil.Process(server.process.pid)
     before = gateway.memory_info().rss
-    slowest, over = 0.0, threading.Event()
+    slowest, begun, over = 0.0, threading.Event(), threading.Event()
 
     def ask() -> None:
         nonlocal slowest
@@ -84,12 +86,14 @@ def undisturbed(server: ServerProcess, most_bytes: int = 48 * MIB, most_seconds:
                 began = time.monotonic()
                 assert http.get(f"{server.url}/healthz").status_code == 200
                 slowest = max(slowest, time.monotonic() - began)
+                begun.set()
                 if over.wait(0.01):
                     return
 
     victim = threading.Thread(target=ask)
     victim.start()
     try:
+        wait_until(begun.is_set, "the other client was answered")
         yield
     finally:
         over.set()
@@ -136,6 +140,30 @@ def test_pipelined_requests_are_bounded(server: ServerProcess) -> None:
             piece = sock.recv(1 << 16)
             assert piece, text
             text += piece
+
+
+def test_of_idle_connections_the_kind_that_most_are_of_gives_way() -> None:
+    closed: list[str] = []
+
+    def filled(asked: int, silent: int) -> Connections:
+        connections = Connections(asked + silent, asked + silent)
+        for name in [f"asked {number}" for number in range(asked)] + [f"silent {number}" for number in range(silent)]:
+            place = connections.admit("address", functools.partial(closed.append, name))
+            assert place is not None
+            if name.startswith("asked"):
+                place.busy()
+                place.rest()
+        closed.clear()
+        return connections
+
+    cases = ((1, 3, "silent"), (3, 1, "asked"), (2, 2, "silent"), (3, 0, "asked"), (0, 3, "silent"))
+    for asked, silent, expected in cases:
+        assert filled(asked, silent).admit("address", lambda: None) is not None
+        assert closed == [f"{expected} 0"]
+    connections = filled(3, 0)
+    for place in connections.open:
+        place.busy()
+    assert connections.admit("address", lambda: None) is None and not closed
 
 
 def test_connections_that_ask_for_nothing_keep_nobody_out(server: ServerProcess) -> None:
