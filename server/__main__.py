@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigurationError as error:
         print(f"telegrad-server: {error.message}", file=sys.stderr)
         return 2
+    finally:
+        early.end()
     return 0
 
 

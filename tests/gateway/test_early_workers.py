@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 
+import pytest
+
+from server.__main__ import main
 from server.gateway.device_groups import DeviceGroup
 from server.gateway.workers import early
 from server.gateway.workers.limits import Limits
 from server.gateway.workers.process import ENGINE, WorkerProcess
+from telegrad_protocol.errors import ConfigurationError
 
 
 async def _pids_of_two_workers() -> list[int]:
@@ -36,6 +41,19 @@ def test_a_process_that_died_while_it_waited_is_not_missed() -> None:
     waiting.kill()
     assert waiting.wait() == -signal.SIGKILL
     assert waiting.pid not in asyncio.run(_pids_of_two_workers())
+
+
+def test_a_server_that_cannot_start_ends_the_process_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def refuse(*_: object) -> None:
+        begun.extend(process for _, process in early._waiting)
+        raise ConfigurationError("TELEGRAD_PORT: in use")
+
+    monkeypatch.setattr("server.__main__._serve", refuse)
+    monkeypatch.setattr("server.__main__.configure_logs", lambda level: None)
+    assert main(["--devices", "cpu"]) == 2
+    assert [process.returncode for process in begun] == [-signal.SIGKILL] and not early._waiting
 
 
 def test_a_process_that_waits_ends_with_its_gateway() -> None:

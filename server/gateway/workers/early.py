@@ -30,6 +30,15 @@ def begin() -> None:
         _waiting.append((ours, _popen(["--wait", str(theirs.fileno())], [theirs.fileno()], {})))
 
 
+def end() -> None:
+    """End processes that wait, where the server does not come to need them."""
+    while _waiting:
+        ours, process = _waiting.pop()
+        with ours:
+            process.kill()
+            process.wait()
+
+
 def start(options: Sequence[str], descriptors: Sequence[int], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """Start a worker, whose ``descriptors`` are those of DESCRIPTORS, or tell one that waits. Raises OSError."""
     while _waiting:
