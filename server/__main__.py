@@ -14,6 +14,7 @@ from telegrad_protocol.errors import ConfigurationError
 
 from . import __version__
 from .gateway.settings import Settings, load_settings, unknown_variables
+from .gateway.workers import early
 from .ipc.logs import configure_logs
 
 log = logging.getLogger("server")
@@ -30,10 +31,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         configure_logs(settings.log_level)
         for name in unknown_variables():
             log.warning("unknown variable", extra={"variable": name})
+        if settings.isolation == "shared" or settings.spare_workers:
+            early.begin()
         _serve(settings, announce)
     except ConfigurationError as error:
         print(f"telegrad-server: {error.message}", file=sys.stderr)
         return 2
+    finally:
+        early.end()
     return 0
 
 

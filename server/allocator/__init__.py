@@ -11,16 +11,16 @@ be used again while the allocator lives: it tells whose data a free block holds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from server.allocator.allocator import CachingAllocator
-from server.allocator.core.block import Block, Segment
-from server.allocator.core.config import AllocatorConfig
-from server.allocator.upstream.host import HostUpstream
-from server.allocator.upstream.simulated import SimulatedUpstream
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from server.allocator.allocator import CachingAllocator
+    from server.allocator.core.block import Block, Segment
+    from server.allocator.core.config import AllocatorConfig
     from server.allocator.upstream.cuda import CudaUpstream
+    from server.allocator.upstream.host import HostUpstream
+    from server.allocator.upstream.simulated import SimulatedUpstream
 
 __all__ = [
     "AllocatorConfig",
@@ -33,9 +33,20 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "CudaUpstream":
-        from server.allocator.upstream.cuda import CudaUpstream
+_HOMES: Final = {
+    "AllocatorConfig": "core.config",
+    "Block": "core.block",
+    "CachingAllocator": "allocator",
+    "CudaUpstream": "upstream.cuda",
+    "HostUpstream": "upstream.host",
+    "Segment": "core.block",
+    "SimulatedUpstream": "upstream.simulated",
+}
+"""Modules are imported when their names are asked for: the gateway reads options here, and needs no NumPy for that."""
 
-        return CudaUpstream
-    raise AttributeError(f"module {__name__} has no attribute {name}")
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return value

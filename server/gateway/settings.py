@@ -163,7 +163,7 @@ class Settings(BaseSettings):
         "server from a browser, beside its own pages.",
     )
     max_connections: int = Field(
-        768, ge=8, description="Connections that may be open at once; where another comes, the longest idle is closed."
+        768, ge=8, description="Connections that may be open at once; where another comes, an idle one is closed."
     )
     max_connections_per_address: int = Field(
         384, ge=4, description="Connections that one address may have, likewise. Behind a proxy, all come from its own."

@@ -17,6 +17,9 @@ MALLOC: Final = {"MALLOC_MMAP_THRESHOLD_": str(256 << 20), "MALLOC_TRIM_THRESHOL
 """NumPy's temporaries come from the C library: kept for the next one, they save a page fault for every 4 KiB."""
 
 
+DESCRIPTORS: Final = ("--fd", "--notes", "--heartbeat")
+"""The worker's options that are numbers of descriptors, in the order in which these are passed or sent to it."""
+
 _PR_SET_PDEATHSIG: Final = 1
 
 

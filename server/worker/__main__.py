@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gc
+import sys
 
 
 def _start() -> None:
     gc.disable()
     from server.worker.entry import main
+    from server.worker.waiting import options_of_worker
 
-    main()
+    main(options_of_worker(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def load_host(name: str) -> Callable[[list[str]], Host]:
     return host
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Serve the gateway at the other end of ``--fd`` until it is gone."""
     parser = argparse.ArgumentParser(description="telegrad worker process, started by the gateway")
     parser.add_argument("--fd", type=int, required=True, help="control channel")
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--slow-seconds", type=float, default=math.inf, help="from when on turns are told of")
     parser.add_argument("--cpu-memory", type=int, help="bytes that all tensors on the CPU may take")
     parser.add_argument("--without-cpu", action="store_true", help="sessions have no tensors on the CPU")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.parent is not None:
         end_with_parent(options.parent)
     if options.notes is not None:

@@ -10,8 +10,10 @@ import server.gateway.app
 from server.__main__ import main
 from server.gateway import hardware
 from server.gateway.node import Node
+from server.gateway.workers import early
 
 if __name__ == "__main__":
+    early.begin = lambda: None  # it would import the real engine
     server.gateway.app.Node = functools.partial(Node, host="tests.gateway.engine:Host")  # type: ignore[misc]
     gpus = [f"GPU-{number}" for number in range(int(os.environ.get("TELEGRAD_FAKE_GPUS", "0")))]
     hardware.visible_gpus = lambda environ=os.environ: gpus

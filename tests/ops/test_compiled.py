@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import time
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,25 @@ def test_every_number_of_half_precision_is_converted_as_pytorch_does(rng: Any) -
             loops.narrow[char](source, back)
             result = torch.from_numpy(back.view(np.int16)).view(dtype)
             torch.testing.assert_close(result, torch.from_numpy(source).to(dtype), rtol=0, atol=0, equal_nan=True)
+
+
+def test_modules_that_import_one_another_are_compiled_by_one_process() -> None:
+    chain_of = {name: chain for chain in compiled.CHAINS for name in chain}
+    folder = Path(compiled.__file__).parent
+
+    def imported(name: str, met: set[str]) -> set[str]:
+        """The modules that a module imports, itself among them, and those that these import."""
+        if name not in met and (path := folder / f"{name.replace('.', '/')}.py").exists():
+            met.add(name)
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ImportFrom) and node.level:
+                    parents = name.split(".")[: -node.level]
+                    imported(".".join([*parents, *filter(None, [node.module])]), met)
+        return met
+
+    for name, chain in chain_of.items():
+        needed = imported(name, set()) & chain_of.keys()
+        assert name in needed and needed <= set(chain), f"{name} needs {needed - set(chain)}"
 
 
 @pytest.mark.parametrize("name", compiled.MODULES)

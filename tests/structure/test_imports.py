@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -155,6 +157,10 @@ LATE = {
     "server.engine.array_library.special_functions": "scipy.special takes long to import, and few programs need it",
     "server.engine.array_library.host_libraries": "scipy.linalg and scipy.sparse take long, and few programs need them",
     "server.engine.array_library.fourier": "scipy.fft takes long to import, and few programs need it",
+    "server.engine.compiled": "importlib.metadata takes a tenth of a worker's start, and only large operations need it",
+    "server.gateway.http.tensor_streams": "NumPy takes a tenth of the gateway's start; lists of JSON need it",
+    "server.gateway.http.routes.programs": "NumPy takes a tenth of the gateway's start; calls of programs need it",
+    "server.gateway.http.programs.catalog": "contracts of operators are for files of programs, which few servers have",
 }
 """Modules that import inside functions for another reason than an optional package, and the reason."""
 
@@ -194,3 +200,13 @@ def test_functions_import_only_what_a_machine_without_a_gpu_lacks() -> None:
 def test_every_exception_is_needed() -> None:
     known = {name: path for package, folder in PACKAGES.items() for name, path in modules_of(package, folder).items()}
     assert [module for module in LATE if not imports_inside_functions(module, known[module])] == []
+
+
+def test_a_gateway_starts_without_what_only_some_requests_need() -> None:
+    text = """
+import sys
+from server.gateway import app, serving, settings
+app.create_app(settings.load_settings(devices="cpu"))
+print(*sys.modules.keys() & {"numpy", "ml_dtypes", "telegrad_protocol.ops", "server.worker", "server.engine"})
+"""
+    assert subprocess.check_output([sys.executable, "-c", text], text=True).split() == []

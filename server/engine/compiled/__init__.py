@@ -20,17 +20,22 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from server.kernel_cache import kernels_directory
 
-MODULES: Final = (
-    "loops", "elementwise", "rows", "products", "planes", "blas", "pool", "calls", "routines",
-    "fourier", "single_signals",
-    *[f"factorizations.{name}" for name in ("matrices", "interleaved", "spectra", "eigenvectors", "orthogonal")],
+CHAINS: Final = (
+    ("fourier", "single_signals"),
+    ("loops", "blas", *[f"factorizations.{name}" for name in ("spectra", "eigenvectors", "matrices", "orthogonal")]),
+    *[
+        (name,) for name in
+        ("factorizations.interleaved", "elementwise", "rows", "products", "planes", "pool", "calls", "routines")
+    ],
 )  # fmt: skip
+"""One process compiles modules that import one another, or two would compile the same; the longest come first."""
+MODULES: Final = tuple(chain.from_iterable(CHAINS))
 LEAST: Final = 1 << 14
 """Elements of the result from which on compiled loops are used."""
 SETTING: Final = "TELEGRAD_COMPILED_KERNELS"
@@ -115,18 +120,18 @@ def _features() -> str | None:
     return f"{features.flatten()},-prefer-256-bit" if features.get("avx512vbmi2") else None
 
 
-def load_all(names: Iterable[str]) -> None:
+def load_chains(chains: Iterable[Iterable[str]]) -> None:
     """Load modules one after another."""
-    for name in names:
+    for name in chain.from_iterable(chains):
         load(name)
 
 
-def compile_all(load_them: Callable[[Iterable[str]], None] = load_all) -> None:
+def compile_all(load_them: Callable[[Iterable[Iterable[str]]], None] = load_chains) -> None:
     """Compile all modules into the cache, then note that they are there; servers that start together do it once."""
     with _alone():
         if mark().exists():
             return
-        load_them(MODULES)
+        load_them(CHAINS)
         with suppress(OSError):
             mark().touch()
 
@@ -148,6 +153,8 @@ def mark() -> Path:
 
 def _folder() -> Path:
     """Where the machine code is kept, by all that it depends on."""
+    from importlib.metadata import version
+
     files = sorted(Path(__file__).parent.rglob("*.py"))
     parts = [version("numba"), version("llvmlite"), platform.python_version(), _processor()]
     parts += [f"{file} {file.stat().st_mtime_ns} {file.stat().st_size}" for file in files]

@@ -11,12 +11,12 @@ from multiprocessing import get_context
 from server.engine import compiled
 
 
-def _load_side_by_side(names: Iterable[str]) -> None:
+def _load_side_by_side(chains: Iterable[Iterable[str]]) -> None:
     with ProcessPoolExecutor(int(sys.argv[1]), get_context("spawn")) as pool:
-        list(pool.map(compiled.load_all, [[name] for name in names]))
+        list(pool.map(compiled.load_chains, [[chain] for chain in chains]))
 
 
 if __name__ == "__main__":
     if os.environ.get(compiled.SETTING) != "never":
         os.nice(10)
-        compiled.compile_all(_load_side_by_side if len(sys.argv) > 1 else compiled.load_all)
+        compiled.compile_all(_load_side_by_side if len(sys.argv) > 1 else compiled.load_chains)

@@ -8,15 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit
+from numba import njit, types
 
 from .arithmetic import OPTIONS
 from .signals import bytes_of, lanes_of, move, number_at, read_rows, read_side, write_rows, write_side
 from .tiles import write
 
 Array = Any
-specialized: Callable[[Any], Any] = njit(**OPTIONS)
-"""Compiles a part of transforms for the type of numbers that it is called with."""
+
+
+def specialized(function: Callable[..., Any]) -> Any:
+    """Compile a part of transforms for the type of numbers that it is called with, once for all integers.
+
+    Numba would compile it again for each combination of arguments that are written as numbers, which makes no
+    transform faster.
+    """
+    dispatcher = njit(**OPTIONS)(function)
+    resolve = dispatcher.get_call_template
+    dispatcher.get_call_template = lambda args, keywords: resolve(tuple(map(types.unliteral, args)), keywords)
+    return dispatcher
 
 
 @specialized

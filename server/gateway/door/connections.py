@@ -1,7 +1,8 @@
 """How many connections there may be, of one address and together. Knows no sockets: a connection is what can be closed.
 
-Where another does not fit, the one that has been idle for the longest gives way to it: who opens connections and sends
-nothing keeps nobody out.
+Where another does not fit, one that is idle gives way to it, so that who opens connections and sends nothing keeps
+nobody out. Connections that have asked for something are told from those that never have: of the two kinds, the one
+that most of the idle are of gives way, and of that kind who has been idle for the longest.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from collections.abc import Callable
 class Place:
     """The place of one connection among all; ``release`` gives it up, and may be called twice."""
 
-    __slots__ = ("_connections", "address", "close")
+    __slots__ = ("_connections", "address", "close", "has_asked")
 
     def __init__(self, connections: Connections, address: str, close: Callable[[], object]) -> None:
         self._connections, self.address, self.close = connections, address, close
+        self.has_asked = False
 
     def busy(self) -> None:
         """A request is being served: the connection stays."""
+        self.has_asked = True
         self._connections.idle.pop(self, None)
 
     def rest(self) -> None:
@@ -59,10 +62,12 @@ class Connections:
         return place
 
     def _make_room(self, address: str | None) -> bool:
-        """Close the connection that has been idle for the longest, of this address or of any."""
-        oldest = next((place for place in self.idle if address in (None, place.address)), None)
-        if oldest is None:
+        """Close an idle connection, of this address or of any."""
+        idle = [place for place in self.idle if address in (None, place.address)]
+        if not idle:
             return False
+        most_have_asked = sum(place.has_asked for place in idle) > len(idle) / 2
+        oldest = next(place for place in idle if place.has_asked is most_have_asked)
         self.forget(oldest)
         oldest.close()
         return True

@@ -37,7 +37,6 @@ from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.messages import CHUNK_BYTES
 
 from . import models
-from .json_values import decode_values, encode_values
 from .tensor_files import Header, checked_header
 
 STREAM_BYTES: Final = 4 * CHUNK_BYTES
@@ -149,6 +148,8 @@ def tensor_of_json(text: bytes, id: int, dtype: str | None, device: str) -> NewT
 
 def new_tensor(values: Any, dtype: str | None, out: int | None, device: str, requires_grad: bool = False) -> NewTensor:
     """Return what makes a tensor of nested lists; ArgumentError where they are too large for one message."""
+    from .json_values import encode_values
+
     data, chosen, shape = encode_values(values, None if dtype is None else dtypes.named(dtype).name)
     checked_header(Header(chosen, shape))
     if len(data) > CHUNK_BYTES:
@@ -215,6 +216,8 @@ class DownloadResponse(StreamingResponse):
 
 async def read_values(gateway: Gateway, session: SessionLike, id: int, memory: RequestMemory) -> Any:
     """The elements of a small tensor as JSON."""
+    from .json_values import decode_values
+
     download = await TensorDownload.begin(gateway, session, id)
     try:
         info = download.info.tensor

@@ -12,9 +12,8 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -25,18 +24,14 @@ from server.ipc import channel
 from server.ipc.channel import AsyncChannel, Frame
 from server.ipc.heartbeat import Heartbeat
 from server.ipc.measures import Notice
-from server.ipc.worker_environment import MALLOC
 from telegrad_protocol.errors import InternalError, TelegradError, WorkerCrashedError, revive
 from telegrad_protocol.messages import Failure
 
+from . import early
 from .events import UNHEARD, WorkerEvents
 from .limits import Limits
 
 STOP_SECONDS: Final = 5.0
-SECRETS: Final = frozenset(
-    {"TELEGRAD_TOKEN", "TELEGRAD_ADMIN_TOKEN", "TELEGRAD_OWNER", "TELEGRAD_TENANTS", "TELEGRAD_TLS_KEY"}
-)
-"""Variables of the gateway that its workers do not get."""
 ENGINE: Final = "server.worker.host:Host"
 """The engine that workers serve, ``module:class``."""
 
@@ -58,10 +53,9 @@ class WorkerProcess:
         """When requests were put that are not answered yet, by number."""
         self._numbers = itertools.count(1)
         self.heartbeat = Heartbeat()
-        arguments = ["--fd", str(theirs.fileno()), "--host", host, "--log-level", log_level]
+        arguments = ["--host", host, "--log-level", log_level]
         arguments += ["--devices", ",".join(group.session_devices), "--parent", str(os.getpid())]
         notes, self._notes = open_notes()
-        arguments += ["--notes", str(notes), "--heartbeat", str(self.heartbeat.fd)]
         arguments += ["--operation-work", str(limits.operation_work), "--graph-nodes", str(limits.graph_nodes)]
         arguments += ["--slow-seconds", str(limits.slow_seconds)]
         arguments += [] if limits.cpu_memory is None else ["--cpu-memory", str(limits.cpu_memory)]
@@ -69,12 +63,8 @@ class WorkerProcess:
         variants = limits.compiled_variants
         arguments += [] if variants is None else ["--compiled-variants", str(variants)]
         with theirs, os.fdopen(notes), self._closed_on_error(ours):
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "server.worker", *arguments],
-                pass_fds=[theirs.fileno(), notes, self.heartbeat.fd],
-                stdin=subprocess.DEVNULL,
-                env={**MALLOC, **_without_secrets(os.environ), **group.environment()},
-            )
+            descriptors = [theirs.fileno(), notes, self.heartbeat.fd]
+            self._process = early.start(arguments, descriptors, group.environment())
         self._channel = AsyncChannel(ours, loop, self._on_frame, self._on_end)
         self._reaper: asyncio.Task[None] | None = None
         self._crash = ""
@@ -179,11 +169,6 @@ class WorkerProcess:
         if not self.hello.done():
             self.hello.set_exception(WorkerCrashedError(f"{reason} before it was ready"))
             self.hello.exception()  # somebody may have stopped waiting for it
-
-
-def _without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a worker may have: clients' code may run in it, which is not to learn who may connect."""
-    return {name: value for name, value in environ.items() if name not in SECRETS}
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:

@@ -18,7 +18,6 @@ from typing import Final, NamedTuple
 from server.gateway.settings import PREFIX, Settings
 from server.gateway.tenancy.tenants import SERVER, Tenant
 from telegrad_protocol.errors import ArgumentError, LimitExceededError, NotAllowedError, ProgramError, UnknownIdError
-from telegrad_protocol.exported import files
 from telegrad_protocol.exported.description import ProgramDescription
 
 SUFFIX: Final = ".safetensors"
@@ -160,6 +159,8 @@ def check_name(name: str) -> None:
 
 def described(path: str) -> ProgramDescription:
     """Return what a file says of its program. Its steps are checked by the worker that loads it."""
+    from telegrad_protocol.exported import files
+
     try:
         with open(path, "rb") as file:
             return files.read(file, os.fstat(file.fileno()).st_size, with_steps=False)[1]

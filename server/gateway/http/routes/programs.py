@@ -15,7 +15,6 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from server.gateway.dependencies import TenantHere, gateway_of, tenant_of
-from server.gateway.http.programs import formats
 from server.gateway.http.programs.batches import ReplacedError
 from server.gateway.http.programs.catalog import ProgramFile
 from server.gateway.http.programs.service import Programs, ProgramsHere, programs_of
@@ -90,6 +89,8 @@ async def call_program(name: Name, request: Request) -> Response:
     The answer has the format that `Accept` asks for, by default that of the request: `{"outputs": {name: ...}}`.
     Requests that come together are computed as one where the program's first dimension may differ.
     """
+    from server.gateway.http.programs import formats
+
     # Parameters that the framework would solve for each call cost more than all of this.
     began, headers = time.perf_counter(), request.headers
     tenant, metrics = tenant_of(request), gateway_of(request).metrics
