@@ -532,6 +532,7 @@ def test_hooks_and_checkpoints_on_a_gpu(cuda_tg: Any) -> None:
     x = tg.arange(4.0, device="cuda").requires_grad_()
     x.register_hook(lambda g: g * 2)
     stream = tg.cuda.Stream()
+    stream.wait_stream(tg.cuda.current_stream())
     with tg.cuda.stream(stream):
         y = checkpoint(lambda a: tg.nn.functional.dropout(a, 0.0) * a, x * 3, use_reentrant=False)
         y.sum().backward()

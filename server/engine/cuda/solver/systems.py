@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from server.engine import functional as F
 from server.engine import keys
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.cuda.runtime.launch import pointer
@@ -16,6 +17,7 @@ from server.engine.value import Launch
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import solvers as ops
+from telegrad_protocol.ops.matrices import column_major, is_vector
 
 from .batches import IDENTITY, Batch, FailureCheck, Scratch, are_packed, batch_of, gatherer, is_packed, packed
 from .libraries import (
@@ -65,18 +67,15 @@ class _Substitution:
             )
 
 
-def _solving(
-    request: Request, A: Meta, source: Batch, sides: Batch, keep: int, name: str, explain: Any, check_errors: bool
-) -> Launch:
+def _solving(backend: Any, A: Meta, source: Batch, sides: Batch, keep: int, check: FailureCheck | None) -> Launch:
     """The launch that factorizes A and solves for ``sides``, or for the identity, in the memory of the result."""
-    backend, batch = request.backend, packed(*source[:3])
+    batch = packed(*source[:3])
     count, n = batch[:2]
     factorization = Factorization(A.dtype, batch)
     substitution = _Substitution(A.dtype, batch, sides.columns, factorization.batched)
     gather_factor = gatherer(A.dtype, source, beside_step=n * sides.columns * A.dtype.itemsize)
     gather_sides = gatherer(A.dtype, sides, keep)
     sizes = [16 * count, 4 * count * n, 4, count * batch.size * A.dtype.itemsize]
-    check = FailureCheck(backend, name, request.outs[0].shape[:-2], explain) if check_errors else None
 
     def launch(args: Any, outs: Any) -> None:
         scratch, stream = Scratch(backend, sizes), backend.stream
@@ -95,11 +94,29 @@ def _solving(
 @prepares(ops.plain_solve, keys.CUDA)
 def plain_solve(request: Request) -> Launch | None:
     A, B, left, check_errors = request.args
-    result = request.outs[0]
-    source, sides = batch_of(A, result.shape[:-2]), batch_of(B, result.shape[:-2])
-    if not IS_AVAILABLE or source is None or sides is None or not left or not are_packed(request.outs):
+    result, info = request.outs
+    if is_vector(A, B):
+        B, made = B.view((*B.shape, 1), (*B.strides, 1)), column_major(result, (*result.shape, 1))
+    else:
+        made = result
+    source, sides = batch_of(A, made.shape[:-2]), batch_of(B, made.shape[:-2])
+    if not IS_AVAILABLE or source is None or sides is None or not left or not are_packed((made, info)):
         return None
-    return _solving(request, A, source, sides, 0, "linalg.solve", singular, check_errors)
+    check = FailureCheck(request.backend, "linalg.solve", made.shape[:-2], singular) if check_errors else None
+    solve = _solving(request.backend, A, source, sides, 0, check)
+    return solve if made is result or result.is_contiguous else _elsewhere(request.backend, solve, result)
+
+
+def _elsewhere(backend: Any, solve: Launch, result: Meta) -> Launch:
+    """A launch that solves for vectors one after the other, and brings them into the layout of the result."""
+    vectors = result.like()
+
+    def launch(args: Any, outs: Any) -> None:
+        made = backend.empty(vectors)
+        solve(args, (made, outs[1]))
+        F.copy_(outs[0].alias(), made)
+
+    return launch
 
 
 @prepares(ops.inv_ex, keys.CUDA)
@@ -109,11 +126,11 @@ def inv_ex(request: Request) -> Launch | None:
     if not IS_AVAILABLE or source is None or not are_packed(request.outs):
         return None
     backend, (count, n) = request.backend, source[:2]
+    check = FailureCheck(backend, "linalg.inv", A.shape[:-2], not_invertible) if check_errors else None
     if n > _MOST_INVERTED:
-        return _solving(request, A, source, packed(count, n, n), IDENTITY, "linalg.inv", not_invertible, check_errors)
+        return _solving(backend, A, source, packed(count, n, n), IDENTITY, check)
     nbytes = n * n * A.dtype.itemsize
     gather, matinv = gatherer(A.dtype, source, beside_step=nbytes), blas_function("matinv_batched", A.dtype)
-    check = FailureCheck(backend, "linalg.inv", A.shape[:-2], not_invertible) if check_errors else None
 
     def launch(args: Any, outs: Any) -> None:
         table, copy = Scratch(backend, [16 * count, count * nbytes]).at
