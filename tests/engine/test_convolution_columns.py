@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from server.engine import context
 from server.engine import functional as F
-from server.engine.cuda.conv import columns
+from server.engine.context import CudnnModes
+from server.engine.cuda.conv import columns, new_sizes
 from server.engine.cuda.conv.windows import Slide, windows_in
 from server.engine.cuda.gemm.layout import Matrices
 from server.engine.cuda.gemm.product import Product
@@ -60,6 +63,7 @@ def _folding(backend: Any, taken: Meta, picture: Meta, slide: Slide) -> Launch:
 @pytest.fixture(autouse=True)
 def _on_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     EngineAdapter("cpu").activate()
+    monkeypatch.setattr(new_sizes, "_sizes_met", {})
     for name, stand_in in (("multiplication", _multiplication), ("unfolding", _unfolding), ("folding", _folding)):
         monkeypatch.setattr(columns, name, stand_in)
 
@@ -105,3 +109,51 @@ def test_large_ones_and_other_numbers_of_windows_are_left_to_plans(rng: np.rando
     assert columns.by_columns(backend, x.meta, w.meta, slide, out.meta.like((1, 4, 4, 16))) is None
     large = x.meta.like((64, 64, 64, 64)), w.meta.like((64, 64, 3, 3)), out.meta.like((64, 64, 64, 64))
     assert columns.by_columns(backend, large[0], large[1], slide, large[2]) is None
+
+
+def _begun(side: int, done: list[str], channels: int = 3) -> Launch:
+    """The launch of a convolution of this size, which notes how it is executed."""
+    meta = _value(np.zeros((1, channels, side, side))).meta
+    backend = SimpleNamespace(is_capturing=False, settles=False)
+    request: Any = SimpleNamespace(
+        op=SimpleNamespace(name="convolution"), backend=backend, args=(meta, meta), outs=(meta,)
+    )
+
+    def planned() -> Launch:
+        done.append("asked")
+        return lambda args, outs: done.append("plan")
+
+    launch = new_sizes.begun(
+        request, 1, (channels, "how it slides"), lambda: lambda args, outs: done.append("columns"), planned
+    )
+    assert launch is not None
+    return launch
+
+
+def test_sizes_begin_without_a_plan_once_a_kernel_has_met_several() -> None:
+    done: list[str] = []
+    for side in range(5, 5 + new_sizes.PLANNED_AT_ONCE):
+        _begun(side, done)((), ())
+    assert done == ["asked", "plan"] * new_sizes.PLANNED_AT_ONCE
+    done.clear()
+    launch = _begun(40, done)
+    for _ in range(new_sizes.ASKED_AT + 1):
+        launch((), ())
+    assert done == ["columns"] * (new_sizes.ASKED_AT - 1) + ["asked", "plan", "plan"]
+    done.clear()
+    _begun(40, done, channels=4)((), ())
+    assert done == ["asked", "plan"], "another kernel has met no size yet"
+
+
+@pytest.mark.parametrize("modes", [CudnnModes(deterministic=True), CudnnModes(benchmark=True)], ids=str)
+def test_who_wants_the_same_or_the_fastest_results_has_a_plan_at_once(
+    modes: CudnnModes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(new_sizes, "PLANNED_AT_ONCE", 0)
+    done: list[str] = []
+    launch = _begun(9, done)
+    launch((), ())
+    monkeypatch.setattr(context.current, "cudnn", modes)
+    launch((), ())
+    _begun(11, done)((), ())
+    assert done == ["columns", "asked", "plan", "asked", "plan"]

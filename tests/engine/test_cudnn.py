@@ -137,8 +137,10 @@ def _laid_out(tensors: list[torch.Tensor], layout: str) -> list[torch.Tensor]:
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda c: f"{c[0]}-{c[1]}")
 @pytest.mark.parametrize("transposed", [False, True], ids=["plain", "transposed"])
 def test_convolution_and_its_gradients(
-    adapter: EngineAdapter, seed: int, case: Any, dtype: torch.dtype, layout: str, transposed: bool
-) -> None:
+    adapter: EngineAdapter, seed: int, case: Any, dtype: torch.dtype, layout: str, transposed: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("server.engine.cuda.conv.new_sizes.PLANNED_AT_ONCE", 0)
     shape, kernel, options = case
     dims, groups = len(kernel) - 2, options.get("groups", 1)
     name = f"conv_transpose{dims}d" if transposed else f"conv{dims}d"
@@ -158,11 +160,12 @@ def test_convolution_and_its_gradients(
 
 @pytest.mark.parametrize("modes", [CudnnModes(), CudnnModes(deterministic=True), CudnnModes(benchmark=True)], ids=str)
 def test_a_small_convolution_is_asked_about_when_it_comes_again(
-    adapter: EngineAdapter, seed: int, modes: CudnnModes
+    adapter: EngineAdapter, seed: int, modes: CudnnModes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sizes that nobody had before begin without a plan, but where a session wants the same or the fastest results."""
+    """Changing sizes begin without a plan, but where a session wants the same or the fastest results."""
     from server.engine.cuda.runtime.cudnn_graph import BUILT
 
+    monkeypatch.setattr("server.engine.cuda.conv.new_sizes.PLANNED_AT_ONCE", 0)
     adapter.context.cudnn = modes
     side, width = 23 + 2 * int(torch.randint(100, ())), 21 + 2 * modes.benchmark + modes.deterministic
     tensors = [torch.randn(2, 3, side, width).half(), torch.randn(5, 3, 3, 3).half()]

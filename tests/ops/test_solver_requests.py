@@ -1,4 +1,4 @@
-"""What linear algebra asks of a CPU is asked of a GPU's factories, without one: they take it or leave it, and never fail."""
+"""What linear algebra asks of a CPU is asked of a GPU's factories: they take it or leave it, and never fail."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ from server.engine.context import CudnnModes
 from server.engine.cuda.runtime import cudnn_graph
 from server.engine.cuda.runtime.cudnn_graph import Execution, Graph, build, is_aligned
 from server.engine.cuda.runtime.launch import pointer
-from server.engine.cuda.runtime.provisional import Provisional
 from server.engine.operators import OPERATORS, Request
 from server.engine.registry import prepares
 from server.engine.switches import Switches
@@ -27,10 +26,8 @@ from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import convolution as ops
 
 from .columns import by_columns, transposed_by_columns, weight_by_columns
-from .windows import Slide
+from .new_sizes import begun, flat, slide_of
 
-_ASKED_AT = 3
-"""The call of a small convolution that is the first to get a plan."""
 _TYPES = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
 Numbers = dict[str, list[int]]
 Describe = Callable[[Graph], None]
@@ -98,9 +95,12 @@ def _prepare(request: Request) -> Launch | None:
     def planned() -> Launch | None:
         return _prepared("convolution", request, describe, layout, (input, weight), out)
 
-    slide = _slide(weight.shape[2:], dilation, padding, stride)
+    slide = slide_of(weight.shape[2:], dilation, padding, stride)
     begin = transposed_by_columns if transposed else by_columns
-    run = _begun(request, groups, lambda: begin(request.backend, _flat(input), weight, slide, _flat(out)), planned)
+    kernel = (weight.shape, slide, transposed)
+    run = begun(
+        request, groups, kernel, lambda: begin(request.backend, flat(input), weight, slide, flat(out)), planned
+    )  # fmt: skip
     return run if run is None or bias is None else _with_bias(run)
 
 
@@ -121,51 +121,11 @@ def _prepare_weight_backward(request: Request) -> Launch | None:
     def planned() -> Launch | None:
         return _prepared("convolution weight backward", request, describe, layout, (grad, input), out)
 
-    slide = _slide(out.shape[2:], dilation, padding, stride)
-    pictures = _flat(grad), _flat(input)
-    return _begun(request, groups, lambda: weight_by_columns(request.backend, *pictures, slide, out), planned)
-
-
-def _slide(kernel: Size, dilation: Size, padding: Size, stride: Size) -> Slide:
-    """How windows slide over pictures; sequences are pictures of one line."""
-    if len(kernel) > 1:
-        return Slide(kernel, dilation, padding, stride)
-    return Slide((1, *kernel), (1, *dilation), (0, *padding), (1, *stride))
-
-
-def _flat(meta: Meta) -> Meta:
-    """A row-major sequence as a picture of one line; anything else as it is."""
-    if meta.ndim != 3:
-        return meta
-    shape = (*meta.shape[:2], 1, meta.shape[2])
-    return meta.view(shape, contiguous_strides(shape))
-
-
-def _begun(
-    request: Request, groups: int, by_columns: Callable[[], Launch | None], planned: Callable[[], Launch | None]
-) -> Launch | None:
-    """The launch of a convolution that begins without a plan of cuDNN's where it may, and gets one when it comes again.
-
-    Results of the two differ by rounding, so a session that wants the same ones each time has the plan at once, as has
-    one that wants the fastest.
-    """
-    metas = [*request.args[:2], *request.outs]
-    begins = groups == 1 and not _hurries() and all(m.ndim in (3, 4) and m.is_contiguous for m in metas)
-    run = by_columns() if begins else None
-    if run is None:
-        return planned()
-    begun = Provisional(request.backend, run, planned, _ASKED_AT)
-
-    def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
-        if _hurries():
-            begun.settle()
-        begun(args, outs)
-
-    return launch
-
-
-def _hurries() -> bool:
-    return context.current.cudnn.benchmark or not context.current.cudnn.enabled or cudnn_graph.is_deterministic()
+    slide = slide_of(out.shape[2:], dilation, padding, stride)
+    pictures = flat(grad), flat(input)
+    return begun(
+        request, groups, (out.shape, slide), lambda: weight_by_columns(request.backend, *pictures, slide, out), planned
+    )  # fmt: skip
 
 
 def _prepared(
