@@ -1,15 +1,19 @@
-"""Handles on gradients that a backward pass computes: their numbers, their metas, and what they require."""
+"""Handles on gradients that a backward pass computes: numbers, metas, what they require, and which results keep them.
+
+A pass that accumulates into no leaves, or into some, goes through the nodes between its roots and what it is asked for.
+Results of these nodes that retain their gradients get them as in any other pass.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from telegrad._ops.operand_classes import HANDLERS, OVERRIDING
-from telegrad._session.grad_mode import no_grad
+from telegrad._session.grad_mode import no_grad, set_grad_enabled
 from telegrad._session.session import ClientSession
 from telegrad._session.shapes.shape_session import ShapeSession
-from telegrad._tensor.autograd_graph import GradientEdge, GradientNode, StandInNode
+from telegrad._tensor.autograd_graph import GradientEdge, GradientNode, StandInNode, reachable
 from telegrad._tensor.tensor import Tensor, new_tensor
 from telegrad_protocol.meta import Meta
 
@@ -115,3 +119,28 @@ def are_computed(tensors: Sequence[Tensor | None]) -> list[bool]:
     session = next((tensor._session for tensor in tensors if tensor is not None), None)
     known = dict(zip(ids, session.query("computed", ids), strict=True)) if session is not None else {}
     return [tensor is not None and known[tensor._id] for tensor in tensors]
+
+
+def retained_between(reached: Iterable[GradientEdge], sources: Sequence[Tensor]) -> list[Tensor]:
+    """Return the tensors with ``retain_grad`` among those that a pass goes through on its way to ``sources``."""
+    extras = [node.extras for node in reached if node.extras is not None]
+    holders = [one.retained() for one in extras if one.retained is not None]
+    wanted = {source._gradient_edge() for source in sources} if holders else set()
+    through = [one for one in holders if one is not None and not wanted.isdisjoint(reachable([one._gradient_edge()]))]
+    return sorted(through, key=lambda tensor: tensor._id)  # in the same order in each run
+
+
+def missing_in(sources: Sequence[Tensor], others: Iterable[Tensor]) -> list[Tensor]:
+    """Return those of other tensors that are none of ``sources``."""
+    return [other for other in others if not any(other is source for source in sources)]
+
+
+def keep_retained(
+    retained: Iterable[Tensor], sources: Sequence[Tensor], gradients: Sequence[Tensor | None], create_graph: bool
+) -> None:
+    """Add gradients with respect to ``sources`` to the ``.grad`` of those tensors among them that retain theirs."""
+    with set_grad_enabled(create_graph):
+        for tensor in retained:
+            gradient = next(one for source, one in zip(sources, gradients, strict=True) if source is tensor)
+            if gradient is not None:
+                tensor.grad = gradient.clone() if tensor._grad is None else tensor._grad + gradient

@@ -36,8 +36,11 @@ from ._gradients import (
     are_computed,
     drop_unreached,
     gradient_meta,
+    keep_retained,
+    missing_in,
     new_gradient,
     pairs_for,
+    retained_between,
     settle,
     update_handles,
 )
@@ -66,9 +69,12 @@ def backward(
     roots, gradients = _roots(tensors, grad_tensors, "backward")
     session = roots[0]._session
     retain = create_graph if retain_graph is None else retain_graph
+    if inputs is not None:
+        inputs = _listed(inputs)
+        inputs += missing_in(inputs, retained_between(reachable([root._gradient_edge() for root in roots]), inputs))
     receivers = _receivers(roots, inputs)
     if receivers is None:
-        listed = None if inputs is None else _listed(inputs)
+        listed = inputs
         with explained(session), ClientPass(roots, gradients, listed, retain, create_graph) as stopping:
             stopping.accumulate()
         wait_where_caught(session, PATIENTLY)
@@ -144,7 +150,6 @@ def grad(
             )  # fmt: skip
             return with_indices_of(inputs, gradients_of_values)
     roots, gradients = _roots(outputs, grad_outputs, "grad")
-    session = roots[0]._session
     sources = _listed(inputs)
     require_one_session("grad", roots[0], *sources)
     for source in sources:
@@ -168,21 +173,38 @@ def grad(
     if not any(used):
         nothing: list[Tensor | None] = [None] * len(sources)
         return _materialized(nothing, sources) if materialize_grads else tuple(nothing)
+    retained = retained_between(reached, [source for source, is_used in zip(sources, used, strict=True) if is_used])
+    wanted = [*sources, *missing_in(sources, retained)]
     retain = create_graph if retain_graph is None else retain_graph
+    results = _to_sources(
+        roots, gradients, wanted, reached, retain, create_graph, bool(allow_unused or materialize_grads)
+    )
+    if retained:
+        keep_retained(retained, wanted, results, create_graph)
+    del results[len(sources) :]
+    return _materialized(results, sources) if materialize_grads else tuple(results)
+
+
+def _to_sources(
+    roots: list[Tensor], gradients: list[Tensor | None], sources: list[Tensor], reached: set[GradientEdge],
+    retain: bool, create_graph: bool, allows_unused: bool,
+) -> list[Tensor | None]:  # fmt: skip
+    """Return the gradients with respect to tensors of which at least one is among what the roots reach."""
+    session = roots[0]._session
+    used = [source._gradient_edge() in reached for source in sources]
     records = create_graph or (
         duals.intercepts and any([isinstance(node, SourceNode) and node.is_active for node in reached])
     )
     retain = retain or records
     if has_client_parts(reached):
         with explained(session), ClientPass(roots, gradients, sources, retain, records) as stopping:
-            results = stopping.gradients(allow_unused or materialize_grads)
+            results = stopping.gradients(allows_unused)
         wait_where_caught(session, PATIENTLY)
         if stopping.handed:
-            allowed = allow_unused or materialize_grads
-            results = _with_continued(results, stopping.handed, sources, retain, create_graph, bool(allowed))
+            results = _with_continued(results, stopping.handed, sources, retain, create_graph, allows_unused)
         if duals.intercepts:
             _adopt(results, create_graph)
-        return _materialized(results, sources) if materialize_grads else tuple(results)
+        return results
     results = [
         new_gradient(session, gradient_meta(source)) if is_used else None
         for source, is_used in zip(sources, used, strict=True)
@@ -197,9 +219,9 @@ def grad(
     if anomalies.is_enabled:
         wait_explained(session)
     wait_where_caught(session, PATIENTLY)
-    if has_gradients(reached) or (create_graph and allow_unused):  # with a graph it is asked what they are anyway
+    if has_gradients(reached) or (create_graph and allows_unused):  # with a graph it is asked what they are anyway
         known = are_computed(results)
-        if not all(known) and not (allow_unused or materialize_grads):
+        if not all(known) and not allows_unused:
             raise AutogradError(UNUSED)
         results = [result if is_known else None for result, is_known in zip(results, known, strict=True)]
         computed = [gradient for gradient in results if gradient is not None]
@@ -207,7 +229,7 @@ def grad(
         update_handles(computed, roots, gradients)
         if duals.intercepts:
             _adopt(computed, create_graph)
-    return _materialized(results, sources) if materialize_grads else tuple(results)
+    return results
 
 
 Handed = list[tuple[Tensor, Tensor]]
