@@ -36,19 +36,23 @@ class Clause:
 
 
 Clauses = tuple[Clause, ...]
-known_places: dict[tuple[int, int], tuple[CodeType, Clauses | None]] = {}
-"""What ``look_up`` has found, by the id of a code object and the place in it, with the object, so that it is kept."""
+found: dict[tuple[int, int], Clauses | None] = {}
+"""What ``look_up`` has found, by the id of a code object and the place in it."""
+_codes: dict[int, CodeType] = {}
+"""The code objects by their ids, which no other object can get meanwhile."""
 _by_target: dict[tuple[int, int], Clause] = {}
 _IN_TESTS: Final = (Clause(math.inf),)
 
 
 def look_up(frame: FrameType) -> Clauses | None:
     """Return the clauses around the instruction that a frame executes, innermost first; None for what runs programs."""
-    if len(known_places) >= _MOST_KNOWN:
-        known_places.clear()
+    if len(found) >= _MOST_KNOWN:
+        found.clear()
+        _codes.clear()
         _by_target.clear()
     clauses = _find(frame)
-    known_places[id(frame.f_code), frame.f_lasti] = frame.f_code, clauses
+    _codes[id(frame.f_code)] = frame.f_code
+    found[id(frame.f_code), frame.f_lasti] = clauses
     return clauses
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from telegrad._session import sync_debug
 
-from .clauses import Clause, known_places, look_up
+from .clauses import Clause, found, look_up
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -46,10 +46,12 @@ def check_where_caught(check: Callable[[], None], how: int = PATIENTLY) -> None:
 
 def _clause_that_waits(how: int) -> Clause | None:
     frame: FrameType | None = sys._getframe(2)
-    frames = 0
-    while frame is not None and frames < _MOST_FRAMES:
-        place = known_places.get((id(frame.f_code), frame.f_lasti))
-        clauses = place[1] if place is not None else look_up(frame)
+    known, ends = found, _MOST_FRAMES
+    while frame is not None and ends:
+        try:
+            clauses = known[id(frame.f_code), frame.f_lasti]
+        except KeyError:
+            clauses = look_up(frame)
         if clauses:
             for clause in clauses:
                 if how == ALWAYS:
@@ -60,5 +62,5 @@ def _clause_that_waits(how: int) -> Clause | None:
         elif clauses is None:
             return None
         frame = frame.f_back
-        frames += 1
+        ends -= 1
     return None
