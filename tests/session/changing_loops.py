@@ -292,12 +292,15 @@ def _of(rng: np.random.Generator, values: Sequence[Any]) -> Any:
 
 
 class Runner:
-    """Runs the turns of a program on telegrad or on PyTorch."""
+    """Runs the turns of a program on telegrad or on PyTorch, on numbers that are larger by the share ``nudged``."""
 
-    def __init__(self, t: Any, program: Program, seed: int, name: str = "loop") -> None:
+    def __init__(self, t: Any, program: Program, seed: int, name: str = "loop", nudged: float = 0.0) -> None:
         self.t, self.program = t, program
         rng = np.random.default_rng(seed)
-        draw = rng.standard_normal
+
+        def draw(size: tuple[int, ...]) -> Any:
+            return rng.standard_normal(size) * (1 + nudged)
+
         t.set_default_dtype(t.float64)
         t.manual_seed(5)
         self.large = {dtype: t.tensor(draw((16, 16)), dtype=getattr(t, dtype)) for dtype in ("float64", "float32")}

@@ -17,6 +17,8 @@ from .stretches import call_by_call, past_small_numbers
 pytestmark = pytest.mark.filterwarnings("ignore")
 TOLERANCE = 1e-6
 """Of the largest element; programs that are compared with PyTorch compute in float64."""
+NUDGE, SLACK = 1e-13, 1e-9
+"""What numbers are changed by, and what results may differ by then: rounding may change others that come later."""
 
 
 @pytest.fixture(params=["launch by launch", "captured"], autouse=True)
@@ -41,12 +43,23 @@ def test_loops_come_to_what_their_calls_come_to(tg: Any, number: int, seed: int)
     for _ in range(2):
         _require_same(_run(tg, program, seed), expected, 0.0, "as one")
     if program.is_exact:
-        _require_same(expected, _run(torch, program, seed), TOLERANCE, "as in PyTorch")
+        theirs, nearby = (_run(torch, program, seed, nudged) for nudged in (0.0, NUDGE))
+        stable = [_is_near(one, other) for one, other in zip(theirs, nearby, strict=True)]
+        count = stable.index(False) if False in stable else len(stable)  # some programs diverge
+        _require_same(expected[:count], theirs[:count], TOLERANCE, "as in PyTorch")
 
 
-def _run(t: Any, program: Program, seed: int) -> list[Any]:
+def _run(t: Any, program: Program, seed: int, nudged: float = 0.0) -> list[Any]:
     with np.errstate(all="ignore"):
-        return Runner(t, program, seed).run()
+        return Runner(t, program, seed, nudged=nudged).run()
+
+
+def _is_near(one: Any, other: Any) -> bool:
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_is_near, one, other))
+    if isinstance(one, tuple):
+        return bool(one[:2] == other[:2] and np.allclose(one[2], other[2], rtol=SLACK, atol=SLACK, equal_nan=True))
+    return bool(one == other)
 
 
 def _require_same(ours: Any, theirs: Any, tolerance: float, where: str) -> None:
