@@ -255,6 +255,8 @@ def random_program(rng: np.random.Generator) -> Program:
     before, after = ["\n".join([f"    {line}" for line in one.splitlines()]) for one in (before, after)]
     text = f"{PROLOGUE}{before}\n    for layer in range({layers}):\n{body}\n{after}\n    out.append(v)\n"
     turns = _random_turns(rng, 24 if layers > 6 else 40)
+    if ".data = " in text:  # what is computed of a call that fails is never there, and would be no data for later turns
+        turns = [turn._replace(numbers=turn.numbers | {"fails": False}) for turn in turns]
     is_double = "float" not in text and all([turn.dtype == turn.default == "float64" for turn in turns])
     is_exact = is_double and layers <= 3 and not is_random and all([turn.mode != "autocast" for turn in turns])
     return Program(text, turns, is_exact)
@@ -292,21 +294,21 @@ def _of(rng: np.random.Generator, values: Sequence[Any]) -> Any:
 
 
 class Runner:
-    """Runs the turns of a program on telegrad or on PyTorch, on numbers that are larger by the share ``nudged``."""
+    """Runs the turns of a program on telegrad or on PyTorch, on numbers that differ by a share of about ``nudged``."""
 
     def __init__(self, t: Any, program: Program, seed: int, name: str = "loop", nudged: float = 0.0) -> None:
         self.t, self.program = t, program
-        rng = np.random.default_rng(seed)
+        rng, noise = np.random.default_rng(seed), np.random.default_rng(seed + 1)
 
         def draw(size: tuple[int, ...]) -> Any:
-            return rng.standard_normal(size) * (1 + nudged)
+            return rng.standard_normal(size) * (1 + nudged * noise.standard_normal(size))
 
         t.set_default_dtype(t.float64)
         t.manual_seed(5)
         self.large = {dtype: t.tensor(draw((16, 16)), dtype=getattr(t, dtype)) for dtype in ("float64", "float32")}
         self.others = t.tensor(draw((16, 16)))
         self.w = [t.tensor(draw(s)) for s in [(4, 4), (4, 4), (4, 8), (8, 4)]] + [t.tensor([0, 0, 0])]
-        self.c: list[Any] = [t.zeros(1), t.zeros(()), t.zeros(0, 4), [t.zeros(1)], t.zeros(4, 4)]
+        self.c: list[Any] = [t.zeros(1) + nudged, t.zeros(()) + nudged, t.zeros(0, 4), [t.zeros(1)], t.zeros(4, 4)]
         self.names: dict[str, Any] = {"t": t}
         exec(compile(program.text, name, "exec"), self.names)  # noqa: S102  the tests' own programs
 
