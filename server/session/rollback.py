@@ -132,10 +132,16 @@ def _is_final(instruction: Any) -> bool:
     """Return whether what an instruction does, or tells the client, cannot be undone."""
     kind = instruction.__class__
     if kind is messages.Call:
-        place = _MAY_MUTATE.get(instruction.op)
-        return instruction.op in _MUTATING or (place is not None and instruction.args[place] not in (None, False))
+        return instruction.op in _MUTATING or _changes_by_argument(instruction)
     if kind is messages.Mode:
         return bool(instruction.name == "thread")  # what is undone is one thread's
     if kind is messages.Query:
         return bool(instruction.what != "synchronize")
     return kind not in _REPEATABLE
+
+
+def _changes_by_argument(call: messages.Call) -> bool:
+    place = _MAY_MUTATE.get(call.op)
+    if place is None or place >= len(call.args):  # too few arguments are refused where the call is executed
+        return False
+    return call.args[place] is not None and call.args[place] is not False

@@ -376,27 +376,6 @@ PROGRAMS = [
     t.is_grad_enabled()
     """,
     "t.is_inference_mode_enabled()",
-    *[
-        f"""
-        x, w = t.tensor([1.0, 2.0, 3.0], requires_grad=True), t.tensor([0.5, -1.0, 2.0], requires_grad=True)
-        a = x * w
-        b, c = a.sin(), x.exp()
-        for each in (a, b, c):
-            each.retain_grad()
-        {hook}
-        y = (b * c).sum()
-        given = [{passes} for _ in range(2)]
-        (given, [each.grad for each in (x, w, a, b, c)], a.grad is not None and a.grad.requires_grad)
-        """
-        for hook in ("pass", "a.register_hook(lambda g: g * 2)")
-        for passes in (
-            "t.autograd.grad(y, w, retain_graph=True)",
-            "t.autograd.grad(y, [w, b], retain_graph=True)",
-            "t.autograd.grad(y, [a, t.zeros(1, requires_grad=True)], retain_graph=True, allow_unused=True)",
-            "y.backward(inputs=[w], retain_graph=True)",
-            "y.backward(inputs=[a, x], retain_graph=True)",
-        )
-    ],
 ]
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
 from server.engine import keys
+from server.engine.cuda.texts import DEVICE
 from server.engine.operators import OPERATORS, Factory, Preparer
 from server.engine.programs.fused import FUSERS, JOINERS, Fuser, Joiner
+from telegrad_protocol.meta import Device, Meta
 
 _withdrawn: dict[str, list[Preparer]] = {}
 """Factories of prepared kernels for CUDA by operation, while no test looks at them."""
@@ -36,6 +39,15 @@ def withdraw() -> None:
             _withdrawn.setdefault(name, []).extend(operator.preparers.pop(keys.CUDA, []))
             if keys.CUDA in operator.transfers:
                 _withdrawn_transfers[name] = operator.transfers.pop(keys.CUDA)
+
+
+def on_a_gpu(item: Any) -> Any:
+    """What a call on the CPU is given, as it would be given on the described GPU."""
+    if isinstance(item, Meta):
+        return Meta.of(item.shape, item.dtype, DEVICE, item.strides, item.offset)
+    if isinstance(item, tuple):
+        return tuple(map(on_a_gpu, item))
+    return DEVICE if isinstance(item, Device) else item
 
 
 @pytest.fixture(autouse=True)

@@ -21,9 +21,9 @@ from server.engine.operators import OPERATORS, Request
 from server.worker.host import Host
 from telegrad_protocol import dtypes
 from telegrad_protocol.layout import contiguous_strides
-from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.meta import Meta
 
-from .cuda_registrations import registrations, withdraw
+from .cuda_registrations import on_a_gpu, registrations, withdraw
 from .usual_programs import PROGRAMS, Program, Sizes, drawn
 
 _ = registrations
@@ -50,15 +50,6 @@ ALL_PROGRAMS: dict[str, Program] = {
 }  # fmt: skip
 
 
-def _there(item: Any) -> Any:
-    """The same on a GPU."""
-    if isinstance(item, Meta):
-        return Meta.of(item.shape, item.dtype, DEVICE, item.strides, item.offset)
-    if isinstance(item, tuple):
-        return tuple(map(_there, item))
-    return DEVICE if isinstance(item, Device) else item
-
-
 @cache
 def _usual() -> set[Any]:
     """The texts that are compiled beforehand."""
@@ -71,7 +62,7 @@ def _asked(program: Program, sizes: Sizes, monkeypatch: pytest.MonkeyPatch) -> l
     make = plan.Plan._kernel_run
 
     def noted(self: Any, operator: Any, bound: Any) -> Any:
-        asked.append((operator.op.name, _there(bound), _there(self.outs)))
+        asked.append((operator.op.name, on_a_gpu(bound), on_a_gpu(self.outs)))
         return make(self, operator, bound)
 
     monkeypatch.setattr(plan.Plan, "_kernel_run", noted)

@@ -11,10 +11,9 @@ from torch.testing._internal.common_methods_invocations import op_db
 from server.engine import keys, plan
 from server.engine.cuda.families import import_families
 from server.engine.cuda.runtime.launch import collecting
-from server.engine.cuda.texts import DEVICE, DescribedDevice
+from server.engine.cuda.texts import DescribedDevice
 from server.engine.operators import OPERATORS, Request
-from telegrad_protocol.meta import Device, Meta
-from tests.engine.cuda_registrations import registrations, withdraw
+from tests.engine.cuda_registrations import on_a_gpu, registrations, withdraw
 
 from .adapters import EngineAdapter
 from .test_opinfo import compare_samples
@@ -30,15 +29,6 @@ INFOS = [
 ]  # fmt: skip
 
 
-def _there(item: Any) -> Any:
-    """The same on a GPU."""
-    if isinstance(item, Meta):
-        return Meta.of(item.shape, item.dtype, DEVICE, item.strides, item.offset)
-    if isinstance(item, tuple):
-        return tuple(map(_there, item))
-    return DEVICE if isinstance(item, Device) else item
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's own samples use what it will remove
 @pytest.mark.parametrize("info", INFOS, ids=lambda info: f"{info.name}-{info.variant_test_name or 'plain'}")
 def test_factories_take_or_leave_what_is_asked(info: Any, registrations: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +36,7 @@ def test_factories_take_or_leave_what_is_asked(info: Any, registrations: None, m
     make = plan.Plan._kernel_run
 
     def noted(self: Any, operator: Any, bound: Any) -> Any:
-        asked.append((operator, _there(bound), _there(self.outs)))
+        asked.append((operator, on_a_gpu(bound), on_a_gpu(self.outs)))
         return make(self, operator, bound)
 
     monkeypatch.setattr(plan.Plan, "_kernel_run", noted)

@@ -61,7 +61,7 @@ class CallPlan:
         self.differentiable = op.differentiable
         self.constants = op.constants
         self.grad_name = grad_name(op, given) if op.differentiable else ""
-        self.late_error = late_error(op, given, self.outs, device)
+        self.late_error = late_error(op, self.outs, device)
         is_simple = self.outs is not None and not (self.is_tuple or op.mutates or self.late_error)
         self.meta: Meta | None = inferred if is_simple else None  # type: ignore[assignment]
         self.gives_gradient = self.meta is not None and op.differentiable and self.meta.dtype.category >= 2

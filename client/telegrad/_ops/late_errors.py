@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from telegrad._session.catching.prompt_errors import ALWAYS, PATIENTLY
+from telegrad_protocol.dtypes import INTEGER
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import Op
 
@@ -30,7 +31,7 @@ _INDEXING = frozenset((
 _DIVISIONS = frozenset(("div", "floor_divide", "fmod", "remainder"))
 
 
-def late_error(op: Op, given: tuple[Any, ...], outs: tuple[Meta, ...] | None, device: Device) -> int:
+def late_error(op: Op, outs: tuple[Meta, ...] | None, device: Device) -> int:
     """Return how calls are awaited where their errors would be caught; 0 where the call itself finds them."""
     name = op.base.public
     if name in _FACTORS:
@@ -39,6 +40,6 @@ def late_error(op: Op, given: tuple[Any, ...], outs: tuple[Meta, ...] | None, de
         return PATIENTLY
     if name not in _INDEXING or device.type != "cpu":
         return 0
-    if name in _DIVISIONS and not (outs and outs[0].dtype.category == 1):
+    if name in _DIVISIONS and not (outs and outs[0].dtype.category == INTEGER):
         return 0  # division by zero is an error among integers alone
     return PATIENTLY

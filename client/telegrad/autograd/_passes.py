@@ -74,12 +74,11 @@ def backward(
         inputs += missing_in(inputs, retained_between(reachable([root._gradient_edge() for root in roots]), inputs))
     receivers = _receivers(roots, inputs)
     if receivers is None:
-        listed = inputs
-        with explained(session), ClientPass(roots, gradients, listed, retain, create_graph) as stopping:
+        with explained(session), ClientPass(roots, gradients, inputs, retain, create_graph) as stopping:
             stopping.accumulate()
         wait_where_caught(session, PATIENTLY)
         if stopping.handed:
-            _continue(stopping.handed, retain, create_graph, listed)
+            _continue(stopping.handed, retain, create_graph, inputs)
         return
     wanted = receivers.tensors
     leaves = pairs_for(wanted, create_graph)

@@ -48,7 +48,7 @@ class CudaUpload:
 class CudaDownload:
     """A copy into pinned memory, and the event that is recorded after it.
 
-    Events that have passed are kept in ``events`` for later copies: to make and to destroy one costs as much as a copy.
+    Events that have passed are kept in ``events`` for later copies, which then need not make one.
     """
 
     __slots__ = ("_buffer", "_event", "_events", "_source")
