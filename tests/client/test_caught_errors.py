@@ -237,3 +237,24 @@ def test_one_value_is_written_where_elements_share_memory(tg: Any) -> None:
             write()
     with pytest.raises(RuntimeError, match="returns multiple views"):
         (tg.ones(4, requires_grad=True) * 2).unbind()[0].add_(1)
+
+
+class _Errors:
+    """Names errors, of which one cannot be had."""
+
+    @property
+    def missing(self) -> type[Exception]:
+        """Raise what no clause expects."""
+        raise OSError("no such error")
+
+
+errors = _Errors()
+
+
+def test_a_clause_whose_error_cannot_be_had_disturbs_no_call(tg: Any) -> None:
+    """Python asks for the error where one is raised, and not before."""
+    try:
+        found = tg.arange(3)[tg.tensor([2])].tolist()
+    except errors.missing:
+        found = []
+    assert found == [2]

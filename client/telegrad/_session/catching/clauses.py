@@ -50,7 +50,10 @@ def look_up(frame: FrameType) -> Clauses | None:
         found.clear()
         _codes.clear()
         _by_target.clear()
-    clauses = _find(frame)
+    try:
+        clauses = _find(frame)
+    except Exception:  # what an attribute of the program raises, or code of a kind that is not known
+        clauses = ()
     _codes[id(frame.f_code)] = frame.f_code
     found[id(frame.f_code), frame.f_lasti] = clauses
     return clauses
