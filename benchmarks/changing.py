@@ -21,6 +21,7 @@ from .cpu_steps import LONGEST, gpt_step
 from .decoding import decoder
 from .measure import Figure, about, figure, save
 from .models import mlp
+from .resnet import with_images
 
 ROUNDS: Final = 5
 LENGTHS: Final = np.random.default_rng(1).permutation(np.arange(17, LONGEST + 1, 4)).tolist()
@@ -90,54 +91,15 @@ def _small(lib: Any, device: str) -> Work:
     return work
 
 
-def _bottleneck(lib: Any) -> type:
-    """The class of ResNet-50's blocks."""
-    nn = lib.nn
-
-    class Block(nn.Module):  # type: ignore[misc, name-defined]
-        """Convolutions of 1, 3 and 1 beside the identity, or beside a convolution."""
-
-        def __init__(self, before: int, inner: int, stride: int) -> None:
-            super().__init__()
-            after = 4 * inner
-            widths = [(before, inner, 1, 1), (inner, inner, 3, stride), (inner, after, 1, 1)]
-            self.layers = nn.ModuleList([nn.Conv2d(a, b, k, s, k // 2, bias=False) for a, b, k, s in widths])
-            self.norms = nn.ModuleList([nn.BatchNorm2d(b) for _, b, _, _ in widths])
-            self.short = nn.Identity() if before == after else nn.Conv2d(before, after, 1, stride, bias=False)
-
-        def forward(self, x: Any) -> Any:
-            y = x
-            for number, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
-                y = norm(layer(y))
-                y = y.relu() if number < 2 else y
-            return (y + self.short(x)).relu()
-
-    return Block
-
-
 def _resnet(dtype: str, batch: int) -> Callable[[Any, str], Work]:
     def make(lib: Any, device: str) -> Work:
-        nn, block, rng = lib.nn, _bottleneck(lib), np.random.default_rng(0)
-        layers, before = (
-            [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)],
-            64,
-        )
-        for inner, count in ((64, 3), (128, 4), (256, 6), (512, 3)):
-            for number in range(count):
-                layers.append(block(before, inner, 2 if inner > 64 and not number else 1))
-                before = 4 * inner
-        model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, 1000))
-        form = lib.channels_last if dtype == "bfloat16" else lib.contiguous_format
-        model = model.to(device).to(getattr(lib, dtype)).to(memory_format=form)
-        images = lib.tensor(rng.standard_normal((batch, 3, 224, 224), np.float32), device=device)
-        images = images.to(getattr(lib, dtype)).contiguous(memory_format=form)
-        classes = lib.tensor(rng.integers(0, 1000, batch), device=device)
+        model, (images, classes) = with_images(lib, device, dtype, batch)
         optimizer = lib.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
 
         def work() -> None:
             for _ in range(4):
                 optimizer.zero_grad()
-                loss = nn.functional.cross_entropy(model(images), classes)
+                loss = lib.nn.functional.cross_entropy(model(images), classes)
                 loss.backward()
                 optimizer.step()
             loss.item()

@@ -32,8 +32,10 @@ from telegrad_protocol.messages import Call
 from telegrad_protocol.ops import TABLE
 from telegrad_protocol.programs.rows import Flat, Template
 
+from .decoding import static_decoder
 from .measure import Figure, about, figure, save, step_seconds
 from .models import GPT_2, GPT_MIDDLE, GPT_SMALL, Setting, gpt_class, set_weights
+from .resnet import with_images
 
 ROUNDS = 7
 _ROUND_SECONDS = 0.4
@@ -94,6 +96,10 @@ def _gpt(setting: Setting, lib: Any, device: str, compile: Callable[[Any], Any])
     return _training(lib, WithPlaces(), (tokens[:, :-1], tokens[:, 1:]), compile, setting.autocast)
 
 
+def _resnet(lib: Any, device: str, compile: Callable[[Any], Any]) -> Step:
+    return _training(lib, *with_images(lib, device, "bfloat16", 64), compile)
+
+
 def _written_out(lib: Any, device: str, compile: Callable[[Any], Any]) -> Step:
     """GELU and a normalization in their formulas, with gradients: what people write in papers' code."""
     rng = np.random.default_rng(0)
@@ -139,6 +145,8 @@ STEPS: dict[str, Make] = {
 LARGE: dict[str, Make] = {
     "GPT d384, T256, B64, bf16, AdamW": partial(_gpt, replace(GPT_MIDDLE, autocast="bfloat16")),
     "GPT-2 small, T1024, B8, bf16, AdamW": partial(_gpt, GPT_2),
+    "ResNet-50, bf16 channels_last, B64, AdamW": _resnet,
+    "GPT-2 small, bf16, a token by a static cache": static_decoder,
 }
 """What only a GPU does in reasonable time."""
 
