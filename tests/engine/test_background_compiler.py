@@ -63,7 +63,23 @@ def test_texts_are_compiled_and_the_process_ends(caplog: pytest.LogCaptureFixtur
     assert again.is_over(), "nothing is compiled twice"
 
 
-def test_a_process_that_ends_costs_one_text() -> None:
+def test_several_processes_compile_and_one_that_ends_costs_one_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "PROCESSES", 3)
+    compiler = BackgroundCompiler(TARGET)
+    texts = [text(number) for number in range(11)]
+    awaited = Awaited(compiler, texts)
+    assert not awaited.is_over()
+    running = processes()
+    assert len(running) == 3
+    running[1].kill()
+    wait_for(awaited)
+    assert not processes()
+    assert [awaited.has_failed(one) for one in texts].count(True) == 1
+    assert all([is_kept(one, TARGET) or awaited.has_failed(one) for one in texts])
+
+
+def test_a_process_that_ends_costs_one_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "PROCESSES", 1)
     compiler = BackgroundCompiler(TARGET)
     texts = [text(number) for number in range(3)]
     awaited = Awaited(compiler, texts)

@@ -6,6 +6,7 @@ the same; only what a normalization alone would write to memory and another kern
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -123,6 +124,41 @@ def makes(backend: Backend, joined: Joined) -> Executor:
 
 
 JOINERS[keys.CUDA, NORM] = JOINERS[keys.CUDA, GRADIENTS] = Joiner(takes, makes)
+
+
+_USUAL_LENGTHS = (128, 256, 384, 512, 768, 1024, 1280, 1600, 2048)
+
+
+def usual_loads() -> None:
+    """Load what training and inference of Transformers need, in float32, in bfloat16, and in both under autocast."""
+    for length in _USUAL_LENGTHS:
+        for joined in _usual(length):
+            (_gradients if joined.kind == GRADIENTS else _forward)(None, joined)  # type: ignore[arg-type]
+
+
+def _usual(length: int) -> Iterator[Joined]:
+    device = Device("cuda:0")
+    wide, half = [Meta.of((64, length), dtype, device) for dtype in (dtypes.float32, dtypes.bfloat16)]
+    statistic = Meta.of((64, 1), dtypes.float32, device)
+    for name, x, other in itertools.product(("layer", "rms"), (wide, half), (None, "other")):
+        weight, is_wide = x.like((length,)), x is wide
+        moments = {"mean": statistic, "rstd": statistic} if name == "layer" else {"rstd": statistic}
+        shift = {"bias": weight} if name == "layer" else {}
+        parameters = {"grad_weight": weight, **({"grad_bias": weight} if name == "layer" else {})}
+        kind, attributes = f"_{name}_norm", ((length,), 1e-5)
+        before = {"other": half} if other and is_wide else {"other": x} if other else {}
+        total = {"total": x} if other else {}
+        copies: list[dict[str, Meta]] = [{"copy": half}] if is_wide else []
+        for made in (*copies, *([{"out": x}] if other else [])):
+            loads = {"input": x, "weight": weight, **shift, **before}
+            yield _joined(NORM, kind, attributes, loads, {**total, **made, **moments})
+        beside = {"other": x} if other else {}
+        ways = [(half, copies), (x, [])] if is_wide else [(half, copies)]
+        for grad, halves in ways:
+            loads = {"grad_out": grad, "input": x, **moments, "weight": weight, **beside}
+            news = {"grad_input": x, **parameters}
+            for copied in [{**news, **copy} for copy in halves] + ([news] if beside or grad is not x else []):
+                yield _joined(GRADIENTS, f"{kind}_gradients", attributes[:1], loads, copied)
 
 
 def check_loads(dtype: DType) -> None:

@@ -1,8 +1,8 @@
 """Texts that are compiled beside this process, so that no session waits for the compiler.
 
-A process of its own compiles them one after another into the kernel cache. It is started with the first text, and ends
-once it has compiled all, once nobody waits for any, and with this process. Answers are looked for when somebody asks;
-nothing waits for them.
+A few processes compile them into the kernel cache, each one text after another, since the compiler serves one caller at
+a time. They are started where texts wait, and end once all are compiled, once nobody waits for any, and with this
+process. Answers are looked for when somebody asks; nothing waits for them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Final
 
@@ -27,10 +27,13 @@ from .compiler import is_kept
 
 log = logging.getLogger(__name__)
 COMMAND: Final = (sys.executable, "-m", "server.engine.cuda.runtime.compile_texts")
+_PROCESSORS: Final = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+PROCESSES = min(max(_PROCESSORS // 4, 1), 4)
+"""Processes that compile at the same time; programs, their server and other workers have the other processors."""
 MOST_SENT: Final = 4
-"""Texts that the process has been given and not answered: enough that it never waits, and that writes never do."""
+"""Texts that a process has been given and not answered: enough that it never waits, and that writes never do."""
 MOST_WAITING: Final = 256
-"""Texts that wait to be given to it; what is asked for beyond that has to be asked for again."""
+"""Texts that wait to be given to one; what is asked for beyond that has to be asked for again."""
 _PIPE_BYTES: Final = 1 << 20
 _MOST_BYTES: Final = _PIPE_BYTES // MOST_SENT
 """Of a text; those of the project's kernels have some ten thousand."""
@@ -41,6 +44,55 @@ _MOST_DEATHS: Final = 3
 """So many processes in a row that end without an answer, and no other one is started."""
 
 
+class _Process:
+    """One that compiles: what it was given and has not answered, and what has come of its next answer."""
+
+    __slots__ = ("_process", "_received", "sent")
+
+    def __init__(self) -> None:
+        self._process = process = subprocess.Popen(
+            COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(OSError, AttributeError):
+            fcntl.fcntl(process.stdin.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        os.set_blocking(process.stdout.fileno(), False)
+        self._received = b""
+        self.sent: deque[str] = deque()
+
+    def send(self, source: str, architecture: str) -> None:
+        """Give it a text; OSError if it has ended."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(framed((source, architecture)))
+        self._process.stdin.flush()
+        self.sent.append(source)
+
+    def answers(self) -> Iterator[tuple[str, str]]:
+        """Yield texts that it has answered, with what the compiler complains about; EOFError if it has ended."""
+        try:
+            received = os.read(self._process.stdout.fileno(), _READ_BYTES)  # type: ignore[union-attr]
+        except BlockingIOError:
+            return
+        if not received:
+            raise EOFError
+        self._received += received
+        while len(self._received) >= LENGTH.size:
+            end = LENGTH.size + LENGTH.unpack_from(self._received)[0]
+            if len(self._received) < end:
+                return
+            complaint = msgspec.msgpack.decode(self._received[LENGTH.size : end], type=str)
+            self._received = self._received[end:]
+            yield self.sent.popleft(), complaint
+
+    def end(self) -> None:
+        """End it."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+        self._process.kill()
+        self._process.wait()
+
+
 class BackgroundCompiler:
     """Has texts compiled for an architecture. ``users`` counts those who wait for some."""
 
@@ -49,16 +101,14 @@ class BackgroundCompiler:
         self._failed: set[str] = set()
         self._architecture = architecture
         self._waiting: deque[str] = deque()
-        self._sent: deque[str] = deque()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._received = b""
+        self._processes: list[_Process] = []
         self._deaths = 0
 
     def is_done(self, source: str) -> bool:
         """Whether a text was compiled, or has failed; where it was not asked for yet, it is, if there is room."""
         if source in self._failed:
             return True
-        if source in self._sent or source in self._waiting:
+        if source in self._waiting or any([source in process.sent for process in self._processes]):
             return False
         if is_kept(source, self._architecture):
             return True
@@ -74,74 +124,55 @@ class BackgroundCompiler:
         return source in self._failed
 
     def advance(self) -> None:
-        """Take the answers that have come, and give the process what waits; never waits itself."""
-        if self._process is not None:
-            self._receive(self._process)
-        while self._waiting and len(self._sent) < MOST_SENT and self._send(self._waiting[0]):
-            self._sent.append(self._waiting.popleft())
-        if self._process is not None and not self._sent:
-            self._end()
+        """Take the answers that have come, and give processes what waits; never waits itself."""
+        for process in [*self._processes]:
+            self._receive(process)
+        while self._waiting and (free := self._free()) is not None:
+            self._give(free)
+        for process in [process for process in self._processes if not process.sent]:
+            self._end(process)
 
     def stop(self) -> None:
-        """End the process; what was to be compiled is forgotten."""
+        """End all processes; what was to be compiled is forgotten."""
         self._waiting.clear()
-        self._end()
+        for process in [*self._processes]:
+            self._end(process)
 
-    def _end(self) -> None:
-        process, self._process = self._process, None
-        self._sent.clear()
-        self._received = b""
-        if process is not None:
-            for pipe in (process.stdin, process.stdout):
-                with contextlib.suppress(OSError):
-                    pipe.close()  # type: ignore[union-attr]
-            process.kill()
-            process.wait()
+    def _end(self, process: _Process) -> None:
+        self._processes.remove(process)
+        process.end()
 
-    def _send(self, source: str) -> bool:
-        process = self._process or self._start()
-        if process is None or process.stdin is None:
-            return False
+    def _free(self) -> _Process | None:
+        """Return the process that has the fewest texts, a new one if all have some; None if no more are to be sent."""
+        least = min(self._processes, key=lambda process: len(process.sent), default=None)
+        if (least is None or least.sent) and len(self._processes) < PROCESSES:
+            return self._start()
+        return None if least is None or len(least.sent) >= MOST_SENT else least
+
+    def _start(self) -> _Process | None:
         try:
-            process.stdin.write(framed((source, self._architecture)))
-            process.stdin.flush()
-        except OSError:  # it has ended
-            self._die()
-            return False
-        return True
-
-    def _start(self) -> subprocess.Popen[bytes] | None:
-        try:
-            process = subprocess.Popen(
-                COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-            )
+            process = _Process()
         except OSError as error:
             self._deaths = _MOST_DEATHS
             self._fail_all(f"the compiler's process cannot be started: {error}")
             return None
-        assert process.stdin is not None and process.stdout is not None
-        with contextlib.suppress(OSError, AttributeError):
-            fcntl.fcntl(process.stdin.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-        os.set_blocking(process.stdout.fileno(), False)
-        self._process = process
+        self._processes.append(process)
         return process
 
-    def _receive(self, process: subprocess.Popen[bytes]) -> None:
+    def _give(self, process: _Process) -> None:
         try:
-            received = os.read(process.stdout.fileno(), _READ_BYTES)  # type: ignore[union-attr]
-        except BlockingIOError:
-            return
-        if not received:
-            self._die()
-            return
-        self._received += received
-        while len(self._received) >= LENGTH.size:
-            end = LENGTH.size + LENGTH.unpack_from(self._received)[0]
-            if len(self._received) < end:
-                return
-            complaint = msgspec.msgpack.decode(self._received[LENGTH.size : end], type=str)
-            self._received = self._received[end:]
-            self._note(self._sent.popleft(), complaint)
+            process.send(self._waiting[0], self._architecture)
+        except OSError:  # it has ended
+            self._die(process)
+        else:
+            self._waiting.popleft()
+
+    def _receive(self, process: _Process) -> None:
+        try:
+            for source, complaint in process.answers():
+                self._note(source, complaint)
+        except EOFError:
+            self._die(process)
 
     def _note(self, source: str, complaint: str) -> None:
         self._deaths = 0
@@ -150,11 +181,11 @@ class BackgroundCompiler:
         else:
             compilations.beside += 1
 
-    def _die(self) -> None:
-        """Give up the text that the process had when it ended; the others are compiled by another process."""
+    def _die(self, process: _Process) -> None:
+        """Give up the text that a process had when it ended; its others are compiled by another process."""
         self._deaths += 1
-        sent = list(self._sent)
-        self._end()
+        sent = list(process.sent)
+        self._end(process)
         if sent:
             self._fail(sent[0], "the compiler's process has ended")
             self._waiting.extendleft(reversed(sent[1:]))
