@@ -16,12 +16,13 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
 
-from .attention.calls import HEADS
+from .attention.calls import HEADS, few_rows
 from .attention.hopper_kernel_text import TILINGS
 from .gemm import calls as gemm_calls
 from .optim.multi_tensor import CAPACITIES
 from .pointwise import joining
 from .random import placed_state
+from .rows import joined_norms
 from .runtime.hopper_text import HOPPER
 from .runtime.launch import Collection, collecting
 from .texts import DEVICE, Call, call, texts_of
@@ -68,6 +69,7 @@ def usual_texts(target: str) -> Collection:
     with collecting(target, collection):
         placed_state.check_loads(dtypes.float32)
         joining.check_loads(dtypes.float32)
+        joined_norms.usual_loads()
         for dtype in (*TYPES, dtypes.int64):
             gemm_calls.check_loads(dtype)
     return collection
@@ -218,6 +220,7 @@ def _attentions(dtype: DType) -> Iterator[Call]:
         for trains in (False, True):
             yield call("_attention", x, x, x, None, is_causal, 0.125, trains)
         yield call("_attention_backward", x, x, x, x, None, x, statistic, is_causal, 0.125)
+    yield from few_rows(dtype, (32, 64, 80, 96, 128, 256))
 
 
 def _indices(dtype: DType) -> Iterator[Call]:

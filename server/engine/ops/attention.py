@@ -30,10 +30,12 @@ _ATTENTION_DROPOUT = OPERATORS["_attention_dropout"]
 def scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, *, scale, enable_gqa):
     factor = _factor(query, scale)
     constant_mask = attn_mask is None or not requires_grad(attn_mask)
-    metas = (query.meta, key.meta, value.meta, None if attn_mask is None else attn_mask.meta)
-    if constant_mask and _fits_fused(*metas, enable_gqa) and _may_fuse_dropout(*metas[:3], dropout_p):
+    trains = context.current.is_recording and any(map(requires_grad, (query, key, value)))
+    metas, is_inference = (query.meta, key.meta, value.meta), not (trains or dropout_p)
+    fits = constant_mask and _fits_fused(*metas, attn_mask is not None, is_inference, enable_gqa)
+    if fits and _may_fuse_dropout(*metas, dropout_p):
         operands = [_with_heads(v) for v in (query, key, value)]
-        output = _fused_attention(operands, attn_mask, dropout_p, is_causal, factor)
+        output = _fused_attention(operands, attn_mask, dropout_p, is_causal, factor, trains)
         if output is not None:
             return F.reshape(output, (*query.shape[:-1], value.shape[-1])) if output.ndim != query.ndim else output
     result = _attention_math(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa)
@@ -43,12 +45,14 @@ def scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_cau
 
 @comes_to(ops.scaled_dot_product_attention)
 def _only_attention(records, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa):
-    if records or attn_mask is not None or dropout_p or query.ndim != 4:
+    if records or dropout_p or query.ndim != 4:
         return None
-    if not _fits_fused(query, key, value, None, enable_gqa):
+    if not _fits_fused(query, key, value, attn_mask is not None, True, enable_gqa):
         return None
-    rest = (None, is_causal, _factor(query, scale), False)
-    return Single(_ATTENTION, lambda args: args[:3] + rest, 0)
+    if attn_mask is not None and not _takes_mask(query, key, value, True):
+        return None
+    rest = (is_causal, _factor(query, scale), False)
+    return Single(_ATTENTION, lambda args: args[:4] + rest, 0)
 
 
 def _factor(query, scale):
@@ -61,11 +65,10 @@ def _may_fuse_dropout(query: Meta, key: Meta, value: Meta, dropout_p: float) -> 
     return dropout_p == 0.0 or (dropout_p < 1.0 and query.device.type != "cpu" and suits_cudnn(query, key, value))
 
 
-def _fused_attention(operands, mask, dropout_p, is_causal, factor):
+def _fused_attention(operands, mask, dropout_p, is_causal, factor, trains):
     """Fused attention of operands of shape (n, heads, length, width); None if the device has no kernel for them."""
-    trains = context.current.is_recording and any(map(requires_grad, operands))
-    query, key, _ = operands
-    if mask is None or query.device.type == "cpu":
+    query, key, value = operands
+    if mask is None or _takes_mask(query.meta, key.meta, value.meta, not (trains or dropout_p)):
         return _dispatch_fused(operands, mask, dropout_p, is_causal, factor, trains)
     bias, masked = _finite_bias(mask, query.dtype, (query.shape[2], key.shape[2]))
     output = _dispatch_fused(operands, bias, dropout_p, is_causal, factor, trains)
@@ -106,8 +109,15 @@ def _with_heads(value):
     return value if value.ndim == 4 else F.reshape(value, (*(1,) * (4 - value.ndim), *value.shape))
 
 
+def _takes_mask(query: Meta, key: Meta, value: Meta, is_inference: bool) -> bool:
+    """Whether fused attention takes any mask as it is; ``is_inference``: without a backward pass and dropout."""
+    return query.device.type == "cpu" or (is_inference and suits_few_rows(query, key, value))
+
+
 @lru_cache(maxsize=1 << 12)
-def _fits_fused(query: Meta, key: Meta, value: Meta, mask: Meta | None, enable_gqa: bool) -> bool:
+def _fits_fused(
+    query: Meta, key: Meta, value: Meta, is_masked: bool, is_inference: bool, enable_gqa: bool
+) -> bool:  # fmt: skip
     """Whether fused attention takes these operands: none of them broadcasts, and the device has kernels for them."""
     if not query.ndim == key.ndim == value.ndim or query.ndim > 4:
         return False
@@ -116,15 +126,26 @@ def _fits_fused(query: Meta, key: Meta, value: Meta, mask: Meta | None, enable_g
         return False
     if query.device.type == "cpu":
         return True
-    suits = suits_cudnn(query, key, value) or (mask is None and suits_tiles(query, key, value))
+    suits = suits_cudnn(query, key, value) or (not is_masked and suits_tiles(query, key, value))
+    suits = suits or (is_inference and suits_few_rows(query, key, value))
     return keys.CUDA in _ATTENTION.preparers and suits
 
 
 def suits_tiles(query: Meta, key: Meta, value: Meta) -> bool:
     """Whether our own fused kernels take these operands without a mask; they read any layout."""
+    return _suits_own(query, key, value, _WIDEST)
+
+
+def suits_few_rows(query: Meta, key: Meta, value: Meta) -> bool:
+    """Whether our kernel for few rows of queries takes these operands, with any mask but without a backward pass."""
+    heads = [meta.shape[-3] if meta.ndim > 2 else 1 for meta in (query, key)]
+    return _suits_own(query, key, value, _WIDEST_OF_FEW) and query.shape[-2] * heads[0] <= _FEW * heads[1]
+
+
+def _suits_own(query: Meta, key: Meta, value: Meta, widest: int) -> bool:
     is_float = query.dtype is dtypes.float32 or query.dtype in HALVES
     fits_grid = max(query.shape[:-2], default=1) < _LARGEST_GRID
-    is_narrow = max(query.shape[-1], value.shape[-1]) <= _WIDEST
+    is_narrow = max(query.shape[-1], value.shape[-1]) <= widest
     return is_float and fits_grid and is_narrow and all(meta.numel for meta in (query, key, value))
 
 
@@ -152,6 +173,9 @@ _VECTOR = 8
 """Elements of half precision in a vector load of 16 bytes."""
 _WIDEST = 128
 """The largest width of a head for which there is a fused backward kernel."""
+_WIDEST_OF_FEW = 256
+_FEW = 16
+"""Rows of queries for each head of keys that a kernel for few rows takes, all heads that share these together."""
 
 
 def transposed(value):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 
 from server.engine.cuda.texts import Call, call, tensor
 from telegrad_protocol import dtypes
@@ -17,6 +18,7 @@ HEADS = BLOCKS, BLOCKS * (CAPACITIES[0] // BLOCKS + 1)
 def check_calls(dtype: DType) -> Iterator[Call]:
     if dtype.is_floating_point:
         yield from _tiled(dtype)
+        yield from few_rows(dtype, (32, 33, 256))
     if dtype in (dtypes.float16, dtypes.bfloat16):
         yield from _hopper(dtype)
 
@@ -38,3 +40,11 @@ def _hopper(dtype: DType) -> Iterator[Call]:
         for heads in HEADS:
             operand = tensor(dtype, heads, 1, 128, width)
             yield call("_attention", operand, operand, operand, None, True, 1.0, False)
+
+
+def few_rows(dtype: DType, widths: Iterable[int]) -> Iterator[Call]:
+    """Attention of few rows for heads of these widths, with and without masks, by one block and by several."""
+    for width, rows in itertools.product(widths, (1, 2, 4, 8)):
+        query, key = tensor(dtype, 1, 2, rows, width), tensor(dtype, 1, 2, 1024, width)
+        for mask in (None, tensor(dtypes.bool_, rows, 1024), tensor(dtype, rows, 1024)):
+            yield call("_attention", query, key, key, mask, False, 0.125, False)

@@ -1,8 +1,9 @@
 """Which kernel serves an attention: our own serve every shape at once, cuDNN's need a plan for each.
 
-Our kernel for Hopper is the fastest forward pass where it has tiles for all multiprocessors. Elsewhere a kernel of our
-own serves a shape until cuDNN's plan would have paid for itself, or until the work that the attention is a part of is
-captured. So lengths that change all the time, as in decoding, are never planned.
+Our kernel for few rows of queries is the fastest one for these, and takes masks as they are. That for Hopper is the
+fastest forward pass where it has tiles for all multiprocessors. Elsewhere a kernel of our own serves a shape until
+cuDNN's plan would have paid for itself, or until the work that the attention is a part of is captured. So lengths that
+change all the time, as in decoding, are never planned.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from server.engine.value import Backend, Launch, Value
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import attention as ops
 
-from . import cudnn, hopper, tiled
+from . import cudnn, few_rows, hopper, tiled
 
 _PLAN_SECONDS: Final = 0.047
 """What building cuDNN's plan for a shape takes."""
@@ -29,6 +30,9 @@ _CUDNN_RATE: Final = 250e12
 _FORWARD_RATE: Final = 26e12
 _BACKWARD_RATE: Final = 40e12
 """The same of our tiled kernels. As the others it was measured on an H200, and only the ratios matter."""
+_FEW_ROWS_BYTES: Final = 1.4e12
+_CUDNN_BYTES: Final = 4.2e12
+"""Bytes of keys and values that our kernel for few rows reads in a second where heads share them, and cuDNN's."""
 _BACKWARD_FACTOR: Final = 2.5
 """How many times the operations of a forward pass a backward pass has."""
 
@@ -79,6 +83,12 @@ def _chosen(
 def forward(request: Request) -> Launch | None:
     """softmax(query @ key.T * scale + mask) @ value, and the logarithms of the rows' sums where backward needs them"""
     query, key, value, mask, is_causal, *_ = request.args
+    few = few_rows.forward(request)
+    if few is not None:
+        if few_rows.is_fastest(query, key, mask) or not cudnn.takes(query, key, value, mask):
+            return few
+        read = (key.numel + value.numel) * key.dtype.itemsize
+        return _chosen(request, few, cudnn.forward, read * (1 / _FEW_ROWS_BYTES - 1 / _CUDNN_BYTES))
     on_hopper = hopper.forward(request)
     if on_hopper is not None and on_hopper.balance >= hopper.LEAST_BALANCE:
         return on_hopper.launch

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from server.engine.cuda.texts import Call, call, tensor
 from telegrad_protocol.dtypes import DType
 
+from . import few_rows
 from .layout import matrices
 from .padding import copying
 from .tiles import takes, tiles
@@ -20,6 +21,7 @@ def check_calls(dtype: DType) -> Iterator[Call]:
 
 def check_loads(dtype: DType) -> None:
     """Load what only runs beside cuBLASLt: products that it does not take, and copies to sizes that it prefers."""
+    few_rows.check_loads(dtype)
     matrix = matrices(tensor(dtype, 64, 64))
     if takes(dtype):
         tiles(matrix, matrix, matrix, matrix, 1, 0)

@@ -1,8 +1,8 @@
 """The solutions of a matrix product: launches that compute it with cuBLASLt, with cuBLAS, or with our own kernel.
 
 ``solution_launch`` makes the launch of one ``Product`` under given switches. A solution has a name, as in PyTorch's
-TunableOp: ``cublaslt_<rank of the heuristic>``, ``cublas`` or ``own``. This module neither measures solutions nor
-remembers launches, and knows nothing of particular operations.
+TunableOp: ``cublaslt_<rank of the heuristic>``, ``cublas``, ``few_rows`` or ``own``. This module measures no solutions,
+remembers no launches, and knows nothing of particular operations.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from server.engine.switches import Switches
 from server.engine.value import Launch
 
 from . import cublas as gemm_cublas
-from . import cublaslt
+from . import cublaslt, few_rows
 from . import padding as gemm_padding
 from . import tiles as gemm_tiles
 from .launch import Core, Fire, Run, careful, direct, firing, guarded, padded, straight
@@ -54,7 +54,7 @@ def _aligned(
 ) -> Launch | None:
     """A launch on padded copies, where they make it faster; it falls back on the simple one."""
     stand_in = gemm_padding.stand_in(product, compute_type(product, switches))
-    if stand_in is None:
+    if stand_in is None or (solution or _preferred(product, switches)) == few_rows.NAME:
         return None
     core = _core(backend, stand_in, switches, solution, False, algorithms)
     if core is None or core.fills:
@@ -76,6 +76,9 @@ def _core(
         return None
     if chosen == "own":
         return _own(product)
+    if chosen == few_rows.NAME:
+        few = few_rows.run_of(product)
+        return None if few is None else Core(few)
     if chosen == "cublas":
         run = gemm_cublas.core(backend, product, compute_type(product, switches))
         if run is not None:
@@ -90,6 +93,8 @@ def _preferred(product: Product, switches: Switches) -> str:
     library = switches.preferred_blas_library
     if product.out.dtype not in cublaslt.DATA_TYPES or product.is_empty or library == "own":
         return "own"
+    if library == "default" and few_rows.takes(product):
+        return few_rows.NAME
     if not cublaslt.is_available():
         return ""
     return "cublas" if library == "cublas" else "cublaslt"

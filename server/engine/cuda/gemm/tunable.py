@@ -1,6 +1,6 @@
 """Tunable operations: which way to compute a product is the fastest on this device, measured on the operands at hand.
 
-The ways are cuBLASLt's most promising algorithms, cuBLAS, and our own kernel. While one is measured nothing else runs.
+The ways are cuBLASLt's most promising algorithms, cuBLAS, and our own kernels. While one is measured nothing else runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from server.engine.switches import Switches
 from server.engine.tuning import Tuner
 from server.engine.value import Launch, Value
 
-from . import cublaslt
+from . import cublaslt, few_rows
 from .layout import Matrices
 from .product import Product, compute_type
 from .solutions import solution_launch
@@ -49,12 +49,12 @@ def _checked(solution: str) -> str | None:
     """A solution's name, if we have such a way; it may come from a file."""
     kind, _, rank = solution.partition("_")
     is_ranked = kind == "cublaslt" and rank.isdecimal() and int(rank) < _ALGORITHMS
-    return solution if solution in ("own", "cublas") or is_ranked else None
+    return solution if solution in ("own", "cublas", few_rows.NAME) or is_ranked else None
 
 
 def _ways(backend: Any, product: Product, switches: Switches) -> dict[str, Launch]:
     names = [f"cublaslt_{rank}" for rank in range(_ALGORITHMS)]
-    names.append("cublas")
+    names += ["cublas", few_rows.NAME]
     work = product.out.batch * product.out.rows * product.out.columns * product.left.columns
     if work <= _OWN_LIMIT:
         names.append("own")
