@@ -18,6 +18,7 @@ from telegrad_protocol.ops.targets import ONE_VALUE_EVERYWHERE
 from . import context
 from .device import work
 from .generic_kernel import GenericKernel, GenericRun, wrapped_scalars
+from .integers import noting
 from .operators import KernelInfo, Operator, Run, Signature
 from .prepared import prepared_run
 from .replay.remembered import remember
@@ -100,7 +101,9 @@ class Plan:
         run = backend.threaded(run, nbytes)
         if op.mutates and op.name not in ONE_VALUE_EVERYWHERE:
             _check_targets(op.public, [bound[p] for p in op.mutates])
-        return run
+        if not backend.can_capture:
+            return run
+        return noting(op, bound[0] if op.mutates else outs[0] if outs and is_single else None, run)
 
 
 def _generic_run(

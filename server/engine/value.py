@@ -32,7 +32,7 @@ class Storage:
     """A block of device memory shared by all views of it; freed with the last of them.
 
     ``version`` counts in-place modifications. ``keeper`` is what gives the block back instead, None if nothing does.
-    ``elements`` is set where the host knows what integers there are (``programs.indices``).
+    ``elements`` is set where the host knows what integers there are (``integers``).
     """
 
     __slots__ = ("__weakref__", "backend", "block", "elements", "keeper", "nbytes", "version")

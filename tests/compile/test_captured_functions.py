@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.engine.programs import captures
+from server.engine.programs import captures, indices
 from server.engine.programs.captures import Captures
+from server.session.programs import compiled
 from telegrad_protocol.meta import CPU
 from tests.support.captures import simulate_captures
 
@@ -228,3 +229,41 @@ def test_an_index_out_of_range_fails_at_its_line_on_a_gpu(cuda_tg: Any, launches
     for _ in range(CALLS):
         step(cuda_tg.tensor([0, 1, 4], device="cuda"))
     assert weight.tolist() != before and len(launches) > count
+
+
+def _decoded(tg: Any, device: str, calls: int, compile: bool = True) -> list[int]:
+    """Tokens of a loop that feeds each one back, at a position that it counts; without a read in between."""
+    rng = np.random.default_rng(7)
+    table, places = [tg.tensor(rng.standard_normal(shape).astype("f"), device=device) for shape in ((50, 8), (4, 8))]
+    weight = tg.tensor(rng.standard_normal((50, 8)).astype("f"), device=device)
+
+    def choose(tokens: Any, position: Any) -> Any:
+        hidden = tg.nn.functional.embedding(tokens, table) + tg.nn.functional.embedding(position, places)
+        return (hidden @ weight.T).argmax(-1)
+
+    run = tg.compile(choose) if compile else choose
+    tokens, position, found = tg.tensor([3], device=device), tg.tensor([0], device=device), []
+    for _ in range(calls):
+        tokens = run(tokens, position)
+        position.add_(1).remainder_(4)
+        found.append(tokens)
+    return [int(one.item()) for one in found]
+
+
+def test_what_a_program_chooses_is_known_to_be_a_place(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    simulate_captures(monkeypatch)
+    noted: list[Any] = []
+    monkeypatch.setattr(compiled, "note_bounds", lambda value, bounds: noted.append((value.shape, bounds)))
+    _decoded(tg, "cpu", CALLS)
+    assert noted and set(noted) == {((1,), (0, 49))}
+
+
+def test_a_loop_that_feeds_its_tokens_back_does_not_wait_on_a_gpu(
+    cuda_tg: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    expected = _decoded(cuda_tg, "cuda", 4 * CALLS, compile=False)
+    looks: list[Any] = []
+    look = indices._elements
+    monkeypatch.setattr(indices, "_elements", lambda *args: looks.append(args) or look(*args))
+    assert _decoded(cuda_tg, "cuda", 4 * CALLS) == expected
+    assert len(looks) <= 4, "uploads are looked at as they pass"

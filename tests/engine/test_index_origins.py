@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +11,14 @@ import pytest
 import torch
 
 from server.engine import functional
+from server.engine.device.cpu_backend import CpuBackend
+from server.engine.integers import bounds_of, note_bounds
 from server.engine.operators import OPERATORS
 from server.engine.programs.indices import IndexRange, are_good
 from server.engine.programs.origins import Origins
 from server.engine.programs.recorder import Recorder
 from server.engine.replay import record_key
+from telegrad_protocol import dtypes
 from tests.ops.adapters import EngineAdapter
 
 
@@ -93,6 +97,72 @@ def test_what_is_written_to_without_a_count_is_looked_at_each_time(adapter: Engi
     data = functional._unversioned(given)
     assert are_good(check, given)
     data.add_(1)
+    assert not are_good(check, given)
+
+
+OPERATIONS: dict[str, Callable[[Any, int, Any], Any]] = {
+    "add": lambda x, n, other: x.add(n),
+    "add_": lambda x, n, other: x.add_(n),
+    "sub_": lambda x, n, other: x.sub_(n, alpha=2),
+    "remainder_": lambda x, n, other: x.remainder_(abs(n) + 1),
+    "sum": lambda x, n, other: x.add(other, alpha=-3),
+    "copy_": lambda x, n, other: x.copy_(other),
+    "part": lambda x, n, other: x.select(0, 0).copy_(other.select(0, 1)),
+    "places": lambda x, n, other: x.argmax(0, keepdim=True).expand((3, 4)).clone(),
+    "clone": lambda x, n, other: x.flip((0,)).clone(),
+    "narrow": lambda x, n, other: functional._to_copy(functional._to_copy(x, dtype=dtypes.int8), dtype=dtypes.int64),
+    "mul": lambda x, n, other: x.mul(n),
+    "large": lambda x, n, other: x.add(1 << 62),
+}
+
+
+@pytest.fixture
+def noting(monkeypatch: pytest.MonkeyPatch) -> EngineAdapter:
+    """A host whose operations are noted as those of a GPU are."""
+    monkeypatch.setattr(CpuBackend, "can_capture", True)
+    for operator in OPERATORS.values():
+        for table in ("plans", "lookups", "runs", "checked"):
+            monkeypatch.setattr(operator, table, type(getattr(operator, table))())
+    return EngineAdapter()
+
+
+def test_operations_on_known_integers_tell_bounds_of_what_they_make(noting: EngineAdapter, seed: int) -> None:
+    torch.manual_seed(seed)
+    known = 0
+    for number in range(60):
+        chance = random.Random(seed + number)
+        x, other = [noting.tensor(torch.randint(-5, 9, (3, 4))) for _ in range(2)]
+        for value, (low, high) in ((x, (-5, 9)), (other, (-7, 8))):
+            note_bounds(value, (low, high))
+        names = [chance.choice(list(OPERATIONS)) for _ in range(6)]
+        for name in names:
+            x = OPERATIONS[name](x, chance.randrange(-9, 9), other)
+            bounds = bounds_of(x) if x.shape == (3, 4) else None
+            if bounds is not None:
+                known += 1
+                elements = noting.numpy(x)
+                assert bounds[0] <= elements.min() and elements.max() <= bounds[1], names
+            x = x if x.shape == (3, 4) else noting.tensor(torch.randint(-5, 9, (3, 4)))
+    assert known > 60
+
+
+def test_a_position_that_is_counted_and_a_token_that_is_chosen_are_known(noting: EngineAdapter) -> None:
+    position, tokens = [noting.tensor(torch.tensor([0])) for _ in range(2)]
+    note_bounds(position, (0, 0))
+    for step in range(9):
+        tokens.copy_(noting.tensor(torch.randn(1, 50)).argmax(1))
+        position.add_(1).remainder_(4)
+        assert bounds_of(tokens) == (0, 49)
+        assert bounds_of(position) in ((step % 4 + 1,) * 2, (0, 3))
+
+
+def test_bounds_that_are_too_wide_are_looked_at(noting: EngineAdapter) -> None:
+    (check,), given = _checks(noting, lambda x: x, [1, 2, 9])
+    note_bounds(given, (-1, 70))
+    assert are_good(check, given), "its elements are good, and its bounds are not"
+    note_bounds(given, (0, 9))
+    given.add_(1)
+    assert bounds_of(given) == (1, 10)
     assert not are_good(check, given)
 
 

@@ -29,13 +29,13 @@ CASES: dict[str, tuple[str, Make, tuple[Any, ...]]] = {
     "layer_norm": ("layer_norm", _normal((3, 8), (8,), (8,)), ((8,),)),
     "view": ("reshape", _normal((4, 6)), ((2, 12),)),
     "attention": ("scaled_dot_product_attention", _normal((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8)), ()),
+    "masked attention": (
+        "scaled_dot_product_attention", _normal((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8), (4, 5)), (),
+    ),
 }
 OTHERS: dict[str, tuple[str, Make, tuple[Any, ...]]] = {
     "copy": ("reshape", lambda rng: [torch.tensor(rng.standard_normal((4, 6), np.float32)).t()], ((2, 12),)),
     "attention without heads": ("scaled_dot_product_attention", _normal((4, 8), (5, 8), (5, 8)), ()),
-    "masked attention": (
-        "scaled_dot_product_attention", _normal((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8), (4, 5)), (),
-    ),
 }  # fmt: skip
 CALLS = 4
 UNTIL_KEPT = 2

@@ -220,7 +220,7 @@ def _attentions(dtype: DType) -> Iterator[Call]:
         for trains in (False, True):
             yield call("_attention", x, x, x, None, is_causal, 0.125, trains)
         yield call("_attention_backward", x, x, x, x, None, x, statistic, is_causal, 0.125)
-    yield from few_rows(dtype, (32, 64, 80, 96, 128, 256))
+    yield from few_rows(dtype, (16, 32, 64, 128, 256))
 
 
 def _indices(dtype: DType) -> Iterator[Call]:

@@ -13,28 +13,15 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from server.engine.integers import Elements, is_integral, tells
 from server.engine.operators import Operator
 from server.engine.value import CHANGING, Value, memory_of
-from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 
 _LARGEST: Final = 4 << 20
 """Bytes of indices that are looked at; a program on more of them is executed as instructions."""
 _LARGEST_UPLOAD: Final = 1 << 20
 """Bytes of an upload that are looked at as they pass."""
-
-
-class Elements(NamedTuple):
-    """What a tensor of integers holds, at a version of its storage, in the layout of ``meta``.
-
-    ``low`` and ``high`` are its least and greatest element, ``negative`` is the greatest negative one, if there is one.
-    """
-
-    version: int
-    meta: Meta
-    low: int
-    high: int
-    negative: int
 
 
 class IndexRange(NamedTuple):
@@ -65,11 +52,6 @@ def note_upload(value: Value, data: memoryview) -> None:
         value.storage.elements = _elements(array, value.storage.version, value.meta)
 
 
-def is_integral(meta: Meta) -> bool:
-    """Whether a tensor can hold indices."""
-    return meta.dtype in (dtypes.int64, dtypes.int32, dtypes.int16, dtypes.int8, dtypes.uint8)
-
-
 def _elements(array: np.ndarray[Any, Any], version: int, meta: Meta) -> Elements:
     low, high = (int(array.min()), int(array.max())) if array.size else (0, -1)
     return Elements(version, meta, low, high, int(array[array < 0].max()) if low < 0 else -1)
@@ -82,20 +64,15 @@ def are_good(check: IndexCheck, value: Value) -> bool:
     if known is CHANGING and storage is value.storage and check.meta.nbytes <= _LARGEST:
         view = Value(storage, check.meta, value.backend)
         return check.range.holds(_elements(value.backend.host_array(view), storage.version, check.meta))
-    if known is None or known is CHANGING or known.version != storage.version or not _covers(known.meta, check.meta):
-        if check.meta.nbytes > _LARGEST or storage is not value.storage:
-            return False
-        view = Value(storage, check.meta, value.backend)
-        known = storage.elements = _elements(value.backend.host_array(view), storage.version, check.meta)
+    if tells(known, storage, check.meta) and (known.is_exact or check.range.holds(known)):
+        return check.range.holds(known)
+    if check.meta.nbytes > _LARGEST or storage is not value.storage:
+        return False
+    view = Value(storage, check.meta, value.backend)
+    known = _elements(value.backend.host_array(view), storage.version, check.meta)
+    if getattr(storage, "elements", None) is not CHANGING:
+        storage.elements = known
     return check.range.holds(known)
-
-
-def _covers(known: Meta, read: Meta) -> bool:
-    """Whether elements that are read are among those that are known."""
-    if known is read:
-        return True
-    begin, end = known.offset, known.extent
-    return known.is_contiguous and known.dtype is read.dtype and begin <= read.offset and read.extent <= end
 
 
 def takes_indices(operator: Operator) -> bool:

@@ -6,17 +6,17 @@ in the dimension that it has searched, and what ``arange`` or ``randint`` makes 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from server.engine.integers import FOUND, MOVES, Bounds, is_integral, is_widened
 from server.engine.operators import Operator
 from server.engine.value import Storage, Value, memory_of
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 
-from .indices import IndexCheck, IndexRange, indices_of, is_integral
+from .indices import IndexCheck, IndexRange, indices_of
 
 
 class Origin(NamedTuple):
@@ -53,9 +53,9 @@ class Origins:
                     self._made[value.storage] = origin
 
     def _origin(self, name: str, args: dict[str, Any]) -> Origin | None:
-        if name in _MOVES and (name != "_to_copy" or _is_widened(args)):
-            return self._union(_tensors(args[_MOVES[name]]))
-        bounds = _FOUND[name](args) if name in _FOUND else None
+        if name in MOVES and (name != "_to_copy" or is_widened(args)):
+            return self._union(_tensors(args[MOVES[name]]))
+        bounds = FOUND[name](args) if name in FOUND else None
         return None if bounds is None else Origin(0, (), *bounds)
 
     def _union(self, values: Iterable[Value]) -> Origin | None:
@@ -79,6 +79,13 @@ class Origins:
         origin = self._made.get(storage)
         return origin if origin is not None and origin.version == storage.version else None
 
+    def bounds_of(self, value: Any) -> Bounds | None:
+        """Return the least and the greatest integer that a value can hold, whatever the inputs hold."""
+        origin = self.of(value) if value.__class__ is Value and is_integral(value.meta) else None
+        if origin is None or origin.inputs or origin.low is None or origin.high is None:
+            return None
+        return origin.low, origin.high
+
     def checks(self, operator: Operator, args: tuple[Any, ...]) -> list[IndexCheck] | None:
         """Return what must hold of inputs so that an operation's indices are in range; None where nobody can tell."""
         indices = indices_of(operator, args)
@@ -98,53 +105,5 @@ def _is_inside(origin: Origin, range: IndexRange) -> bool:
     return origin.low is None or origin.high is None or (origin.low >= range.low and origin.high < range.end)
 
 
-def _is_widened(args: dict[str, Any]) -> bool:
-    """Whether a cast keeps every integer."""
-    source, target = args["input"].meta, args["dtype"] or args["input"].dtype
-    is_wide = target in (dtypes.int32, dtypes.int64) and source.dtype.itemsize <= target.itemsize
-    return source.dtype is dtypes.bool_ or (is_integral(source) and is_wide)
-
-
 def _tensors(arg: Any) -> Iterable[Value]:
     return arg if arg.__class__ is tuple else (arg,)
-
-
-_MOVES: Final[dict[str, str]] = {
-    **dict.fromkeys(("clone", "_in_layout", "_to_copy", "flip", "roll", "repeat", "index_select", "gather"), "input"),
-    "cat": "tensors", "stack": "tensors",
-}  # fmt: skip
-"""Operations whose results have elements of an operand alone, and that operand; casts keep integers or fail to."""
-Bounds = tuple[int, int] | None
-
-
-def _counted(args: dict[str, Any]) -> Bounds:
-    start, end, step = args.get("start", 0), args["end"], args.get("step", 1)
-    if not all([isinstance(number, int) for number in (start, end, step)]):
-        return None
-    numbers = range(start, end, step) if step else range(0)
-    return (min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1])) if numbers else (0, 0)
-
-
-def _drawn(args: dict[str, Any]) -> Bounds:
-    return args.get("low", 0), args["high"] - 1
-
-
-def _along(args: dict[str, Any]) -> Bounds:
-    shape, dim = args["input"].meta.shape, args.get("dim")
-    return 0, (math.prod(shape) if dim is None else shape[dim] if shape else 1) - 1
-
-
-def _filled(args: dict[str, Any]) -> Bounds:
-    number = args["fill_value"]
-    return (number, number) if isinstance(number, int) else None
-
-
-_FOUND: Final[dict[str, Callable[[dict[str, Any]], Bounds]]] = {
-    "arange": _counted, "arange.start": _counted, "full": _filled, "full_like": _filled,
-    **dict.fromkeys(("randint", "randint.low", "randint_like", "randint_like.low"), _drawn),
-    **dict.fromkeys(("zeros", "zeros_like"), lambda args: (0, 0)),
-    **dict.fromkeys(("ones", "ones_like"), lambda args: (1, 1)),
-    **dict.fromkeys(("argmax", "argmin", "argsort"), _along),
-    "randperm": lambda args: (0, args["n"] - 1), "multinomial": lambda args: (0, args["input"].meta.shape[-1] - 1),
-}  # fmt: skip
-"""Operations whose results lie between two numbers that their arguments tell."""

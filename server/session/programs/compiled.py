@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from server.engine import context, keys
 from server.engine.autograd.graph import Node
+from server.engine.integers import Bounds, note_bounds
 from server.engine.programs.analysis import shared_memory
 from server.engine.programs.captures import CapturedExecution, Captures
 from server.engine.programs.executable import Description, Executable
@@ -178,6 +179,8 @@ class Variant(NamedTuple):
     """Slots of inputs that the program does nothing with but to free them, which is done before the run."""
     awaited: Specialisation | None = None
     """What it is executed by once its fused kernels were compiled; None where they are there, or are not needed."""
+    bounds: tuple[tuple[int, Bounds], ...] = ()
+    """Outputs that are integers within bounds, whatever the inputs hold."""
 
     @property
     def plain(self) -> Executable:
@@ -228,6 +231,8 @@ class Variant(NamedTuple):
         nodes = made_anew(self.graph, values, outputs)
         if nodes:
             context.current.remade_nodes = nodes[0].sequence, nodes[-1].sequence
+        for number, bounds in self.bounds:
+            note_bounds(outputs[number], bounds)
         making = _Making(values, outputs, nodes)
         names = [(slot, making.of(outcome)) for slot, outcome in self.names]
         gradients = [making.of(outcome) for _, outcome in self.gradients]

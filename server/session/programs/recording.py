@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from server.engine.autograd.graph import Edge, Node
 from server.engine.autograd.node import OpNode
+from server.engine.integers import Bounds
 from server.engine.programs.analysis import shared_memory
 from server.engine.programs.captures import Captures
 from server.engine.programs.executable import Executable
@@ -71,6 +72,11 @@ class SessionRecorder(Recorder):
         if checks is None:
             self.give_up(f"only a device can tell whether {operator.op.public} fails")
         self.checks += checks or ()
+
+    def bounds(self, results: Sequence[tuple[Outcome, Any]]) -> tuple[tuple[int, Bounds], ...]:
+        """Return the bounds of outputs that are integers, where the operations that made them tell."""
+        known = {o.output: self._origins.bounds_of(value) for o, value in results if isinstance(o, Result)}
+        return tuple([(output, bounds) for output, bounds in known.items() if bounds is not None])
 
     def _number(self, instruction: Any, position: int) -> Any:
         self.constants.append((Number(self._rows[id(instruction)], position), float))
@@ -161,6 +167,7 @@ class Recording:
             self._launched(executable), tuple([None if given in replaced else given for given in takes]),
             tuple(named), tuple(gradients), tuple(patterns), tuple(recorder.checks),
             tuple([given.place for given in replaced]), awaited=awaited,
+            bounds=recorder.bounds([(outcome, value) for (_, value), (_, outcome) in zip(names, named, strict=True)]),
         )  # fmt: skip
 
     def _launched(self, executable: Executable) -> Executable | Captures:

@@ -9,6 +9,7 @@ float32 for halves; where a session wants determinism, the generic kernels sort.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from server.engine.cuda.runtime.faults import FAULTS, expect, record_of
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.device.cupy_module import cp
+from server.engine.integers import uncount_write
 from server.engine.operators import OPERATORS, Request
 from server.engine.registry import prepares
 from server.engine.value import Launch, Value
@@ -195,19 +197,14 @@ def _run(
             tag = 0
     if wide is not None:
         F.copy_(result.alias(), holder)
-        result.storage.version -= 1
+        uncount_write(result.storage)
     if is_expected:
         record.mark()
 
 
 def _unwritten(result: Value) -> Callable[[], None]:
     """Takes back that the result's storage was counted as written to."""
-    storage = result.storage
-
-    def undo() -> None:
-        storage.version -= 1
-
-    return undo
+    return partial(uncount_write, result.storage)
 
 
 def _wait_if_recorded(args: Any) -> None:
@@ -235,7 +232,7 @@ def _copier(request: Request, input: Meta, out: Meta) -> Callable[[Value, Value]
 
         def copy(source: Value, result: Value) -> None:
             F.copy_(result.alias(), source.alias())
-            result.storage.version -= 1
+            uncount_write(result.storage)
 
         return copy
     backend, i, o, nbytes = request.backend, byte_offset(input), byte_offset(out), input.nbytes
