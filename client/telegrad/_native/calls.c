@@ -308,21 +308,17 @@ call(PyObject *module, PyObject *const *args, Py_ssize_t count)
     return result;
 }
 
-/* ``Tensor.__del__``. */
+/* ``Tensor.__del__``. Where what frees is a function of Python, an interrupt has to find ``__del__`` on the stack. */
 static PyObject *
 finalize(PyObject *tensor, PyObject *nothing)
 {
     PyObject *session = SLOT(tensor, Tensor___session), *id = SLOT(tensor, Tensor___id);
-    if (!is_usual(tensor) || session == NULL || id == NULL || !IS(session, ClientSession) ||
-        SLOT(session, SendQueue__free) == NULL) {
+    PyObject *free = session != NULL && IS(session, ClientSession) ? SLOT(session, SendQueue__free) : NULL;
+    if (!is_usual(tensor) || id == NULL || free == NULL || !PyCFunction_CheckExact(free)) {
         PyErr_Clear();
         return PyObject_CallOneArg(the_finalize, tensor);
     }
-    if (id == zero) Py_RETURN_NONE;
-    PyObject *free = Py_NewRef(SLOT(session, SendQueue__free));
-    PyObject *done = PyObject_CallOneArg(free, id);
-    Py_DECREF(free);
-    return done;
+    return id == zero ? Py_NewRef(Py_None) : PyObject_CallOneArg(free, id);
 }
 
 static PyMethodDef finalizer = {"__del__", finalize, METH_NOARGS, "Free the tensor, of which nothing is left here."};
