@@ -38,6 +38,7 @@ is_usual(PyObject *tensor)
 {
     PyObject *type = (PyObject *)Py_TYPE(tensor);
     if (type == the_Tensor) return 1;
+    if (!PyType_IsSubtype(Py_TYPE(tensor), (PyTypeObject *)the_Tensor)) return 0;
     PyObject *known = PyDict_GetItemWithError(usual_types, type);
     if (known != NULL) return known == Py_True;
     if (PyErr_Occurred() || PyDict_GET_SIZE(usual_types) >= 64) return 0;
