@@ -128,9 +128,8 @@ static int
 take_others(Work *work, PyObject *pattern, PyObject *values)
 {
     PyObject *pick = SLOT(pattern, CallPattern__attributes), *floats = SLOT(pattern, CallPattern__floats);
-    PyObject *lists = SLOT(pattern, CallPattern__lists), *tensor_lists = SLOT(pattern, CallPattern__tensor_lists);
-    if (!PyList_CheckExact(floats) || !PyList_CheckExact(lists) || !PyList_CheckExact(tensor_lists)) return 0;
-    if (PyList_GET_SIZE(tensor_lists)) return 0;
+    PyObject *lists = SLOT(pattern, CallPattern__lists);
+    if (!PyList_CheckExact(floats) || !PyList_CheckExact(lists)) return 0;
     if (pick != Py_None && !take_other(work, PyObject_CallOneArg(pick, values))) return 0;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(floats); i++) {
         PyObject *value = value_at(values, PyList_GET_ITEM(floats, i));
@@ -216,6 +215,7 @@ is_usual_session(PyObject *session)
 static int
 look_up(Work *work, PyObject *pattern, PyObject *values)
 {
+    if (!PyObject_IsTrue(SLOT(pattern, CallPattern__is_usual))) return 0;
     int plain = PyObject_IsTrue(SLOT(pattern, CallPattern__is_plain)), found;
     int single = PyObject_IsTrue(SLOT(pattern, CallPattern__is_single));
     work->modes = PyObject_GetAttr(the_thread, text_modes);

@@ -16,7 +16,7 @@
     X(OperationNode, extras) X(Aliases, version) X(Modes, records) X(Modes, of_plans) X(Modes, inference)              \
     X(CallPattern, is_plain) X(CallPattern, is_single) X(CallPattern, is_leading) X(CallPattern, has_no_grad)          \
     X(CallPattern, tensors) X(CallPattern, attributes) X(CallPattern, floats) X(CallPattern, lists)                    \
-    X(CallPattern, tensor_lists) X(CallPattern, positions) X(CallPattern, sources) X(CallPattern, differentiable)      \
+    X(CallPattern, is_usual) X(CallPattern, positions) X(CallPattern, sources) X(CallPattern, differentiable)          \
     X(CallPlan, meta) X(CallPlan, rest) X(CallPlan, template) X(CallPlan, index) X(CallPlan, gives_gradient)           \
     X(CallPlan, grad_name) X(CallPlan, is_view) X(CallPlan, view_of) X(SendQueue, _pending) X(SendQueue, _dead)        \
     X(SendQueue, new_id) X(SendQueue, operations) X(SendQueue, _full_at) X(SendQueue, _is_armed)                       \
