@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any, Final
-
-os.environ.setdefault("TELEGRAD_NATIVE", "wait")
 
 from .measure import Figure, figure, save, shown
 
