@@ -21,8 +21,8 @@ from . import place
 
 VARIABLE: Final = "TELEGRAD_NATIVE"
 _CHOICES: Final = ("beside", "wait", "never")
-_started: list[Any] = []
-"""The process that compiles beside this one, once it was looked whether one is needed."""
+_is_looked_for = False
+"""Whether it was looked if a process is to compile beside this one."""
 
 
 def load() -> Any:
@@ -38,11 +38,13 @@ def load() -> Any:
 
 def compile_beside() -> None:
     """Have it compiled by a process of its own, for programs that start later, where that is wanted and not done."""
-    if _started or _choice() != "beside":
+    global _is_looked_for
+    if _is_looked_for or _choice() != "beside":
         return
+    _is_looked_for = True
     library = place.library()
-    missing = library is not None and place.is_missing(library)
-    _started.append(import_module(f"{__name__}.compiling").start(library) if missing else None)
+    if library is not None and place.is_missing(library):
+        import_module(f"{__name__}.compiling").start(library)
 
 
 def _choice() -> str:

@@ -43,7 +43,7 @@ is_usual(PyObject *tensor)
     if (known != NULL) return known == Py_True;
     if (PyErr_Occurred() || PyDict_GET_SIZE(usual_types) >= 64) return 0;
     known = PyObject_CallOneArg(the_is_usual, type);
-    int usual = known == Py_True && PyDict_SetItem(usual_types, type, known) == 0;
+    int usual = known != NULL && PyDict_SetItem(usual_types, type, known) == 0 && known == Py_True;
     Py_XDECREF(known);
     return usual;
 }

@@ -16,15 +16,13 @@ from typing import Final
 _SOURCE: Final = Path(__file__).with_name("calls.c")
 
 
-def start(library: Path) -> subprocess.Popen[bytes] | None:
-    """Start a process that compiles at a low priority; None where there is no compiler, or no process."""
+def start(library: Path) -> None:
+    """Have a process compile at a low priority that goes on by itself; nothing happens where there is no compiler."""
     nowhere = subprocess.DEVNULL
-    command = [sys.executable, "-E", "-s", __file__, str(library)]
-    if compiler() is None:
-        return None
-    with suppress(OSError):
-        return subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
-    return None
+    if compiler() is not None:
+        command = [sys.executable, "-I", "-S", __file__, str(library)]
+        with suppress(OSError):
+            subprocess.run(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
 
 
 def compile_library(library: Path) -> None:
@@ -57,5 +55,6 @@ def compiler() -> list[str] | None:
 
 
 if __name__ == "__main__":
-    os.nice(10)
-    compile_library(Path(sys.argv[1]))
+    if os.fork() == 0:  # whoever has started this one waits for it, and not for what goes on
+        os.nice(10)
+        compile_library(Path(sys.argv[1]))
