@@ -126,11 +126,13 @@ class Recorder:
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
+        self.sizes: list[int] = []
         self._answers: list[Any] = []
 
     def receive(self, kind: int, body: memoryview) -> None:
         batch = wire.decode_instructions(body) if kind == wire.BATCH else []
         self.sent += batch
+        self.sizes.append(len(batch))
         self._answers += [messages.Answer(one.request, None) for one in batch if isinstance(one, messages.Query)]
 
     def take_replies(self) -> list[tuple[int, list[Any]]]:
@@ -171,6 +173,8 @@ def _run(host: RecordingHost, call: Callable[..., Any], seed: int) -> tuple[list
     with tg.connect(in_process=host) as connection, pytest.MonkeyPatch.context() as patch:
         patch.setitem(vars(functions), "call", call)
         pool = Pool(tg, random.Random(seed))
+        for usual in [*_usual_calls(tg).values()] * 3:
+            pool.keep(usual())
         for _ in range(PROGRAMS):
             _program(tg, pool)
         seen = [*pool.seen, connection.session.operations]
@@ -190,14 +194,15 @@ def _usual_calls(tg: Any) -> dict[str, Callable[[], Any]]:
     x, y, leaf, scalar = tg.ones(2, 3), tg.ones(2, 3), tg.ones(2, 3, requires_grad=True), tg.tensor(2.0)
     own, parameter = x.as_subclass(own_class(tg)), tg.nn.Parameter(tg.ones(3))
     mean, base = tg.zeros(3), tg.ones(2, 3)
-    view = base.view(6)
 
     def refused() -> None:
         with pytest.raises(ShapeError):
             x @ y
 
     def overdue() -> Any:
-        base.add_(leaf.detach())
+        changed = tg.zeros(2, 3)
+        view = changed.view(6)
+        changed.add_(leaf)
         return view + 1
 
     def in_inference_mode() -> Any:
@@ -209,11 +214,27 @@ def _usual_calls(tg: Any) -> dict[str, Callable[[], Any]]:
         "reflected": lambda: 2 - x, "recorded": lambda: leaf * y + leaf, "a parameter": lambda: leaf + parameter,
         "an attribute": lambda: tg.softmax(x, dim=-1), "integers": lambda: tg.nn.functional.layer_norm(x, (3,)),
         "a view": lambda: x.t(), "a recorded view": lambda: leaf.view(3, 2), "a subclass": lambda: own + y,
-        "a changed base": overdue, "rows": lambda: tg.nn.functional.batch_norm(leaf, mean, mean),
+        "a changed base": overdue, "constants": lambda: tg.nn.functional.batch_norm(leaf, mean, parameter),
         "inference": in_inference_mode, "in turn": lambda: tg.where(x > 0, x, leaf), "refused": refused,
         "a list": lambda: tg.cat([x, leaf]), "several": lambda: leaf.max(0), "in place": lambda: base.mul_(scalar),
         "no operand": lambda: tg.zeros(2), "a shape": lambda: tg.ones(2, device="meta") + 1, "unary": lambda: -leaf,
     }  # fmt: skip
+
+
+def test_batches_are_full_at_the_same_calls(recording: RecordingHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    import telegrad as tg
+
+    with tg.connect(in_process=recording) as connection:
+        x, sizes = tg.ones(2), []
+        for call in (python_call.call, native.call):
+            monkeypatch.setitem(vars(functions), "call", call)
+            connection.session.synchronize()
+            recording.session.sizes.clear()
+            for _ in range(1000):
+                x + x
+            sizes.append(recording.session.sizes.copy())
+    assert len(sizes[0]) > 5
+    assert sizes[1][1:] == sizes[0][1:]  # the first ones have lines that are new
 
 
 def test_calls_leave_no_references(recording: RecordingHost) -> None:
@@ -221,7 +242,7 @@ def test_calls_leave_no_references(recording: RecordingHost) -> None:
 
     with tg.connect(in_process=recording) as connection:
         calls, session = _usual_calls(tg), connection.session
-        shared = (None, True, False, 0, (), session, tg.Tensor, OperationNode, tg.float32, DEFAULT)
+        shared = (None, True, False, 0, (), session, tg.ones(2, 3)._meta, tg.Tensor, OperationNode, tg.float32, DEFAULT)
 
         def count() -> list[int]:
             session.synchronize()
