@@ -10,11 +10,13 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
+os.environ.setdefault("TELEGRAD_NATIVE", "wait")
 OPERATIONS = 2000
 CALLS = 64
 Probe = Callable[[], float]

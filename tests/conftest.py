@@ -26,6 +26,7 @@ from .support.fixtures import node_host as node_host
 
 PATIENCE_SECONDS = 20.0
 os.environ.setdefault("TELEGRAD_COMPILED_KERNELS", "wait")  # whichever kernel a test meets, it meets it in every run
+os.environ.setdefault("TELEGRAD_NATIVE", "wait")  # as on machines where programs have run before
 
 
 _SEED = "TEST_SEED"

@@ -8,6 +8,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+from telegrad._native.binding import call as call
 from telegrad._session.current import current_session
 from telegrad._session.devices import as_device, default_device, require_device, session_for
 from telegrad._session.session import ClientSession
@@ -23,7 +24,6 @@ from telegrad_protocol.ops.namespaces import NAMESPACES, place_of
 from telegrad_protocol.ops.targets import TYPED_BY_TARGETS
 
 from . import signatures as _signatures
-from .call import call as call
 from .call_pattern import CallPattern, types_of
 from .duals import DualTensor, duals, run_in_level
 from .older_forms import has_older_forms, in_todays_form

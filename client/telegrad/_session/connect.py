@@ -12,6 +12,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from telegrad import _native
 from telegrad_protocol.errors import (
     ArgumentError,
     CommunicationError,
@@ -259,6 +260,7 @@ def connect(
     interrupts.watch(thread_sessions)
     _settings.announce(opened)
     _settings.warn_of_variables(is_private=server is not None)
+    _native.compile_beside()
     return connection
 
 

@@ -9,7 +9,7 @@ sent so much since it last waited that nobody notices what is sent later: the se
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -33,6 +33,9 @@ _MOST_UNSEEN: Final = 3
 """Where the line of the outer loop was sent unseen in so many turns, it may not come any more."""
 _UNNOTICED: Final = 8
 """A batch may hold a turn if so many times more was sent since the program last waited."""
+
+Places = dict[int, list[int]]
+"""By its line, where calls begin in a batch that are of this line, in order."""
 
 
 class Turns(NamedTuple):
@@ -64,7 +67,7 @@ class BatchEnds:
     __slots__ = ("_begins_anywhere", "_met", "_outer", "_sent", "_since", "_starts", "_turns")
 
     def __init__(self) -> None:
-        self._met: Counter[int] = Counter()
+        self._met: dict[int, int] = {}
         self._starts: dict[int, int] = {}
         """The lines that batches began with, numbered."""
         self._since = 0
@@ -104,54 +107,61 @@ class BatchEnds:
 
         All are where something but calls would be left, or none of its last lines is known; ``note_sent`` follows then.
         """
-        lines = _lines_of(batch)
-        self._note_start(lines)
-        end = self._end_of(lines, len(batch))
-        self._note_turn(lines, end)
+        places = places_of(batch)
+        self._note_start(places)
+        end = self._end_of(places, len(batch))
+        self._note_turn(places, end)
         self._sent += end if end < len(batch) else 0
-        if len(self._met) > _MOST_LINES:
-            self._met.clear()
+        met = self._met
+        if len(met) > _MOST_LINES:
+            met.clear()
             self._starts.clear()
             self._outer.clear()
-        self._met.update([line for place, line in lines if place < end])
+        for line, begins in places.items():
+            count = len(begins) if begins[-1] < end else bisect_left(begins, end)
+            if count:
+                met[line] = met.get(line, 0) + count
         return end
 
-    def _note_start(self, lines: Sequence[tuple[int, int]]) -> None:
+    def _note_start(self, places: Places) -> None:
         begins_anywhere, self._begins_anywhere = self._begins_anywhere, False
-        if lines and lines[-1][0] == 0 and not begins_anywhere:
-            self._starts.setdefault(lines[-1][1], len(self._starts))
+        line, begins = next(iter(places.items()), (0, None))
+        if begins and begins[0] == 0 and not begins_anywhere:
+            self._starts.setdefault(line, len(self._starts))
 
-    def _note_turn(self, lines: Sequence[tuple[int, int]], end: int) -> None:
+    def _note_turn(self, places: Places, end: int) -> None:
         """Note where an outer loop's line is: of those that batches ended before, one that is met least often."""
         met, (line, at, _, _) = self._met, self._turns
-        found = next((one for place, one in lines if place == end and one in self._outer), line)
-        if found != line and (2 * met[found] < met[line] or self._sent - at > 2 * _LONGEST):
+        found = next((one for one in self._outer if one in places and end in places[one]), line)
+        if found != line and (2 * met.get(found, 0) < met.get(line, 0) or self._sent - at > 2 * _LONGEST):
             self._turns = Turns(found, self._sent + end, 0, 0)
             return
-        for now in [self._sent + place for place, one in reversed(lines) if one == line and place <= end]:
-            self._turns = self._turns.met_at(now)
+        for place in places.get(line, ()):
+            if place <= end:
+                self._turns = self._turns.met_at(self._sent + place)
 
-    def _end_of(self, lines: Sequence[tuple[int, int]], size: int) -> int:
+    def _end_of(self, places: Places, size: int) -> int:
         if self._since + size >= _LONG_TURN:
-            place = self._outermost(lines)
+            place = self._outermost(places)
             if place >= _SHORTEST and self._since + place >= _LONG_TURN:
                 self._since = 0
                 return place
-        met, starts = self._met, self._starts
-        last = {line: place for place, line in reversed(lines)}  # of each line; they come from the end on
+        met, starts, least = self._met, self._starts, max(size - _LOOKED_AT, 0)
         near = [
-            (met[line].bit_length(), starts[line], -place) for line, place in last.items()
-            if line in starts and place > max(size - _LOOKED_AT, 0)
+            (met.get(line, 0).bit_length(), starts[line], -begins[-1]) for line, begins in places.items()
+            if begins[-1] > least and line in starts
         ]  # fmt: skip
         end = -min(near)[2] if near else size
         self._since += end
         return end
 
-    def _outermost(self, lines: Sequence[tuple[int, int]]) -> int:
+    def _outermost(self, places: Places) -> int:
         """Return where the line of an outer loop is, the same one each time; 0 where all are of one loop."""
         met = self._met
-        first = {line: place for place, line in lines if place}
-        known = [(met[line], place, line) for line, place in first.items() if line in met]
+        known = [
+            (met[line], begins[0] or begins[1], line) for line, begins in places.items()
+            if line in met and begins[-1]
+        ]  # fmt: skip
         if not known:
             return 0
         rare = min((max(known)[0] - 1) // _RARER, 2 * min(known)[0])
@@ -164,21 +174,22 @@ class BatchEnds:
         return place
 
 
-def _lines_of(batch: Sequence[Any]) -> list[tuple[int, int]]:
-    """Return where calls begin that are of one line, and this line, from the end on to what is no call."""
-    lines: list[tuple[int, int]] = []
-    line, place = None, len(batch)
-    for one in reversed(batch):
+def places_of(batch: Sequence[Any]) -> Places:
+    """Return where calls of each line begin, behind the last instruction that is no call; that is part of no line."""
+    places: Places = {}
+    line: int | None = None
+    for place, one in enumerate(batch):
         if one.__class__ is tuple:  # under modes that are not the default ones
             one = one[1]
         if one.__class__ is not messages.Call:
-            return lines
-        site = one.site
-        if site != line:
-            if line is not None:
-                lines.append((place, line))
-            line = site
-        place -= 1
-    if line is not None:
-        lines.append((0, line))
-    return lines
+            places.clear()
+            line = -1
+        elif line != one.site:
+            is_begin, line = line != -1, one.site
+            if is_begin:
+                begins = places.get(line)
+                if begins is None:
+                    places[line] = [place]
+                else:
+                    begins.append(place)
+    return places

@@ -51,6 +51,10 @@ A call carries the numbers of the tensors that died before it.
 class SendQueue:
     """The sending part of a session. The receiving part, ``ClientSession``, implements the methods that raise here."""
 
+    __slots__ = (  # what every call reads
+        "__dict__", "__weakref__", "_dead", "_full_at", "_is_armed", "_is_urgent", "_pending", "free", "new_id",
+        "operations", "sites",
+    )  # fmt: skip
     holds_gradients = False
     """Whether the gradients of its tensors are objects of the program, which no number names."""
     adopt: Callable[[Any], Any] | None = None
@@ -65,7 +69,7 @@ class SendQueue:
         self._draft: Draft | None = None
         self._uploading: messages.Upload | None = None
         self._told = DEFAULT
-        self._is_armed = self._has_parts = self._waits_for_room = False
+        self._is_armed = self._has_parts = self._waits_for_room = self._has_new_line = False
         self._is_due = False
         """Whether a batch was full while its last part was held back: it is sent when that part has ended."""
         self.programs = ProgramTable()
@@ -77,15 +81,12 @@ class SendQueue:
         """How many instructions were queued, and how many of them before the program last waited for an answer."""
         self._full_at = BATCH_OPERATIONS
         self._ends = BatchEnds()
-        self._has_new_line = False
-        self._new_interrupt = count(1).__next__
-        self._new_request = count(1).__next__
+        self._new_interrupt, self._new_request = count(1).__next__, count(1).__next__
         self.is_open = True
         self.kernels: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
         """What devices have loaded, by device, for objects of the program that stand for code: see ``_kernels``."""
         self.sites = CallSites(self._introduce)
-        self.blocking = is_blocking()
-        self._is_urgent = self.blocking
+        self.blocking = self._is_urgent = is_blocking()
         self.ahead = Ahead(max_ahead_seconds())
         self.transport = open_transport(self.flush_quietly)
         if self.transport.executes_at_once:

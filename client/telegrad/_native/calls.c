@@ -1,0 +1,346 @@
+/* The usual path of a call, without Python's functions: what ``call`` in ``_ops/call.py`` says, which is the one to
+ * read. A call is looked up first, which has no effect; whatever is unusual is left to ``call`` from its beginning.
+ * While functions of Python may run, all that is used later is owned here, and no container is half made.
+ */
+
+#include "objects.h"
+
+#define MOST 8 /* operands, parents and other parts of the key, each */
+
+typedef struct {
+    PyObject *modes, *session, *plan, *wire, *metas[MOST], *ids[MOST], *others[MOST], *parents[MOST];
+    Py_ssize_t tensors, other_count, parent_count;
+} Work;
+
+static void
+drop(PyObject **objects, Py_ssize_t *count)
+{
+    while (*count) Py_DECREF(objects[--*count]);
+}
+
+static void
+forget(Work *work)
+{
+    Py_ssize_t ids = work->tensors;
+    drop(work->ids, &ids);
+    drop(work->metas, &work->tensors);
+    drop(work->others, &work->other_count);
+    drop(work->parents, &work->parent_count);
+    Py_XDECREF(work->modes);
+    Py_XDECREF(work->session);
+    Py_XDECREF(work->plan);
+    Py_XDECREF(work->wire);
+}
+
+/* Whether the attributes of an object are the slots of ``Tensor``; 0 also for an error. */
+static int
+is_usual(PyObject *tensor)
+{
+    PyObject *type = (PyObject *)Py_TYPE(tensor);
+    if (type == the_Tensor) return 1;
+    if (!PyType_IsSubtype(Py_TYPE(tensor), (PyTypeObject *)the_Tensor)) return 0;
+    PyObject *known = PyDict_GetItemWithError(usual_types, type);
+    if (known != NULL) return known == Py_True;
+    if (PyErr_Occurred() || PyDict_GET_SIZE(usual_types) >= 64) return 0;
+    known = PyObject_CallOneArg(the_is_usual, type);
+    int usual = known != NULL && PyDict_SetItem(usual_types, type, known) == 0 && known == Py_True;
+    Py_XDECREF(known);
+    return usual;
+}
+
+/* Note where the gradient of an operand goes, if it requires one; 0 for what is unusual, as below. */
+static int
+take_parent(Work *work, PyObject *tensor)
+{
+    PyObject *requires_grad = SLOT(tensor, Tensor___requires_grad), *node = SLOT(tensor, Tensor___node);
+    if (requires_grad == Py_False) return 1;
+    if (requires_grad != Py_True || node == NULL || work->parent_count == MOST) return 0;
+    node = node != Py_None ? Py_NewRef(node) : PyObject_CallMethodNoArgs(tensor, text__gradient_edge);
+    if (node == NULL) return 0;
+    work->parents[work->parent_count++] = node;
+    return 1;
+}
+
+static int
+take_operand(Work *work, PyObject *tensor, int records)
+{
+    if (!is_usual(tensor)) return 0;
+    PyObject *session = SLOT(tensor, Tensor___session), *aliases = SLOT(tensor, Tensor___aliases);
+    PyObject *id = SLOT(tensor, Tensor___id), *meta = SLOT(tensor, Tensor___meta);
+    if (session == NULL || aliases == NULL || id == NULL || meta == NULL) return 0;
+    if (work->session == NULL && IS(session, ClientSession)) work->session = Py_NewRef(session);
+    if (session != work->session) return 0;
+    if (aliases != Py_None) {
+        PyObject *version = IS(aliases, Aliases) ? SLOT(aliases, Aliases__version) : NULL;
+        PyObject *seen = SLOT(tensor, Tensor___seen);
+        if (version == NULL || seen == NULL || !PyLong_CheckExact(version) || !PyLong_CheckExact(seen)) return 0;
+        if (version != seen && PyObject_RichCompareBool(version, seen, Py_EQ) != 1) return 0;
+    }
+    work->metas[work->tensors] = Py_NewRef(meta);
+    work->ids[work->tensors++] = Py_NewRef(id);
+    return records ? take_parent(work, tensor) : 1;
+}
+
+static int
+take_operands(Work *work, PyObject *tensors, Py_ssize_t count, int records)
+{
+    if (!PyTuple_CheckExact(tensors)) return 0;
+    if (count < 0) count = PyTuple_GET_SIZE(tensors);
+    if (count < 1 || count > MOST || count > PyTuple_GET_SIZE(tensors)) return 0;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (!take_operand(work, PyTuple_GET_ITEM(tensors, i), records)) return 0;
+    return 1;
+}
+
+/* Take over a part of the key; 0 for NULL. */
+static int
+take_other(Work *work, PyObject *part)
+{
+    if (part == NULL) return 0;
+    if (work->other_count == MOST) {
+        Py_DECREF(part);
+        return 0;
+    }
+    work->others[work->other_count++] = part;
+    return 1;
+}
+
+static PyObject *
+value_at(PyObject *values, PyObject *index)
+{
+    Py_ssize_t place = PyLong_CheckExact(index) ? PyLong_AsSsize_t(index) : -1;
+    return place < 0 || place >= PyTuple_GET_SIZE(values) ? NULL : PyTuple_GET_ITEM(values, place);
+}
+
+/* A list of integers as a tuple; NULL for others. */
+static PyObject *
+integers_of(PyObject *list)
+{
+    if (list == NULL || !(PyTuple_CheckExact(list) || PyList_CheckExact(list))) return NULL;
+    PyObject *items = PySequence_Tuple(list);
+    for (Py_ssize_t i = 0; items != NULL && i < PyTuple_GET_SIZE(items); i++)
+        if (!PyLong_CheckExact(PyTuple_GET_ITEM(items, i))) Py_CLEAR(items);
+    return items;
+}
+
+/* Take what the key has besides metas. */
+static int
+take_others(Work *work, PyObject *pattern, PyObject *values)
+{
+    PyObject *pick = SLOT(pattern, CallPattern__attributes), *floats = SLOT(pattern, CallPattern__floats);
+    PyObject *lists = SLOT(pattern, CallPattern__lists);
+    if (!PyList_CheckExact(floats) || !PyList_CheckExact(lists)) return 0;
+    if (pick != Py_None && !take_other(work, PyObject_CallOneArg(pick, values))) return 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(floats); i++) {
+        PyObject *value = value_at(values, PyList_GET_ITEM(floats, i));
+        int is_true = value == NULL ? -1 : PyObject_IsTrue(value);
+        if (is_true < 0 || !take_other(work, is_true ? Py_NewRef(value) : PyObject_Repr(value))) return 0;
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(lists); i++)
+        if (!take_other(work, integers_of(value_at(values, PyList_GET_ITEM(lists, i))))) return 0;
+    return 1;
+}
+
+/* Find the plan; 0 where there is none yet. */
+static int
+take_plan(Work *work, PyObject *pattern)
+{
+    PyObject *dtype = PyDict_GetItemWithError(the_dtypes, text__default);
+    PyObject *key = dtype == NULL ? NULL : PyTuple_New(3 + work->tensors + work->other_count), *plan;
+    if (key == NULL) return 0;
+    PyObject **part = &PyTuple_GET_ITEM(key, 0);
+    *part++ = Py_NewRef(pattern);
+    *part++ = Py_NewRef(dtype);
+    *part++ = Py_NewRef(SLOT(work->modes, Modes__of_plans));
+    for (Py_ssize_t i = 0; i < work->tensors; i++) *part++ = Py_NewRef(work->metas[i]);
+    for (Py_ssize_t i = 0; i < work->other_count; i++) *part++ = Py_NewRef(work->others[i]);
+    plan = PyDict_GetItemWithError(the_plans, key);
+    work->plan = plan != NULL && IS(plan, CallPlan) ? Py_NewRef(plan) : NULL;
+    Py_DECREF(key);
+    return work->plan != NULL && SLOT(work->plan, CallPlan__meta) != Py_None;
+}
+
+/* The parents where some operands are never differentiated. */
+static int
+take_differentiable(Work *work, PyObject *pattern, PyObject *values)
+{
+    PyObject *tensors = PyObject_CallOneArg(SLOT(pattern, CallPattern__differentiable), values);
+    int usual = tensors != NULL && PyTuple_CheckExact(tensors);
+    drop(work->parents, &work->parent_count);
+    for (Py_ssize_t i = 0; usual && i < PyTuple_GET_SIZE(tensors); i++)
+        usual = is_usual(PyTuple_GET_ITEM(tensors, i)) && take_parent(work, PyTuple_GET_ITEM(tensors, i));
+    Py_XDECREF(tensors);
+    return usual;
+}
+
+static PyObject *
+wire_arguments(Work *work, PyObject *pattern)
+{
+    PyObject *rest = SLOT(work->plan, CallPlan__rest), *template = SLOT(work->plan, CallPlan__template), *wire;
+    PyObject *positions = SLOT(pattern, CallPattern__positions);
+    int leads = PyObject_IsTrue(SLOT(pattern, CallPattern__is_leading));
+    if (leads < 0 || !PyList_CheckExact(rest) || !PyList_CheckExact(template) || !PyList_CheckExact(positions))
+        return NULL;
+    if (leads) {
+        wire = PyList_New(work->tensors + PyList_GET_SIZE(rest));
+        if (wire == NULL) return NULL;
+        PyObject **item = ((PyListObject *)wire)->ob_item;
+        for (Py_ssize_t i = 0; i < work->tensors; i++) *item++ = Py_NewRef(work->ids[i]);
+        for (Py_ssize_t i = 0; i < PyList_GET_SIZE(rest); i++) *item++ = Py_NewRef(PyList_GET_ITEM(rest, i));
+        return wire;
+    }
+    if (PyList_GET_SIZE(positions) != work->tensors) return NULL;
+    wire = PyList_GetSlice(template, 0, PyList_GET_SIZE(template));
+    for (Py_ssize_t i = 0; wire != NULL && i < work->tensors; i++) {
+        Py_ssize_t position = PyLong_AsSsize_t(PyList_GET_ITEM(positions, i));
+        if (position < 0) position += PyList_GET_SIZE(wire);
+        if (PyList_SetItem(wire, position, Py_NewRef(work->ids[i])) < 0) Py_CLEAR(wire);
+    }
+    return wire;
+}
+
+/* Whether the parts of a session that calls pass are what they usually are. */
+static int
+is_usual_session(PyObject *session)
+{
+    PyObject *pending = SLOT(session, SendQueue___pending), *dead = SLOT(session, SendQueue___dead);
+    PyObject *sites = SLOT(session, SendQueue__sites);
+    if (pending == NULL || dead == NULL || sites == NULL || !IS(sites, CallSites)) return 0;
+    if (!IS(pending, deque) || !IS(dead, deque) || SLOT(session, SendQueue__new_id) == NULL) return 0;
+    return SLOT(session, SendQueue__operations) && SLOT(session, SendQueue___full_at) &&
+           SLOT(session, SendQueue___is_armed) && SLOT(session, SendQueue___is_urgent);
+}
+
+/* All that has no effect; 0 where the call is an unusual one, or with an exception set. */
+static int
+look_up(Work *work, PyObject *pattern, PyObject *values)
+{
+    if (!PyObject_IsTrue(SLOT(pattern, CallPattern__is_usual))) return 0;
+    int plain = PyObject_IsTrue(SLOT(pattern, CallPattern__is_plain)), found;
+    int single = PyObject_IsTrue(SLOT(pattern, CallPattern__is_single));
+    work->modes = PyObject_GetAttr(the_thread, text_modes);
+    if (work->modes == NULL || !IS(work->modes, Modes)) return 0;
+    int records = PyObject_IsTrue(SLOT(work->modes, Modes__records));
+    if (plain || single) found = take_operands(work, values, single ? 1 : -1, records);
+    else {
+        PyObject *tensors = PyObject_CallOneArg(SLOT(pattern, CallPattern__tensors), values);
+        found = tensors != NULL && take_operands(work, tensors, -1, records);
+        Py_XDECREF(tensors);
+    }
+    if (!found || !is_usual_session(work->session)) return 0;
+    if (!plain && !take_others(work, pattern, values)) return 0;
+    if (!take_plan(work, pattern)) return 0;
+    if (work->parent_count && PyObject_IsTrue(SLOT(pattern, CallPattern__has_no_grad)) &&
+        !take_differentiable(work, pattern, values))
+        return 0;
+    work->wire = wire_arguments(work, pattern);
+    return work->wire != NULL;
+}
+
+/* Let a view share what its source shares; -1 for an error. */
+static int
+join(Work *work, PyObject *result, PyObject *pattern, PyObject *values)
+{
+    PyObject *index = SLOT(work->plan, CallPlan__view_of), *sources = SLOT(pattern, CallPattern__sources);
+    PyObject *source = PyObject_GetItem(sources, index);
+    PyObject *tensor = source == NULL ? NULL : PyObject_GetItem(values, source), *done = NULL;
+    if (tensor != NULL) done = PyObject_CallFunctionObjArgs(the_join, result, tensor, work->plan, NULL);
+    Py_XDECREF(source);
+    Py_XDECREF(tensor);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+static PyObject *
+new_result(Work *work, PyObject *id, PyObject *pattern, PyObject *values)
+{
+    PyObject *result = new_tensor(work->session, id, SLOT(work->plan, CallPlan__meta));
+    if (result == NULL) return NULL;
+    int error = 0;
+    if (work->parent_count && PyObject_IsTrue(SLOT(work->plan, CallPlan__gives_gradient))) {
+        PyObject *node = new_node(work->parents, work->parent_count, SLOT(work->plan, CallPlan__grad_name));
+        Py_SETREF(SLOT(result, Tensor___requires_grad), Py_NewRef(Py_True));
+        if (node == NULL) error = -1;
+        else Py_SETREF(SLOT(result, Tensor___node), node);
+    }
+    if (error == 0 && PyObject_IsTrue(SLOT(work->plan, CallPlan__is_view)))
+        error = join(work, result, pattern, values);
+    else if (error == 0 && PyObject_IsTrue(SLOT(work->modes, Modes__inference)))
+        error = PyObject_SetAttr(result, text__is_inference, Py_True);
+    if (error < 0) Py_CLEAR(result);
+    return result;
+}
+
+/* Make the result of a call that was looked up, and queue the instruction. */
+static PyObject *
+perform(Work *work, PyObject *pattern, PyObject *values)
+{
+    PyObject *session = work->session, *message = NULL, *freed = NULL, *site = NULL;
+    PyObject *id = PyObject_CallNoArgs(SLOT(session, SendQueue__new_id));
+    PyObject *result = id == NULL ? NULL : new_result(work, id, pattern, values);
+    PyObject *outs = result == NULL ? NULL : PyTuple_Pack(1, id);
+    if (outs != NULL) freed = take_dead(SLOT(session, SendQueue___dead));
+    if (freed != NULL) site = current_site(SLOT(session, SendQueue__sites));
+    if (site != NULL) {
+        PyObject *parts[] = {NULL, SLOT(work->plan, CallPlan__index), site, outs, work->wire, freed};
+        message = PyObject_Vectorcall(the_Call, parts + 1, 5 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+    }
+    if (message == NULL || queue(session, message, work->modes) < 0) Py_CLEAR(result);
+    Py_XDECREF(message);
+    Py_XDECREF(site);
+    Py_XDECREF(freed);
+    Py_XDECREF(outs);
+    Py_XDECREF(id);
+    return result;
+}
+
+static PyObject *
+call(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    Work work = {0};
+    PyObject *result = NULL;
+    if (count == 2 && IS(args[0], CallPattern) && PyTuple_CheckExact(args[1]) && look_up(&work, args[0], args[1]))
+        result = perform(&work, args[0], args[1]);
+    else if (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_TypeError)) { /* such as an attribute without hash */
+        PyErr_Clear();
+        result = PyObject_Vectorcall(the_call, args, count, NULL);
+    }
+    forget(&work);
+    return result;
+}
+
+/* ``Tensor.__del__``. Where what frees is a function of Python, an interrupt has to find ``__del__`` on the stack. */
+static PyObject *
+finalize(PyObject *tensor, PyObject *nothing)
+{
+    PyObject *session = SLOT(tensor, Tensor___session), *id = SLOT(tensor, Tensor___id);
+    PyObject *free = session != NULL && IS(session, ClientSession) ? SLOT(session, SendQueue__free) : NULL;
+    if (!is_usual(tensor) || id == NULL || free == NULL || !PyCFunction_CheckExact(free)) {
+        PyErr_Clear();
+        return PyObject_CallOneArg(the_finalize, tensor);
+    }
+    return id == zero ? Py_NewRef(Py_None) : PyObject_CallOneArg(free, id);
+}
+
+static PyMethodDef finalizer = {"__del__", finalize, METH_NOARGS, "Free the tensor, of which nothing is left here."};
+
+static PyObject *
+prepare(PyObject *module, PyObject *args, PyObject *given)
+{
+    if (given == NULL || take_objects(given) < 0) return given ? NULL : PyErr_Format(PyExc_TypeError, "prepare: no names");
+    return PyDescr_NewMethod((PyTypeObject *)the_Tensor, &finalizer);
+}
+
+static PyMethodDef methods[] = {
+    {"call", (PyCFunction)(void (*)(void))call, METH_FASTCALL, "Do what ``telegrad._ops.call.call`` does."},
+    {"prepare", (PyCFunction)(void (*)(void))prepare, METH_VARARGS | METH_KEYWORDS, "Take what ``call`` works with."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_calls", NULL, -1, methods, NULL, NULL, NULL, NULL};
+
+PyMODINIT_FUNC
+PyInit__calls(void)
+{
+    return PyModule_Create(&definition);
+}

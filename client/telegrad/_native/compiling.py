@@ -1,0 +1,60 @@
+"""Compiles ``calls.c``, here or in a process of its own, which is this file as a program: ``compiling.py LIBRARY``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_SOURCE: Final = Path(__file__).with_name("calls.c")
+
+
+def start(library: Path) -> None:
+    """Have a process compile at a low priority that goes on by itself; nothing happens where there is no compiler."""
+    nowhere = subprocess.DEVNULL
+    if compiler() is not None:
+        command = [sys.executable, "-I", "-S", __file__, str(library)]
+        with suppress(OSError):
+            subprocess.run(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+
+
+def compile_library(library: Path) -> None:
+    """Compile, unless there is no compiler or nowhere to keep what it makes; beside it is noted that it has failed."""
+    command = compiler()
+    if command is None:
+        return
+    with suppress(OSError):  # as where the disk is full, or may not be written to
+        library.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+            made = Path(folder, library.name)
+            done = subprocess.run([*command, "-o", str(made)], stdin=subprocess.DEVNULL, capture_output=True)
+            if done.returncode:
+                library.with_name("failed").write_bytes(done.stderr)
+            else:
+                made.chmod(0o700)
+                made.replace(library)
+
+
+def compiler() -> list[str] | None:
+    """Return the command that compiles the interpreter's extensions, without its output; None where there is none."""
+    include = sysconfig.get_path("include")
+    command = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc -shared")
+    if shutil.which(command[0]) is None:  # the interpreter was built elsewhere
+        command[0] = "cc"
+    if shutil.which(command[0]) is None or not Path(include, "Python.h").exists():
+        return None
+    position = shlex.split(sysconfig.get_config_var("CCSHARED") or "-fPIC")
+    return [*command, *position, "-O2", "-DNDEBUG", f"-I{include}", str(_SOURCE)]
+
+
+if __name__ == "__main__":
+    if os.fork() == 0:  # whoever has started this one waits for it, and not for what goes on
+        os.nice(10)
+        compile_library(Path(sys.argv[1]))

@@ -1,0 +1,42 @@
+"""Where the machine code of ``calls.c`` is kept. Compiles nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+
+def library() -> Path | None:
+    """Return where the machine code is to be; None where this interpreter cannot use it, or there is no such place."""
+    if os.name != "posix" or sys.implementation.name != "cpython" or "t" in sys.abiflags:
+        return None
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # the user has no home
+        return None
+    return cache / "telegrad" / "native" / _key() / f"_calls{EXTENSION_SUFFIXES[0]}"
+
+
+def is_missing(library: Path) -> bool:
+    """Whether there is no machine code yet, and a compiler has not failed to make it."""
+    return not (library.exists() or library.with_name("failed").exists())
+
+
+def is_trusted(library: Path) -> bool:
+    """Whether the file is there, and nobody but this user can have written it."""
+    try:
+        found = [path.stat() for path in (library, library.parent)]
+    except OSError:
+        return False
+    return all([one.st_uid == os.getuid() and not one.st_mode & 0o022 for one in found])
+
+
+def _key() -> str:
+    """Return a name for all that machine code depends on."""
+    told = hashlib.sha256(f"{sys.version} {EXTENSION_SUFFIXES[0]} {os.uname().machine}".encode())
+    for file in sorted(Path(__file__).parent.glob("*.[ch]")):
+        told.update(file.read_bytes())
+    return told.hexdigest()[:16]

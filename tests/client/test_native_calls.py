@@ -1,0 +1,278 @@
+"""Calls in C and in Python do the same: what is sent, what results are, what is raised, and what is left behind."""
+
+from __future__ import annotations
+
+import gc
+import random
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import msgspec
+import pytest
+
+from telegrad._native import binding as native
+from telegrad._ops import call as python_call
+from telegrad._ops import functions
+from telegrad._session.thread_modes import DEFAULT
+from telegrad._tensor.autograd_graph import OperationNode
+from telegrad_protocol import messages, wire
+from telegrad_protocol.errors import ShapeError
+
+pytestmark = pytest.mark.skipif(native.call is python_call.call, reason="there is no compiler of C")
+PROGRAMS = 40
+TURNS = 100
+
+
+@cache
+def own_class(tg: Any) -> type:
+    """A class of the program's tensors."""
+    return type("Own", (tg.Tensor,), {})
+
+
+class Pool:
+    """Tensors that a random program takes operands from, and what it has seen of them."""
+
+    def __init__(self, tg: Any, rng: random.Random) -> None:
+        self.tg, self.rng = tg, rng
+        self.seen: list[Any] = []
+        self.tensors = [
+            tg.ones(2, 3), tg.ones(3), tg.ones(2, 3, requires_grad=True), tg.nn.Parameter(tg.ones(3)), tg.arange(6),
+            tg.tensor(2.0), tg.ones(2, 3, dtype=tg.bool), tg.ones(3, 2, dtype=tg.float64), tg.tensor([1, 0]),
+            tg.ones(2, 3).as_subclass(own_class(tg)), tg.ones(2, 3, device="meta"),
+        ]  # fmt: skip
+        self.fixed = len(self.tensors)
+
+    def one(self) -> Any:
+        return self.rng.choice(self.tensors)
+
+    def keep(self, result: Any) -> None:
+        """Note a result, and let it take the place of an earlier one, which dies, or die at once."""
+        for one in result if isinstance(result, (tuple, list)) else [result]:
+            self.seen.append(_described(one))
+            if isinstance(one, self.tg.Tensor) and self.rng.random() < 0.6:
+                self.tensors.append(one)
+        while len(self.tensors) > self.fixed + 20:
+            del self.tensors[self.rng.randrange(self.fixed, len(self.tensors))]
+
+
+def _described(result: Any) -> Any:
+    """All that calls have written into a handle, with nodes and aliases by what they hold."""
+    if not hasattr(result, "_meta"):
+        return type(result), result
+    node, aliases, base = result._node, result._aliases, result._base
+    edges = [] if node is None else [getattr(parent, "name", "leaf") for parent in node.parents]
+    is_on_server = result._meta.device.type != "meta"
+    return (
+        type(result), result._id if is_on_server else 0, result._meta, result._requires_grad, result._seen, edges,
+        result._is_inference,
+        getattr(node, "name", None), getattr(node, "extras", None) is None, None if base is None else base._meta,
+        None if aliases is None else aliases.version, sorted(vars(result)), result._grad is None,
+    )  # fmt: skip
+
+
+NUMBERS = (2, 0.5, 0.0, -0.0, True, 1 + 2j, -3, float("nan"), 1 << 40)
+SIZES = ((6,), [3, 2], (2, -1), (2, 3), (1, 2, 3), (-1,), (5,))
+
+
+def _step(tg: Any, pool: Pool, rng: random.Random) -> Any:
+    """One call of a random program; many of them raise."""
+    x, y, number, dim = pool.one(), pool.one(), rng.choice(NUMBERS), rng.choice((0, 1, -1, 2))
+    return rng.choice((
+        lambda: x + y, lambda: x * number, lambda: number - x, lambda: x / y, lambda: x == y, lambda: -x,
+        lambda: tg.add(x, y, alpha=number), lambda: x.sin(), lambda: tg.softmax(x, dim), lambda: x.sum(),
+        lambda: x.sum(dim=dim, keepdim=True), lambda: x.transpose(0, dim), lambda: x.t(), lambda: x @ y,
+        lambda: x.view(rng.choice(SIZES)), lambda: x.view(*rng.choice(SIZES)), lambda: x[0], lambda: x[..., 1:],
+        lambda: tg.where(x > 0, y, number), lambda: x.add_(y), lambda: x.mul_(number), lambda: x.detach(),
+        lambda: tg.cat([x, y]), lambda: tg.stack((x, x, y), dim), lambda: x.max(0), lambda: x.split(1),
+        lambda: tg.nn.functional.layer_norm(x, (3,), y), lambda: tg.nn.functional.linear(x, y), lambda: x.clone(),
+        lambda: tg.nn.functional.embedding(x, y), lambda: x.index_select(0, y), lambda: tg.zeros(2, 3),
+        lambda: tg.full((2,), number), lambda: x.to(tg.float64), lambda: x.requires_grad_(), lambda: x.expand(2, 2, 3),
+        lambda: tg.einsum("ij,ij->i", x, y), lambda: x.clamp(0, number), lambda: tg.addmm(x, y, x), lambda: x.add(),
+        lambda: x.sum().backward(), lambda: tg.lerp(x, y, number), lambda: x.view({}), lambda: x.roll([1, dim]),
+    ))()  # fmt: skip
+
+
+def _program(tg: Any, pool: Pool) -> None:
+    """Some calls under the same modes, most of which have results."""
+    rng = pool.rng
+    casts = tg.autocast("cpu", dtype=tg.bfloat16, enabled=rng.random() < 0.1)
+    with tg.set_grad_enabled(rng.random() < 0.8), tg.inference_mode(rng.random() < 0.1), casts:
+        for _ in range(20):
+            try:
+                pool.keep(_step(tg, pool, rng))
+            except Exception as error:
+                pool.seen.append((type(error), str(error)))
+
+
+def _of_lines(sent: list[Any]) -> list[Any]:
+    """Return instructions with the lines themselves: an instruction that Python specialises counts as another.
+
+    Which ones it has specialised changes from run to run.
+    """
+    lines = {one.number: one.line for one in sent if isinstance(one, messages.Site)}
+    return [
+        msgspec.structs.replace(one, site=lines.get(one.site, 0)) if hasattr(one, "site") else one
+        for one in sent
+        if not isinstance(one, messages.Site)
+    ]
+
+
+class Recorder:
+    """A session of an engine that computes nothing: it notes what it is sent, and answers every question."""
+
+    has_work = waits = False
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.sizes: list[int] = []
+        self._answers: list[Any] = []
+
+    def receive(self, kind: int, body: memoryview) -> None:
+        batch = wire.decode_instructions(body) if kind == wire.BATCH else []
+        self.sent += batch
+        self.sizes.append(len(batch))
+        self._answers += [messages.Answer(one.request, None) for one in batch if isinstance(one, messages.Query)]
+
+    def take_replies(self) -> list[tuple[int, list[Any]]]:
+        answers, self._answers = self._answers, []
+        return [(wire.BATCH, [wire.encode_batch(answers)])] if answers else []
+
+    def frames_left(self) -> None:
+        """Do nothing."""
+
+    close = frames_left
+
+
+class RecordingHost:
+    """Stands for the host of an engine; ``session`` is the one that was opened."""
+
+    def __init__(self, host: Any) -> None:
+        self.hello, self.new_number = host.hello, host.new_number
+        self.session = Recorder()
+
+    def open(self, number: int, wishes: Any) -> Recorder:
+        return self.session
+
+
+@pytest.fixture
+def recording(host: Any) -> Iterator[RecordingHost]:
+    """An engine that computes nothing, while garbage is collected where a test asks for it."""
+    gc.freeze()
+    gc.disable()
+    yield RecordingHost(host)
+    gc.enable()
+
+
+def _run(host: RecordingHost, call: Callable[..., Any], seed: int) -> tuple[list[bytes], list[Any]]:
+    """Run a random program with these calls; returns what it has sent, and what it has seen."""
+    import telegrad as tg
+
+    host.session = Recorder()
+    with tg.connect(in_process=host) as connection, pytest.MonkeyPatch.context() as patch:
+        patch.setitem(vars(functions), "call", call)
+        pool = Pool(tg, random.Random(seed))
+        for usual in [*_usual_calls(tg).values()] * 3:
+            pool.keep(usual())
+        for _ in range(PROGRAMS):
+            _program(tg, pool)
+        seen = [*pool.seen, connection.session.operations]
+        del pool
+    return [wire.encode_batch([one]) for one in _of_lines(host.session.sent)], seen
+
+
+def test_random_calls_send_and_give_the_same(recording: RecordingHost, seed: int) -> None:
+    _run(recording, python_call.call, seed)  # what is cached changes who finds an error
+    expected, found = (_run(recording, call, seed) for call in (python_call.call, native.call))
+    assert found[1] == expected[1]
+    assert found[0] == expected[0]
+
+
+def _usual_calls(tg: Any) -> dict[str, Callable[[], Any]]:
+    """Calls that are done in C, such that every branch is taken, and such that are left to Python."""
+    x, y, leaf, scalar = tg.ones(2, 3), tg.ones(2, 3), tg.ones(2, 3, requires_grad=True), tg.tensor(2.0)
+    own, parameter = x.as_subclass(own_class(tg)), tg.nn.Parameter(tg.ones(3))
+    mean, base = tg.zeros(3), tg.ones(2, 3)
+
+    def refused() -> None:
+        with pytest.raises(ShapeError):
+            x @ y
+
+    def overdue() -> Any:
+        changed = tg.zeros(2, 3)
+        view = changed.view(6)
+        changed.add_(leaf)
+        return view + 1
+
+    def in_inference_mode() -> Any:
+        with tg.inference_mode():
+            return x + y, x.t()
+
+    return {
+        "two operands": lambda: x + y, "a number": lambda: x * 0.5, "zero": lambda: x * -0.0,
+        "reflected": lambda: 2 - x, "recorded": lambda: leaf * y + leaf, "a parameter": lambda: leaf + parameter,
+        "an attribute": lambda: tg.softmax(x, dim=-1), "integers": lambda: tg.nn.functional.layer_norm(x, (3,)),
+        "a view": lambda: x.t(), "a recorded view": lambda: leaf.view(3, 2), "a subclass": lambda: own + y,
+        "a changed base": overdue, "constants": lambda: tg.nn.functional.batch_norm(leaf, mean, parameter),
+        "inference": in_inference_mode, "in turn": lambda: tg.where(x > 0, x, leaf), "refused": refused,
+        "a list": lambda: tg.cat([x, leaf]), "several": lambda: leaf.max(0), "in place": lambda: base.mul_(scalar),
+        "no operand": lambda: tg.zeros(2), "a shape": lambda: tg.ones(2, device="meta") + 1, "unary": lambda: -leaf,
+    }  # fmt: skip
+
+
+def test_batches_are_full_at_the_same_calls(recording: RecordingHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    import telegrad as tg
+
+    with tg.connect(in_process=recording) as connection:
+        x, sizes = tg.ones(2), []
+        for call in (python_call.call, native.call):
+            monkeypatch.setitem(vars(functions), "call", call)
+            connection.session.synchronize()
+            recording.session.sizes.clear()
+            for _ in range(1000):
+                x + x
+            sizes.append(recording.session.sizes.copy())
+    assert len(sizes[0]) > 5
+    assert sizes[1][1:] == sizes[0][1:]  # the first ones have lines that are new
+
+
+def test_calls_leave_no_references(recording: RecordingHost) -> None:
+    import telegrad as tg
+
+    with tg.connect(in_process=recording) as connection:
+        calls, session = _usual_calls(tg), connection.session
+        shared = (None, True, False, 0, (), session, tg.ones(2, 3)._meta, tg.Tensor, OperationNode, tg.float32, DEFAULT)
+
+        def count() -> list[int]:
+            session.synchronize()
+            recording.session.sent.clear()
+            gc.collect()
+            return [sys.getallocatedblocks(), *map(sys.getrefcount, shared)]
+
+        for name, call in calls.items():
+            for _ in range(60):
+                call()
+            before = count()
+            for _ in range(TURNS):
+                call()
+            grown = [now - then for now, then in zip(count(), before, strict=True)]
+            assert all(abs(one) < TURNS / 4 for one in grown), (name, grown)
+
+
+def test_usual_calls_are_done_in_c(tg: Any) -> None:
+    in_python = {"a changed base", "refused", "a list", "several", "in place", "no operand", "a shape"}
+    done: set[str] = set()
+    for name, call in _usual_calls(tg).items():
+        call()
+
+        def note(frame: Any, event: str, argument: Any, name: str = name) -> None:
+            if event == "call" and frame.f_code is python_call.call.__code__:
+                done.add(name)
+
+        sys.setprofile(note)
+        try:
+            call()
+        finally:
+            sys.setprofile(None)
+    assert done == in_python

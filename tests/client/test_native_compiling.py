@@ -1,0 +1,97 @@
+"""The path of a call in C is compiled once, where there is a compiler, and nothing depends on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from telegrad import _native
+from telegrad._native import compiling, place
+from telegrad_protocol.errors import ConfigurationError
+
+needs_compiler = pytest.mark.skipif(compiling.compiler() is None, reason="there is no compiler of C")
+PROGRAM = """
+import numpy as np
+import telegrad as tg
+from server.worker.host import Host
+from telegrad._native import binding
+from telegrad._ops import call
+
+with tg.connect(in_process=Host(["cpu"])):
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    for _ in range(3):
+        (x * x + 1).sum().backward()
+    print(x.grad.tolist(), binding.call is not call.call)
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache, in which nothing was looked for."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(_native, "_is_looked_for", False)
+    return tmp_path
+
+
+def _run(choice: str) -> str:
+    environment = {**os.environ, _native.VARIABLE: choice, "TELEGRAD_COMPILED_KERNELS": "never"}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@needs_compiler
+def test_programs_compute_the_same_with_it_and_without() -> None:
+    assert [_run("never"), _run("wait")] == ["[6.0, 12.0] False", "[6.0, 12.0] True"]
+
+
+@needs_compiler
+def test_a_process_beside_compiles_it_for_later_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(_native.VARIABLE, "beside")
+    assert _native.load() is None
+    _native.compile_beside()
+    library = place.library()
+    assert library is not None
+    while place.is_missing(library):
+        time.sleep(0.01)
+    assert _native.load() is not None
+
+
+def test_it_is_left_alone_where_it_is_not_wanted(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(_native.VARIABLE, "never")
+    assert _native.load() is None
+    _native.compile_beside()
+    assert not list(cache.iterdir())
+    monkeypatch.setenv(_native.VARIABLE, "always")
+    with pytest.raises(ConfigurationError, match="TELEGRAD_NATIVE: expected one of beside, wait, never, got 'always'"):
+        _native.load()
+
+
+def test_a_compiler_that_fails_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = tmp_path / "asked"
+    monkeypatch.setenv(_native.VARIABLE, "wait")
+    monkeypatch.setattr(compiling, "compiler", lambda: ["sh", "-c", f"echo asked >> {asked}; exit 1"])
+    for _ in range(3):
+        assert _native.load() is None
+    assert asked.read_text() == "asked\n"
+
+
+def test_nothing_happens_without_a_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(_native.VARIABLE, "wait")
+    monkeypatch.setenv("PATH", "")
+    assert _native.load() is None
+    assert not list(cache.iterdir())
+
+
+@needs_compiler
+def test_what_others_may_have_written_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(_native.VARIABLE, "wait")
+    assert _native.load() is not None
+    library = place.library()
+    assert library is not None
+    library.parent.chmod(0o777)
+    assert _native.load() is None
