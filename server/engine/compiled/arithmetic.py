@@ -13,6 +13,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from . import exponentials
+
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 """What the compiler may do with sums and products; it must keep NaN and infinities."""
 OPTIONS = {"nogil": True, "fastmath": FAST, "error_model": "numpy"}
@@ -23,8 +25,6 @@ _LOWEST, _HIGHEST = f32(-86.6), f32(88.72283)
 """Between these, and no further, ``exp`` is a normal number; the lower one is rounded up."""
 
 
-IN_ORDER = {"contract"}
-"""The same where the order of operations matters; a product and a sum may still be rounded once."""
 EXACT: set[str] = set()
 """The same where each operation is rounded, as NumPy's functions do."""
 
@@ -83,6 +83,10 @@ def _bits(given: Any, wanted: Any, convert: Any) -> Any:
 as_float = _bits(types.int32, types.float32, lambda builder, bits: builder.bitcast(bits, ir.FloatType()))
 as_bits = _bits(types.float32, types.uint32, lambda builder, number: builder.bitcast(number, ir.IntType(32)))
 signed_bits = _bits(types.float32, types.int32, lambda builder, number: builder.bitcast(number, ir.IntType(32)))
+
+
+full_exp = _bits(types.float32, types.float32, exponentials.exp)
+"""The exponential, whose results may be subnormal."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -149,18 +153,6 @@ def exp(x: Any) -> Any:
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def full_exp(x: Any) -> Any:
-    """The exponential, whose results may be subnormal: two powers of two multiply the polynomial in turn."""
-    x = f32(-104.0) if x < f32(-104.0) else x
-    x = f32(89.0) if x > f32(89.0) else x
-    n, p = _power_parts(x)
-    power = i32(n)
-    half = power >> i32(1)
-    scaled = p * as_float(i32((half + i32(127)) << i32(23)))
-    return scaled * as_float(i32((power - half + i32(127)) << i32(23)))
-
-
-@njit(inline="always")  # type: ignore[untyped-decorator]
 def erf(x: Any) -> Any:
     """The error function on [-4, 4], beyond which it is 1 in single precision: a quotient of polynomials (Eigen's)."""
     x = f32(-4.0) if x < f32(-4.0) else x
@@ -191,6 +183,12 @@ def normal_cdf(x: Any) -> Any:
 def logistic(x: Any) -> Any:
     """1 / (1 + exp(-x))"""
     return f32(1.0) / (f32(1.0) + exp(-x))
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def full_logistic(x: Any) -> Any:
+    """The same, where the exponential's results may be subnormal."""
+    return f32(1.0) / (full_exp(-x) + f32(1.0))
 
 
 _LEAST_KEY = i32(-0x7F800001)
