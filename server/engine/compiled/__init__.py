@@ -117,7 +117,8 @@ def vector_features() -> str:
 
     binding.initialize_native_target()
     features = binding.get_host_cpu_features()
-    return features.flatten() + (",-prefer-256-bit" if features.get("avx512vbmi2") else "")
+    suffix = ",-prefer-256-bit" if features.get("avx512vbmi2") else ""
+    return f"{features.flatten()}{suffix}"
 
 
 def load_chains(chains: Iterable[Iterable[str]]) -> None:

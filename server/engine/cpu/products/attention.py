@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from server.engine import compiled, keys
+from server.engine.array_library.addresses import data_address
 from server.engine.device import threads
 from server.engine.ops import attention_blockwise as generic
 from server.engine.registry import kernel
@@ -109,7 +110,7 @@ def _attend(
     return True
 
 
-def _turns(shares: list[slice], products: int) -> Iterator[list[tuple[int, int]]]:
+def _turns(shares: Sequence[slice], products: int) -> Iterator[list[tuple[int, int]]]:
     """Yield parts of the shares, one of each at a time: between calls of a loop it is seen whether work is to end."""
     most = max([share.stop - share.start for share in shares])
     number = max(1, min(most, products // (len(shares) * _LONGEST)))
@@ -162,7 +163,7 @@ def _sizes(query: Array, key: Array, value: Array, is_causal: bool) -> tuple[Arr
 
 def _places(*arrays: Array) -> Array:
     """Addresses, and strides in elements of samples, heads and rows."""
-    steps = [(a.ctypes.data, *[s // 4 for s in a.strides[:2]], max(a.strides[2] // 4, a.shape[3])) for a in arrays]
+    steps = [(data_address(a), *[s // 4 for s in a.strides[:2]], max(a.strides[2] // 4, a.shape[3])) for a in arrays]
     return np.array(steps, np.int64)
 
 
