@@ -32,7 +32,7 @@ SIMPLE = (
     "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "eq", "ne", "lt", "le", "gt", "ge",
     "_to_copy", "copy_", "tanh", "exp",
 )  # fmt: skip
-"""What compiled loops compute, and two functions of NumPy between them."""
+"""What compiled loops compute, of which the last two are NumPy's functions for short and oddly laid out tensors."""
 
 
 @pytest.fixture(params=["compiled", "never"])
@@ -77,7 +77,7 @@ def test_special_numbers_pass_through_loops(adapter: EngineAdapter, loops: str) 
     assert executable.describe().kernels_after == 1
 
 
-@pytest.mark.parametrize("name", ["exp", "sigmoid", "silu", "_silu_backward"])
+@pytest.mark.parametrize("name", ["exp", "tanh", "sigmoid", "silu", "_silu_backward"])
 def test_exponentials_of_large_tensors_are_a_part_of_loops(adapter: EngineAdapter, name: str) -> None:
     """To the bit, on numbers whose exponentials are subnormal or infinite, too."""
     x = torch.cat([SPECIAL, torch.randn(72_000) * 40]).reshape(-1, 9)

@@ -87,6 +87,7 @@ signed_bits = _bits(types.float32, types.int32, lambda builder, number: builder.
 
 full_exp = _bits(types.float32, types.float32, exponentials.exp)
 """The exponential, whose results may be subnormal."""
+tanh = _bits(types.float32, types.float32, exponentials.tanh)
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -13,6 +13,7 @@ import numpy as np
 
 from .arithmetic import EXACT, f32, full_exp, full_logistic, logistic, normal_cdf, rounded, typed, wide
 from .arithmetic import exp as exponential
+from .arithmetic import tanh as hyperbolic_tangent
 
 Array = Any
 _VECTOR, _HALVES = "T[::1]", "eE"
@@ -85,6 +86,12 @@ def silu_backward(grad: Array, x: Array, out: Array) -> None:
 def exp(x: Array, out: Array) -> None:
     for i in range(x.size):
         out[i] = rounded(full_exp(wide(x[i])), out)
+
+
+@typed(_VECTOR, _VECTOR, flags=EXACT)
+def tanh(x: Array, out: Array) -> None:
+    for i in range(x.size):
+        out[i] = rounded(hyperbolic_tangent(wide(x[i])), out)
 
 
 @typed(_VECTOR, _VECTOR, _VECTOR, flags=EXACT)

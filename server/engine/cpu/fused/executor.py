@@ -37,7 +37,7 @@ _BLOCK = compiled.LEAST
 _LONG = 1 << 17
 """The same where one compiled loop does all, so that nothing has to stay in the cache."""
 _MOST_OPERANDS = 24
-_IN_ROW_MAJOR_LOOPS = frozenset(("gelu", "_gelu_backward", "silu", "_silu_backward", "exp", "sigmoid"))
+_IN_ROW_MAJOR_LOOPS = frozenset(("gelu", "_gelu_backward", "silu", "_silu_backward", "exp", "sigmoid", "tanh"))
 """Operations that compute row-major tensors by other loops than the rest, with other last bits."""
 _HEAVY = ("special_", "igamma", "polygamma", "_polygamma", "lgamma", "digamma", "gcd", "lcm", "i0", "sinc")
 """Operations that take so long that memory does not matter to them begin so; their last bits depend on layouts."""

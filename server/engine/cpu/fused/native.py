@@ -1,7 +1,8 @@
 """What operations compute of one element, as instructions of LLVM: those whose results are rounded in one known way.
 
-They are what NumPy computes, to the bit: arithmetic, roots, comparisons, selections and conversions. The exponential is
-that of the compiled loops, where these compute it. Other functions are NumPy's own, and are not here.
+They are what NumPy computes, to the bit: arithmetic, roots, comparisons, selections and conversions. Exponentials
+and hyperbolic tangents are those of the compiled loops, where these compute them. Other functions are NumPy's own, and
+are not here.
 """
 
 from __future__ import annotations
@@ -69,11 +70,11 @@ class Float:
         """One of LLVM's own functions."""
         return self.b.call(self.b.module.declare_intrinsic(f"llvm.{name}", [self.type]), [x])
 
-    def exp(self, x: Val) -> Val:
-        """The exponential of single precision."""
-        from server.engine.compiled.exponentials import exp
+    def exponential(self, name: str, x: Val) -> Val:
+        """A function of ``compiled.exponentials``, which are those of single precision."""
+        from server.engine.compiled import exponentials
 
-        return exp(self.b, x)
+        return getattr(exponentials, name)(self.b, x)
 
     def compare(self, sign: str, x: Val, y: Val) -> Val:
         """False where an operand is NaN, but for ``!=``."""
@@ -173,7 +174,8 @@ _FLOATING: dict[str, Emit] = {
     "div": lambda b, n, a: a.div(n["input"], n["other"]),
     "abs": lambda b, n, a: a.call("fabs", n["input"]),
     "sqrt": lambda b, n, a: a.call("sqrt", n["input"]),
-    "exp": lambda b, n, a: a.exp(n["input"]),
+    "exp": lambda b, n, a: a.exponential("exp", n["input"]),
+    "tanh": lambda b, n, a: a.exponential("tanh", n["input"]),
     "rsqrt": lambda b, n, a: a.div(a.constant(1), a.call("sqrt", n["input"])),
     "reciprocal": lambda b, n, a: a.div(a.constant(1), n["input"]),
     "pow": _power,
@@ -217,6 +219,7 @@ _ANY: dict[str, Emit] = {
 }
 ATTRIBUTES = frozenset(("alpha", "value", "exponent", "weight", "min", "max", "min_val", "max_val"))
 """Names of numbers that emitters take as Python numbers; all others are operands."""
+_EXPONENTIALS = frozenset(("exp", "tanh"))
 _POWERS = (2, 3, 0.5, -1, -2, -0.5)
 _X86_ONLY = frozenset(("maximum", "minimum", "relu"))
 
@@ -239,7 +242,7 @@ def emitter(compute: Compute, features: frozenset[str]) -> Emit | None:
     wanted = [compute.compute if p in compute.promoted else m.dtype for p, m in _metas(compute)]
     if not all([can_cast(meta.dtype, to) for (_, meta), to in zip(_metas(compute), wanted)]):
         return None
-    if compute.op.name == "exp" and not _is_by_loops(compute):
+    if compute.op.name in _EXPONENTIALS and not _is_by_loops(compute):
         return None
     return _chosen(compute, COMPUTED_IN.get(compute.compute, compute.compute))
 
