@@ -192,20 +192,28 @@ def full_logistic(x: Any) -> Any:
     return f32(1.0) / (full_exp(-x) + f32(1.0))
 
 
-_LEAST_KEY = i32(-0x7F800001)
-"""The key of minus infinity in ``largest``."""
+LEAST_KEY, GREATEST_KEY = i32(-0x7F800001), i32(0x7F800000)
+"""The keys of minus infinity and of infinity: NaN's are beyond them."""
 _DIGITS = i32(0x7FFFFFFF)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def key_of(number: Any) -> Any:
+    """An integer for a number, in the same order, whose maximum the compiler vectorises."""
+    bits = signed_bits(number)
+    return bits ^ ((bits >> i32(31)) & _DIGITS)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def number_of(key: Any) -> Any:
+    """The number that has a key."""
+    return as_float(i32(key ^ ((key >> i32(31)) & _DIGITS)))
 
 
 @njit  # type: ignore[untyped-decorator]
 def largest(row: Any, count: int) -> Any:
-    """The largest of the first elements, -inf of none; NaN may count as an infinity of its sign.
-
-    Floats are compared by integers that are in the same order, whose maximum the compiler vectorises.
-    """
-    top = _LEAST_KEY
+    """The largest of the first elements, -inf of none; NaN may count as an infinity of its sign."""
+    top = LEAST_KEY
     for i in range(count):
-        bits = signed_bits(row[i])
-        key = bits ^ ((bits >> i32(31)) & _DIGITS)
-        top = max(top, key)
-    return as_float(i32(top ^ ((top >> i32(31)) & _DIGITS)))
+        top = max(top, key_of(row[i]))
+    return number_of(top)

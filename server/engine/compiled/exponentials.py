@@ -1,4 +1,4 @@
-"""The exponential and the hyperbolic tangent of one single-precision number, written as LLVM's instructions without a branch.
+"""Exponentials and hyperbolic tangents of single-precision numbers, as LLVM's instructions without a branch.
 
 Loops that Numba compiles and loops of fused programs are made of the same instructions, so that both give the same
 bits. Errors are at most 0.9 and 1.4 units in the last place; NaN stays NaN.
