@@ -79,7 +79,7 @@ def attention(xp, query, key, value, attn_mask, is_causal, scale, trains, *, out
             _mask_scores(scores, scale, mask[n, group, rows])
         tops, totals = np.empty((2, *scores.shape[:2]), "f")
         factor = scale if mask is None else 1.0
-        loops.attention_weights(scores, factor, rows.start if is_causal else -1, tops, totals)
+        loops.attention_weights(scores, factor, rows.start if is_causal else -1, scores.shape[2], tops, totals)
         result = np.matmul(scores, value[n, group, seen])
         np.divide(result, np.where(totals == 0, np.float32(1), totals)[..., None], out=output[n, group, rows])
         if trains:
@@ -102,7 +102,7 @@ def _attend(
     shares = threads.shares_of(count, 4 * count * rows * columns)
     sums = logsumexp.reshape(-1, length) if trains else np.empty((0, 0), "f")
     given = gemm("f"), _places(query, key, value, output), sizes, scale, is_causal, trains
-    scratch = [np.empty(rows * columns + 2 * rows, "f") for _ in shares]
+    scratch = [np.empty(rows * _whole(columns) + 2 * rows, "f") for _ in shares]
     products = count * rows * columns * (query.shape[3] + value.shape[3])
     for turn in _turns(shares, products):
         calls = [(*given, first, last, sums, memory) for (first, last), memory in zip(turn, scratch)]
@@ -134,7 +134,7 @@ def _gradients(
     count = key.shape[0] * key.shape[1]
     shares = threads.shares_of(count, 8 * query.shape[0] * query.shape[1] * length * columns)
     given = gemm("f"), _places(query, key, value, grad_output, *out), sizes, scale, is_causal
-    scratch, sums = [np.empty(2 * rows * columns, "f") for _ in shares], logsumexp.reshape(-1, length)
+    scratch, sums = [np.empty(2 * rows * _whole(columns), "f") for _ in shares], logsumexp.reshape(-1, length)
     products = query.shape[0] * query.shape[1] * length * columns * (3 * query.shape[3] + 2 * value.shape[3])
     for turn in _turns(shares, products):
         calls = [(*given, first, last, sums, memory) for (first, last), memory in zip(turn, scratch)]
@@ -159,6 +159,12 @@ def _sizes(query: Array, key: Array, value: Array, is_causal: bool) -> tuple[Arr
     rows = max(1, min(length, _SCORES // columns, _ROWS if is_causal else length))
     numbers = heads, heads // key.shape[1], length, columns, width, value.shape[3], rows
     return np.array(numbers, np.int64), rows
+
+
+def _whole(columns: int) -> int:
+    """The elements between two rows of scores, as the compiled loops have them."""
+    multiple = compiled.kernels().WHOLE
+    return int(-(-columns // multiple) * multiple)
 
 
 def _places(*arrays: Array) -> Array:
@@ -201,11 +207,13 @@ def attention_backward(
             changes = np.matmul(grad, value[n, group, seen].swapaxes(-1, -2))
             if mask is None:
                 shift = np.ascontiguousarray(logsumexp[n, group, rows])
-                loops.attention_changes(weights, changes, scale, rows.start if is_causal else -1, shift)
+                loops.attention_changes(
+                    weights, changes, scale, rows.start if is_causal else -1, weights.shape[2], shift
+                )
             else:
                 _mask_scores(weights, scale, mask[n, group, rows])
                 shift = np.ascontiguousarray(logsumexp[n, group, rows])
-                loops.attention_changes(weights, changes, 1.0, -1, shift)
+                loops.attention_changes(weights, changes, 1.0, -1, weights.shape[2], shift)
                 np.multiply(changes, scale, out=changes)
             value_sums[n, group, seen] += np.matmul(weights.swapaxes(-1, -2), grad)
             key_sums[n, group, seen] += np.matmul(changes.swapaxes(-1, -2), left)
