@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from server.engine import compiled
 from server.engine import functional as F
 from server.engine.cpu.fused import machine_code
 from server.engine.device import cancellation, work
@@ -31,7 +32,7 @@ SIMPLE = (
     "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "eq", "ne", "lt", "le", "gt", "ge",
     "_to_copy", "copy_", "tanh", "exp",
 )  # fmt: skip
-"""What compiled loops compute, and two functions of NumPy between them."""
+"""What compiled loops compute, of which the last two are NumPy's functions for short and oddly laid out tensors."""
 
 
 @pytest.fixture(params=["compiled", "never"])
@@ -39,6 +40,8 @@ def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     """Loops are compiled, or they are not."""
     if request.param == "never":
         monkeypatch.setenv("TELEGRAD_COMPILED_KERNELS", "never")
+        for name, value in (("_loaded", {}), ("_next_look", 0.0)):
+            monkeypatch.setattr(compiled, name, value)
     machine_code.features.cache_clear()
     yield request.param
     machine_code.features.cache_clear()
@@ -72,6 +75,19 @@ def test_special_numbers_pass_through_loops(adapter: EngineAdapter, loops: str) 
     graph = traced(chain, [value.meta for value in values])
     executable = check(adapter, graph, lambda: [adapter.tensor(x), adapter.tensor(y)], ALL)
     assert executable.describe().kernels_after == 1
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh", "sigmoid", "silu", "_silu_backward"])
+def test_exponentials_of_large_tensors_are_a_part_of_loops(adapter: EngineAdapter, name: str) -> None:
+    """To the bit, on numbers whose exponentials are subnormal or infinite, too."""
+    x = torch.cat([SPECIAL, torch.randn(72_000) * 40]).reshape(-1, 9)
+    arguments = [x.flip(0)] * (name == "_silu_backward") + [x]
+    graph = traced(
+        lambda *v: F.mul(getattr(F, name)(*v), F.add(v[-1], 1.0)), [adapter.tensor(item).meta for item in arguments]
+    )
+    executable = check(adapter, graph, lambda: [adapter.tensor(item) for item in arguments], ALL)
+    assert executable.describe().kernels_after == 1
+    assert "llvm.fmuladd" in executable.describe().text
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -90,6 +90,23 @@ def test_every_number_of_half_precision_is_converted_as_pytorch_does(rng: Any) -
             torch.testing.assert_close(result, torch.from_numpy(source).to(dtype), rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.parametrize(("name", "units"), [("exp", 0.9), ("tanh", 1.4)])
+def test_exponentials_are_right_in_the_last_place(name: str, units: float) -> None:
+    """Of numbers of all sizes; results may be subnormal."""
+    bits = np.arange(0, 1 << 32, 9973, dtype=np.uint64).astype(np.uint32)
+    numbers = bits.view(np.float32)[np.isfinite(bits.view(np.float32))]
+    result = np.empty_like(numbers)
+    getattr(compiled.kernels("elementwise"), name)["f"](numbers, result)
+    with np.errstate(all="ignore"):
+        exact = getattr(np, name)(numbers.astype(np.float64))
+        nearest = exact.astype(np.float32)
+    within = np.isfinite(nearest)
+    assert np.array_equal(result[~within], nearest[~within])
+    assert np.array_equal(np.signbit(result), np.signbit(nearest))
+    errors = np.abs(result[within] - exact[within]) / np.spacing(np.abs(nearest[within]))
+    assert errors.max() < units
+
+
 def test_modules_that_import_one_another_are_compiled_by_one_process() -> None:
     chain_of = {name: chain for chain in compiled.CHAINS for name in chain}
     folder = Path(compiled.__file__).parent

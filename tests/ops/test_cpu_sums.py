@@ -42,6 +42,18 @@ def test_running_sums_are_exact_to_their_size(adapter: EngineAdapter, rng: Any, 
     agree(run(adapter, "cumsum", x.double(), 1), expected, rtol=1e-13)
 
 
+@pytest.mark.parametrize("shape", [(2000, 16), (300, 77), (40, 2047), (9, 3000)])
+def test_extremes_of_rows_are_pytorchs(adapter: EngineAdapter, rng: Any, shape: Any) -> None:
+    """NaN of either sign is the result where there is one, infinities are numbers like others."""
+    x = numbers(rng, *shape)
+    for row, special in enumerate((np.nan, -np.nan, np.inf, -np.inf)):
+        x[row, int(rng.integers(shape[1]))] = special
+    x[4], x[5] = -np.inf, np.inf
+    for name in ("amax", "amin"):
+        result = run(adapter, name, x, -1)
+        torch.testing.assert_close(result, getattr(torch, name)(x, -1), rtol=0, atol=0, equal_nan=True)
+
+
 REDUCTIONS: dict[str, tuple[Any, ...]] = {
     "sum": (), "mean": (), "nansum": (), "nanmean": (), "logsumexp": (), "norm": (3.0,), "var": (), "std": (),
     "softmax": (), "log_softmax": (),

@@ -11,6 +11,7 @@ import numpy as np
 from server.engine import compiled
 from server.engine.device import threads
 
+from .addresses import data_address
 from .fourier_tables import Tables, convolution_length, factors_of, is_smooth, lanes_tables, long_tables, matrix_of
 from .host_libraries import mkl
 from .host_single_signals import SingleSignals, scratch, single_signals
@@ -53,7 +54,7 @@ class _Step(NamedTuple):
             pieces = min(self.groups, 2 * threads.count(), max(1, self.nbytes // threads.LEAST_SHARE))
         each = self.memory + self.matrix + self.spare
         memory = scratch.take(each * pieces)
-        start = memory.ctypes.data
+        start = data_address(memory)
         arguments = (
             self.scale, 1.0, source, target, self.sizes, self.places, self.tables.factors, self.tables.addresses,
         )  # fmt: skip
@@ -224,7 +225,7 @@ def _of_arrays(run: Callable[[int, int], None]) -> _Run:
     """A transform from one address to another, of arrays."""
 
     def transform_one(input: Array, out: Array) -> None:
-        run(input.ctypes.data, out.ctypes.data)
+        run(data_address(input), data_address(out))
 
     return transform_one
 

@@ -21,6 +21,8 @@ import numpy as np
 
 from server.engine import compiled
 
+from .addresses import data_address
+
 Array = Any
 PREFIXES = {"f": "s", "d": "d", "F": "c", "D": "z"}
 """The first letter of routines by type of elements."""
@@ -120,7 +122,7 @@ def call(name: str, dtype: Any, count: int, *arguments: Any) -> None:
     for argument in arguments:
         array = argument[0] if argument.__class__ is tuple else argument
         if array.__class__ is np.ndarray:
-            addresses.append(array.__array_interface__["data"][0])
+            addresses.append(data_address(array))
             shapes.append(Each(array.strides[0] if array is argument else 0))
         else:
             shapes.append(argument)

@@ -13,6 +13,7 @@ import numpy as np
 
 from server.engine.device import threads
 
+from .addresses import data_address
 from .fourier_tables import Tables, half_roots, roots, tables
 
 Array = Any
@@ -105,7 +106,7 @@ class SingleSignals(NamedTuple):
     def _run_on_threads(self, source: int, target: int) -> None:
         pieces, each = min(self.signals, 2 * threads.count()), self.memory + self.spare
         memory = scratch.take(each * pieces)  # is kept until the threads are done
-        start = memory.ctypes.data
+        start = data_address(memory)
         calls = []
         for number, share in enumerate(threads.parts_of(self.signals, pieces)):
             room = start + each * number

@@ -16,6 +16,7 @@ import numpy as np
 from server.engine import blas_threads
 from telegrad_protocol.errors import InternalError
 
+from .addresses import data_address
 from .host_libraries import mkl
 
 Array = Any
@@ -114,7 +115,7 @@ def transform(
 
 
 def _address(array: Array) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
+    return ctypes.c_void_p(data_address(array))
 
 
 def _transform_unknown(

@@ -100,7 +100,7 @@ def load(name: str) -> Any:
 
     before = numba.config.CACHE_DIR, numba.config.CPU_FEATURES
     numba.config.CACHE_DIR = str(_folder())
-    numba.config.CPU_FEATURES = numba.config.CPU_FEATURES or _features()
+    numba.config.CPU_FEATURES = numba.config.CPU_FEATURES or vector_features()
     try:
         _loaded[name] = importlib.import_module(f".{name}", __name__)
     finally:  # programs of clients that run here may use Numba for themselves
@@ -108,8 +108,8 @@ def load(name: str) -> Any:
     return _loaded[name]
 
 
-def _features() -> str | None:
-    """The processor's features for LLVM, without its preference for short vectors; None for what LLVM says.
+def vector_features() -> str:
+    """The processor's features for LLVM, without its preference for short vectors.
 
     It has that for all processors with AVX-512, of which only the first ones lower their clock for long vectors.
     """
@@ -117,7 +117,8 @@ def _features() -> str | None:
 
     binding.initialize_native_target()
     features = binding.get_host_cpu_features()
-    return f"{features.flatten()},-prefer-256-bit" if features.get("avx512vbmi2") else None
+    suffix = ",-prefer-256-bit" if features.get("avx512vbmi2") else ""
+    return f"{features.flatten()}{suffix}"
 
 
 def load_chains(chains: Iterable[Iterable[str]]) -> None:

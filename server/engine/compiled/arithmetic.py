@@ -13,6 +13,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from . import exponentials
+
 FAST = {"contract", "reassoc", "nsz", "arcp"}
 """What the compiler may do with sums and products; it must keep NaN and infinities."""
 OPTIONS = {"nogil": True, "fastmath": FAST, "error_model": "numpy"}
@@ -23,8 +25,6 @@ _LOWEST, _HIGHEST = f32(-86.6), f32(88.72283)
 """Between these, and no further, ``exp`` is a normal number; the lower one is rounded up."""
 
 
-IN_ORDER = {"contract"}
-"""The same where the order of operations matters; a product and a sum may still be rounded once."""
 EXACT: set[str] = set()
 """The same where each operation is rounded, as NumPy's functions do."""
 
@@ -83,6 +83,11 @@ def _bits(given: Any, wanted: Any, convert: Any) -> Any:
 as_float = _bits(types.int32, types.float32, lambda builder, bits: builder.bitcast(bits, ir.FloatType()))
 as_bits = _bits(types.float32, types.uint32, lambda builder, number: builder.bitcast(number, ir.IntType(32)))
 signed_bits = _bits(types.float32, types.int32, lambda builder, number: builder.bitcast(number, ir.IntType(32)))
+
+
+full_exp = _bits(types.float32, types.float32, exponentials.exp)
+"""The exponential, whose results may be subnormal."""
+tanh = _bits(types.float32, types.float32, exponentials.tanh)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -149,18 +154,6 @@ def exp(x: Any) -> Any:
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def full_exp(x: Any) -> Any:
-    """The exponential, whose results may be subnormal: two powers of two multiply the polynomial in turn."""
-    x = f32(-104.0) if x < f32(-104.0) else x
-    x = f32(89.0) if x > f32(89.0) else x
-    n, p = _power_parts(x)
-    power = i32(n)
-    half = power >> i32(1)
-    scaled = p * as_float(i32((half + i32(127)) << i32(23)))
-    return scaled * as_float(i32((power - half + i32(127)) << i32(23)))
-
-
-@njit(inline="always")  # type: ignore[untyped-decorator]
 def erf(x: Any) -> Any:
     """The error function on [-4, 4], beyond which it is 1 in single precision: a quotient of polynomials (Eigen's)."""
     x = f32(-4.0) if x < f32(-4.0) else x
@@ -193,20 +186,34 @@ def logistic(x: Any) -> Any:
     return f32(1.0) / (f32(1.0) + exp(-x))
 
 
-_LEAST_KEY = i32(-0x7F800001)
-"""The key of minus infinity in ``largest``."""
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def full_logistic(x: Any) -> Any:
+    """The same, where the exponential's results may be subnormal."""
+    return f32(1.0) / (full_exp(-x) + f32(1.0))
+
+
+LEAST_KEY, GREATEST_KEY = i32(-0x7F800001), i32(0x7F800000)
+"""The keys of minus infinity and of infinity: NaN's are beyond them."""
 _DIGITS = i32(0x7FFFFFFF)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def key_of(number: Any) -> Any:
+    """An integer for a number, in the same order, whose maximum the compiler vectorises."""
+    bits = signed_bits(number)
+    return bits ^ ((bits >> i32(31)) & _DIGITS)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def number_of(key: Any) -> Any:
+    """The number that has a key."""
+    return as_float(i32(key ^ ((key >> i32(31)) & _DIGITS)))
 
 
 @njit  # type: ignore[untyped-decorator]
 def largest(row: Any, count: int) -> Any:
-    """The largest of the first elements, -inf of none; NaN may count as an infinity of its sign.
-
-    Floats are compared by integers that are in the same order, whose maximum the compiler vectorises.
-    """
-    top = _LEAST_KEY
+    """The largest of the first elements, -inf of none; NaN may count as an infinity of its sign."""
+    top = LEAST_KEY
     for i in range(count):
-        bits = signed_bits(row[i])
-        key = bits ^ ((bits >> i32(31)) & _DIGITS)
-        top = max(top, key)
-    return as_float(i32(top ^ ((top >> i32(31)) & _DIGITS)))
+        top = max(top, key_of(row[i]))
+    return number_of(top)

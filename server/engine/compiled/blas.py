@@ -14,7 +14,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .arithmetic import compiled, f32
-from .loops import attention_changes, attention_weights
+from .loops import attention_changes, attention_weights, whole
 from .tiles import write
 
 Array = Any
@@ -89,7 +89,8 @@ def attention(
 ) -> None:  # fmt: skip
     """Attend, for some blocks of rows of some heads. ``places`` has addresses and strides of query, key, value, output:
     of samples, heads and rows. ``sizes``: heads, those that share a key, rows, columns, width, value's width, block's
-    rows. ``logsumexp`` is (samples * heads, rows); ``memory`` is scratch, of a block's scores and twice its rows.
+    rows. ``logsumexp`` is (samples * heads, rows); ``memory`` is scratch, of a block's scores, in ``whole`` rows,
+    and twice its rows.
     """
     heads, shared, length, columns, width, depth, rows = sizes
     blocks = (length + rows - 1) // rows
@@ -103,19 +104,20 @@ def attention(
         k = places[1, 0] + 4 * (n * places[1, 1] + h // shared * places[1, 2])
         v = places[2, 0] + 4 * (n * places[2, 1] + h // shared * places[2, 2])
         o = places[3, 0] + 4 * (n * places[3, 1] + h * places[3, 2] + start * places[3, 3])
-        scores = memory[: count * seen].reshape(1, count, seen)
-        tops = memory[rows * columns : rows * columns + count].reshape(1, count)
-        totals = memory[rows * columns + rows : rows * columns + rows + count].reshape(1, count)
+        step, behind = whole(seen), rows * whole(columns)
+        scores = memory[: count * step].reshape(1, count, step)
+        tops = memory[behind : behind + count].reshape(1, count)
+        totals = memory[behind + rows : behind + rows + count].reshape(1, count)
         s = memory.ctypes.data
-        product(gemm, _T, _N, seen, count, width, k, places[1, 3], q, places[0, 3], f32(0), s, seen)
-        attention_weights(scores, scale, start if is_causal else -1, tops, totals)
+        product(gemm, _T, _N, seen, count, width, k, places[1, 3], q, places[0, 3], f32(0), s, step)
+        attention_weights(scores, scale, start if is_causal else -1, seen, tops, totals)
         for r in range(count):
             factor = f32(1) / totals[0, r] if totals[0, r] > f32(0) else totals[0, r] + f32(1)
-            for c in range(seen):
+            for c in range(step):
                 scores[0, r, c] *= factor
             if trains:
                 logsumexp[at, start + r] = tops[0, r] + np.log(totals[0, r])
-        product(gemm, _N, _N, depth, count, seen, v, places[2, 3], s, seen, f32(0), o, places[3, 3])
+        product(gemm, _N, _N, depth, count, seen, v, places[2, 3], s, step, f32(0), o, places[3, 3])
 
 
 @compiled("int64", "int64[:,::1]", "int64[::1]", "float32", "boolean", "int64", "int64", "float32[:,::1]",
@@ -143,13 +145,14 @@ def attention_gradients(
                 q = places[0, 0] + 4 * (n * places[0, 1] + h * places[0, 2] + start * places[0, 3])
                 g = places[3, 0] + 4 * (n * places[3, 1] + h * places[3, 2] + start * places[3, 3])
                 dq = places[4, 0] + 4 * (n * places[4, 1] + h * places[4, 2] + start * places[4, 3])
-                weights = memory[: count * seen].reshape(1, count, seen)
-                changes = memory[rows * columns : rows * columns + count * seen].reshape(1, count, seen)
-                w, c = memory.ctypes.data, memory.ctypes.data + 4 * rows * columns
-                product(gemm, _T, _N, seen, count, width, k, places[1, 3], q, places[0, 3], f32(0), w, seen)
-                product(gemm, _T, _N, seen, count, depth, v, places[2, 3], g, places[3, 3], f32(0), c, seen)
+                step, behind = whole(seen), rows * whole(columns)
+                weights = memory[: count * step].reshape(1, count, step)
+                changes = memory[behind : behind + count * step].reshape(1, count, step)
+                w, c = memory.ctypes.data, memory.ctypes.data + 4 * behind
+                product(gemm, _T, _N, seen, count, width, k, places[1, 3], q, places[0, 3], f32(0), w, step)
+                product(gemm, _T, _N, seen, count, depth, v, places[2, 3], g, places[3, 3], f32(0), c, step)
                 shifts = logsumexp[n * heads + h, start : start + count].reshape(1, count)
-                attention_changes(weights, changes, scale, start if is_causal else -1, shifts)
-                product(gemm, _N, _T, depth, seen, count, g, places[3, 3], w, seen, f32(1), dv, places[6, 3])
-                product(gemm, _N, _T, width, seen, count, q, places[0, 3], c, seen, f32(1), dk, places[5, 3])
-                product(gemm, _N, _N, width, count, seen, k, places[1, 3], c, seen, f32(0), dq, places[4, 3])
+                attention_changes(weights, changes, scale, start if is_causal else -1, seen, shifts)
+                product(gemm, _N, _T, depth, seen, count, g, places[3, 3], w, step, f32(1), dv, places[6, 3])
+                product(gemm, _N, _T, width, seen, count, q, places[0, 3], c, step, f32(1), dk, places[5, 3])
+                product(gemm, _N, _N, width, count, seen, k, places[1, 3], c, step, f32(0), dq, places[4, 3])

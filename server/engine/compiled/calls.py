@@ -18,6 +18,8 @@ from numba import types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
+from server.engine.array_library.addresses import data_address
+
 Array = Any
 _word = ir.IntType(64)
 
@@ -57,7 +59,7 @@ def records(form: Form, calls: Sequence[Sequence[Any]]) -> Any:
             if argument.__class__ is np.ndarray:
                 its = known.get(id(argument))
                 if its is None:
-                    its = known[id(argument)] = (argument.ctypes.data, *argument.shape)
+                    its = known[id(argument)] = (data_address(argument), *argument.shape)
                 words += its
             else:
                 words.append(argument)

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import EXACT, IN_ORDER, f32, full_exp, logistic, normal_cdf, rounded, typed, wide
+from .arithmetic import EXACT, f32, full_exp, full_logistic, logistic, normal_cdf, rounded, typed, wide
 from .arithmetic import exp as exponential
+from .arithmetic import tanh as hyperbolic_tangent
 
 Array = Any
 _VECTOR, _HALVES = "T[::1]", "eE"
@@ -66,25 +67,31 @@ def gelu_tanh_backward(grad: Array, x: Array, out: Array) -> None:
         out[i] = rounded(wide(grad[i]) * (cdf + cdf * (f32(1.0) - cdf) * change), out)
 
 
-@typed(_VECTOR, _VECTOR)
+@typed(_VECTOR, _VECTOR, flags=EXACT)
 def silu(x: Array, out: Array) -> None:
     for i in range(x.size):
         v = wide(x[i])
-        out[i] = rounded(v * logistic(v), out)
+        out[i] = rounded(v / (full_exp(-v) + f32(1.0)), out)
 
 
-@typed(_VECTOR, _VECTOR, _VECTOR)
+@typed(_VECTOR, _VECTOR, _VECTOR, flags=EXACT)
 def silu_backward(grad: Array, x: Array, out: Array) -> None:
     for i in range(x.size):
         v = wide(x[i])
-        s = logistic(v)
-        out[i] = rounded(wide(grad[i]) * s * (f32(1.0) + v * (f32(1.0) - s)), out)
+        s = full_logistic(v)
+        out[i] = rounded(((f32(1.0) - s) * v + f32(1.0)) * s * wide(grad[i]), out)
 
 
-@typed(_VECTOR, _VECTOR, flags=IN_ORDER)
+@typed(_VECTOR, _VECTOR, flags=EXACT)
 def exp(x: Array, out: Array) -> None:
     for i in range(x.size):
         out[i] = rounded(full_exp(wide(x[i])), out)
+
+
+@typed(_VECTOR, _VECTOR, flags=EXACT)
+def tanh(x: Array, out: Array) -> None:
+    for i in range(x.size):
+        out[i] = rounded(hyperbolic_tangent(wide(x[i])), out)
 
 
 @typed(_VECTOR, _VECTOR, _VECTOR, flags=EXACT)
@@ -94,10 +101,10 @@ def tanh_backward(grad: Array, result: Array, out: Array) -> None:
         out[i] = rounded(wide(grad[i]) * (f32(1.0) - y * y), out)
 
 
-@typed(_VECTOR, _VECTOR, flags=IN_ORDER)
+@typed(_VECTOR, _VECTOR, flags=EXACT)
 def sigmoid(x: Array, out: Array) -> None:
     for i in range(x.size):
-        out[i] = rounded(f32(1.0) / (f32(1.0) + full_exp(-wide(x[i]))), out)
+        out[i] = rounded(full_logistic(wide(x[i])), out)
 
 
 @typed(_VECTOR, _VECTOR, _VECTOR, flags=EXACT)

@@ -10,54 +10,83 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import compiled, exp, f32, largest
+from .arithmetic import compiled, exp, f32, inlined, largest
 
 Array = Any
 _VECTOR, _MATRIX, _STACK = "float32[::1]", "float32[:,::1]", "float32[:,:,::1]"
 
 
-@compiled(_STACK, "float32", "int64", _MATRIX, _MATRIX)
-def attention_weights(scores: Array, scale: float, first_row: int, tops: Array, totals: Array) -> None:
+WHOLE = 64
+"""Elements that loops compute at a time: what is left of a row takes as long as several times as many."""
+
+
+@inlined
+def whole(count: int) -> int:
+    """The next multiple of what loops compute at a time."""
+    return (count + WHOLE - 1) // WHOLE * WHOLE
+
+
+@inlined
+def _fill(part: Array, number: float) -> None:
+    for c in range(part.size):
+        part[c] = number
+
+
+@compiled(_STACK, "float32", "int64", "int64", _MATRIX, _MATRIX)
+def attention_weights(
+    scores: Array, scale: float, first_row: int, columns: int, tops: Array, totals: Array
+) -> None:  # fmt: skip
     """Replace scores by exp(scale * scores - top), and give each row's top and its sum of these.
 
-    Row i sees the columns up to ``first_row`` + i, all if that is negative. A row without any finite score gets zeros.
+    Row i sees the columns up to ``first_row`` + i, all if that is negative. What it does not see, and what is beyond
+    ``columns``, is computed as if it were the row's first element, and becomes 0. A row without any finite score gets
+    zeros.
     """
     for h in range(scores.shape[0]):
         for r in range(scores.shape[1]):
             row = scores[h, r]
-            seen = row.size if first_row < 0 else min(row.size, first_row + r + 1)
-            top = largest(row, seen)
+            seen = columns if first_row < 0 else min(columns, first_row + r + 1)
+            part = row[: min(row.size, whole(seen))]
+            _fill(row[seen : part.size], part[0])
+            top = largest(part, part.size)
             top = f32(0.0) if top == f32(-np.inf) else top * scale
+            for c in range(part.size):
+                part[c] = exp(part[c] * scale - top)
+            _fill(row[seen:], f32(0.0))
             total = f32(0.0)
-            for c in range(seen):
-                weight = exp(row[c] * scale - top)
-                row[c] = weight
-                total += weight
-            for c in range(seen, row.size):
-                row[c] = f32(0.0)
+            for c in range(part.size):
+                total += part[c]
             tops[h, r] = top
             totals[h, r] = total
 
 
-@compiled(_STACK, _STACK, "float32", "int64", _MATRIX)
-def attention_changes(scores: Array, changes: Array, scale: float, first_row: int, logsumexp: Array) -> None:
-    """Replace scores by weights, and derivatives by weights by those by unscaled scores."""
+@compiled(_STACK, _STACK, "float32", "int64", "int64", _MATRIX)
+def attention_changes(
+    scores: Array, changes: Array, scale: float, first_row: int, columns: int, logsumexp: Array
+) -> None:  # fmt: skip
+    """Replace scores by weights, and derivatives by weights by those by unscaled scores.
+
+    ``first_row`` and ``columns`` are as for ``attention_weights``.
+    """
     for h in range(scores.shape[0]):
         for r in range(scores.shape[1]):
             row, change = scores[h, r], changes[h, r]
-            seen = row.size if first_row < 0 else min(row.size, first_row + r + 1)
+            seen = columns if first_row < 0 else min(columns, first_row + r + 1)
+            part = row[: min(row.size, whole(seen))]
+            slopes = change[: part.size]
             shift = logsumexp[h, r]
             shift = f32(np.inf) if shift == f32(-np.inf) else shift
+            _fill(row[seen : part.size], part[0])
+            _fill(change[seen:], f32(0.0))
             mean = f32(0.0)
-            for c in range(seen):
-                weight = exp(row[c] * scale - shift)
-                row[c] = weight
-                mean += weight * change[c]
-            for c in range(seen):
-                change[c] = row[c] * (change[c] - mean) * scale
-            for c in range(seen, row.size):
-                row[c] = f32(0.0)
-                change[c] = f32(0.0)
+            for c in range(part.size):
+                weight = exp(part[c] * scale - shift)
+                part[c] = weight
+                mean += weight * slopes[c]
+            _fill(row[seen:], f32(0.0))
+            for c in range(part.size):
+                slopes[c] = part[c] * (slopes[c] - mean) * scale
+            _fill(change[seen:], f32(0.0))
 
 
 @compiled(_MATRIX, "int64[::1]", "int64", "int64", _MATRIX)

@@ -10,7 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import compiled, exp, f32, inlined, largest, rounded, typed, wide
+from .arithmetic import (
+    GREATEST_KEY,
+    LEAST_KEY,
+    compiled,
+    exp,
+    f32,
+    inlined,
+    key_of,
+    largest,
+    number_of,
+    rounded,
+    typed,
+    wide,
+)
 
 Array = Any
 _VECTOR, _MATRIX, _ELEMENTS, _HALVES = "float32[::1]", "float32[:,::1]", "T[:,::1]", "eE"
@@ -54,6 +67,30 @@ def row_sums(x: Array, out: Array) -> None:
                 part += wide(stretch[c])
             total += part
         out[r] = total
+
+
+@compiled(_MATRIX, _VECTOR)
+def row_maxima(x: Array, out: Array) -> None:
+    """The largest element of every row; NaN where there is one."""
+    for r in range(x.shape[0]):
+        row = x[r]
+        top, least = key_of(row[0]), key_of(row[0])
+        for c in range(row.size):
+            key = key_of(row[c])
+            top, least = max(top, key), min(least, key)
+        out[r] = f32(np.nan) if least < LEAST_KEY else number_of(top)
+
+
+@compiled(_MATRIX, _VECTOR)
+def row_minima(x: Array, out: Array) -> None:
+    """The smallest element of every row; NaN where there is one."""
+    for r in range(x.shape[0]):
+        row = x[r]
+        top, least = key_of(row[0]), key_of(row[0])
+        for c in range(row.size):
+            key = key_of(row[c])
+            top, least = max(top, key), min(least, key)
+        out[r] = f32(np.nan) if least < LEAST_KEY or top > GREATEST_KEY else number_of(least)
 
 
 @compiled(_MATRIX, _VECTOR, _VECTOR, "float64", _MATRIX, _VECTOR, _VECTOR)

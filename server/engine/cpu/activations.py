@@ -217,6 +217,15 @@ def exp(xp, input, *, out):
         generic_elementary.exp(xp, input, out=out)
 
 
+@kernel(elementary.tanh, keys.CPU)
+def tanh(xp, input, *, out):
+    loops = _loops(out, input)
+    if loops is not None:
+        threads.run_vectors(loops.tanh["f"], input, out)
+    else:
+        generic_elementary.tanh(xp, input, out=out)
+
+
 @kernel(elementary.sigmoid, keys.CPU)
 def sigmoid(xp, input, *, out):
     if not _is_real(out):

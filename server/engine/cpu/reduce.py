@@ -160,15 +160,24 @@ _SHORT = 128
 """Rows shorter than this are transposed and compared as columns."""
 _FEW = 16
 """Rows are folded in half until they are at most this long."""
+_LONG = 2048
+"""NumPy compares elements of rows from this length on in less time than compiled loops."""
 
 
 def _extreme(function: Any, x: Array, dim: Dims, out: Array) -> bool:
-    """Reduce short rows with ``maximum`` or ``minimum``, block by block; False, and nothing written, for others."""
-    view = _matrix_view(x.shape, dim) if is_fast(x) and out.flags.c_contiguous else None
-    if view is None or view[0] != 1 or not 1 < view[2] < _SHORT or view[1] < _SHORT:
+    """Reduce rows with ``maximum`` or ``minimum``; False, and nothing written, where the generic kernel serves."""
+    view = _matrix_view(x.shape, dim) if out.flags.c_contiguous else None
+    if view is None or view[0] != 1 or view[2] < 2:
         return False
-    flat = out.reshape(-1)
-    for block, (part,) in in_row_blocks((x.reshape(view[1], view[2]),), ()):
+    rows, flat = x.reshape(view[1], view[2]) if x.flags.c_contiguous else x, out.reshape(-1)
+    loops = loops_for(rows) if x.dtype.char == "f" and _FEW <= view[2] < _LONG else None
+    if loops is not None:
+        loop = loops.row_maxima if function is np.maximum else loops.row_minima
+        run_rows(loop, (rows,), lambda block, part: (part, flat[block]))
+        return True
+    if not is_fast(x) or view[2] >= _SHORT or view[1] < _SHORT:
+        return False
+    for block, (part,) in in_row_blocks((rows,), ()):
         function.reduce(_as_columns(function, part), axis=0, out=flat[block])
     return True
 

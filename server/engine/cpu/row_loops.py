@@ -26,7 +26,7 @@ def loops_for(*arrays: Array | None, module: str = "rows") -> Any:
     return compiled.kernels(module)
 
 
-def piece_rows(matrix: Array, count: int) -> list[slice]:
+def piece_rows(matrix: Array, count: int) -> Sequence[slice]:
     """The rows that one thread takes at a time, where ``count`` matrices like this one are read and written."""
     nbytes = matrix.nbytes * count
     return threads.pieces_of(len(matrix), nbytes, threads.LEAST_BYTES) if nbytes >= 2 * threads.LEAST_BYTES else [_ALL]
@@ -43,7 +43,7 @@ def run_rows(loop: Any, matrices: Sequence[Array], arguments: Callable[..., tupl
 
 
 def on_row_blocks(
-    work: Callable[..., None], inputs: Sequence[Array], outputs: Sequence[Array], pieces: list[slice] | None = None
+    work: Callable[..., None], inputs: Sequence[Array], outputs: Sequence[Array], pieces: Sequence[slice] | None = None
 ) -> None:  # fmt: skip
     """Call ``work(piece, rows, *matrices)`` with cache-sized blocks of all matrices, which are float32, on all threads.
 

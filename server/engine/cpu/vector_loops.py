@@ -65,8 +65,8 @@ def _quotient(x: Any, y: Any) -> Call | None:
 
 
 _RULES: dict[str, Rule] = {
-    "exp": _plain("exp"), "sigmoid": _plain("sigmoid"), "relu": _plain("relu"), "sqrt": _plain("sqrt"),
-    "rsqrt": _plain("rsqrt"), "silu": _plain("silu"), "_silu_backward": _plain("silu_backward"),
+    "exp": _plain("exp"), "tanh": _plain("tanh"), "sigmoid": _plain("sigmoid"), "relu": _plain("relu"),
+    "sqrt": _plain("sqrt"), "rsqrt": _plain("rsqrt"), "silu": _plain("silu"), "_silu_backward": _plain("silu_backward"),
     "_relu_backward": _plain("relu_backward"), "_tanh_backward": _plain("tanh_backward"),
     "_sigmoid_backward": _plain("sigmoid_backward"), "gelu": _by_form("gelu"),
     "_gelu_backward": _by_form("gelu_backward"),

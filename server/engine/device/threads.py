@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -96,7 +96,7 @@ def run_loop(loop: Any, calls: Sequence[tuple[Any, ...]], calls_blas: bool = Fal
 stop = helpers.stop
 
 
-def shares_of(length: int, nbytes: int, multiple: int = 1) -> list[slice]:
+def shares_of(length: int, nbytes: int, multiple: int = 1) -> Sequence[slice]:
     """Slices of a dimension for threads to take in turn; one slice where there is little work, or one thread.
 
     How many there are depends on the number of threads: for work of which each element is computed by itself. All but
@@ -106,8 +106,14 @@ def shares_of(length: int, nbytes: int, multiple: int = 1) -> list[slice]:
     if number == 1 or nbytes < LEAST_BYTES or length < 2 * multiple:
         return [slice(0, length)]
     units = -(-length // multiple)
-    parts = parts_of(units, max(1, min(units, nbytes // LEAST_SHARE, _SHARES_PER_THREAD * number)))
-    return [slice(part.start * multiple, min(part.stop * multiple, length)) for part in parts]
+    return _shares(length, units, multiple, max(1, min(units, nbytes // LEAST_SHARE, _SHARES_PER_THREAD * number)))
+
+
+@lru_cache(maxsize=1024)
+def _shares(length: int, units: int, multiple: int, number: int) -> tuple[slice, ...]:
+    """So many slices of a dimension of so many units."""
+    parts = parts_of(units, number)
+    return tuple([slice(part.start * multiple, min(part.stop * multiple, length)) for part in parts])
 
 
 def run_vectors(loop: Any, *arrays: Any) -> None:
@@ -121,12 +127,13 @@ def run_vectors(loop: Any, *arrays: Any) -> None:
         run_loop(loop, [tuple([vector[share] for vector in vectors]) for share in shares])
 
 
-def pieces_of(length: int, nbytes: int, piece_bytes: int) -> list[slice]:
+def pieces_of(length: int, nbytes: int, piece_bytes: int) -> Sequence[slice]:
     """Slices of a dimension of this length, of about ``piece_bytes`` each, the same for any number of threads."""
     return parts_of(length, max(1, min(length, nbytes // piece_bytes)))
 
 
-def parts_of(length: int, number: int) -> list[slice]:
+@lru_cache(maxsize=1024)
+def parts_of(length: int, number: int) -> tuple[slice, ...]:
     """So many slices of a dimension, of about the same size."""
     edges = [length * part // number for part in range(number + 1)]
-    return [slice(begin, end) for begin, end in pairwise(edges)]
+    return tuple([slice(begin, end) for begin, end in pairwise(edges)])

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from server.engine import compiled, keys
+from server.engine.array_library.addresses import data_address
 from server.engine.cpu.memory import scratch
 from server.engine.device import threads
 from server.engine.ops import convolution as generic
@@ -136,7 +137,7 @@ def _places(like: Array) -> Array:
 
 def _channel(array: Array, number: int) -> int:
     """The address of a channel."""
-    return int(array.ctypes.data) + number * int(array.strides[1])
+    return data_address(array) + number * int(array.strides[1])
 
 
 @kernel(ops.convolution, keys.CPU)

@@ -37,7 +37,7 @@ _BLOCK = compiled.LEAST
 _LONG = 1 << 17
 """The same where one compiled loop does all, so that nothing has to stay in the cache."""
 _MOST_OPERANDS = 24
-_IN_ROW_MAJOR_LOOPS = frozenset(("gelu", "_gelu_backward", "silu", "_silu_backward", "exp", "sigmoid"))
+_IN_ROW_MAJOR_LOOPS = frozenset(("gelu", "_gelu_backward", "silu", "_silu_backward", "exp", "sigmoid", "tanh"))
 """Operations that compute row-major tensors by other loops than the rest, with other last bits."""
 _HEAVY = ("special_", "igamma", "polygamma", "_polygamma", "lgamma", "digamma", "gcd", "lcm", "i0", "sinc")
 """Operations that take so long that memory does not matter to them begin so; their last bits depend on layouts."""
@@ -72,10 +72,11 @@ def makes(backend: Backend, kernel: Kernel) -> Executor:
     ]  # fmt: skip
     tape = Tape(decomposed(kernel), *_block_layout(views, shape))
     blocks = _Blocks(shape, _LONG if tape.only_loop else _BLOCK)
-    begin = _on_memory(tape, views) if tape.only_loop else _on_arrays(tape, backend, views)
+    first = next(blocks.within(0, blocks.count))
+    whole = struct.pack(f"{len(first[1])}q", *first[1]) if blocks.count == 1 else None
+    begin = _on_memory(tape, views, whole) if tape.only_loop else _on_arrays(tape, backend, views)
     nbytes = sum([meta.nbytes for meta in metas])
     pieces = max(1, min(blocks.count, nbytes // threads.LEAST_BYTES))
-    first = next(blocks.within(0, blocks.count))
     empty, news = backend.empty, [meta for _, meta in kernel.news]
     stored = [place for place, _ in kernel.stores]
 
@@ -122,8 +123,13 @@ def _on_arrays(tape: Tape, backend: Backend, views: Sequence[Meta]) -> Callable[
     return begin
 
 
-def _on_memory(tape: Tape, views: Sequence[Meta]) -> Callable[[tuple[Value, ...]], Computes]:
-    """What computes blocks by one compiled loop, which needs no arrays but where they begin."""
+def _on_memory(
+    tape: Tape, views: Sequence[Meta], whole: bytes | None
+) -> Callable[[tuple[Value, ...]], Computes]:  # fmt: skip
+    """What computes blocks by one compiled loop, which needs no arrays but where they begin.
+
+    ``whole`` is the packed shape where there is one block only.
+    """
     assert tape.only_loop is not None
     loop, arrays = tape.only_loop
     steps = [[step * views[place].dtype.itemsize for step in views[place].strides] for place in arrays]
@@ -131,6 +137,8 @@ def _on_memory(tape: Tape, views: Sequence[Meta]) -> Callable[[tuple[Value, ...]
 
     def begin(values: tuple[Value, ...]) -> Computes:
         addresses = [values[place].storage.block.pointer + offset for place, offset in begins]
+        if whole is not None:
+            return lambda index, size: loop(addresses, whole)
 
         def compute(index: Index, size: Size) -> None:
             *outer, part = index

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 
-from server.engine.compiled import SETTING
+from server.engine.compiled import SETTING, vector_features
 
 Loop = Callable[[Sequence[int], bytes], None]
 """Takes the addresses of arrays, and their shape as packed 64-bit integers."""
@@ -98,7 +98,7 @@ def binding_of() -> Any:
 def _machine() -> Any:
     binding = binding_of()
     return binding.Target.from_default_triple().create_target_machine(
-        cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=3
+        cpu=binding.get_host_cpu_name(), features=vector_features(), opt=3
     )
 
 

@@ -1,7 +1,8 @@
 """What operations compute of one element, as instructions of LLVM: those whose results are rounded in one known way.
 
-They are what NumPy computes, to the bit: arithmetic, roots, comparisons, selections and conversions. Exponentials and
-their like are NumPy's own functions, and are not here.
+They are what NumPy computes, to the bit: arithmetic, roots, comparisons, selections and conversions. Exponentials
+and hyperbolic tangents are those of the compiled loops, where these compute them. Other functions are NumPy's own, and
+are not here.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 
 from server.engine.array_library.cache_blocks import number
 from server.engine.array_library.dtypes import COMPUTED_IN, HALVES, NUMPY_DTYPES
+from server.engine.compiled import LEAST, kernels
 from server.engine.programs.fused import Compute, is_cast
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
@@ -23,6 +25,7 @@ Emit = Callable[[Builder, dict[str, Any], Any], Any]
 """Gives the result of the builder, the operands and numbers by name, and the functions for the type computed in."""
 _FLOATS = frozenset((dtypes.float32, dtypes.float64))
 _INTEGERS = frozenset((dtypes.uint8, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64))
+_SINGLES = HALVES | {dtypes.float32}
 _KNOWN = _FLOATS | _INTEGERS | HALVES | {dtypes.bool_}
 
 
@@ -66,6 +69,12 @@ class Float:
     def call(self, name: str, x: Val) -> Val:
         """One of LLVM's own functions."""
         return self.b.call(self.b.module.declare_intrinsic(f"llvm.{name}", [self.type]), [x])
+
+    def exponential(self, name: str, x: Val) -> Val:
+        """A function of ``compiled.exponentials``, which are those of single precision."""
+        from server.engine.compiled import exponentials
+
+        return getattr(exponentials, name)(self.b, x)
 
     def compare(self, sign: str, x: Val, y: Val) -> Val:
         """False where an operand is NaN, but for ``!=``."""
@@ -165,6 +174,8 @@ _FLOATING: dict[str, Emit] = {
     "div": lambda b, n, a: a.div(n["input"], n["other"]),
     "abs": lambda b, n, a: a.call("fabs", n["input"]),
     "sqrt": lambda b, n, a: a.call("sqrt", n["input"]),
+    "exp": lambda b, n, a: a.exponential("exp", n["input"]),
+    "tanh": lambda b, n, a: a.exponential("tanh", n["input"]),
     "rsqrt": lambda b, n, a: a.div(a.constant(1), a.call("sqrt", n["input"])),
     "reciprocal": lambda b, n, a: a.div(a.constant(1), n["input"]),
     "pow": _power,
@@ -208,6 +219,7 @@ _ANY: dict[str, Emit] = {
 }
 ATTRIBUTES = frozenset(("alpha", "value", "exponent", "weight", "min", "max", "min_val", "max_val"))
 """Names of numbers that emitters take as Python numbers; all others are operands."""
+_EXPONENTIALS = frozenset(("exp", "tanh"))
 _POWERS = (2, 3, 0.5, -1, -2, -0.5)
 _X86_ONLY = frozenset(("maximum", "minimum", "relu"))
 
@@ -230,7 +242,16 @@ def emitter(compute: Compute, features: frozenset[str]) -> Emit | None:
     wanted = [compute.compute if p in compute.promoted else m.dtype for p, m in _metas(compute)]
     if not all([can_cast(meta.dtype, to) for (_, meta), to in zip(_metas(compute), wanted)]):
         return None
+    if compute.op.name in _EXPONENTIALS and not _is_by_loops(compute):
+        return None
     return _chosen(compute, COMPUTED_IN.get(compute.compute, compute.compute))
+
+
+def _is_by_loops(compute: Compute) -> bool:
+    """Whether a compiled loop computes the operation where it is executed alone, so that bits have to be its own."""
+    meta = compute.bound[0]
+    is_vector = meta.is_contiguous and meta.numel >= LEAST
+    return compute.compute in _SINGLES and is_vector and kernels("elementwise") is not None
 
 
 def _metas(compute: Compute) -> list[tuple[int, Any]]:

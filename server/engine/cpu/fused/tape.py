@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from server.engine import keys
+from server.engine.array_library.addresses import data_address
 from server.engine.array_library.dtypes import BY_NUMPY, COMPUTED_IN, HALVES, NUMPY_DTYPES
 from server.engine.cpu.halves import narrow, widen
 from server.engine.generic_kernel import wrapped_scalars
@@ -59,7 +60,7 @@ def _on_addresses(loop: Loop, ndim: int) -> Callable[..., None]:
     pack = struct.Struct(f"{ndim}q").pack
 
     def run(*arrays: Array) -> None:
-        loop([array.__array_interface__["data"][0] for array in arrays], pack(*arrays[0].shape))
+        loop([data_address(array) for array in arrays], pack(*arrays[0].shape))
 
     return run
 

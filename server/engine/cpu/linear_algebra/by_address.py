@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from server.engine.array_library import host_small_matrices as small
+from server.engine.array_library.addresses import data_address
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.host_libraries import Each, mkl
 from server.engine.array_library.host_matrices import columns_of, copy_columns
@@ -148,7 +149,7 @@ def _place(meta: Meta) -> Source:
 
 def _copied(value: Value) -> tuple[int, Any]:
     copy = columns_of(value.array)
-    return int(copy.__array_interface__["data"][0]), copy
+    return data_address(copy), copy
 
 
 def copy_into(target: Value, source: Value) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from server.engine import compiled, keys
+from server.engine.array_library.addresses import data_address
 from server.engine.device import threads
 from server.engine.ops import attention_blockwise as generic
 from server.engine.registry import kernel
@@ -78,7 +79,7 @@ def attention(xp, query, key, value, attn_mask, is_causal, scale, trains, *, out
             _mask_scores(scores, scale, mask[n, group, rows])
         tops, totals = np.empty((2, *scores.shape[:2]), "f")
         factor = scale if mask is None else 1.0
-        loops.attention_weights(scores, factor, rows.start if is_causal else -1, tops, totals)
+        loops.attention_weights(scores, factor, rows.start if is_causal else -1, scores.shape[2], tops, totals)
         result = np.matmul(scores, value[n, group, seen])
         np.divide(result, np.where(totals == 0, np.float32(1), totals)[..., None], out=output[n, group, rows])
         if trains:
@@ -101,7 +102,7 @@ def _attend(
     shares = threads.shares_of(count, 4 * count * rows * columns)
     sums = logsumexp.reshape(-1, length) if trains else np.empty((0, 0), "f")
     given = gemm("f"), _places(query, key, value, output), sizes, scale, is_causal, trains
-    scratch = [np.empty(rows * columns + 2 * rows, "f") for _ in shares]
+    scratch = [np.empty(rows * _whole(columns) + 2 * rows, "f") for _ in shares]
     products = count * rows * columns * (query.shape[3] + value.shape[3])
     for turn in _turns(shares, products):
         calls = [(*given, first, last, sums, memory) for (first, last), memory in zip(turn, scratch)]
@@ -109,7 +110,7 @@ def _attend(
     return True
 
 
-def _turns(shares: list[slice], products: int) -> Iterator[list[tuple[int, int]]]:
+def _turns(shares: Sequence[slice], products: int) -> Iterator[list[tuple[int, int]]]:
     """Yield parts of the shares, one of each at a time: between calls of a loop it is seen whether work is to end."""
     most = max([share.stop - share.start for share in shares])
     number = max(1, min(most, products // (len(shares) * _LONGEST)))
@@ -133,7 +134,7 @@ def _gradients(
     count = key.shape[0] * key.shape[1]
     shares = threads.shares_of(count, 8 * query.shape[0] * query.shape[1] * length * columns)
     given = gemm("f"), _places(query, key, value, grad_output, *out), sizes, scale, is_causal
-    scratch, sums = [np.empty(2 * rows * columns, "f") for _ in shares], logsumexp.reshape(-1, length)
+    scratch, sums = [np.empty(2 * rows * _whole(columns), "f") for _ in shares], logsumexp.reshape(-1, length)
     products = query.shape[0] * query.shape[1] * length * columns * (3 * query.shape[3] + 2 * value.shape[3])
     for turn in _turns(shares, products):
         calls = [(*given, first, last, sums, memory) for (first, last), memory in zip(turn, scratch)]
@@ -160,9 +161,15 @@ def _sizes(query: Array, key: Array, value: Array, is_causal: bool) -> tuple[Arr
     return np.array(numbers, np.int64), rows
 
 
+def _whole(columns: int) -> int:
+    """The elements between two rows of scores, as the compiled loops have them."""
+    multiple = compiled.kernels().WHOLE
+    return int(-(-columns // multiple) * multiple)
+
+
 def _places(*arrays: Array) -> Array:
     """Addresses, and strides in elements of samples, heads and rows."""
-    steps = [(a.ctypes.data, *[s // 4 for s in a.strides[:2]], max(a.strides[2] // 4, a.shape[3])) for a in arrays]
+    steps = [(data_address(a), *[s // 4 for s in a.strides[:2]], max(a.strides[2] // 4, a.shape[3])) for a in arrays]
     return np.array(steps, np.int64)
 
 
@@ -200,11 +207,13 @@ def attention_backward(
             changes = np.matmul(grad, value[n, group, seen].swapaxes(-1, -2))
             if mask is None:
                 shift = np.ascontiguousarray(logsumexp[n, group, rows])
-                loops.attention_changes(weights, changes, scale, rows.start if is_causal else -1, shift)
+                loops.attention_changes(
+                    weights, changes, scale, rows.start if is_causal else -1, weights.shape[2], shift
+                )
             else:
                 _mask_scores(weights, scale, mask[n, group, rows])
                 shift = np.ascontiguousarray(logsumexp[n, group, rows])
-                loops.attention_changes(weights, changes, 1.0, -1, shift)
+                loops.attention_changes(weights, changes, 1.0, -1, weights.shape[2], shift)
                 np.multiply(changes, scale, out=changes)
             value_sums[n, group, seen] += np.matmul(weights.swapaxes(-1, -2), grad)
             key_sums[n, group, seen] += np.matmul(changes.swapaxes(-1, -2), left)

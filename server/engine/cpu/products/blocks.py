@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from server.engine import compiled, keys
+from server.engine.array_library.addresses import data_address
 from server.engine.array_library.host_libraries import PREFIXES, address_of
 from server.engine.device import threads
 from server.engine.ops import linalg as generic
@@ -44,7 +46,7 @@ def calls_of(left: Array, right: Array, out: Array, bias: Array | None = None) -
         return None
     (m, k), n, itemsize = left.shape, right.shape[1], out.itemsize
     none = np.zeros(0, out.dtype) if bias is None else np.ascontiguousarray(bias)
-    places = [int(array.ctypes.data) for array in (left, right, out)]
+    places = [data_address(array) for array in (left, right, out)]
     function, calls = gemm(out.dtype.char), []
     down, across = _split(m, n, m * n * k)
     for rows in down:
@@ -70,7 +72,7 @@ def _lies(array: Array) -> tuple[int, int] | None:
     return None
 
 
-def _split(m: int, n: int, products: int) -> tuple[list[slice], list[slice]]:
+def _split(m: int, n: int, products: int) -> tuple[Sequence[slice], Sequence[slice]]:
     """Slices of rows and of columns that make blocks, each for one thread at a time."""
     wanted = min(_BLOCKS_PER_THREAD * threads.count(), products // threads.LEAST_PRODUCTS)
     down = across = 1

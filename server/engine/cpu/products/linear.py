@@ -28,9 +28,12 @@ def linear(xp, input, weight, bias, *, out):
 
 @kernel(ops._linear_backward, keys.CPU)
 def linear_backward(xp, grad_out, input, weight, bias, *, out):
-    if not (is_fast(grad_out) and (input is None or is_fast(input)) and _by_threads(grad_out, input, weight, out)):
+    if not is_fast(grad_out):
         generic._linear_backward(xp, grad_out, input, weight, bias, out=out)
-    elif bias:
+        return
+    if not ((input is None or is_fast(input)) and _by_threads(grad_out, input, weight, out)):
+        generic._linear_backward(xp, grad_out, input, weight, False, out=out)
+    if bias:
         column_sums(grad_out.reshape(-1, grad_out.shape[-1]), out[-1])
 
 
