@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import operator
+import pickle
 from typing import Any
 
 import numpy as np
@@ -179,6 +181,20 @@ def test_a_class_that_shares_memory_answers_operators(tg: Any) -> None:
     x = tg.Tensor._make_subclass(Logging, tg.tensor([1.0, 2.0]), True)
     (x * x).sum().backward()
     assert x.grad.tolist() == [2.0, 4.0] and seen[:2] == ["aten.mul.Tensor"] * 2
+
+
+def test_wrappers_go_through_files_and_pickles(tg: Any, wrapper: Any, monkeypatch: Any) -> None:
+    monkeypatch.setitem(globals(), "Wrapper", wrapper)
+    wrapper.__module__, wrapper.__qualname__ = __name__, "Wrapper"
+    given, file = wrapper(tg.arange(6.0).reshape(2, 3).t(), requires_grad=True), io.BytesIO()
+    tg.save({"w": given}, file)
+    for read in (
+        tg.load(io.BytesIO(file.getvalue()), weights_only=False)["w"], pickle.loads(pickle.dumps(given))
+    ):  # fmt: skip
+        assert type(read) is wrapper and read.requires_grad and read.is_leaf
+        assert (read.shape, read.stride(), read.elem.tolist()) == ((3, 2), (1, 3), given.elem.tolist())
+    with pytest.raises(pickle.UnpicklingError, match="Wrapper; with weights_only=True"):
+        tg.load(io.BytesIO(file.getvalue()))
 
 
 def test_every_class_may_refuse(tg: Any, wrapper: Any) -> None:

@@ -57,8 +57,12 @@ def _like(tensor: Tensor, data: Tensor) -> Tensor:
 
 def _reduce(self: Tensor, protocol: Any) -> Any:
     """Pickle what ``telegrad.save`` writes of the tensor; its elements are read, which waits for the server."""
+    if self._session.holds_gradients:
+        meta = self._meta
+        given = (meta.shape, meta.strides, meta.offset, self.dtype, self.device, self.requires_grad)
+        return _rewrapped, (type(self), given, self.__dict__)
     written = BytesIO()
-    import_module("telegrad.serialization").save(self, written)
+    import_module("telegrad.serialization").write_elements(self, written)
     kind: Any = type(self)
     own = next(base for base in kind.__mro__ if base.__module__.partition(".")[0] in _OWN_PACKAGES)
     # What is written tells own classes. Of one made from ``Parameter`` a parameter comes back, as in PyTorch.
@@ -80,6 +84,15 @@ def _rebuilt(written: bytes, kind: Any, attributes: dict[str, Any]) -> Any:
     made = data if kind is None else kind._wrap(data.detach())
     made.__dict__.update(attributes)
     return made.requires_grad_() if data.requires_grad else made
+
+
+def _rewrapped(kind: Any, given: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
+    """Return a tensor of a class that keeps its elements in these attributes."""
+    shape, strides, offset, dtype, device, requires_grad = given
+    make: Any = Tensor._make_wrapper_subclass
+    made = make(kind, shape, strides, offset, dtype=dtype, device=device, requires_grad=requires_grad)
+    made.__dict__.update(attributes)
+    return made
 
 
 def _get_data(self: Tensor) -> Tensor:
