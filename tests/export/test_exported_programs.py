@@ -105,6 +105,32 @@ def test_a_module_shares_the_parameters_and_trains(tg: Any, rng: np.random.Gener
             getattr(program.module(), name)()
 
 
+@pytest.mark.parametrize("is_on", [True, False], ids=["export", "export_in_no_grad"])
+def test_no_gradient_flows_where_the_module_turns_them_off(tg: Any, tmp_path: Path, is_on: bool) -> None:
+    class Target(tg.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = tg.nn.Linear(3, 3)
+
+        def forward(self, x: Any) -> Any:
+            with tg.no_grad():
+                target = self.linear(x)
+            return target, self.linear(x) * target
+
+    x = tg.ones(2, 3)
+    with tg.set_grad_enabled(is_on):
+        program = tg.export.export(Target(), (x,))
+    tg.export.save(program, tmp_path / "program.safetensors")
+    assert ("with torch.no_grad():" in program.graph_module.code) == is_on
+    for one in (program, tg.export.load(tmp_path / "program.safetensors")):
+        module = one.module()
+        target, product = module(x)
+        assert target.requires_grad == (not is_on)  # what is off around the export is on around the call
+        product.sum().backward()
+        factor = target.detach() * (1 if is_on else 2)
+        tg.testing.assert_close(module.linear.bias.grad, factor.sum(0))
+
+
 def test_a_decode_step_with_its_caches_and_sampling_is_one_program(tg: Any) -> None:
     tg.manual_seed(0)
     module = decoder(tg).eval()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, NoReturn
 
 from telegrad._dispatch.programs import called
+from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn.modules.module import Module
 from telegrad.nn.parameter import Parameter
@@ -97,7 +99,8 @@ class GraphModule(Module):
         binder = Binder(values.__getitem__, _is_tensor)
         for step in self._program.steps:
             op = operation_of(step)
-            result = called(op, binder.bind(op, step.args, sizes))
+            with no_grad() if step.without_gradient else nullcontext():
+                result = called(op, binder.bind(op, step.args, sizes))
             if step.outs:
                 made = result if isinstance(result, (tuple, list)) else (result,)
                 values.update(zip(step.outs, made, strict=True))
