@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import operator
 import pickle
@@ -195,6 +196,20 @@ def test_wrappers_go_through_files_and_pickles(tg: Any, wrapper: Any, monkeypatc
         assert (read.shape, read.stride(), read.elem.tolist()) == ((3, 2), (1, 3), given.elem.tolist())
     with pytest.raises(pickle.UnpicklingError, match="Wrapper; with weights_only=True"):
         tg.load(io.BytesIO(file.getvalue()))
+
+
+def test_slots_of_a_class_are_copied_and_saved(tg: Any, monkeypatch: Any) -> None:
+    class Slotted(tg.Tensor):  # type: ignore[misc, name-defined]
+        __slots__ = ["scale"]
+
+    monkeypatch.setitem(globals(), "Slotted", Slotted)
+    Slotted.__module__, Slotted.__qualname__ = __name__, "Slotted"
+    given, file = tg.ones(2).as_subclass(Slotted), io.BytesIO()
+    given.scale, given.note = tg.full((1,), 3.0), "left"
+    tg.save(given, file)
+    read = tg.load(io.BytesIO(file.getvalue()), weights_only=False)
+    for made in (read, pickle.loads(pickle.dumps(given)), copy.copy(given), copy.deepcopy(given)):
+        assert type(made) is Slotted and (made.scale.tolist(), made.note, made.tolist()) == ([3.0], "left", [1.0, 1.0])
 
 
 def test_every_class_may_refuse(tg: Any, wrapper: Any) -> None:

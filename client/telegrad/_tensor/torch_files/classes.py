@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MemberDescriptorType
 from typing import Any, Final
 
 from telegrad._tensor.tensor import Tensor
@@ -27,10 +28,25 @@ def writes_itself(tensor: Tensor) -> bool:
 
 
 def attributes_of(tensor: Tensor) -> Any:
-    """Return what is written of a tensor's attributes, None if it has none: what its class's ``__getstate__`` tells."""
+    """Return what is written of a tensor's attributes, None if it has none: what its class's ``__getstate__`` tells.
+
+    Where the class has ``__slots__`` it is a tuple of the other attributes and of these.
+    """
     if _method(type(tensor), "__getstate__") is not _method(object, "__getstate__"):
         return tensor.__getstate__()
-    return dict(tensor.__dict__) or None
+    slots = slots_of(tensor)
+    return (dict(tensor.__dict__) or None, slots) if slots else dict(tensor.__dict__) or None
+
+
+def slots_of(tensor: Tensor) -> dict[str, Any]:
+    """Return what a tensor has in the ``__slots__`` of the program's classes."""
+    return {name: getattr(tensor, name) for name in _slots(type(tensor)) if hasattr(tensor, name)}
+
+
+def _slots(kind: type) -> list[str]:
+    own = [base for base in kind.__mro__[: kind.__mro__.index(Tensor)] if is_of_program(base)]
+    members = [(name, value) for base in own for name, value in vars(base).items()]
+    return [name for name, value in members if isinstance(value, MemberDescriptorType)]
 
 
 def _method(kind: type, name: str) -> Any:
@@ -58,11 +74,16 @@ def as_class(tensor: Tensor, kind: Any) -> Any:
 
 
 def with_attributes(tensor: Any, attributes: Any) -> Any:
-    """Give a tensor that was made of a file its attributes, by ``__setstate__`` where its class has it."""
+    """Give a tensor that was just made its attributes, by ``__setstate__`` where its class has it."""
     if hasattr(type(tensor), "__setstate__"):
         tensor.__setstate__(attributes)
-    elif attributes is not None:
-        if not isinstance(attributes, dict) or not all(isinstance(name, str) for name in attributes):
+        return tensor
+    named, slots = attributes if isinstance(attributes, tuple) else (attributes, None)
+    for given in (named or {}, slots or {}):
+        if not isinstance(given, dict) or not all(isinstance(name, str) for name in given):
             raise TypeError("attributes that are no dict of names")
-        tensor.__dict__.update(attributes)
+    tensor.__dict__.update(named or {})
+    for name in _slots(type(tensor)):
+        if slots and name in slots:
+            object.__setattr__(tensor, name, slots[name])
     return tensor
