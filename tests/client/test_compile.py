@@ -258,6 +258,7 @@ def test_fullgraph_refuses_a_break_and_names_its_line(tg: Any) -> None:
 @pytest.mark.parametrize("captured", [
     lambda tg, x: tg.cond(x.sum() > 0, tg.sin, tg.cos, (x,)),
     lambda tg, x: tg.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (tg.tensor(0), x))[1],
+    lambda tg, x: tg.func.hessian(lambda y: (y**3).sum())(x),
     lambda tg, x: x * x.sum().item(),
     lambda tg, x: x[x > 0],
     lambda tg, x: x + tg.from_numpy(x.numpy()),

@@ -1,6 +1,7 @@
 """What ends a program and is a part of PyTorch's graph all the same, so that ``fullgraph=True`` permits it.
 
-PyTorch has operators of a program's own in one graph, whatever their kernels read, and ``cond`` and ``while_loop``;
+PyTorch has operators of a program's own in one graph, whatever their kernels read, ``cond``, ``while_loop`` and
+derivatives of functions (``torch.func``), for which telegrad asks which gradients there are, and large arrays;
 with ``fullgraph=True`` results whose shape depends on elements, numbers of tensors and NumPy's functions, too.
 """
 
@@ -35,7 +36,8 @@ def is_captured(why: Any, frame: FrameType | None, outermost: FrameType | None, 
     ``frame`` is the innermost frame, ``outermost`` that of the compiled call. In a full graph a number that is read is
     permitted, and a tensor that Python's ``if`` asks is not.
     """
-    if isinstance(why, messages.Upload) or (in_full_graph and isinstance(why, messages.Describe)):
+    is_question = isinstance(why, messages.Query) and why.what == "computed"
+    if is_question or isinstance(why, messages.Upload) or (in_full_graph and isinstance(why, messages.Describe)):
         return True
     own: set[CodeType] = set(_own_code(frame))
     if own & _DECIDING or (in_full_graph and own & _NUMBERS and (_TRUTH not in own or _is_asserted(frame))):
