@@ -198,6 +198,16 @@ def test_wrappers_go_through_files_and_pickles(tg: Any, wrapper: Any, monkeypatc
         tg.load(io.BytesIO(file.getvalue()))
 
 
+def test_wrappers_are_normalized_over_batches(tg: Any, wrapper: Any, rng: np.random.Generator) -> None:
+    given = tg.tensor(rng.standard_normal((5, 3)).astype(np.float32))
+    ours, plain = tg.nn.BatchNorm1d(3), tg.nn.BatchNorm1d(3)
+    result = ours(wrapper(given))
+    assert type(result) is wrapper
+    tg.testing.assert_close(result.elem, plain(given).detach())
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        assert tg.equal(getattr(ours, name), getattr(plain, name))
+
+
 def test_slots_of_a_class_are_copied_and_saved(tg: Any, monkeypatch: Any) -> None:
     class Slotted(tg.Tensor):  # type: ignore[misc, name-defined]
         __slots__ = ["scale"]
