@@ -205,7 +205,8 @@ class _Tensors:
         return make(kind, size, strides, offset, dtype=dtype, device=place, requires_grad=bool(requires_grad))
 
     def _upload(self, storage: Storage, dtype: DType, shape: tuple[int, ...]) -> Tensor:
-        device = _mapped(storage.location, self._map_location, self._session)
+        is_meta = storage.location == META.name  # there are no elements that could go elsewhere
+        device = META if is_meta else _mapped(storage.location, self._map_location, self._session)
         if device is META:
             return Tensor(meta_session, meta_session.new_id(), Meta.of(shape, dtype, META))
         stored = storage.dtype or uint8

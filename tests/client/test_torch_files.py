@@ -274,6 +274,16 @@ def test_tensors_of_a_programs_class_come_back_as_such(tg: Any, tmp_path: Path, 
             assert one.note == "left" and one.more[0].tolist() == [0.0, 0.0]
 
 
+def test_meta_tensors_go_both_ways_without_elements(tg: Any, tmp_path: Path) -> None:
+    for writer, reader in ((tg, torch), (torch, tg), (tg, tg)):
+        made = writer.empty(2, 3, dtype=writer.bfloat16, device="meta").t()
+        writer.save({"a": made, "p": writer.nn.Linear(4, 1, device="meta").weight}, tmp_path / "f.pt")
+        read = reader.load(tmp_path / "f.pt", map_location="cpu")
+        told = [(one.device.type, tuple(one.shape), one.stride(), str(one.dtype)[-7:]) for one in read.values()]
+        assert told == [("meta", (3, 2), (1, 3), "float16"), ("meta", (1, 4), (4, 1), "float32")]
+        assert isinstance(read["p"], reader.nn.Parameter) and read["a"].requires_grad is False
+
+
 def test_what_no_module_names_is_not_saved(tg: Any, tmp_path: Path) -> None:
     for thing in (lambda: None, type("Inside", (), {})(), (i for i in ())):
         with pytest.raises(tg.errors.ArgumentTypeError, match=r"'a\.f' is .*save a state_dict"):

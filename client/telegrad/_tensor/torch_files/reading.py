@@ -18,7 +18,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
-from telegrad_protocol.meta import Device
+from telegrad_protocol.meta import META, Device
 
 from .classes import of_class, with_attributes
 from .objects import Objects
@@ -110,6 +110,7 @@ class TorchNames:
             "numpy._core.multiarray.scalar": objects.scalar,
             "torch.Size": _size, "torch.device": _device, "torch._utils._rebuild_tensor_v2": self._rebuild,
             "torch._utils._rebuild_tensor": self._rebuild_plain, "torch._utils._rebuild_tensor_v3": self._rebuild_typed,
+            "torch._utils._rebuild_meta_tensor_no_storage": self._rebuild_meta,
             "torch.serialization._get_layout": _layout, "torch._utils._rebuild_sparse_tensor": self._rebuild_sparse,
             "torch._utils._rebuild_parameter": self._rebuild_parameter,
             "torch._utils._rebuild_parameter_with_state": self._rebuild_parameter,
@@ -165,6 +166,12 @@ class TorchNames:
         metadata: Any = None,
     ) -> Any:  # fmt: skip
         return self._made(Layout(storage, dtype, tuple(size), tuple(stride), offset), requires_grad, metadata)
+
+    def _rebuild_meta(self, dtype: DType, size: Any, stride: Any, requires_grad: bool) -> Any:
+        shape, strides = tuple(size), tuple(stride)
+        numel = 1 + sum([(length - 1) * step for length, step in zip(shape, strides)]) if 0 not in shape else 0
+        storage = Storage(f"meta {shape} {strides}", dtype, META.name, numel)
+        return self._made(Layout(storage, dtype, shape, strides, 0), requires_grad, None)
 
     def _made(self, layout: Layout, requires_grad: bool, metadata: Any) -> Any:
         layout.require_room()

@@ -16,7 +16,7 @@ from telegrad._tensor.layouts import Layout
 from telegrad._tensor.size import Size
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
-from telegrad_protocol.meta import Device
+from telegrad_protocol.meta import META, Device
 
 from .objects import address_of, reduced
 from .reading import STORAGE_TYPES
@@ -233,11 +233,21 @@ class _Writer:
         self.emit(b"R")
 
     def name_of_tensor(self, described: Described) -> None:
+        if described.location == META.name:
+            self.name("torch._utils", "_rebuild_meta_tensor_no_storage")
+            return
         is_typed = described.dtype in _STORAGE_NAMES
         self.name("torch._utils", "_rebuild_tensor_v2" if is_typed else "_rebuild_tensor_v3")
 
     def placed(self, obj: Any, described: Described, requires_grad: bool) -> None:
-        """Write the arguments that tell where the elements of a tensor lie."""
+        """Write the arguments that tell where the elements of a tensor lie; on the meta device there are none."""
+        if described.location == META.name:
+            self.emit(b"(")
+            self.write_scalar(described.dtype)
+            self.integers(described.shape)
+            self.integers(tuple(obj.stride()))
+            self.emit(b"\x88t" if requires_grad else b"\x89t")
+            return
         self.places.append((len(self.parts), obj))
         self.emit(b"")
         self.emit(b"\x88" if requires_grad else b"\x89")
