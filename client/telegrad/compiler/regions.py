@@ -179,10 +179,10 @@ class Region:
 
     def _note_break(self, reason: str, why: Any = None) -> None:
         is_full = self._options.fullgraph
-        is_error = is_full or active.errors_on_breaks
+        wants_one = is_full or active.errors_on_breaks
+        is_error = wants_one and not is_captured(why, sys._getframe(1), self._frame, is_full)
         if self._observer is None and not is_error:
             return
-        is_error = is_error and not is_captured(why, sys._getframe(1), self._frame, is_full)
         stack = _stack_of_program()
         line = stack[-1] if stack else None
         if "graph_breaks" in logs.enabled:
