@@ -9,6 +9,7 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from typing import IO, Any, TypeAlias
 
@@ -22,11 +23,12 @@ from telegrad._tensor.layouts import sparse_coo, strided
 from telegrad._tensor.safetensors_files import RawTensor
 from telegrad._tensor.tensor import Tensor
 from telegrad._tensor.torch_files.archive import Archive, write_archive
+from telegrad._tensor.torch_files.classes import attributes_of, is_of_program, writes_itself
 from telegrad._tensor.torch_files.objects import Objects
 from telegrad._tensor.torch_files.opcodes import interpret
 from telegrad._tensor.torch_files.reading import Layout, Storage, TorchNames
 from telegrad._tensor.torch_files.sharing import Storages
-from telegrad._tensor.torch_files.writing import Described, DescribedSparse, Description, pickled
+from telegrad._tensor.torch_files.writing import Described, DescribedSparse, DescribedWrapper, Description, pickled
 from telegrad.nn.parameter import Parameter
 from telegrad_protocol.dtypes import DType, uint8
 from telegrad_protocol.errors import ArgumentTypeError, DeviceError, NotSupportedError
@@ -102,20 +104,43 @@ def load(
     return _safetensors_files.load(path, from_raw=lambda raw: _from_raw(raw, device, session))
 
 
-def _write_torch(obj: object, file: Any) -> None:
+def write_elements(tensor: Tensor, file: Any) -> None:
+    """Write a tensor or parameter without its class and attributes, if it is of the program's own."""
+    _write_torch(tensor, file, _describe_elements)
+
+
+def _write_torch(obj: object, file: Any, describe: Callable[[Any], Description | None] | None = None) -> None:
     storages = Storages()
-    content = pickled(obj, _describe, storages.place)
+    content = pickled(obj, describe or _describe, storages.place)
     write_archive(file, content, storages.readers)
 
 
 def _describe(obj: Any) -> Description | None:
+    kind: Any = type(obj)
+    if not isinstance(obj, Tensor) or writes_itself(obj):
+        return None
+    if obj._session.holds_gradients:
+        size, strides = tuple(obj.shape), tuple(obj._meta.strides)
+        arguments = (obj.dtype, size, strides, obj._meta.offset, strided, obj.device, obj.requires_grad)
+        return DescribedWrapper(kind, arguments, attributes_of(obj))
+    described = _describe_elements(obj)
+    if not isinstance(described, Described):
+        return described
+    is_own = is_of_program(kind) and not described.is_parameter
+    has_attributes = is_own or described.is_parameter or kind is Tensor
+    return replace(
+        described, kind=kind if is_own else None, attributes=attributes_of(obj) if has_attributes else None
+    )  # fmt: skip
+
+
+def _describe_elements(obj: Any) -> Description | None:
     if not isinstance(obj, Tensor):
         return None
     given: Any = obj
     if given.layout is not strided:
         coalesced = given.is_coalesced() if given.layout is sparse_coo else None
         return DescribedSparse(given.layout.name, given._parts, tuple(given.shape), coalesced)
-    return Described(obj.dtype, tuple(obj.shape), obj.device.name, obj.requires_grad, isinstance(obj, Parameter))
+    return Described(obj.dtype, tuple(obj.shape), obj.device.name, obj.requires_grad, issubclass(type(obj), Parameter))
 
 
 def _read_torch(
@@ -130,7 +155,9 @@ def _read_torch(
     archive = Archive(file, where)
     tensors = _Tensors(archive, map_location, session)
     objects = Objects(_is_noted if weights_only in (None, True) else lambda name, value: True)
-    return interpret(archive.pickle(), TorchNames(where, tensors.tensor, _parameter, _sparse, objects), where)
+    return interpret(
+        archive.pickle(), TorchNames(where, tensors.tensor, _parameter, _sparse, tensors.wrapper, objects), where
+    )
 
 
 def _parameter(data: Any, requires_grad: bool) -> Parameter:
@@ -166,8 +193,20 @@ class _Tensors:
         made: Tensor = shown.detach()  # no view of another tensor to autograd
         return made.requires_grad_() if requires_grad else made
 
+    def wrapper(
+        self, kind: Any, dtype: DType, size: Any, strides: Any, offset: int, layout: Any, device: Any,
+        requires_grad: bool,
+    ) -> Any:  # fmt: skip
+        """Return a tensor of a class that keeps its elements in attributes."""
+        if not isinstance(kind, type) or not issubclass(kind, Tensor):
+            raise TypeError("a tensor of another class")
+        make: Any = Tensor._make_wrapper_subclass
+        place = _mapped(str(device), self._map_location, self._session)
+        return make(kind, size, strides, offset, dtype=dtype, device=place, requires_grad=bool(requires_grad))
+
     def _upload(self, storage: Storage, dtype: DType, shape: tuple[int, ...]) -> Tensor:
-        device = _mapped(storage.location, self._map_location, self._session)
+        is_meta = storage.location == META.name  # there are no elements that could go elsewhere
+        device = META if is_meta else _mapped(storage.location, self._map_location, self._session)
         if device is META:
             return Tensor(meta_session, meta_session.new_id(), Meta.of(shape, dtype, META))
         stored = storage.dtype or uint8

@@ -13,6 +13,8 @@ import pytest
 from telegrad_protocol import messages, wire
 from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 
+from .asserting import increased
+
 CALLS = 4
 
 
@@ -245,12 +247,44 @@ def test_fullgraph_refuses_a_break_and_names_its_line(tg: Any) -> None:
 
     @tg.compile(fullgraph=True)
     def function(x: Any) -> Any:
-        return x * x.sum().item()
+        return x * 2 if x.sum() > 0 else x
 
     with pytest.raises(Unsupported, match=r"test_compile.py:\d+ in function: the elements of a tensor are read") as e:
         function(tg.ones(2))
     assert isinstance(e.value, NotImplementedError) and "torch.where" in str(e.value)
     assert (tg.ones(2) + 1).tolist() == [2.0, 2.0], "the session goes on"
+
+
+@pytest.mark.parametrize("captured", [
+    lambda tg, x: tg.cond(x.sum() > 0, tg.sin, tg.cos, (x,)),
+    lambda tg, x: tg.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (tg.tensor(0), x))[1],
+    lambda tg, x: tg.func.hessian(lambda y: (y**3).sum())(x),
+    lambda tg, x: x * x.sum().item(),
+    lambda tg, x: x[x > 0],
+    lambda tg, x: x + tg.from_numpy(x.numpy()),
+    lambda tg, x: tg.ops.full_graphs.sorted_by_numpy(x),
+    lambda tg, x: increased(x),
+])  # fmt: skip
+def test_fullgraph_permits_what_pytorch_has_in_one_graph(tg: Any, rng: Any, captured: Any) -> None:
+    library = tg.library.Library("full_graphs", "DEF")
+    library.define("sorted_by_numpy(Tensor x) -> Tensor")
+    library.impl("sorted_by_numpy", lambda x: tg.from_numpy(np.sort(x.tolist())), "CPU")
+    compiled = tg.compile(lambda x: captured(tg, x) * 2, fullgraph=True)
+    for _ in range(5):
+        x = tg.from_numpy(rng.standard_normal(6))
+        assert compiled(x).tolist() == (captured(tg, x) * 2).tolist()
+    library._destroy()
+
+
+def test_numbers_are_breaks_in_blocks_where_breaks_are_errors(tg: Any) -> None:
+    from telegrad.compiler import dynamo
+
+    read = tg.compile(lambda x: x * x.sum().item())
+    with dynamo.error_on_graph_break(True), pytest.raises(dynamo.Unsupported):
+        read(tg.ones(2))
+    chosen = tg.compile(lambda x: tg.cond(x.sum() > 0, tg.sin, tg.cos, (x,)))
+    with dynamo.error_on_graph_break(True):
+        assert chosen(tg.zeros(2)).tolist() == [1.0, 1.0]
 
 
 def test_what_is_disabled_is_not_compiled(tg: Any) -> None:

@@ -54,6 +54,18 @@ PROGRAMS = [
      ops.g.two.overloadpacket is ops.g)
     """,
     """
+    import numpy as np
+    lib.define("b(Tensor x, bool b) -> Tensor"); lib.define("i(Tensor x, int i) -> Tensor")
+    lib.define("s(Tensor x, bool[] b, int[] i) -> Tensor")
+    for name in ("b", "i"):
+        lib.impl(name, lambda x, v: (calls.append(v), x)[1], "CPU")
+    lib.impl("s", lambda x, b, i: (calls.append((b, i)), x)[1], "CPU")
+    values = [0, 2, 1.5, None, True, t.tensor(True), t.tensor(0), np.bool_(True), np.float64(0), "a", [1], t.ones(2)]
+    wrong = ["l(int n=1, Tensor x) -> Tensor", "l(Tensor x, int[] n=1) -> Tensor"]
+    ([attempt(lambda: f(x, v))[0] for f in (ops.b, ops.i) for v in values], ops.s(x, [0, 2.5], np.array([3, 4])), calls,
+     [attempt(lambda: lib.define(text))[0] for text in wrong])
+    """,
+    """
     def everything(a: "t.Tensor | None", b: list[int], c: list[Tensor], d: float = 2.5, e: bool = True, h: str = "x",
                    *, k: t.dtype = t.float32) -> tuple[Tensor, int, list[Tensor]]: pass
     def function(x: Tensor) -> Tensor: return x

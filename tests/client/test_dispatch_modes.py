@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx as torchs_make_fx
 from torch.utils._python_dispatch import TorchDispatchMode as TorchsMode
 from torch.utils.flop_counter import FlopCounterMode as TorchsCounter
 
+from telegrad.fx.experimental import proxy_tensor
 from telegrad.utils import _python_dispatch as dispatch
 from telegrad.utils.flop_counter import FlopCounterMode, register_flop_formula
 from telegrad.utils.module_tracker import ModuleTracker
@@ -239,3 +241,46 @@ def test_a_program_of_pytorchs_kind_prints_the_same(tmp_path: Path) -> None:
     program.write_text(PROGRAM.read_text())
     run = subprocess.run([sys.executable, "-m", "telegrad", program], capture_output=True, text=True, cwd=tmp_path)
     assert (run.stdout, run.stderr) == (PRINTED_UNDER_PYTORCH, "")
+
+
+def _weighted(t: Any) -> Any:
+    weight = t.arange(12.0).reshape(4, 3)
+    return lambda x: t.nn.functional.linear(x, weight).relu().sum()
+
+
+TRACED: dict[str, Any] = {
+    "closure": _weighted,
+    "module": lambda t: t.nn.Linear(3, 2),
+    "data": lambda t: lambda x: (x + t.tensor([1.0, 2.0, 3.0])).mul_(2),
+    "several": lambda t: lambda x: x.max(1)[0] + x.split(2)[0].clone().add_(1).sum(),
+    "tree": lambda t: lambda x: {"a": x.t() @ x, "b": [x * 2, 3]},
+    "composites": lambda t: lambda x: t.softmax(x, -1).var(0) + t.nn.functional.gelu(x).norm(),
+    "views": lambda t: lambda x: x[1].reshape(-1).cumsum(0),
+}
+
+
+@pytest.mark.parametrize("kind", ["real", "fake"])
+@pytest.mark.parametrize("name", TRACED)
+def test_make_fx_has_pytorchs_operators(tg: Any, rng: np.random.Generator, name: str, kind: str) -> None:
+    has_constants = name in ("closure", "module", "data")  # which are no fake tensors
+    arrays = rng.standard_normal((2, 2, 3)).astype(np.float32)
+    graphs = []
+    for t, make_fx in ((tg, proxy_tensor.make_fx), (torch, torchs_make_fx)):
+        first, second = (t.tensor(array) for array in arrays)
+        function = TRACED[name](t)
+        traced = make_fx(function, tracing_mode="real" if has_constants else kind)(first)
+        graphs.append([(node.op, str(node.target)) for node in traced.graph.nodes])
+        for x in (first, second):
+            t.testing.assert_close(traced(x), function(x))
+    assert graphs[0] == graphs[1]
+
+
+def test_make_fx_refuses_what_it_cannot_see(tg: Any) -> None:
+    for function, message in (
+        (lambda x: x * x.sum().item(), "get value out of a tracing tensor"),
+        (tg.func.grad(lambda x: x.sin().sum()), "a backward pass, or an operation that no mode is shown"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            proxy_tensor.make_fx(function)(tg.ones(3))
+    with pytest.raises(RuntimeError, match="no size is symbolic"):
+        proxy_tensor.make_fx(tg.sin, tracing_mode="symbolic")

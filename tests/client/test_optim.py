@@ -214,6 +214,23 @@ def test_half_precision_parameters_are_trained(tg: Any) -> None:
         assert set(weight.detach().float().tolist()) == {0.875}
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_momentum_may_be_of_another_type_than_its_parameter(tg: Any, rng: np.random.Generator, nesterov: bool) -> None:
+    first, *grads = rng.standard_normal((4, 2, 5)).astype(np.float32)
+    results = []
+    for t in (tg, torch):
+        weights = [t.nn.Parameter(t.tensor(row).to(t.bfloat16)) for row in first]
+        optimizer = t.optim.SGD(weights, lr=0.1, momentum=0.9, weight_decay=0.01, nesterov=nesterov)
+        optimizer.state[weights[0]]["momentum_buffer"] = t.zeros(5)
+        for rows in grads:
+            for weight, row in zip(weights, rows, strict=True):
+                weight.grad = t.tensor(row).to(t.bfloat16)
+            optimizer.step()
+        assert optimizer.state[weights[0]]["momentum_buffer"].dtype is t.float32
+        results.append([weight.detach().float().numpy() for weight in weights])
+    np.testing.assert_allclose(*results, rtol=0.01, atol=0.01)
+
+
 def test_zero_grad_forgets_or_zeroes(tg: Any) -> None:
     weight = tg.ones(2, requires_grad=True)
     optimizer = tg.optim.SGD([weight], lr=0.1)

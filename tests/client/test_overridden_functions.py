@@ -27,6 +27,8 @@ CALLS = {
     "F.relu(x)": "F.relu", "F.silu(x)": "F.silu", "F.softmax(x, 0)": "F.softmax", "F.dropout(x, 0.0)": "F.dropout",
     "F.normalize(x)": "F.normalize", "F.interpolate(image, scale_factor=2)": "F.interpolate",
     "F.pairwise_distance(x, x)": "F.pairwise_distance", "F.linear(x, x)": "F.linear",
+    "t.nn.init.uniform_(x, b=2.0)": "t.nn.init.uniform_", "t.nn.init.constant_(x, 1)": "t.nn.init.constant_",
+    "t.nn.init.kaiming_uniform_(x)": "t.nn.init.kaiming_uniform_", "t.nn.init.normal_(x)": "t.nn.init.normal_",
     "t.einsum('ij->ji', x)": "t.einsum", "t.unique(x)": "t.unique", "t.cdist(x, x)": "t.cdist", "t.add(x, 1)": "t.add",
     "t.allclose(x, x)": "t.allclose", "t.tensor([1.0])": "t.tensor", "t.zeros(2)": "t.zeros",
     "x + x": "T.add", "1 + x": "T.add", "1 - x": "T.__rsub__", "2 / x": "T.__rdiv__", "x // 2": "T.__floordiv__",

@@ -253,6 +253,37 @@ def test_classes_that_the_program_has_noted_are_read(tg: Any, tmp_path: Path) ->
         assert tg.load(tmp_path / "f.pt").rate == 0.5
 
 
+class Marked(torch.Tensor):
+    """PyTorch's twin of a class of tensors of a program, which files name by this name."""
+
+
+def test_tensors_of_a_programs_class_come_back_as_such(tg: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    ours = type("Marked", (tg.Tensor,), {"__module__": __name__, "__qualname__": "Marked"})
+    kinds = {tg: ours, torch: Marked}
+    for writer, reader in ((tg, torch), (torch, tg), (tg, tg)):
+        tensor, parameter = writer.ones(2, 3).as_subclass(kinds[writer]), writer.nn.Parameter(writer.ones(2, 3))
+        for made in (tensor, parameter):
+            made.note, made.more = "left", [writer.zeros(2)]
+        monkeypatch.setitem(globals(), "Marked", kinds[writer])
+        writer.save([tensor, parameter], tmp_path / "f.pt")
+        monkeypatch.setitem(globals(), "Marked", kinds[reader])
+        read = reader.load(tmp_path / "f.pt", weights_only=False)
+        assert [type(one) for one in read] == [kinds[reader], reader.nn.Parameter]
+        for one in read:
+            assert one.tolist() == [[1.0] * 3] * 2
+            assert one.note == "left" and one.more[0].tolist() == [0.0, 0.0]
+
+
+def test_meta_tensors_go_both_ways_without_elements(tg: Any, tmp_path: Path) -> None:
+    for writer, reader in ((tg, torch), (torch, tg), (tg, tg)):
+        made = writer.empty(2, 3, dtype=writer.bfloat16, device="meta").t()
+        writer.save({"a": made, "p": writer.nn.Linear(4, 1, device="meta").weight}, tmp_path / "f.pt")
+        read = reader.load(tmp_path / "f.pt", map_location="cpu")
+        told = [(one.device.type, tuple(one.shape), one.stride(), str(one.dtype)[-7:]) for one in read.values()]
+        assert told == [("meta", (3, 2), (1, 3), "float16"), ("meta", (1, 4), (4, 1), "float32")]
+        assert isinstance(read["p"], reader.nn.Parameter) and read["a"].requires_grad is False
+
+
 def test_what_no_module_names_is_not_saved(tg: Any, tmp_path: Path) -> None:
     for thing in (lambda: None, type("Inside", (), {})(), (i for i in ())):
         with pytest.raises(tg.errors.ArgumentTypeError, match=r"'a\.f' is .*save a state_dict"):
@@ -260,7 +291,9 @@ def test_what_no_module_names_is_not_saved(tg: Any, tmp_path: Path) -> None:
 
 
 def _names(objects: Objects) -> TorchNames:
-    return TorchNames("the file", lambda layout, grad: layout, lambda data, grad: data, lambda *parts: parts, objects)
+    return TorchNames(
+        "the file", lambda layout, grad: layout, lambda data, grad: data, lambda *parts: parts, tuple, objects
+    )
 
 
 def test_random_damage_is_refused_or_harmless(seed: int) -> None:

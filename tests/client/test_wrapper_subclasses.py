@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import operator
+import pickle
 from typing import Any
 
 import numpy as np
@@ -179,6 +182,44 @@ def test_a_class_that_shares_memory_answers_operators(tg: Any) -> None:
     x = tg.Tensor._make_subclass(Logging, tg.tensor([1.0, 2.0]), True)
     (x * x).sum().backward()
     assert x.grad.tolist() == [2.0, 4.0] and seen[:2] == ["aten.mul.Tensor"] * 2
+
+
+def test_wrappers_go_through_files_and_pickles(tg: Any, wrapper: Any, monkeypatch: Any) -> None:
+    monkeypatch.setitem(globals(), "Wrapper", wrapper)
+    wrapper.__module__, wrapper.__qualname__ = __name__, "Wrapper"
+    given, file = wrapper(tg.arange(6.0).reshape(2, 3).t(), requires_grad=True), io.BytesIO()
+    tg.save({"w": given}, file)
+    for read in (
+        tg.load(io.BytesIO(file.getvalue()), weights_only=False)["w"], pickle.loads(pickle.dumps(given))
+    ):  # fmt: skip
+        assert type(read) is wrapper and read.requires_grad and read.is_leaf
+        assert (read.shape, read.stride(), read.elem.tolist()) == ((3, 2), (1, 3), given.elem.tolist())
+    with pytest.raises(pickle.UnpicklingError, match="Wrapper; with weights_only=True"):
+        tg.load(io.BytesIO(file.getvalue()))
+
+
+def test_wrappers_are_normalized_over_batches(tg: Any, wrapper: Any, rng: np.random.Generator) -> None:
+    given = tg.tensor(rng.standard_normal((5, 3)).astype(np.float32))
+    ours, plain = tg.nn.BatchNorm1d(3), tg.nn.BatchNorm1d(3)
+    result = ours(wrapper(given))
+    assert type(result) is wrapper
+    tg.testing.assert_close(result.elem, plain(given).detach())
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        assert tg.equal(getattr(ours, name), getattr(plain, name))
+
+
+def test_slots_of_a_class_are_copied_and_saved(tg: Any, monkeypatch: Any) -> None:
+    class Slotted(tg.Tensor):  # type: ignore[misc, name-defined]
+        __slots__ = ["scale"]
+
+    monkeypatch.setitem(globals(), "Slotted", Slotted)
+    Slotted.__module__, Slotted.__qualname__ = __name__, "Slotted"
+    given, file = tg.ones(2).as_subclass(Slotted), io.BytesIO()
+    given.scale, given.note = tg.full((1,), 3.0), "left"
+    tg.save(given, file)
+    read = tg.load(io.BytesIO(file.getvalue()), weights_only=False)
+    for made in (read, pickle.loads(pickle.dumps(given)), copy.copy(given), copy.deepcopy(given)):
+        assert type(made) is Slotted and (made.scale.tolist(), made.note, made.tolist()) == ([3.0], "left", [1.0, 1.0])
 
 
 def test_every_class_may_refuse(tg: Any, wrapper: Any) -> None:

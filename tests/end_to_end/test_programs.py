@@ -143,7 +143,7 @@ torch.set_deterministic_debug_mode("warn")
 print(torch.is_deterministic_algorithms_warn_only_enabled(), torch.get_deterministic_debug_mode())
 shown = [model, torch.nn.ReLU(), torch.optim.SGD(model.parameters(), 0.1), x.dtype, x.device, x.shape, x.layout]
 print(*map(type, [*shown, torch.Generator()]), torch.utils.data.TensorDataset)
-print(torch.optim.lr_scheduler.StepLR, type(torch.finfo(x.dtype)))
+print(torch.optim.lr_scheduler.StepLR, type(torch.finfo(x.dtype)), torch.nn.init.uniform_.__module__)
 print(pickle.loads(pickle.dumps(model)), pickle.loads(pickle.dumps((x.dtype, x.device))))
 errors = ArithmeticError, TypeError, ValueError, RuntimeError
 for refused in (

@@ -51,6 +51,7 @@ def test_programs_compute_what_modules_compute(
     tg.export.save(program, tmp_path / "program.safetensors")
     loaded = tg.export.load(tmp_path / "program.safetensors")
     assert str(loaded) == str(program)
+    graph = tg.fx.GraphModule(tg.nn.Module(), loaded.graph)
     for sizes in [case.example, *case.others]:
         arrays = _arrays(case, sizes, rng)
         made, theirs = _pair(tg, case)
@@ -58,11 +59,24 @@ def test_programs_compute_what_modules_compute(
         if name == "with_state":  # a program shares the buffers that it writes to
             programs = [tg.export.load(tmp_path / "program.safetensors")]
         results = [one.module()(**{key: tg.tensor(array) for key, array in arrays.items()}) for one in programs]
+        held = [loaded.tensor(one).detach().clone() for one in loaded.description.tensors]
+        results.append(graph(*held, *[tg.tensor(arrays[one.name]) for one in loaded.description.inputs]))
         wanted = _leaves(theirs(**{key: torch.tensor(array) for key, array in arrays.items()}))
         for result in results:
             for leaf, reference in zip(_leaves(result), wanted, strict=True):
                 assert leaf.shape == reference.shape and leaf.dtype == reference.dtype
                 np.testing.assert_allclose(leaf, reference, rtol=2e-2 if name == "autocast" else 1e-4, atol=1e-4)
+
+
+def test_nodes_of_a_graph_call_pytorchs_operators(tg: Any) -> None:
+    def nodes(t: Any) -> list[tuple[str, str, str, str]]:
+        nn = t.nn
+        module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()).eval()
+        rows = {0: t.export.Dim("rows", min=2, max=8)}
+        graph = t.export.export(module, (t.ones(2, 1, 6, 6),), dynamic_shapes=(rows,)).graph
+        return [(node.op, node.name, str(node.target), str(node.args)) for node in graph.nodes]
+
+    assert nodes(tg) == nodes(torch)
 
 
 def test_signatures_and_ranges_are_pytorchs(tg: Any) -> None:
@@ -103,6 +117,32 @@ def test_a_module_shares_the_parameters_and_trains(tg: Any, rng: np.random.Gener
     for name in ("train", "eval"):  # the mode is that of the export, as in PyTorch
         with pytest.raises(NotImplementedError, match=f"{name}: a program computes what its module did in the mode"):
             getattr(program.module(), name)()
+
+
+@pytest.mark.parametrize("is_on", [True, False], ids=["export", "export_in_no_grad"])
+def test_no_gradient_flows_where_the_module_turns_them_off(tg: Any, tmp_path: Path, is_on: bool) -> None:
+    class Target(tg.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = tg.nn.Linear(3, 3)
+
+        def forward(self, x: Any) -> Any:
+            with tg.no_grad():
+                target = self.linear(x)
+            return target, self.linear(x) * target
+
+    x = tg.ones(2, 3)
+    with tg.set_grad_enabled(is_on):
+        program = tg.export.export(Target(), (x,))
+    tg.export.save(program, tmp_path / "program.safetensors")
+    assert ("with torch.no_grad():" in program.graph_module.code) == is_on
+    for one in (program, tg.export.load(tmp_path / "program.safetensors")):
+        module = one.module()
+        target, product = module(x)
+        assert target.requires_grad == (not is_on)  # what is off around the export is on around the call
+        product.sum().backward()
+        factor = target.detach() * (1 if is_on else 2)
+        tg.testing.assert_close(module.linear.bias.grad, factor.sum(0))
 
 
 def test_a_decode_step_with_its_caches_and_sampling_is_one_program(tg: Any) -> None:

@@ -121,6 +121,20 @@ def test_memory_is_shown_with_the_operation_that_allocates_it(tg: Any) -> None:
     assert "CPU Mem" in profile.key_averages().table()
 
 
+@pytest.mark.parametrize("accumulates", [False, True])
+def test_cycles_of_a_schedule_accumulate_where_that_is_wanted(tg: Any, accumulates: bool) -> None:
+    plan, counts = tg.profiler.schedule(wait=0, warmup=1, active=1, repeat=3), []
+
+    def ready(profile: Any) -> None:
+        counts.append(sum(event.count for event in profile.key_averages() if event.key == "aten::add"))
+
+    with tg.profiler.profile(schedule=plan, acc_events=accumulates, on_trace_ready=ready) as profile:
+        for _ in range(6):
+            _ = tg.ones(2) + 1
+            profile.step()
+    assert counts == ([1, 2, 3] if accumulates else [1, 1, 1])
+
+
 def test_schedules_choose_the_steps(tg: Any, tmp_path: Path) -> None:
     seen: list[tuple[int, list[str]]] = []
 

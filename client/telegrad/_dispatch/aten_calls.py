@@ -136,6 +136,49 @@ def _attention_backward(_: str, a: Named) -> Any:
     return "_scaled_dot_product_flash_attention_for_cpu_backward.default", given, keywords
 
 
+def _pool(name: str, a: Named) -> Any:
+    """Return a pooling function's operator: sizes are lists of all dimensions there, and no stride is an empty list."""
+    rest = [value for key, value in a.items() if key not in ("input", "stride", "return_indices")]
+    rest.insert(1, a["stride"] or [])
+    while rest[-1] is None:
+        rest.pop()
+    spread = [value * int(name[-2]) if isinstance(value, list) and len(value) == 1 else value for value in rest]
+    return f"{name}{'_with_indices' if a.get('return_indices') else ''}.default", (a["input"], *spread), {}
+
+
+def _loss(name: str, a: Named) -> Any:
+    if a.get("weight") is not None or a.get("size_average") is not None or a.get("reduce") is not None:
+        raise KeyError(name)
+    more = [a[key] for key in ("beta", "delta") if key in a]
+    return f"{name}.default", (a["input"], a["target"], REDUCTIONS.index(a["reduction"]), *more), {}
+
+
+def _norm(_: str, a: Named) -> Any:
+    order = 2 if a["p"] == "fro" else a["p"]
+    if isinstance(order, str):
+        raise KeyError(order)
+    dims = [a["dim"]] if isinstance(a["dim"], int) else a["dim"]
+    return "linalg_vector_norm.default", (a["input"], order, dims, a["keepdim"]), _dtype_in(a)
+
+
+def _batch_norm(_: str, a: Named) -> Any:
+    names = ("input", "weight", "bias", "running_mean", "running_var", "training", "momentum", "eps")
+    return "batch_norm.default", (*[a[name] for name in names], False), {}
+
+
+def _embedding(_: str, a: Named) -> Any:
+    if a["max_norm"] is not None:
+        raise KeyError("embedding")
+    padding = -1 if a["padding_idx"] is None else a["padding_idx"]
+    return "embedding.default", (a["weight"], a["input"], padding, a["scale_grad_by_freq"], a["sparse"]), {}
+
+
+def _nonzero(_: str, a: Named) -> Any:
+    if a["as_tuple"]:
+        raise KeyError("nonzero")
+    return "nonzero.default", (a["input"],), {}
+
+
 _RULES: Final[dict[str, Callable[[str, Named], Any]]] = {
     "pow": lambda _, a: (*_pow(a), {}),
     "sum": _reduction("dim_IntList"), "mean": _reduction("dim"), "prod": _prod, "_in_layout": _in_layout,
@@ -157,6 +200,9 @@ _RULES: Final[dict[str, Callable[[str, Named], Any]]] = {
     "_convolution_weight_backward": _convolution_backward,
     "_max_pool": _max_pool, "_avg_pool": _avg_pool, "_adaptive_avg_pool": _adaptive_avg_pool,
     "_attention": _attention, "_attention_backward": _attention_backward,
+    **dict.fromkeys([f"{kind}_pool{count}d" for kind in ("max", "avg") for count in (1, 2, 3)], _pool),
+    **dict.fromkeys(("mse_loss", "smooth_l1_loss", "huber_loss"), _loss),
+    "norm": _norm, "batch_norm": _batch_norm, "embedding": _embedding, "nonzero": _nonzero,
     "slice": _same("slice.Tensor", "input", "dim", "start", "end", "step"),
     "select": _same("select.int", "input", "dim", "index"),
     "transpose": _same("transpose.int", "input", "dim0", "dim1"),

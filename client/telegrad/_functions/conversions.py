@@ -7,6 +7,7 @@ from typing import Any
 from telegrad._ops.functions import function, in_memory_format
 from telegrad._ops.shape_operands import to_shape
 from telegrad._session.devices import as_device, require_device
+from telegrad._tensor.layouts import sparse_coo
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType, as_dtype
@@ -95,7 +96,9 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     ``dtype``: a dtype; or a type such as ``FloatTensor``, or its name, which say whether the result is on a GPU too.
     """
     if dtype is None:
-        return type_of(self).full_name
+        layout: Any = self.layout
+        before, dot, name = type_of(self).full_name.rpartition(".")
+        return f"{before}{dot}{'sparse.' if layout is sparse_coo else ''}{name}"
     wanted = named_type(dtype) if isinstance(dtype, str) else dtype
     if not isinstance(wanted, TensorType):
         return to(self, wanted)

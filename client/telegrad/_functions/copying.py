@@ -10,6 +10,7 @@ from telegrad._ops.duals import DualTensor
 from telegrad._ops.functions import function
 from telegrad._ops.operand_classes import DISPATCHING, HANDLERS, OVERRIDING, overrides
 from telegrad._tensor.tensor import Tensor, require_one_session
+from telegrad._tensor.torch_files.classes import attributes_of, slots_of, with_attributes
 from telegrad_protocol.errors import AutogradError
 
 _OWN_PACKAGES = ("telegrad", "torch")
@@ -52,21 +53,28 @@ def _like(tensor: Tensor, data: Tensor) -> Tensor:
     """Return an object of the class of ``tensor``, with its attributes, that takes over the elements of ``data``."""
     copy: Tensor = type(tensor)._wrap(data)
     copy.__dict__.update(tensor.__dict__)
+    for name, value in slots_of(tensor).items():
+        object.__setattr__(copy, name, value)
     return copy.requires_grad_() if tensor.requires_grad else copy
 
 
 def _reduce(self: Tensor, protocol: Any) -> Any:
     """Pickle what ``telegrad.save`` writes of the tensor; its elements are read, which waits for the server."""
+    if self._session.holds_gradients:
+        meta = self._meta
+        given = (meta.shape, meta.strides, meta.offset, self.dtype, self.device, self.requires_grad)
+        return _rewrapped, (type(self), given, attributes_of(self))
     written = BytesIO()
-    import_module("telegrad.serialization").save(self, written)
+    import_module("telegrad.serialization").write_elements(self, written)
     kind: Any = type(self)
     own = next(base for base in kind.__mro__ if base.__module__.partition(".")[0] in _OWN_PACKAGES)
     # What is written tells own classes. Of one made from ``Parameter`` a parameter comes back, as in PyTorch.
     if kind is own or own is not Tensor:
         kind = None
-    if kind is None and not self.__dict__:
+    attributes = attributes_of(self)
+    if kind is None and attributes is None:
         return _unpickled, (written.getvalue(),)
-    return _rebuilt, (written.getvalue(), kind, self.__dict__)
+    return _rebuilt, (written.getvalue(), kind, attributes)
 
 
 def _unpickled(written: bytes) -> Any:
@@ -74,12 +82,19 @@ def _unpickled(written: bytes) -> Any:
     return import_module("telegrad.serialization").load(BytesIO(written))
 
 
-def _rebuilt(written: bytes, kind: Any, attributes: dict[str, Any]) -> Any:
+def _rebuilt(written: bytes, kind: Any, attributes: Any) -> Any:
     """Return the same as an object of a program's own class, if one is given, with these attributes."""
     data = _unpickled(written)
-    made = data if kind is None else kind._wrap(data.detach())
-    made.__dict__.update(attributes)
+    made = with_attributes(data if kind is None else kind._wrap(data.detach()), attributes)
     return made.requires_grad_() if data.requires_grad else made
+
+
+def _rewrapped(kind: Any, given: tuple[Any, ...], attributes: Any) -> Any:
+    """Return a tensor of a class that keeps its elements in these attributes."""
+    shape, strides, offset, dtype, device, requires_grad = given
+    make: Any = Tensor._make_wrapper_subclass
+    made = make(kind, shape, strides, offset, dtype=dtype, device=device, requires_grad=requires_grad)
+    return with_attributes(made, attributes)
 
 
 def _get_data(self: Tensor) -> Tensor:

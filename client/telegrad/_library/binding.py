@@ -6,6 +6,8 @@ from collections.abc import Callable
 from operator import index
 from typing import Any, Final
 
+import numpy as np
+
 from telegrad._session.devices import as_device
 from telegrad._tensor.generator import Generator
 from telegrad._tensor.layouts import Layout
@@ -24,7 +26,16 @@ Convert = Callable[[Any], Any]
 def _integer(value: Any) -> Any:
     if isinstance(value, float):
         raise TypeError
+    if isinstance(value, (Tensor, np.bool_)):
+        return int(value)
     return value if type(value) is int else index(value)
+
+
+def _truth(value: Any) -> bool:
+    """Return whether a value is true; TypeError for one, such as a list, that has no truth of its own."""
+    if value is not None and not hasattr(type(value), "__bool__"):
+        raise TypeError
+    return bool(value)
 
 
 def _float(value: Any) -> Any:
@@ -65,8 +76,8 @@ _CONVERT: Final[dict[str, Convert]] = {
     "SymInt": _integer,
     "float": _float,
     "SymFloat": _float,
-    "bool": _instance(bool),
-    "SymBool": _instance(bool),
+    "bool": _truth,
+    "SymBool": _truth,
     "Scalar": _scalar,
     "number": _scalar,
     "complex": _scalar,
@@ -90,7 +101,7 @@ def converter(type: SchemaType) -> Convert:
     size, spreads = type.size, element.kind not in ("Tensor", "optional")
 
     def convert(value: Any) -> list[Any]:
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
             return [inner(item) for item in value]
         if size is None or not spreads:
             raise TypeError

@@ -26,8 +26,6 @@ INSTEAD: Final = {
     "ao": "telegrad does not quantise; use half precision (torch.autocast, Module.half)",
     "distributed": "a session has all GPUs of its worker: see torch.nn.DataParallel, or Module.to('cuda:1')",
     "jit": "TorchScript is not served; call the function or the module itself",
-    "fx.experimental.proxy_tensor.make_fx": "use torch.fx.symbolic_trace, torch.export.export, or a TorchDispatchMode, "
-    "which is shown each operation",
     "jagged": "there are no nested tensors; pad with torch.nn.utils.rnn.pad_sequence and pass a mask",
     "masked.MaskedTensor": "keep data and mask apart: torch.where, and reductions of torch.masked take the mask",
     "masked.as_masked_tensor": "keep data and mask apart: torch.where, and reductions of torch.masked take the mask",

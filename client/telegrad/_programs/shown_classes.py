@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import FunctionType
 from typing import Final
 
 from telegrad._tensor.dtype_limits import FloatLimits, IntegerLimits
@@ -30,6 +31,8 @@ _MODULES: Final = (
     "telegrad.utils.data.",
 )
 """Beginnings of the names of modules whose classes are shown as those of PyTorch's modules of the same names."""
+_FUNCTIONS: Final = "telegrad.nn.init"
+"""A module whose functions are shown so: modes that leave initialization out tell them by their module."""
 _WHOLE: Final = "telegrad.optim.lr_scheduler"
 """A package that is one module in PyTorch."""
 _renamed: set[str] = set()
@@ -41,9 +44,11 @@ def show_classes() -> None:
         for shown, name in _SINGLE.items():
             shown.__module__, _, shown.__name__ = name.rpartition(".")
             shown.__qualname__ = shown.__name__
-    for name in [name for name in sys.modules if name.startswith(_MODULES) and name not in _renamed]:
+    begins = (*_MODULES, _FUNCTIONS)
+    for name in [name for name in sys.modules if name.startswith(begins) and name not in _renamed]:
         _renamed.add(name)
         place = f"torch.{(_WHOLE if name.startswith(_WHOLE) else name).removeprefix('telegrad.')}"
         for value in list(vars(sys.modules[name]).values()):
-            if isinstance(value, type) and value.__module__ == name and "._" not in name:
+            is_shown = isinstance(value, FunctionType if name == _FUNCTIONS else type)
+            if is_shown and value.__module__ == name and "._" not in name:
                 value.__module__ = place

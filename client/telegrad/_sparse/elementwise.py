@@ -250,3 +250,11 @@ def zero_(input: SparseTensor) -> SparseTensor:
     indices, values = input._parts
     empty = (indices[:, :0], values.detach()[:0])
     return input.become(SparseTensor(sparse_coo, empty, input.shape, is_coalesced=True), "zero_")
+
+
+@implements("fill_")
+def fill_(input: SparseTensor, value: Any) -> SparseTensor:
+    """Set the stored elements of a compressed tensor to a number."""
+    if input._kind is sparse_coo:
+        raise NotSupportedError("fill_: a sparse_coo tensor of other elements than zero is dense; use to_dense()")
+    return input.become(input.like(run("full_like", input.stored, value)), "fill_")

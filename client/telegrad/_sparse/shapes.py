@@ -245,6 +245,24 @@ def zeros_like(input: SparseTensor, *, dtype: Any = None, device: Any = None, **
     return empty_compressed(input._kind, input.shape, dtype=dtype, device=device)
 
 
+@implements("ones_like")
+def ones_like(input: SparseTensor, *, dtype: Any = None, device: Any = None, **_: Any) -> SparseTensor:
+    """Return a compressed tensor with ones at the stored elements of ``input``."""
+    return full_like(input, 1, dtype=dtype or input.dtype, device=device)
+
+
+@implements("full_like")
+def full_like(
+    input: SparseTensor, fill_value: Any, *, dtype: Any = None, device: Any = None, **_: Any
+) -> SparseTensor:  # fmt: skip
+    """Return a compressed tensor with one value at the stored elements of ``input``."""
+    if input._kind is sparse_coo:
+        raise NotSupportedError("full_like: a sparse_coo tensor of other elements than zero is dense; use to_dense()")
+    place = input.device if device is None else device
+    values = run("full_like", input.stored, fill_value, dtype=dtype, device=place)
+    return SparseTensor(input._kind, (*[part.to(place) for part in input._parts[:-1]], values), input.shape)
+
+
 def resize(tensor: SparseTensor, size: Sequence[int], sparse_dim: int, dense_dim: int, clears: bool) -> SparseTensor:
     """Change the size in place; without clearing, no dimension may shrink where elements are stored."""
     tensor.require("sparse_resize_", sparse_coo)

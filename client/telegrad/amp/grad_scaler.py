@@ -114,11 +114,17 @@ class GradScaler:
     def _step_on_the_server(
         self, optimizer: Any, progress: _Progress, scale: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """The optimizer's own instructions unscale, and do nothing where an element is not finite."""
+        """The optimizer's own instructions do nothing where an element is not finite; fused ones unscale, too.
+
+        A step that is skipped leaves gradients that are unscaled, and with fused ones such that are not, as in PyTorch.
+        """
         own = getattr(optimizer, "grad_scale", None)
         if progress.stage is OptState.READY:
-            progress.found_inf = _check(optimizer, None)
-            optimizer.grad_scale = scale if own is None else scale * own
+            if any(group.get("fused") for group in optimizer.param_groups):
+                progress.found_inf = _check(optimizer, None)
+                optimizer.grad_scale = scale if own is None else scale * own
+            else:
+                self.unscale_(optimizer)
         optimizer.found_inf = _any(progress, scale.device)
         try:
             return optimizer.step(*args, **kwargs)

@@ -48,11 +48,12 @@ def compile(
     """Return a function that does what ``model`` does, and sends what it queues as programs; a module for a module.
 
     A module's state has PyTorch's prefix ``_orig_mod.``. With ``fullgraph`` a graph break raises ``Unsupported`` at its
-    line. A program takes its shapes and numbers as they come, so ``dynamic`` and ``recompile_limit`` change nothing;
-    nor do ``backend``, ``mode`` and ``options``, but that a ``backend`` which is a function is not called. Where
-    ``verify`` is true, or in ``options``, the server makes each run that is executed as one by instructions, too, and
-    compares the results: ProgramMismatchError names the operation. Without ``model`` this is a decorator. Raises
-    ArgumentError for a ``mode`` that PyTorch does not have, and InvalidBackend for the name of a backend that is none.
+    line, unless PyTorch has in one graph what waits there. A program takes its shapes and numbers as they come, so
+    ``dynamic`` and ``recompile_limit`` change nothing; nor do ``backend``, ``mode`` and ``options``, but that a
+    ``backend`` which is a function is not called. Where ``verify`` is true, or in ``options``, the server makes each
+    run that is executed as one by instructions, too, and compares the results: ProgramMismatchError names the
+    operation. Without ``model`` this is a decorator. Raises ArgumentError for a ``mode`` that PyTorch does not have,
+    and InvalidBackend for the name of a backend that is none.
     """
     if mode is not None and mode not in _MODES:
         raise ArgumentError(f"compile: unrecognized mode={mode!r}; there are {', '.join(_MODES)}")

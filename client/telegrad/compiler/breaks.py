@@ -51,8 +51,8 @@ class Unsupported(NotSupportedError, TorchDynamoException):
     def __init__(self, reason: str, line: FrameSummary | None) -> None:
         where = "" if line is None else f" at {line.filename}:{line.lineno} in {line.name}"
         super().__init__(
-            f"compile: graph break{where}: {reason}; with fullgraph=True, and in error_on_graph_break(True), there "
-            "may be none: keep the value on the device (torch.where, torch.cond), read it after the compiled function, "
+            f"compile: graph break{where}: {reason}; with fullgraph=True, and in error_on_graph_break(True), that is "
+            "an error: keep the value on the device (torch.where, torch.cond), read it after the compiled function, "
             "or leave that out"
         )
 

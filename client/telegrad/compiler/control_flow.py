@@ -19,7 +19,7 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], o
         raise ArgumentTypeError("cond: expected two functions")
     if not isinstance(operands, (tuple, list)):
         raise ArgumentTypeError(f"cond: expected a tuple or list of operands, not {type(operands).__name__}")
-    return (true_fn if _is_true("cond", pred) else false_fn)(*operands)
+    return (true_fn if is_true("cond", pred) else false_fn)(*operands)
 
 
 def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Sequence[Any]) -> Any:
@@ -33,7 +33,7 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
     if not isinstance(carried_inputs, (tuple, list)):
         raise ArgumentTypeError(f"while_loop: expected a tuple of carried inputs, not {type(carried_inputs).__name__}")
     carried = tuple(carried_inputs)
-    while _is_true("while_loop", cond_fn(*carried)):
+    while is_true("while_loop", cond_fn(*carried)):
         made = body_fn(*carried)
         returned = tuple(made) if isinstance(made, (tuple, list)) else (made,)
         if len(returned) != len(carried):
@@ -42,7 +42,8 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
     return carried
 
 
-def _is_true(name: str, pred: Any) -> bool:
+def is_true(name: str, pred: Any) -> bool:
+    """Return what the predicate of the function ``name`` says, whose element is read if it is a tensor."""
     if isinstance(pred, Tensor):
         if pred.numel() != 1:
             raise ArgumentError(f"{name}: expected a predicate of one element, got one of shape {tuple(pred.shape)}")

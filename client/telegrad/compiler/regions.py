@@ -24,6 +24,7 @@ from telegrad_protocol.programs.messages import RunProgram
 
 from . import logs, reports
 from .breaks import GraphBreak, Unsupported, reason_of
+from .captured import is_captured
 from .guarded.arguments import Arguments
 from .guarded.calls import Calls, Part
 from .guarded.notes import Notes
@@ -154,7 +155,7 @@ class Region:
             return None
         reason = reason_of(why)
         if reason:
-            self._note_break(reason)
+            self._note_break(reason, why)
         self._end_part()
         return self
 
@@ -176,8 +177,10 @@ class Region:
         self._note_break(reason)
         self._end_part()
 
-    def _note_break(self, reason: str) -> None:
-        is_error = self._options.fullgraph or active.errors_on_breaks
+    def _note_break(self, reason: str, why: Any = None) -> None:
+        is_full = self._options.fullgraph
+        wants_one = is_full or active.errors_on_breaks
+        is_error = wants_one and not is_captured(why, sys._getframe(1), self._frame, is_full)
         if self._observer is None and not is_error:
             return
         stack = _stack_of_program()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from telegrad._session.current import current_session
 from telegrad._session.devices import require_device
 from telegrad._tensor.tensor import Tensor
+from telegrad.fx.graph import Graph
 from telegrad.nn.parameter import Parameter
 from telegrad.utils._pytree import TreeSpec
 from telegrad_protocol.dtypes import BY_NAME
@@ -15,6 +17,7 @@ from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.exported.description import Held, ProgramDescription
 from telegrad_protocol.meta import Device, Meta
 
+from ._graph import graph_of
 from ._module import GraphModule
 from ._names import names_of, signature_of
 from ._printing import code_of
@@ -115,10 +118,13 @@ class ExportedProgram:
         """The program as a module, whose ``code`` is its text."""
         return self.module()
 
-    @property
-    def graph(self) -> str:
-        """The program as the text of a function."""
-        return code_of(self._description, self.names)
+    @cached_property
+    def graph(self) -> Graph:
+        """The program as a graph to be read: nodes that call PyTorch's operators, with sizes as nodes, too.
+
+        Parameters, buffers and constants are placeholders before the inputs.
+        """
+        return graph_of(self._description, self.names, self._results[1])
 
     @property
     def dialect(self) -> str:
@@ -142,7 +148,7 @@ class ExportedProgram:
         )
 
     def __str__(self) -> str:
-        code = self.graph.replace("\n", "\n        ")
+        code = code_of(self._description, self.names).replace("\n", "\n        ")
         ranges = ", ".join([f"{name}: {range}" for name, range in self.range_constraints.items()])
         signature = str(self.graph_signature).replace("\n", "\n    ")
         return (

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import cached_property
 from typing import Any, NoReturn
 
 from telegrad._dispatch.programs import called
+from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
+from telegrad.fx.graph import Graph
 from telegrad.nn.modules.module import Module
 from telegrad.nn.parameter import Parameter
 from telegrad.utils._pytree import TreeSpec, tree_flatten
@@ -18,6 +22,7 @@ from telegrad_protocol.exported.description import ProgramDescription
 from telegrad_protocol.exported.sizes import Formula
 from telegrad_protocol.exported.solving import sizes_of
 
+from ._graph import graph_of
 from ._printing import code_of
 from ._trees import Place
 
@@ -71,6 +76,11 @@ class GraphModule(Module):
         """The program as the text of a function."""
         return code_of(self._program, self._value_names)
 
+    @cached_property
+    def graph(self) -> Graph:
+        """The program as a graph to be read: see ``ExportedProgram.graph``."""
+        return graph_of(self._program, self._value_names, self._results[1])
+
     def print_readable(self, print_output: bool = True) -> str:
         """Print the program as the text of a function, and return it."""
         if print_output:
@@ -97,7 +107,8 @@ class GraphModule(Module):
         binder = Binder(values.__getitem__, _is_tensor)
         for step in self._program.steps:
             op = operation_of(step)
-            result = called(op, binder.bind(op, step.args, sizes))
+            with no_grad() if step.without_gradient else nullcontext():
+                result = called(op, binder.bind(op, step.args, sizes))
             if step.outs:
                 made = result if isinstance(result, (tuple, list)) else (result,)
                 values.update(zip(step.outs, made, strict=True))

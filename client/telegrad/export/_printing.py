@@ -26,7 +26,8 @@ def code_of(program: ProgramDescription, names: Mapping[int, str]) -> str:
             line = step.line
             if program.lines[line]:
                 lines += ["", f"    # {program.lines[line]}"]
-        lines.append(f"    {_step(step, names)}")
+        text = _step(step, names)
+        lines += ["    with torch.no_grad():", f"        {text}"] if step.without_gradient else [f"    {text}"]
     returned = ", ".join([names[output.value] for output in program.outputs])
     lines.append(f"    return ({returned}{',' if len(program.outputs) == 1 else ''})")
     return "\n".join(lines)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from telegrad._ops import shape_operands as _shape_operands  # it enters who answers calls with such operands
 from telegrad._ops.functions import function
 from telegrad._session.current import using
-from telegrad._session.grad_mode import no_grad
 from telegrad._session.own_code import is_own
 from telegrad._tensor.tensor import Tensor
 from telegrad.compiler.regions import exporting
@@ -67,7 +66,7 @@ def record(
     for place, meta in metas.items():
         given[place] = session.make(meta)
     args, kwargs = tree_unflatten(given, structure)
-    with using(session), no_grad(), exporting(), _replaced(state, session):
+    with using(session), exporting(), _replaced(state, session):
         returned = module(*args, **kwargs)
         for item in state:
             _write_back(item, session)

@@ -9,7 +9,7 @@ from telegrad._session.call_sites import CallSites
 from telegrad._session.current import current_session, has_session
 from telegrad._session.devices import default_device
 from telegrad._session.shapes.shape_session import ShapeSession
-from telegrad._session.thread_modes import DEFAULT, Modes
+from telegrad._session.thread_modes import DEFAULT, Modes, thread
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import messages
 from telegrad_protocol.autocast import Autocast, recast
@@ -32,13 +32,17 @@ _REASONS: Final = {
 
 
 class RecordedStep(NamedTuple):
-    """One operation, its canonical arguments with operands for tensors, its results' metas, and the line it is from."""
+    """One operation, its canonical arguments with operands for tensors, its results' metas, and the line it is from.
+
+    ``without_gradient`` says that the module has turned off for it what was on where it was called.
+    """
 
     op: Op
     args: Template
     outs: tuple[int, ...]
     metas: tuple[Meta, ...]
     line: str
+    without_gradient: bool
 
 
 class Upload(NamedTuple):
@@ -72,6 +76,8 @@ class RecordingSession(ShapeSession):
         self.written: set[int] = set()
         """Tensors whose memory is written to."""
         self._casts: dict[tuple[int, Any], int] = {}
+        self._records = thread.modes.records
+        self._without_gradient = False
 
     def make(self, meta: Meta) -> Tensor:
         """Return a new tensor without elements."""
@@ -88,6 +94,7 @@ class RecordingSession(ShapeSession):
 
     def call(self, op: int, site: int, outs: tuple[int, ...], args: list[Any], modes: Modes) -> None:
         """Keep a call."""
+        self._without_gradient = self._records and not modes.records
         self._keep(BY_INDEX[op], site, outs, args, modes.autocast)
 
     def queue(self, instruction: Any, modes: Modes) -> None:
@@ -132,7 +139,7 @@ class RecordingSession(ShapeSession):
         if outs and is_view(op, given):
             source = args[op.view_of]  # type: ignore[index]
             self.roots.update(dict.fromkeys(outs, source.number))
-        self.steps.append(RecordedStep(op, args, outs, made, line))
+        self.steps.append(RecordedStep(op, args, outs, made, line, self._without_gradient))
 
     def _note_written(self, target: Any) -> None:
         for item in target if target.__class__ is tuple else (target,):
@@ -163,7 +170,7 @@ class RecordingSession(ShapeSession):
             [Operand(number) if p.name == "input" else dtype if p.name == "dtype" else p.default for p in op.params]
         )
         self.metas[out] = op.infer(filled(args, self.metas))  # type: ignore[assignment]
-        self.steps.append(RecordedStep(op, args, (out,), (self.metas[out],), line))
+        self.steps.append(RecordedStep(op, args, (out,), (self.metas[out],), line, self._without_gradient))
         if is_kept:
             self._casts[number, dtype] = out
         return out

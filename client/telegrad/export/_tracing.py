@@ -184,7 +184,8 @@ def _step(step: Any, rebuilt: Rebuilt, lines: dict[str, int]) -> program.Step:
         if not (param.default is sized or (type(param.default) is type(sized) and param.default == sized)):
             args[param.name] = encoded_for(param, sized, _number_of)
     results = tuple([program.TensorType(meta.dtype.name, rebuilt.shape(meta)) for meta in step.metas])
-    return program.Step(step.op.name, args, step.outs, results, lines.setdefault(step.line, len(lines)))
+    line = lines.setdefault(step.line, len(lines))
+    return program.Step(step.op.name, args, step.outs, results, line, step.without_gradient)
 
 
 def _outputs(results: Sequence[tuple[Any, Any]], recording: Recording) -> tuple[tuple[program.Output, ...], list[Any]]:

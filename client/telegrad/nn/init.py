@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from functools import wraps
 from typing import Any
 
 from telegrad._ops.functions import function
+from telegrad._ops.overriding import handle_torch_function, has_torch_function_unary
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ShapeError
@@ -42,12 +44,29 @@ def _in_place(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return run
 
 
+def _overridable(fill: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Ask modes and classes with ``__torch_function__`` first, with all arguments by name, as PyTorch does."""
+    signature = inspect.signature(fill)
+
+    @wraps(fill)
+    def run(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not has_torch_function_unary(tensor):
+            return fill(tensor, *args, **kwargs)
+        bound = signature.bind(tensor, *args, **kwargs)
+        bound.apply_defaults()
+        return handle_torch_function(run, (tensor,), **bound.arguments)
+
+    return run
+
+
+@_overridable
 @_in_place
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Uniform between ``a`` and ``b``."""
     return tensor.uniform_(a, b, generator=generator)
 
 
+@_overridable
 @_in_place
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Normally distributed."""
@@ -68,6 +87,7 @@ def _normal_cdf(x: float) -> float:
     return (1.0 + math.erf(x / math.sqrt(2.0))) / 2.0
 
 
+@_overridable
 @_in_place
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """All ``val``."""
@@ -168,6 +188,7 @@ def _deviation(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
     return calculate_gain(nonlinearity, a) / math.sqrt(_calculate_correct_fan(tensor, mode))
 
 
+@_overridable
 def kaiming_uniform_(
     tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
 ) -> Tensor:

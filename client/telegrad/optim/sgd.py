@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from telegrad._ops.functions import function
+from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 
@@ -39,17 +40,35 @@ class SGD(Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:  # type: ignore[override]
-        """Not where the first step, which is not dampened, may be skipped: who knows here which is the first?"""
+        """Not where the first step, which is not dampened, may be skipped: who knows here which is the first?
+
+        Nor where a momentum buffer is of another type than its parameter.
+        """
         return not any(
-            group["momentum"] and group["dampening"] and "momentum_buffer" not in self.state.get(parameter, {})
+            group["momentum"]
+            and (
+                self._has_other_type(parameter)
+                or (group["dampening"] and "momentum_buffer" not in self.state.get(parameter, {}))
+            )
             for group in self.param_groups
             for parameter in group["params"]
         )
+
+    def _has_other_type(self, parameter: Tensor) -> bool:
+        """Whether the momentum buffer of a parameter is of another type than the parameter."""
+        buffer = self.state.get(parameter, {}).get("momentum_buffer")
+        return buffer is not None and buffer.dtype is not parameter.dtype
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
         if not group["momentum"]:
             self._run(group, params, grads, [], False)
             return
+        others = [i for i, parameter in enumerate(params) if self._has_other_type(parameter)]
+        with no_grad():
+            for i in others:
+                self._update_alone(group, params[i], grads[i])
+        if others:
+            params, grads = ([each for i, each in enumerate(some) if i not in others] for some in (params, grads))
         fresh = [self.state[p].get("momentum_buffer") is None for p in params]
         for is_first in (True, False):
             chosen = [i for i, f in enumerate(fresh) if f is is_first]
@@ -61,8 +80,14 @@ class SGD(Optimizer):
         """Change stored rows alone, unless there is momentum, whose buffer is dense."""
         if group["weight_decay"]:
             raise NotSupportedError("SGD: weight_decay is not supported with sparse gradients")
+        self._update_alone(group, parameter, grad)
+
+    def _update_alone(self, group: Group, parameter: Tensor, grad: Any) -> None:
+        """Step by PyTorch's formulas, operation by operation."""
         self._refuse_scaling()
         grad = -grad if group["maximize"] else grad
+        if group["weight_decay"]:
+            grad = grad.add(parameter, alpha=group["weight_decay"])
         if group["momentum"]:
             grad = self._with_momentum(group, parameter, grad)
         parameter.add_(grad, alpha=-number(group["lr"]))
@@ -77,7 +102,10 @@ class SGD(Optimizer):
 
     def _refuse_scaling(self) -> None:
         if self.grad_scale is not None or self.found_inf is not None:
-            raise NotSupportedError("SGD: sparse gradients cannot be unscaled in a step; call scaler.unscale_() before")
+            raise NotSupportedError(
+                "SGD: sparse gradients, and momentum of another type than its parameter, cannot be unscaled in a step; "
+                "call scaler.unscale_() before"
+            )
 
     def _buffer(self, parameter: Tensor) -> Tensor:
         state = self.state[parameter]

@@ -38,7 +38,8 @@ class profile:
     ends, what to do; without one everything between ``start()`` and ``stop()`` is recorded. ``on_trace_ready`` is
     called with this object when a recording is complete. ``record_shapes`` shows operands, ``profile_memory`` memory,
     ``with_stack`` the lines of the program, ``with_flops`` estimates of floating-point operations.
-    ``execution_trace_observer`` writes each recording to its file.
+    ``execution_trace_observer`` writes each recording to its file. With ``acc_events`` events and averages are those of
+    all recordings so far, not of the last one alone.
     """
 
     def __init__(
@@ -127,7 +128,8 @@ class profile:
     def _finish(self) -> None:
         stretch, self._stretch = self._stretch, None
         if stretch is not None:
-            self.profiler = stretch.stop()
+            earlier, self.profiler = self.profiler, stretch.stop()
+            self.profiler.earlier = earlier if self.acc_events else None
             observer = self.execution_trace_observer
             if observer is not None and observer.is_registered:
                 observer.write(self.profiler)

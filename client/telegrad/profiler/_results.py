@@ -26,16 +26,18 @@ class Results:
     def __init__(self, captured: Captured, ranges: list[RangeNote], wanted: Wanted, metadata: dict[str, Any]) -> None:
         self.captured, self.ranges, self.wanted, self.metadata = captured, ranges, wanted, metadata
         self._events: EventList | None = None
+        self.earlier: Results | None = None
+        """The stretch before this one, whose events are counted as well."""
 
     @property
     def events(self) -> EventList:
         """All events, made when they are first asked for."""
         if self._events is None:
             wanted = self.wanted
+            events = [*(self.earlier.events if self.earlier else ()), *build_events(self.captured, wanted)]
             self._events = EventList(
-                build_events(self.captured, wanted), use_device=wanted.use_device, profile_memory=wanted.memory,
-                with_flops=wanted.flops,
-            )  # fmt: skip
+                events, use_device=wanted.use_device, profile_memory=wanted.memory, with_flops=wanted.flops
+            )
         return self._events
 
     def key_averages(self, *grouping: Any, **named: Any) -> EventList:

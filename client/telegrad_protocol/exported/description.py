@@ -80,13 +80,17 @@ class Held(Source, frozen=True, kw_only=True):
 
 
 class Step(_Strict, frozen=True):
-    """One operation: its name in the table, arguments by parameter, and the numbers of its results."""
+    """One operation: its name in the table, arguments by parameter, and the numbers of its results.
+
+    No gradient flows through one that the module has called in a ``no_grad`` block of its own (``without_gradient``).
+    """
 
     op: Name
     args: dict[str, Any]
     outs: Annotated[tuple[Number, ...], Meta(max_length=4096)]
     results: Annotated[tuple[TensorType, ...], Meta(max_length=4096)] = ()
     line: Number = 0
+    without_gradient: bool = False
 
 
 class Output(NamedTensor, frozen=True, kw_only=True):

@@ -72,11 +72,13 @@ class Trace:
         """Note an operation and return its results."""
         op = operator.op
         inferred = op.infer(metas_of(args))
-        if inferred is None:
+        if inferred is None and op.data_dependent:
             raise NotSupportedError(f"{op.public}: the shape of its result depends on elements, so it is not traced")
         raw = [self._encoded(param, argument) for param, argument in zip(op.params, args, strict=True)]
         if op.mutates:
             self.steps.append(Step(op.index, raw, []))
+            if inferred is None:
+                return None
             targets = tuple([args[position] for position in op.mutates])
             return targets if isinstance(inferred, tuple) else targets[0]
         operands = [item for arg in args for item in (arg if arg.__class__ is tuple else (arg,))]

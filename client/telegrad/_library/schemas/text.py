@@ -119,7 +119,9 @@ class _Reader:
             elif self.takes("..."):
                 is_vararg = True
             else:
+                start = self.next
                 arguments.append(self._argument(is_keyword))
+                self._check_order(arguments, start)
             if not self.takes(","):
                 self.expect(")")
                 break
@@ -127,6 +129,12 @@ class _Reader:
         returns, is_varret = self._results()
         self.expect("eof")
         return FunctionSchema(name, overload if dot else "", tuple(arguments), returns, is_vararg, is_varret)
+
+    def _check_order(self, arguments: list[Argument], start: _Token) -> None:
+        """Refuse a positional argument without a default behind one that has a default."""
+        last = arguments[-1]
+        if not last.has_default and not last.kwarg_only and any(one.has_default for one in arguments):
+            self.fail(f"Non-default positional argument follows default argument. Parameter {last.name} here", start)
 
     def _results(self) -> tuple[tuple[Argument, ...], bool]:
         if self.takes("..."):
@@ -220,6 +228,8 @@ class _Reader:
             return None if self.takes("None") else self._value(inner)
         if type.kind == "list" and inner is not None:
             if not self.takes("["):
+                if type.size is None:
+                    self.fail(f"expected [ but found '{self.next.kind}' here", self.next)
                 value = self._value(inner)
                 return [value] * (type.size or 1)
             values = []

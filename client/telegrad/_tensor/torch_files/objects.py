@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import NotSupportedError
 
 _BASES: Final = (tuple, list, dict, set, frozenset, int, float, str, bytes)
@@ -81,6 +82,7 @@ class Objects:
         """Return a new object of a class, without attributes; TypeError for a class that makes its objects itself."""
         if not isinstance(kind, type):
             raise TypeError("a new object of what is no class")
+        _refuse_tensors(kind)
         base = next((base for base in _BASES if issubclass(kind, base)), None)
         if base is tuple and hasattr(kind, "_fields"):
             return self._keep(tuple.__new__(kind, values))
@@ -143,6 +145,11 @@ class Objects:
     def _keep(self, made: Any) -> Any:
         self._made[id(made)] = made
         return made
+
+
+def _refuse_tensors(kind: type) -> None:
+    if issubclass(kind, Tensor):
+        raise TypeError("a tensor that is made of nothing")
 
 
 def _check_array_state(target: Any, state: Any) -> None:

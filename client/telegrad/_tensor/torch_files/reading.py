@@ -14,11 +14,13 @@ import numpy as np
 from telegrad._tensor import layouts
 from telegrad._tensor.layouts import sparse_coo
 from telegrad._tensor.size import Size
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
-from telegrad_protocol.meta import Device
+from telegrad_protocol.meta import META, Device
 
+from .classes import of_class, with_attributes
 from .objects import Objects
 from .opcodes import Builder, require_key
 
@@ -29,6 +31,8 @@ STORAGE_TYPES: Final = {
     "BoolStorage": dtypes.bool_, "ComplexFloatStorage": dtypes.complex64, "ComplexDoubleStorage": dtypes.complex128,
 }  # fmt: skip
 """Names in PyTorch's files by type; other types lie in untyped storages."""
+_CLASSES: Final = {"numpy.ndarray": np.ndarray, "torch.Tensor": Tensor}
+"""Classes that files name as what something is to be an object of."""
 
 
 class ForeignObjectError(NotSupportedError, UnpicklingError):
@@ -89,7 +93,7 @@ class TorchNames:
 
     def __init__(
         self, where: str, tensor: Callable[[Layout, bool], Any], parameter: Callable[[Any, bool], Any],
-        sparse: Callable[..., Any], objects: Objects,
+        sparse: Callable[..., Any], wrapper: Callable[..., Any], objects: Objects,
     ) -> None:  # fmt: skip
         self.objects = objects
         self._where = where
@@ -106,9 +110,11 @@ class TorchNames:
             "numpy._core.multiarray.scalar": objects.scalar,
             "torch.Size": _size, "torch.device": _device, "torch._utils._rebuild_tensor_v2": self._rebuild,
             "torch._utils._rebuild_tensor": self._rebuild_plain, "torch._utils._rebuild_tensor_v3": self._rebuild_typed,
+            "torch._utils._rebuild_meta_tensor_no_storage": self._rebuild_meta,
             "torch.serialization._get_layout": _layout, "torch._utils._rebuild_sparse_tensor": self._rebuild_sparse,
             "torch._utils._rebuild_parameter": self._rebuild_parameter,
             "torch._utils._rebuild_parameter_with_state": self._rebuild_parameter,
+            "torch._utils._rebuild_wrapper_subclass": wrapper, "torch._tensor._rebuild_from_type_v2": of_class,
         }  # fmt: skip
         self._builders = {name: Builder(name, make) for name, make in makers.items()}
 
@@ -125,8 +131,8 @@ class TorchNames:
                 return None
             if name.removesuffix("_") in dtypes.BY_NAME:
                 return dtypes.BY_NAME[name]
-        if full == "numpy.ndarray":
-            return np.ndarray
+        if full in _CLASSES:
+            return _CLASSES[full]
         known = self.objects.named("builtins" if module == "__builtin__" else module, name)
         if known is not None:
             return known
@@ -161,6 +167,12 @@ class TorchNames:
     ) -> Any:  # fmt: skip
         return self._made(Layout(storage, dtype, tuple(size), tuple(stride), offset), requires_grad, metadata)
 
+    def _rebuild_meta(self, dtype: DType, size: Any, stride: Any, requires_grad: bool) -> Any:
+        shape, strides = tuple(size), tuple(stride)
+        numel = 1 + sum([(length - 1) * step for length, step in zip(shape, strides)]) if 0 not in shape else 0
+        storage = Storage(f"meta {shape} {strides}", dtype, META.name, numel)
+        return self._made(Layout(storage, dtype, shape, strides, 0), requires_grad, None)
+
     def _made(self, layout: Layout, requires_grad: bool, metadata: Any) -> Any:
         layout.require_room()
         tensor = self._tensor(layout, bool(requires_grad))
@@ -176,7 +188,7 @@ class TorchNames:
         return self._sparse(layout, parts, [int(length) for length in size], bool(coalesced))
 
     def _rebuild_parameter(self, data: Any, requires_grad: bool, hooks: Any, state: Any = None) -> Any:
-        return self._parameter(data, bool(requires_grad))
+        return with_attributes(self._parameter(data, bool(requires_grad)), state)
 
 
 def _ordered_dict(pairs: Any = ()) -> Any:

@@ -16,7 +16,7 @@ from telegrad._tensor.layouts import Layout
 from telegrad._tensor.size import Size
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
-from telegrad_protocol.meta import Device
+from telegrad_protocol.meta import META, Device
 
 from .objects import address_of, reduced
 from .reading import STORAGE_TYPES
@@ -35,6 +35,9 @@ class Described:
     location: str
     requires_grad: bool
     is_parameter: bool
+    kind: type | None = None
+    """The class of the program that it is of, if it is."""
+    attributes: Any = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,15 @@ class DescribedSparse:
 
 
 @dataclass(frozen=True)
+class DescribedWrapper:
+    """What a file says of a tensor that keeps its elements in attributes: its class, shape and such, and attributes."""
+
+    kind: type
+    arguments: tuple[Any, ...]
+    attributes: Any
+
+
+@dataclass(frozen=True)
 class Placed:
     """How a tensor lies in a storage of the file, in elements: the storage's number and size, and what is in it."""
 
@@ -57,7 +69,7 @@ class Placed:
     strides: tuple[int, ...]
 
 
-Description = Described | DescribedSparse
+Description = Described | DescribedSparse | DescribedWrapper
 
 
 def pickled(
@@ -99,8 +111,10 @@ class _Writer:
                 self.write_container(obj, path)
             elif isinstance(described, DescribedSparse):
                 self.write_sparse(obj, described)
+            elif isinstance(described, DescribedWrapper):
+                self.write_wrapper(obj, described, path)
             else:
-                self.write_tensor(obj, described)
+                self.write_tensor(obj, described, path)
 
     def emit(self, *parts: bytes) -> None:
         self.parts += parts
@@ -153,16 +167,47 @@ class _Writer:
     def integers(self, values: tuple[int, ...]) -> None:
         self.emit(_integers(values))
 
-    def write_tensor(self, obj: Any, described: Described) -> None:
+    def write_tensor(self, obj: Any, described: Described, path: tuple[str, ...]) -> None:
+        has_state = described.attributes is not None
         if described.is_parameter:
-            self.name("torch._utils", "_rebuild_parameter")
+            self.name("torch._utils", "_rebuild_parameter_with_state" if has_state else "_rebuild_parameter")
             self.emit(b"(")
             self.rebuilt(obj, described, False)
             self.emit(b"\x88" if described.requires_grad else b"\x89")
             self.call("collections", "OrderedDict")
+            if has_state:
+                self.write(described.attributes, path)
+            self.emit(b"tR")
+        elif has_state or described.kind is not None:
+            self.name("torch._tensor", "_rebuild_from_type_v2")
+            self.emit(b"(")
+            self.name_of_tensor(described)
+            self.write_class(described.kind, path)
+            self.placed(obj, described, described.requires_grad)
+            self.write(described.attributes, path)
             self.emit(b"tR")
         else:
             self.rebuilt(obj, described, described.requires_grad)
+        self.remember(obj)
+
+    def write_class(self, kind: type | None, path: tuple[str, ...]) -> None:
+        if kind is None:
+            self.name("torch", "Tensor")
+        else:
+            self.write_name(kind, path)
+
+    def write_wrapper(self, obj: Any, described: DescribedWrapper, path: tuple[str, ...]) -> None:
+        self.name("torch._tensor", "_rebuild_from_type_v2")
+        self.emit(b"(")
+        self.name("torch._utils", "_rebuild_wrapper_subclass")
+        self.write_name(described.kind, path)
+        self.emit(b"(")
+        self.write_name(described.kind, path)
+        for argument in described.arguments:
+            self.write(argument, path)
+        self.emit(b"t")
+        self.write(described.attributes, path)
+        self.emit(b"tR")
         self.remember(obj)
 
     def write_sparse(self, obj: Any, described: DescribedSparse) -> None:
@@ -183,15 +228,33 @@ class _Writer:
         self.remember(obj)
 
     def rebuilt(self, obj: Any, described: Described, requires_grad: bool) -> None:
+        self.name_of_tensor(described)
+        self.placed(obj, described, requires_grad)
+        self.emit(b"R")
+
+    def name_of_tensor(self, described: Described) -> None:
+        if described.location == META.name:
+            self.name("torch._utils", "_rebuild_meta_tensor_no_storage")
+            return
         is_typed = described.dtype in _STORAGE_NAMES
         self.name("torch._utils", "_rebuild_tensor_v2" if is_typed else "_rebuild_tensor_v3")
+
+    def placed(self, obj: Any, described: Described, requires_grad: bool) -> None:
+        """Write the arguments that tell where the elements of a tensor lie; on the meta device there are none."""
+        if described.location == META.name:
+            self.emit(b"(")
+            self.write_scalar(described.dtype)
+            self.integers(described.shape)
+            self.integers(tuple(obj.stride()))
+            self.emit(b"\x88t" if requires_grad else b"\x89t")
+            return
         self.places.append((len(self.parts), obj))
         self.emit(b"")
         self.emit(b"\x88" if requires_grad else b"\x89")
         self.call("collections", "OrderedDict")
-        if not is_typed:
+        if described.dtype not in _STORAGE_NAMES:
             self.write_scalar(described.dtype)
-        self.emit(b"tR")
+        self.emit(b"t")
 
     def write_container(self, obj: Any, path: tuple[str, ...]) -> None:
         if id(obj) in self.open:
