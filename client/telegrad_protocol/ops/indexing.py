@@ -119,10 +119,12 @@ def index_put(input: Meta, indices: list[Meta | None], values: Meta | Scalar, ac
     if isinstance(values, Meta):
         if values.dtype is not input.dtype:
             raise DTypeError(f"index_put: values {values} must have the dtype of {input}")
-        if not has_masks(indices):
-            check_fits("index_put", values, Placement("index_put", input, indices).shape)
     else:
         check_number("index_put", values, input.dtype)
+    if not has_masks(indices):
+        place = Placement("index_put", input, indices)
+        if isinstance(values, Meta):
+            check_fits("index_put", values, place.shape)
     return like(input, None, None)
 
 
