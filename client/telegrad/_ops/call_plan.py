@@ -34,12 +34,13 @@ class CallPlan:
     all results, None where only the data tell their shapes. ``rest`` is what follows the operands on the wire where
     these come first; ``template`` are all arguments on the wire, with None in the places of operands. ``is_known_view``
     tells that autograd knows the results as views. ``index`` is the operation's number. ``late_error`` says how the
-    call is awaited where the program would catch an error that only the server finds.
+    call is awaited where the program would catch an error that only the server finds. ``keeps_apart`` tells that the
+    operands of an operation in place may not share a part of the target's memory.
     """
 
     __slots__ = (
         "constants", "device", "differentiable", "gives_gradient", "grad_name", "index", "is_known_view", "is_tuple",
-        "is_view", "late_error", "meta", "op", "outs", "rest", "result_type", "template", "view_of",
+        "is_view", "keeps_apart", "late_error", "meta", "op", "outs", "rest", "result_type", "template", "view_of",
     )  # fmt: skip
 
     def __init__(self, op: Op, bound: tuple[Any, ...], device: Device, autocast: Autocast | None = None) -> None:
@@ -49,6 +50,7 @@ class CallPlan:
         for position in op.mutates:
             check_target(op, metas[position])
         self.op = op
+        self.keeps_apart = op.name == "copy_" or (op.form == "inplace" and bool(op.promotion))
         self.index = op.index
         self.outs: tuple[Meta, ...] | None
         self.outs = inferred if isinstance(inferred, tuple) else (inferred,) if inferred is not None else None

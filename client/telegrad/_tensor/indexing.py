@@ -4,8 +4,8 @@ Pure logic: it works on anything with ``shape``, ``ndim`` and ``dtype``. ``call(
 ``upload(array)`` makes a tensor of host data. It knows neither sessions nor sockets.
 
 Integers, slices, None and Ellipsis give views. Integer tensors, lists and arrays are looked up together by ``index``;
-masks become positions first, which waits for their number unless the mask is host data. Each Ellipsis
-stands for all dimensions that are left over, as in PyTorch, so that only None may follow a second one. A 0-d integer tensor counts as
+masks become positions first, which waits for their number unless the mask is host data. Each Ellipsis stands for all
+dimensions that are left over, as in PyTorch, so that only None may follow a second one. A 0-d integer tensor counts as
 an integer, but is looked up on the device: the result is a copy, and nothing waits.
 """
 

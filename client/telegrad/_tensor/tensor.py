@@ -54,6 +54,11 @@ def require_one_session(name: str, *tensors: Any) -> None:
             raise DeviceError(f"{name}: tensors of different sessions; bring them to one with numpy()")
 
 
+def has_gradient(tensor: Tensor) -> bool:
+    """Tell whether gradients flow into a tensor that says it requires grad, and not into its base alone."""
+    return tensor.requires_grad and tensor._requires_grad
+
+
 _MISSING = object()
 
 
@@ -228,12 +233,17 @@ class Tensor(Attached):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow into this tensor."""
+        """Whether gradients flow into this tensor.
+
+        As in PyTorch, a view that no operation recorded says so where its base requires grad; none flow into it.
+        """
         aliases = self._aliases
         if aliases is not None:
             self._refresh()
             if aliases.adopt is not None:
                 return self._requires_grad and bool(getattr(self, "_shows_grad", True))
+            if not self._requires_grad and self._base is not None:
+                return self._base._requires_grad
         return self._requires_grad
 
     @requires_grad.setter
@@ -250,7 +260,7 @@ class Tensor(Attached):
             raise AutogradError(f"requires_grad_: {self._meta} was made in inference mode; clone() it first")
         if not self.is_leaf and not requires_grad:
             raise AutogradError("requires_grad_: only leaf tensors can stop to require grad; use detach()")
-        if self.requires_grad != requires_grad:
+        if self._is_tracked() != requires_grad:
             self._requires_grad = requires_grad
             self._session.submit(SetRequiresGrad(self._id, requires_grad))
         return self
@@ -299,7 +309,7 @@ class Tensor(Attached):
 
     def retain_grad(self) -> None:
         """Keep the gradient of a result in ``.grad``."""
-        if not self.requires_grad:
+        if not has_gradient(self):
             raise AutogradError("retain_grad: the tensor does not require grad")
         node = self._gradient_edge()
         if isinstance(node, OperationNode):
@@ -331,7 +341,7 @@ class Tensor(Attached):
 
     def _watch(self, name: str) -> Watched:
         """Return where the hooks of this tensor are kept; passes stop there while there are any."""
-        if not self.requires_grad:
+        if not has_gradient(self):
             raise AutogradError(f"{name}: cannot register a hook on a tensor that doesn't require gradient")
         node = self._gradient_edge()
         if node.extras is None:
