@@ -24,7 +24,7 @@ from telegrad_protocol.errors import (
 from telegrad_protocol.messages import RetainGrad, SetGrad, SetRequiresGrad, Watch
 from telegrad_protocol.meta import Device, Meta
 
-from .autograd_graph import Aliases, Extras, GradientEdge, LeafNode, OperationNode, Watched
+from .autograd_graph import Aliases, Extras, GradientEdge, LeafNode, OperationNode, Watched, has_gradient
 from .grad_fn import HANDLES, GradFn, shown_node
 from .hooks import Hook, RemovableHandle
 from .size import Size
@@ -52,11 +52,6 @@ def require_one_session(name: str, *tensors: Any) -> None:
             tensors[0]._session._require_open()
             tensor._session._require_open()
             raise DeviceError(f"{name}: tensors of different sessions; bring them to one with numpy()")
-
-
-def has_gradient(tensor: Tensor) -> bool:
-    """Tell whether gradients flow into a tensor that says it requires grad, and not into its base alone."""
-    return tensor.requires_grad and tensor._requires_grad
 
 
 _MISSING = object()
@@ -233,10 +228,7 @@ class Tensor(Attached):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow into this tensor.
-
-        As in PyTorch, a view that no operation recorded says so where its base requires grad; none flow into it.
-        """
+        """Whether gradients flow into this tensor or, as in PyTorch, into the base of a view that was not recorded."""
         aliases = self._aliases
         if aliases is not None:
             self._refresh()
@@ -313,8 +305,7 @@ class Tensor(Attached):
             raise AutogradError("retain_grad: the tensor does not require grad")
         node = self._gradient_edge()
         if isinstance(node, OperationNode):
-            if node.extras is None:
-                node.extras = Extras()
+            node.extras = node.extras or Extras()
             node.extras.retained = ref(self)
             self._session.submit(RetainGrad(self._id))
 

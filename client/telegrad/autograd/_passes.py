@@ -21,11 +21,12 @@ from telegrad._tensor.autograd_graph import (
     StandInNode,
     gradient_receivers,
     has_client_parts,
+    has_gradient,
     has_gradients,
     reachable,
     stand_ins_among,
 )
-from telegrad._tensor.tensor import Tensor, has_gradient, require_one_session
+from telegrad._tensor.tensor import Tensor, require_one_session
 from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 from telegrad_protocol.messages import Backward, Gradient
 
