@@ -39,6 +39,17 @@ FAILING = [
         "p, q = (t.nn.Parameter(t.ones(1)) for _ in range(2))\nt.optim.SGD([('p', p), q], lr=0.1)",
         "all optimizer params should be with/without names. Some param names are missing",
     ),
+    ("'a' in t.ones(1)", "Tensor.__contains__ only supports Tensor or scalar, but you passed in a <class 'str'>"),
+    ("t.tensor([1, None])", "Could not infer dtype of NoneType"),
+    ("t.ones(2, 3).index_select(0, t.tensor([[0]]))", "Index is supposed to be a vector"),
+    ("t.finfo(t.int8)", "torch.finfo() requires a floating point input type"),
+    ("t.iinfo(t.float32)", "torch.iinfo() requires an integer input type"),
+    ("t.ones(3, 3).t().add_(t.ones(3, 3).expand(3, 3)).expand(2, 3, 3).add_(1)", "more than one element of the"),
+    ("x = t.ones(3, 3)\nx.add_(x.t())", "some elements of the input tensor and the written-to tensor refer to"),
+    (
+        "x = t.ones(2, requires_grad=True) * 2\nwith t.no_grad(): v = x[:1]\nv.add_(1)",
+        "A view was created in no_grad mode and is being modified inplace with grad mode enabled",
+    ),
 ]
 
 

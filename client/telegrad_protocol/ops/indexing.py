@@ -149,7 +149,7 @@ def check_source(name: str, input: Meta, src: Meta) -> None:
 def _check_vector(name: str, index: Meta) -> int:
     check_integers(name, index)
     if index.ndim > 1:
-        raise ShapeError(f"{name}: index must be a vector, got {index}")
+        raise DimensionError(f"{name}: Index is supposed to be a vector, got {index}")
     return index.numel
 
 
