@@ -18,6 +18,7 @@ from telegrad_protocol.ops.contract import device_of, is_view
 
 from . import call_pattern as _call_pattern
 from .call_pattern import CallPattern
+from .call_warnings import warn_of
 from .grad_names import grad_name
 from .late_errors import late_error
 from .outputs import check_target
@@ -47,6 +48,7 @@ class CallPlan:
         given = tuple([_meta_of(argument) for argument in bound])
         called, metas = (op, given) if autocast is None else recast(op, given, autocast)
         inferred = called.infer(metas)
+        warn_of(called, metas, inferred)
         for position in op.mutates:
             check_target(op, metas[position])
         self.op = op

@@ -25,7 +25,7 @@ from telegrad_protocol.messages import RetainGrad, SetGrad, SetRequiresGrad, Wat
 from telegrad_protocol.meta import Device, Meta
 
 from .autograd_graph import Aliases, Extras, GradientEdge, LeafNode, OperationNode, Watched, has_gradient
-from .grad_fn import HANDLES, GradFn, shown_node
+from .grad_fn import HANDLES, GradFn, shown_node, warn_of_no_gradient
 from .hooks import Hook, RemovableHandle
 from .size import Size
 
@@ -234,9 +234,7 @@ class Tensor(Attached):
             self._refresh()
             if aliases.adopt is not None:
                 return self._requires_grad and bool(getattr(self, "_shows_grad", True))
-            if not self._requires_grad and self._base is not None:
-                return self._base._requires_grad
-        return self._requires_grad
+        return self._requires_grad or (self._base is not None and self._base._requires_grad)
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -272,6 +270,8 @@ class Tensor(Attached):
     @property
     def grad(self) -> Tensor | None:
         """The gradient that ``backward`` accumulated here."""
+        if self._grad is None and isinstance(self._node, OperationNode) and not self.retains_grad:
+            warn_of_no_gradient()
         return self._grad
 
     @grad.setter
