@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from telegrad_protocol.dtypes import DType, int64
+from telegrad_protocol.dtypes import DType, bool_, int64
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.layout import Size, broadcast_shapes, wrap_dim, wrap_dims
 from telegrad_protocol.meta import Meta
@@ -243,6 +243,8 @@ def multi_dot(tensors: list[Meta]) -> Meta:
     if len(tensors) < 2:
         raise ShapeError(f"linalg.multi_dot: expected at least 2 tensors, got {len(tensors)}")
     first, *middle, last = tensors
+    if first.dtype is bool_:
+        raise DTypeError(f"linalg.multi_dot: not defined for bool, got {first}")
     for tensor in middle:
         if tensor.ndim != 2:
             raise ShapeError(f"linalg.multi_dot: all but the first and the last must be 2D, got {tensor}")
