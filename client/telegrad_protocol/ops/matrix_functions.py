@@ -165,7 +165,8 @@ def _rank(A: Meta, hermitian: bool, *tolerances: Meta | Scalar | None) -> Meta:
     check_floating("linalg.matrix_rank", A)
     if hermitian:
         check_square("linalg.matrix_rank", A)
-    return A.like(A.shape[:-2], int64)
+    of_tolerances = [tolerance.shape for tolerance in tolerances if isinstance(tolerance, Meta) and A.numel]
+    return A.like(broadcast_shapes("linalg.matrix_rank", A.shape[:-2], *of_tolerances), int64)
 
 
 @op(name="_linalg_matrix_rank", method=False, out=False, differentiable=False)

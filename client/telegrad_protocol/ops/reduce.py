@@ -153,19 +153,19 @@ def chosen(name: str, input: Meta, dim: int, keepdim: bool) -> tuple[Meta, Meta]
 @op
 def amax(input: Meta, dim: int | Size | None = (), keepdim: bool = False) -> Meta:
     """Return the largest element over dimensions; equal ones share its gradient."""
-    return _extremum("amax", input, dim, keepdim)
+    return _extremum("amax", input, () if dim is None else dim, keepdim)
 
 
 @op
 def amin(input: Meta, dim: int | Size | None = (), keepdim: bool = False) -> Meta:
     """Return the smallest element over dimensions; equal ones share its gradient."""
-    return _extremum("amin", input, dim, keepdim)
+    return _extremum("amin", input, () if dim is None else dim, keepdim)
 
 
 def _extremum(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> Meta:
     check_real(name, input)
     shape = reduced(name, input, dim, keepdim)
-    if dim is None or dim == ():
+    if dim == ():
         _check_any_element(name, input)
     check_nonempty(name, input, dim)
     return input.like(shape)
@@ -174,6 +174,8 @@ def _extremum(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> 
 @op(returns=("min", "max"))
 def aminmax(input: Meta, *, dim: int | None = None, keepdim: bool = False) -> tuple[Meta, Meta]:
     """Return the smallest and the largest element, of all or along a dimension."""
+    if dim is None:
+        _check_any_element("aminmax", input)
     extremum = _extremum("aminmax", input, dim, keepdim)
     return extremum, extremum
 
