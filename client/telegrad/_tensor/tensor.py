@@ -244,12 +244,12 @@ class Tensor(Attached):
         """Set whether gradients flow into this tensor; only leaves can be told not to."""
         if requires_grad and not self._meta.dtype.is_differentiable:
             raise DTypeError(
-                f"requires_grad_: only floating-point and complex tensors can require grad, not {self._meta}"
+                f"requires_grad_: Only Tensors of floating point and complex dtype can require gradients, not {self._meta}"
             )
         if requires_grad and self._is_inference and not thread.modes.inference:
-            raise AutogradError(f"requires_grad_: {self._meta} was made in inference mode; clone() it first")
+            raise AutogradError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed")
         if not self.is_leaf and not requires_grad:
-            raise AutogradError("requires_grad_: only leaf tensors can stop to require grad; use detach()")
+            raise AutogradError("you can only change requires_grad flags of leaf variables; use detach() for a result")
         if self._is_tracked() != requires_grad:
             self._requires_grad = requires_grad
             self._session.submit(SetRequiresGrad(self._id, requires_grad))
@@ -278,11 +278,8 @@ class Tensor(Attached):
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
             require_one_session("grad", self, value)
-        if value is not None and (value._meta.shape, value.dtype, value.device) != (
-            self._meta.shape,
-            self.dtype,
-            self.device,
-        ):
+        ours = (self._meta.shape, self.dtype, self.device)
+        if value is not None and (value._meta.shape, value.dtype, value.device) != ours:
             raise ShapeError(
                 f"grad: {value._meta} on {value.device} cannot be the gradient of {self._meta} on {self.device}"
             )
@@ -353,6 +350,8 @@ class Tensor(Attached):
     @property
     def _version(self) -> int:
         """How often the memory was modified in place. One round trip."""
+        if self._is_inference:
+            raise AutogradError("_version: Inference tensors do not track version counter")
         return int(self._session.query("version", self._id))
 
     def _is_view(self) -> bool:
