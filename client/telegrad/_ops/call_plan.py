@@ -18,10 +18,10 @@ from telegrad_protocol.ops.contract import device_of, is_view
 
 from . import call_pattern as _call_pattern
 from .call_pattern import CallPattern
-from .call_warnings import warn_of
 from .grad_names import grad_name
 from .late_errors import late_error
 from .outputs import check_target
+from .warned_calls import warn_of
 
 _MAX_PLANS = 1 << 15
 """The cache of plans is emptied at this size, so that a program whose shapes keep changing does not grow for ever."""

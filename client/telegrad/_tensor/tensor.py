@@ -244,7 +244,7 @@ class Tensor(Attached):
         """Set whether gradients flow into this tensor; only leaves can be told not to."""
         if requires_grad and not self._meta.dtype.is_differentiable:
             raise DTypeError(
-                f"requires_grad_: Only Tensors of floating point and complex dtype can require gradients, not {self._meta}"
+                f"Only Tensors of floating point and complex dtype can require gradients, not {self._meta}"
             )
         if requires_grad and self._is_inference and not thread.modes.inference:
             raise AutogradError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed")
