@@ -78,6 +78,8 @@ def _matrix_transposed(self: Tensor) -> Any:
 
 def adjoint(input: Tensor) -> Tensor:
     """Return the conjugates of the transposes of matrices in the last two dimensions."""
+    if not input.ndim:
+        return function("conj")(_of_one_element("mH", input))  # type: ignore[no-any-return]
     if input.ndim < 2:
         raise ShapeError(f"adjoint: expected a tensor of at least two dimensions, not {input._meta}")
     return function("conj")(input.transpose(-2, -1))  # type: ignore[no-any-return]
