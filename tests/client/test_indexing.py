@@ -210,7 +210,7 @@ def test_host_masks_need_no_positions_from_the_device(adapter: EngineAdapter) ->
     [
         (5, IndexError), ((0, 0, 0), IndexError), (1.0, IndexError), ("a", TypeError), ([0.5], IndexError),
         (slice(None, None, -1), ValueError), ([7], IndexError), (np.ones(3, bool), IndexError),
-        ([[0, 1], [0, -5]], IndexError),
+        (np.array([[0, 1], [0, -5]]), IndexError),
     ],
 )  # fmt: skip
 def test_wrong_indices_are_refused_at_the_call(adapter: EngineAdapter, index: Any, kind: type[Exception]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from telegrad._ops import older_forms
+from telegrad._ops import warned_calls
 
 from .twins import assert_same, evaluate
 
@@ -36,9 +36,9 @@ CALLS = [
 @pytest.fixture(autouse=True)
 def _told() -> Iterator[None]:
     """The warning comes once in a process: have it come here, and not in the tests that follow."""
-    before = older_forms._told[:]
+    before = warned_calls._told[:]
     yield
-    older_forms._told[:] = before
+    warned_calls._told[:] = before
 
 
 @pytest.mark.filterwarnings("ignore:This overload of")
@@ -48,7 +48,7 @@ def test_numbers_may_stand_before_the_tensors(tg: Any, call: str) -> None:
 
 
 def test_the_first_older_form_is_warned_of_once(tg: Any) -> None:
-    older_forms._told.clear()
+    warned_calls._told.clear()
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         tg.ones(2).add_(2, tg.ones(2))
@@ -58,7 +58,7 @@ def test_the_first_older_form_is_warned_of_once(tg: Any) -> None:
 
 
 def test_gradients_flow_through_older_forms(tg: Any) -> None:
-    older_forms._told.append("add")
+    warned_calls._told.append("add")
     x, y = (tg.ones(2, requires_grad=True) for _ in range(2))
     tg.add(x, 3, y).sum().backward()
     assert (x.grad.tolist(), y.grad.tolist()) == ([1.0, 1.0], [3.0, 3.0])

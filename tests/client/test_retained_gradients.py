@@ -34,3 +34,23 @@ PROGRAMS = [
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_gradients_are_retained_as_in_pytorch(tg: Any, program: str) -> None:
     assert_same(*evaluate(program, tg))
+
+
+HOOKED = """
+x = t.tensor([1.0, 2.0], requires_grad=True)
+y = x * 2
+w = y.exp()
+{retained}
+y.register_hook(lambda g: g * 10)
+w.register_hook(lambda g: g + 1)
+x.register_hook(lambda g: -g)
+t.autograd.grad((w * 3 * y).sum(), {inputs}, create_graph={graph}), y.grad
+"""
+
+
+@pytest.mark.parametrize("inputs", ["y", "[x, y]", "[w, y, x]", "[y, w]"])
+@pytest.mark.parametrize(("retained", "graph"), [("pass", False), ("y.retain_grad()", False), ("pass", True)])
+def test_a_gradient_on_the_way_to_another_is_returned_as_its_hooks_were_given_it(
+    tg: Any, inputs: str, retained: str, graph: bool
+) -> None:
+    assert_same(*evaluate(HOOKED.format(inputs=inputs, retained=retained, graph=graph), tg))

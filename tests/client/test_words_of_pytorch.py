@@ -39,6 +39,21 @@ FAILING = [
         "p, q = (t.nn.Parameter(t.ones(1)) for _ in range(2))\nt.optim.SGD([('p', p), q], lr=0.1)",
         "all optimizer params should be with/without names. Some param names are missing",
     ),
+    ("t.ones(2, dtype=t.int64, requires_grad=True)", "Only Tensors of floating point and complex dtype can require"),
+    ("(t.ones(2, requires_grad=True) * 2).requires_grad_(False)", "you can only change requires_grad flags of leaf"),
+    ("with t.inference_mode(): x = t.ones(2)\nx._version", "Inference tensors do not track version counter"),
+    ("with t.inference_mode(): x = t.ones(2)\nx.requires_grad_()", "Setting requires_grad=True on inference tensor"),
+    ("'a' in t.ones(1)", "Tensor.__contains__ only supports Tensor or scalar, but you passed in a <class 'str'>"),
+    ("t.tensor([1, None])", "Could not infer dtype of NoneType"),
+    ("t.ones(2, 3).index_select(0, t.tensor([[0]]))", "Index is supposed to be a vector"),
+    ("t.finfo(t.int8)", "torch.finfo() requires a floating point input type"),
+    ("t.iinfo(t.float32)", "torch.iinfo() requires an integer input type"),
+    ("t.ones(3, 3).t().add_(t.ones(3, 3).expand(3, 3)).expand(2, 3, 3).add_(1)", "more than one element of the"),
+    ("x = t.ones(3, 3)\nx.add_(x.t())", "some elements of the input tensor and the written-to tensor refer to"),
+    (
+        "x = t.ones(2, requires_grad=True) * 2\nwith t.no_grad(): v = x[:1]\nv.add_(1)",
+        "A view was created in no_grad mode and is being modified inplace with grad mode enabled",
+    ),
 ]
 
 
@@ -48,6 +63,45 @@ def test_errors_have_pytorchs_words_in_them(tg: Any, program: str, words: str) -
     assert words in str(theirs)
     assert words in str(ours)
     assert isinstance(ours, type(theirs)) or issubclass(type(theirs), RuntimeError)
+
+
+WARNED = [
+    ("t.nn.functional.mse_loss(t.ones(7), t.ones(7, 1))", "Using a target size (torch.Size([7, 1])) that is different"),
+    ("t.nn.SmoothL1Loss()(t.ones(3, 5), t.ones(5))", "Using a target size (torch.Size([5])) that is different"),
+    ("(t.ones(2, requires_grad=True) * 2).grad", "The .grad attribute of a Tensor that is not a leaf Tensor is being"),
+    ("t.tensor(t.ones(2))", "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone()"),
+    ("t.ones(9, 1).std(1)", "std(): degrees of freedom is <= 0"),
+    ("t.var_mean(t.ones(2, 1, 4), 1)", "var_mean(): degrees of freedom is <= 0"),
+    ("t.ones(1, 2, 3).T", "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated"),
+    ("t.tensor(1.0).mT", "Tensor.mT is deprecated on 0-D tensors"),
+    ("t.meshgrid(t.ones(2), t.ones(3))", "torch.meshgrid: in an upcoming release, it will be required to pass the"),
+    ("t.cross(t.ones(4, 3), t.ones(4, 3))", "Using torch.cross without specifying the dim arg is deprecated"),
+    ("t.ones(3, 3)[[[0, 1], [1, 0]]]", "Using a non-tuple sequence for multidimensional indexing is deprecated"),
+    ("t.ones(2)[t.tensor([0, 1], dtype=t.uint8)]", "indexing with dtype torch.uint8 is now deprecated"),
+]
+
+
+@pytest.mark.parametrize(("program", "words"), WARNED)
+def test_mistakes_are_warned_of_as_by_pytorch(tg: Any, program: str, words: str) -> None:
+    """PyTorch gives some of these once in a process, so that its own words are looked at only where it says any."""
+    with warnings.catch_warnings(record=True) as theirs:
+        warnings.simplefilter("always")
+        eval(program, {"t": torch})  # noqa: S307 - the test's own programs
+    with pytest.warns(UserWarning) as ours:
+        eval(program, {"t": tg})  # noqa: S307
+    assert [str(warning.message)[: len(words)] for warning in ours] == [words]
+    assert all(str(warning.message).startswith(words) for warning in theirs)
+
+
+def test_what_is_no_mistake_is_not_warned_of(tg: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = tg.ones(2, requires_grad=True) * 2
+        result.retain_grad()
+        assert result.grad is None and tg.ones(2).grad is None
+        tg.nn.functional.mse_loss(tg.ones(6, 2), tg.ones(6, 2))
+        assert tg.ones(11, 1).std(1, correction=0).tolist() == [0.0] * 11 and tg.ones(0, 1).std(1).shape == (0,)
+        assert tg.ones(4, 2).T.shape == (2, 4)
 
 
 def _scheduled(t: Any, steps_first: bool) -> tuple[list[str], dict[str, Any]]:

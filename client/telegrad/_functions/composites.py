@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,7 +36,13 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
 
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     """Return the coordinates of a grid, one tensor per axis; ``indexing="xy"`` swaps the first two axes."""
-    indexing = "ij" if indexing is None else indexing
+    if indexing is None:
+        warnings.warn(
+            "torch.meshgrid: in an upcoming release, it will be required to pass the indexing argument.",
+            UserWarning,
+            stacklevel=2,
+        )
+        indexing = "ij"
     listed = [t.reshape(-1) for t in _listed(tensors)]
     if indexing not in ("ij", "xy"):
         raise ArgumentError(f"meshgrid: indexing must be 'ij' or 'xy', not {indexing!r}")
@@ -52,7 +59,7 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
     listed = _listed(tensors)
     if len(listed) == 1:
         return listed[0]
-    return function("stack")([grid.reshape(-1) for grid in meshgrid(listed)], 1)  # type: ignore[no-any-return]
+    return function("stack")([grid.reshape(-1) for grid in meshgrid(listed, indexing="ij")], 1)  # type: ignore[no-any-return]
 
 
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:

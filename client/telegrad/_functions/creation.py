@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -30,9 +31,20 @@ def tensor(
 ) -> Tensor:  # fmt: skip
     """Return a new leaf tensor with a copy of ``data``: a number, nested lists, a NumPy array or a tensor."""
     if isinstance(data, Tensor):
-        copy = data.detach().clone().to(data.device if device is None else device, dtype or data.dtype)
-    else:
-        copy = _shown(_upload(data, dtype, device, session_for(device)))
+        warnings.warn(
+            "To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+            "sourceTensor.detach().clone().requires_grad_(True), rather than torch.tensor(sourceTensor).",
+            UserWarning,
+            stacklevel=2,
+        )
+        return copied(data, dtype, device, requires_grad)
+    made = _shown(_upload(data, dtype, device, session_for(device)))
+    return made.requires_grad_() if requires_grad else made
+
+
+def copied(data: Tensor, dtype: DType | None, device: DeviceLike, requires_grad: bool = False) -> Tensor:
+    """Return a new leaf with the elements of a tensor."""
+    copy = data.detach().clone().to(data.device if device is None else device, dtype or data.dtype)
     return copy.requires_grad_() if requires_grad else copy
 
 

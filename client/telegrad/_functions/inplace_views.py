@@ -17,7 +17,7 @@ def _inplace(name: str) -> Any:
     run = function(name)
 
     def run_in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if self.requires_grad and self.is_leaf:
+        if self._is_tracked() and self.is_leaf:
             if thread.modes.records:
                 raise InplaceError(f"{name}_: a leaf tensor that requires grad is modified in place; use no_grad()")
             self._become(run(self.detach(), *args, **kwargs))

@@ -20,7 +20,7 @@ from telegrad._session.session import ClientSession
 from telegrad._tensor import host_arrays as _host_arrays
 from telegrad._tensor import indexing as _indexing
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentTypeError, DeviceError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DeviceError
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import PUBLIC
 
@@ -203,7 +203,9 @@ def _reversed(self: Tensor) -> Tensor:
 
 def _contains(self: Tensor, element: Any) -> bool:
     if not isinstance(element, (*_NUMBERS, np.generic)):
-        raise ArgumentTypeError(f"in: only a tensor or a number can be in a tensor, not {type(element).__name__}")
+        raise ArgumentError(
+            f"in: Tensor.__contains__ only supports Tensor or scalar, but you passed in a {type(element)}"
+        )
     matches: Any = self == element
     return bool(matches.any())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from telegrad._ops.functions import function
@@ -49,26 +50,47 @@ def pin_memory(self: Tensor) -> Tensor:
 
 
 def _transposed(self: Tensor) -> Any:
-    return self.permute(tuple(reversed(range(self.ndim)))) if self.ndim else self
+    if self.ndim == 2:
+        return self.transpose(0, 1)
+    if not self.ndim:
+        return _of_one_element("T", self)
+    warnings.warn(
+        "The use of `x.T` on tensors of dimension other than 2 to reverse their shape is deprecated. Consider `x.mT` "
+        "to transpose batches of matrices or `x.permute(*torch.arange(x.ndim - 1, -1, -1))` to reverse the dimensions",
+        UserWarning,
+        stacklevel=2,
+    )
+    return self.permute(tuple(reversed(range(self.ndim))))
+
+
+def _of_one_element(name: str, tensor: Tensor) -> Tensor:
+    warnings.warn(f"Tensor.{name} is deprecated on 0-D tensors, which it does not change", UserWarning, stacklevel=3)
+    return tensor
 
 
 def _matrix_transposed(self: Tensor) -> Any:
+    if not self.ndim:
+        return _of_one_element("mT", self)
     if self.ndim < 2:
-        raise ShapeError(f"mT: expected a tensor of at least two dimensions, not {self._meta}")
+        raise ShapeError(f"tensor.mT is only supported on matrices or batches of matrices, not on {self._meta}")
     return self.transpose(-2, -1)
 
 
 def adjoint(input: Tensor) -> Tensor:
     """Return the conjugates of the transposes of matrices in the last two dimensions."""
+    if not input.ndim:
+        return function("conj")(_of_one_element("mH", input))  # type: ignore[no-any-return]
     if input.ndim < 2:
         raise ShapeError(f"adjoint: expected a tensor of at least two dimensions, not {input._meta}")
     return function("conj")(input.transpose(-2, -1))  # type: ignore[no-any-return]
 
 
 def _conjugate_transposed(self: Tensor) -> Any:
-    if self.ndim not in (0, 2):
-        raise ShapeError(f"H: expected a matrix, not {self._meta}")
-    return _transposed(self).conj()
+    if not self.ndim:
+        return _of_one_element("H", self).conj()
+    if self.ndim != 2:
+        raise ShapeError(f"tensor.H is only supported on matrices (2-D tensors), not on {self._meta}")
+    return self.transpose(0, 1).conj()
 
 
 def is_conj(input: Tensor) -> bool:

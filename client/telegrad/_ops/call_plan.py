@@ -21,6 +21,7 @@ from .call_pattern import CallPattern
 from .grad_names import grad_name
 from .late_errors import late_error
 from .outputs import check_target
+from .warned_calls import warn_of
 
 _MAX_PLANS = 1 << 15
 """The cache of plans is emptied at this size, so that a program whose shapes keep changing does not grow for ever."""
@@ -34,21 +35,24 @@ class CallPlan:
     all results, None where only the data tell their shapes. ``rest`` is what follows the operands on the wire where
     these come first; ``template`` are all arguments on the wire, with None in the places of operands. ``is_known_view``
     tells that autograd knows the results as views. ``index`` is the operation's number. ``late_error`` says how the
-    call is awaited where the program would catch an error that only the server finds.
+    call is awaited where the program would catch an error that only the server finds. ``keeps_apart`` tells that the
+    operands of an operation in place may not share a part of the target's memory.
     """
 
     __slots__ = (
         "constants", "device", "differentiable", "gives_gradient", "grad_name", "index", "is_known_view", "is_tuple",
-        "is_view", "late_error", "meta", "op", "outs", "rest", "result_type", "template", "view_of",
+        "is_view", "keeps_apart", "late_error", "meta", "op", "outs", "rest", "result_type", "template", "view_of",
     )  # fmt: skip
 
     def __init__(self, op: Op, bound: tuple[Any, ...], device: Device, autocast: Autocast | None = None) -> None:
         given = tuple([_meta_of(argument) for argument in bound])
         called, metas = (op, given) if autocast is None else recast(op, given, autocast)
         inferred = called.infer(metas)
+        warn_of(called, metas, inferred)
         for position in op.mutates:
             check_target(op, metas[position])
         self.op = op
+        self.keeps_apart = op.name == "copy_" or (op.form == "inplace" and bool(op.promotion))
         self.index = op.index
         self.outs: tuple[Meta, ...] | None
         self.outs = inferred if isinstance(inferred, tuple) else (inferred,) if inferred is not None else None

@@ -26,7 +26,6 @@ from telegrad_protocol.ops.targets import TYPED_BY_TARGETS
 from . import signatures as _signatures
 from .call_pattern import CallPattern, types_of
 from .duals import DualTensor, duals, run_in_level
-from .older_forms import has_older_forms, in_todays_form
 from .operand_classes import (
     DISPATCHING,
     OVERRIDING,
@@ -41,6 +40,7 @@ from .outputs import check_separate, into, like_target, targets_of
 from .randomness import checked
 from .replaced import REPLACED, replacement_of
 from .tensor_numbers import read_numbers
+from .warned_calls import has_older_forms, in_todays_form
 
 Miss = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, CallPattern | None]]
 """Runs a call whose pattern is not cached; returns its result, and its pattern if calls of it can be cached."""

@@ -13,7 +13,7 @@ from telegrad_protocol.errors import AutogradError
 
 from .call_pattern import CallPattern
 from .call_plan import CallPlan
-from .outputs import check_writable
+from .outputs import check_separate, check_writable
 from .sharing import keep_saved, sharing
 
 
@@ -23,7 +23,7 @@ def mutate(
 ) -> Any:  # fmt: skip
     """Run a call that writes into operands, and return these."""
     op = plan.op
-    targets = [None if pattern.sources[p] is None else values[pattern.sources[p]] for p in op.mutates]  # type: ignore[index]
+    targets: list[Any] = [None if pattern.sources[p] is None else values[pattern.sources[p]] for p in op.mutates]  # type: ignore[index]
     if modes.records and not op.updates:
         for target in targets:
             for tensor in target if isinstance(target, (tuple, list)) else (target,):
@@ -35,6 +35,8 @@ def mutate(
             raise AutogradError(
                 f"{op.public}: out= does not support differentiation, but an operand requires grad; use no_grad()"
             )
+    if plan.keeps_apart and targets[0]._aliases is not None:
+        check_separate(op.public, targets, values, wholly=False)
     if sharing.keeps_saved:
         keep_saved(session, targets)
     session.call(op.index, session.sites.current(4), (), wire, modes)

@@ -79,7 +79,8 @@ def like_target(target: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
 def check_separate(name: str, targets: Sequence[Tensor], operands: Iterable[Any], wholly: bool) -> None:
     """Refuse targets that share memory with an operand: in part, or with ``wholly`` also where they are the same.
 
-    As in PyTorch, tensors with gaps between their elements are not compared.
+    The same memory in another order is shared in part. As in PyTorch, tensors with gaps between their elements are not
+    compared.
     """
     for operand in operands:
         if isinstance(operand, (list, tuple)):
@@ -88,7 +89,7 @@ def check_separate(name: str, targets: Sequence[Tensor], operands: Iterable[Any]
             for target in targets:
                 if _overlap(target, operand, wholly):
                     raise InplaceError(
-                        f"{name}: unsupported operation: out {target._meta} and the operand {operand._meta} share "
+                        f"{name}: unsupported operation: target {target._meta} and operand {operand._meta} share "
                         "memory: some elements of the input tensor and the written-to tensor refer to a single memory "
                         "location; clone() the operand"
                     )
@@ -103,7 +104,7 @@ def _overlap(target: Tensor, operand: Tensor, wholly: bool) -> bool:
         return False
     ends = [(meta.offset, meta.offset + meta.numel) for meta in (ours, theirs)]
     if ends[0] == ends[1]:
-        return wholly
+        return wholly or ours.strides != theirs.strides
     return ends[0][0] < ends[1][1] and ends[1][0] < ends[0][1]
 
 
@@ -134,11 +135,16 @@ def check_writable(op: Op, tensor: Tensor) -> None:
             "made in inference mode; clone() it first"
         )
     for candidate, what in ((tensor, "a leaf Variable"), (tensor._base, "a view of a leaf Variable")):
-        if candidate is not None and candidate.requires_grad and isinstance(candidate._gradient_edge(), LeafNode):
+        if candidate is not None and candidate._is_tracked() and isinstance(candidate._gradient_edge(), LeafNode):
             raise InplaceError(
                 f"{op.public}: {what} that requires grad is being used in an in-place operation; use no_grad() or "
                 "detach() it first"
             )
+    if tensor._base is not None and tensor._base._is_tracked() and not tensor._is_tracked():
+        raise InplaceError(
+            f"{op.public}: A view was created in no_grad mode and is being modified inplace with grad mode enabled: "
+            "move both into the no_grad block if the modification is not to be recorded, or both out of it"
+        )
     node = tensor._node
     if tensor._base is not None and isinstance(node, OperationNode) and node.name in _OF_SEVERAL_VIEWS:
         raise InplaceError(

@@ -1,4 +1,7 @@
-"""Numbers that a program gives as tensors of one element: ``x.narrow(0, start, 2)``, ``x.uniform_(low, high)``."""
+"""Numbers that a program gives as tensors of one element, and sizes and dimensions that it gives one by one.
+
+Examples are ``x.narrow(0, start, 2)`` and ``x.uniform_(low, high)`` with tensors, and ``x.squeeze(0, 1)``.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from telegrad_protocol.ops import Op
 from telegrad_protocol.ops.params import Param
 
 _INTEGERS = frozenset(("int", "int?", "size", "size?", "int|size", "int|size?", "sizes?", "sizes??"))
+_LISTS_OF_INTEGERS = frozenset(("size", "size?", "int|size", "int|size?"))
 _REALS = frozenset(("float", "float?", "scalar", "scalar?"))
 _LISTS = frozenset(("indices_or_sections",))
 """Parameters for which a tensor of one dimension stands for a list of integers."""
@@ -23,12 +27,21 @@ def read_numbers(
 
     Waits for the elements: one round trip for each such tensor.
     """
+    if (gathered := _gathered(op, args)) is not None:
+        return gathered, kwargs
     by_name = {param.name: param for param in op.params}
     listed = [_read(_param_at(op, position), argument) for position, argument in enumerate(args)]
     named = {name: _read(by_name.get(name), argument) for name, argument in kwargs.items()}
     if any(new is not old for new, old in zip((*listed, *named.values()), (*args, *kwargs.values()), strict=True)):
         return tuple(listed), named
     return None
+
+
+def _gathered(op: Op, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return the operand and a tuple of the integers that follow it, where such a list is all that the form takes."""
+    if op.positional != 2 or len(args) < 3 or op.params[1].kind.name not in _LISTS_OF_INTEGERS:
+        return None
+    return (args[0], args[1:]) if all([type(argument) is int for argument in args[1:]]) else None
 
 
 def _param_at(op: Op, position: int) -> Param | None:

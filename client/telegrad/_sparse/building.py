@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from telegrad._functions.creation import as_tensor, tensor
+from telegrad._functions import creation
+from telegrad._functions.creation import as_tensor
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.layouts import Layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
 from telegrad._tensor.tensor import Tensor
@@ -221,8 +222,8 @@ def sparse_bsc_tensor(
 
 def copied(data: SparseTensor, dtype: DType | None, device: Any, requires_grad: bool) -> SparseTensor:
     """Return a new leaf with a copy of a sparse tensor, as ``tensor(data)`` does."""
-    parts = [tensor(part, device=device) for part in data._parts[:-1]]
-    values = tensor(data.stored, dtype=dtype, device=device, requires_grad=requires_grad)
+    parts = [creation.copied(part, None, device) for part in data._parts[:-1]]
+    values = creation.copied(data.stored, dtype, device, requires_grad)
     return SparseTensor(data._kind, (*parts, values), data.shape, data._is_coalesced)
 
 

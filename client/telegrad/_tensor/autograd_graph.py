@@ -301,6 +301,11 @@ def share_history(tensor: Any, node: GradientEdge, is_modified: bool) -> None:
     tensor._seen = aliases.version
 
 
+def has_gradient(tensor: Any) -> bool:
+    """Tell whether gradients flow into a tensor that says it requires grad, and not into its base alone."""
+    return bool(tensor.requires_grad and tensor._requires_grad)
+
+
 def reachable(roots: Iterable[GradientEdge]) -> set[GradientEdge]:
     """Return all nodes that gradients of ``roots`` flow to, the roots included."""
     seen = set(roots)

@@ -8,7 +8,7 @@ import numpy as np
 
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import DTypeError
+from telegrad_protocol.errors import ArgumentTypeError
 
 from .host_arrays import TO_NUMPY
 
@@ -62,7 +62,9 @@ _EIGHT_BITS = {
 def float_limits(dtype: DType) -> FloatLimits:
     """Return the limits of a floating-point type; of a complex type, those of its real part."""
     if dtype.category < dtypes.FLOAT:
-        raise DTypeError(f"finfo: {dtype.name} is not a floating-point type; use iinfo()")
+        raise ArgumentTypeError(
+            f"finfo: torch.finfo() requires a floating point input type, not {dtype.name}; use iinfo()"
+        )
     real = dtype.to_real()
     if real.name in _EIGHT_BITS:
         eps, largest, least, tiny = _EIGHT_BITS[real.name]
@@ -78,6 +80,6 @@ def float_limits(dtype: DType) -> FloatLimits:
 def integer_limits(dtype: DType) -> IntegerLimits:
     """Return the limits of an integer type."""
     if dtype.category != dtypes.INTEGER:
-        raise DTypeError(f"iinfo: {dtype.name} is not an integer type; use finfo()")
+        raise ArgumentTypeError(f"iinfo: torch.iinfo() requires an integer input type, not {dtype.name}; use finfo()")
     limits = np.iinfo(TO_NUMPY[dtype])
     return IntegerLimits(dtype.itemsize * 8, int(limits.max), int(limits.min), dtype.name)

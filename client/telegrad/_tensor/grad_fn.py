@@ -6,6 +6,7 @@ tensor, once the program registers a hook there or looks at what it has saved.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -46,6 +47,16 @@ _SHOWN: WeakValueDictionary[int, GradFn] = WeakValueDictionary()
 @cache
 def _class_named(name: str) -> type[GradFn]:
     return type(name.rpartition("::")[2], (GradFn,), {"__slots__": ()})
+
+
+def warn_of_no_gradient() -> None:
+    """Warn of a program that reads the ``.grad`` of a result, which has none unless it retains it."""
+    warnings.warn(
+        "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+        "populated during autograd.backward(). Call .retain_grad() on it before, or access the leaf instead.",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def shown_node(edge: GradientEdge, tensor: Any = None, behind: tuple[GradFn, int] | None = None) -> GradFn:

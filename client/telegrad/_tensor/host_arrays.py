@@ -6,6 +6,7 @@ NumPy has neither bfloat16 nor complex32: float32 and complex64 stand for them, 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from functools import reduce
 from typing import Any
 
@@ -115,10 +116,22 @@ def _check_numbers(array: Array, data: Any) -> None:
     if array.dtype.kind not in "biufc":
         numbers = isinstance(data, int) or (isinstance(data, (list, tuple)) and _all_integers(data))
         if not numbers:
-            raise ArgumentTypeError(f"tensor: data must be numbers in rectangular nested lists, not {_shown(data)}")
+            wrong = next(_no_numbers(data), "")
+            reason = "" if isinstance(wrong, (str, bytes)) else f": Could not infer dtype of {type(wrong).__name__}"
+            kind = ArgumentError if reason else ArgumentTypeError
+            raise kind(f"tensor: data must be numbers in rectangular nested lists, not {_shown(data)}{reason}")
     elif array.dtype.kind not in "uf" or not array.size or np.abs(array).max() < 2**63 or not _all_integers(data):
         return
     raise ArgumentError(f"tensor: {_shown(data)} has an integer that does not fit into 64 bits")
+
+
+def _no_numbers(data: Any) -> Iterator[Any]:
+    """Give what is no number among data and the lists in them."""
+    if isinstance(data, (list, tuple)):
+        for item in data:
+            yield from _no_numbers(item)
+    elif not isinstance(data, (int, float, complex, np.generic, np.ndarray)):
+        yield data
 
 
 def _all_integers(data: Any) -> bool:

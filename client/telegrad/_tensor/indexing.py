@@ -4,14 +4,16 @@ Pure logic: it works on anything with ``shape``, ``ndim`` and ``dtype``. ``call(
 ``upload(array)`` makes a tensor of host data. It knows neither sessions nor sockets.
 
 Integers, slices, None and Ellipsis give views. Integer tensors, lists and arrays are looked up together by ``index``;
-masks become positions first, which waits for their number unless the mask is host data. A 0-d integer tensor counts as
+masks become positions first, which waits for their number unless the mask is host data. Each Ellipsis stands for all
+dimensions that are left over, as in PyTorch, so that only None may follow a second one. A 0-d integer tensor counts as
 an integer, but is looked up on the device: the result is a copy, and nothing waits.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from telegrad_protocol.errors import ArgumentTypeError, DimensionError, IndexOut
 Call = Callable[..., Any]
 Upload = Callable[[np.ndarray[Any, Any]], Any]
 _MASKS = (bool_, uint8)
+_LONGEST_LIST_OF_INDICES = 32
 
 
 def getitem(tensor: Any, index: Any, call: Call, upload: Upload) -> Any:
@@ -109,11 +112,7 @@ class _Walk:
         self.advanced: dict[int, Any] = {}
 
     def follow(self, index: Any) -> None:
-        if isinstance(index, list) and len(index) == 1 and isinstance(index[0], (list, tuple)):
-            index = tuple(index)  # as PyTorch has it for programs of before NumPy 1.23
-        items = [_plain(item, self.call) for item in (index if isinstance(index, tuple) else (index,))]
-        if sum([item is Ellipsis for item in items]) > 1:
-            raise IndexOutOfRangeError(f"an index of {_show(self.view)} may have one '...' only")
+        items = [_plain(item, self.call) for item in _items_of(index)]
         used = sum(map(_dimensions_of, items))
         if used > self.view.ndim:
             raise DimensionError(f"too many indices for {_show(self.view)}: {used}")
@@ -122,7 +121,6 @@ class _Walk:
         for item in items:
             if item is Ellipsis:
                 self.dim += missing
-                missing = 0
             else:
                 self._take(item)
 
@@ -168,6 +166,12 @@ class _Walk:
         self.dim += 1
 
     def _mask(self, mask: Any) -> None:
+        if mask.dtype is uint8:
+            warnings.warn(
+                "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead",
+                UserWarning,
+                stacklevel=2,
+            )
         if not mask.ndim:
             self._insert(self.call("reshape", mask, (1,)))
             return
@@ -214,6 +218,29 @@ class _Assignment(_Walk):
             self._lookup(item)
 
 
+def _items_of(index: Any) -> Sequence[Any]:
+    """Return what is taken in turn, as PyTorch does: a short list of more than numbers counts as a tuple of indices."""
+    if isinstance(index, tuple):
+        return index
+    if not isinstance(index, list) or len(index) >= _LONGEST_LIST_OF_INDICES or not any(map(_is_index, index)):
+        return (index,)
+    warnings.warn(
+        "Using a non-tuple sequence for multidimensional indexing is deprecated: x[seq] is taken as x[tuple(seq)], "
+        "which says what is meant; for one tensor of positions use x[torch.tensor(seq)]",
+        UserWarning,
+        stacklevel=2,
+    )
+    return index
+
+
+def _is_index(item: Any) -> bool:
+    """Tell whether an element of a list is an index of its own, and not one of many numbers."""
+    return (
+        item is None or item is Ellipsis or is_tensor(item)
+        or isinstance(item, (list, tuple, range, slice, np.ndarray))
+    )  # fmt: skip
+
+
 def _plain(item: Any, call: Call) -> Any:
     """An index as one of: None, Ellipsis, bool, int, slice, a tensor, a host array of at least one dimension."""
     if item is None or item is Ellipsis or isinstance(item, (bool, int, slice)):
@@ -229,9 +256,8 @@ def _plain(item: Any, call: Call) -> Any:
 
 def _host_index(item: Any) -> Any:
     if isinstance(item, (str, bytes, dict, set)):
-        raise ArgumentTypeError(
-            f"only integers, slices, None, Ellipsis, tensors, lists and arrays can index, not {item!r}"
-        )
+        kind = ArgumentTypeError if isinstance(item, (str, bytes)) else IndexOutOfRangeError
+        raise kind(f"only integers, slices, None, Ellipsis, tensors, lists and arrays can index, not {item!r}")
     array = np.asarray(item)
     if array.dtype.kind not in "biu" and array.size:
         raise IndexOutOfRangeError(

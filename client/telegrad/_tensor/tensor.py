@@ -24,8 +24,8 @@ from telegrad_protocol.errors import (
 from telegrad_protocol.messages import RetainGrad, SetGrad, SetRequiresGrad, Watch
 from telegrad_protocol.meta import Device, Meta
 
-from .autograd_graph import Aliases, Extras, GradientEdge, LeafNode, OperationNode, Watched
-from .grad_fn import HANDLES, GradFn, shown_node
+from .autograd_graph import Aliases, Extras, GradientEdge, LeafNode, OperationNode, Watched, has_gradient
+from .grad_fn import HANDLES, GradFn, shown_node, warn_of_no_gradient
 from .hooks import Hook, RemovableHandle
 from .size import Size
 
@@ -228,13 +228,13 @@ class Tensor(Attached):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients flow into this tensor."""
+        """Whether gradients flow into this tensor or, as in PyTorch, into the base of a view that was not recorded."""
         aliases = self._aliases
         if aliases is not None:
             self._refresh()
             if aliases.adopt is not None:
                 return self._requires_grad and bool(getattr(self, "_shows_grad", True))
-        return self._requires_grad
+        return self._requires_grad or (self._base is not None and self._base._requires_grad)
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -244,13 +244,13 @@ class Tensor(Attached):
         """Set whether gradients flow into this tensor; only leaves can be told not to."""
         if requires_grad and not self._meta.dtype.is_differentiable:
             raise DTypeError(
-                f"requires_grad_: only floating-point and complex tensors can require grad, not {self._meta}"
+                f"Only Tensors of floating point and complex dtype can require gradients, not {self._meta}"
             )
         if requires_grad and self._is_inference and not thread.modes.inference:
-            raise AutogradError(f"requires_grad_: {self._meta} was made in inference mode; clone() it first")
+            raise AutogradError("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed")
         if not self.is_leaf and not requires_grad:
-            raise AutogradError("requires_grad_: only leaf tensors can stop to require grad; use detach()")
-        if self.requires_grad != requires_grad:
+            raise AutogradError("you can only change requires_grad flags of leaf variables; use detach() for a result")
+        if self._is_tracked() != requires_grad:
             self._requires_grad = requires_grad
             self._session.submit(SetRequiresGrad(self._id, requires_grad))
         return self
@@ -270,17 +270,16 @@ class Tensor(Attached):
     @property
     def grad(self) -> Tensor | None:
         """The gradient that ``backward`` accumulated here."""
+        if self._grad is None and isinstance(self._node, OperationNode) and not self.retains_grad:
+            warn_of_no_gradient()
         return self._grad
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
             require_one_session("grad", self, value)
-        if value is not None and (value._meta.shape, value.dtype, value.device) != (
-            self._meta.shape,
-            self.dtype,
-            self.device,
-        ):
+        ours = (self._meta.shape, self.dtype, self.device)
+        if value is not None and (value._meta.shape, value.dtype, value.device) != ours:
             raise ShapeError(
                 f"grad: {value._meta} on {value.device} cannot be the gradient of {self._meta} on {self.device}"
             )
@@ -299,12 +298,11 @@ class Tensor(Attached):
 
     def retain_grad(self) -> None:
         """Keep the gradient of a result in ``.grad``."""
-        if not self.requires_grad:
+        if not has_gradient(self):
             raise AutogradError("retain_grad: the tensor does not require grad")
         node = self._gradient_edge()
         if isinstance(node, OperationNode):
-            if node.extras is None:
-                node.extras = Extras()
+            node.extras = node.extras or Extras()
             node.extras.retained = ref(self)
             self._session.submit(RetainGrad(self._id))
 
@@ -331,7 +329,7 @@ class Tensor(Attached):
 
     def _watch(self, name: str) -> Watched:
         """Return where the hooks of this tensor are kept; passes stop there while there are any."""
-        if not self.requires_grad:
+        if not has_gradient(self):
             raise AutogradError(f"{name}: cannot register a hook on a tensor that doesn't require gradient")
         node = self._gradient_edge()
         if node.extras is None:
@@ -352,6 +350,8 @@ class Tensor(Attached):
     @property
     def _version(self) -> int:
         """How often the memory was modified in place. One round trip."""
+        if self._is_inference:
+            raise AutogradError("_version: Inference tensors do not track version counter")
         return int(self._session.query("version", self._id))
 
     def _is_view(self) -> bool:

@@ -88,6 +88,8 @@ class ClientPass(NodeHooks):
         """Nodes that a gradient has flowed to, in a fixed order."""
         self._arrived: dict[ClientNode, set[int]] = {}
         """The outputs of functions that a gradient has flowed to."""
+        self.unhooked: dict[int, Tensor] = {}
+        """The gradients that hooks of inputs were given, by the inputs' numbers, where they flow on to other inputs."""
         self._named: set[int] = set()
         """Numbers of leaves whose gradients have their ids already."""
         self._skipped: frozenset[int] = frozenset()
@@ -276,6 +278,8 @@ class ClientPass(NodeHooks):
         given = None
         if watched.hooks:
             gradient = (taken := self._take(watched.number, [watched.meta])[0])
+            if self._targets is not None and node in self._targets and self._runs(node):
+                self.unhooked[watched.age] = taken
             for hook in list(watched.hooks.values()):
                 result = hook(gradient)
                 if result is not None:

@@ -21,6 +21,7 @@ from telegrad._tensor.autograd_graph import (
     StandInNode,
     gradient_receivers,
     has_client_parts,
+    has_gradient,
     has_gradients,
     reachable,
     stand_ins_among,
@@ -152,7 +153,7 @@ def grad(
     sources = _listed(inputs)
     require_one_session("grad", roots[0], *sources)
     for source in sources:
-        if not source.requires_grad:
+        if not has_gradient(source):
             raise AutogradError(f"grad: {source._meta} does not require grad")
     reached = reachable([root._gradient_edge() for root in roots])
     stand_ins = [
@@ -175,20 +176,26 @@ def grad(
     retained = retained_between(reached, [source for source, is_used in zip(sources, used, strict=True) if is_used])
     wanted = [*sources, *missing_in(sources, retained)]
     retain = create_graph if retain_graph is None else retain_graph
-    results = _to_sources(
+    results, unhooked = _to_sources(
         roots, gradients, wanted, reached, retain, create_graph, bool(allow_unused or materialize_grads)
     )
     if retained:
         keep_retained(retained, wanted, results, create_graph)
     del results[len(sources) :]
+    if unhooked:
+        results = [unhooked.get(source._id, result) for source, result in zip(sources, results, strict=True)]
     return _materialized(results, sources) if materialize_grads else tuple(results)
 
 
 def _to_sources(
     roots: list[Tensor], gradients: list[Tensor | None], sources: list[Tensor], reached: set[GradientEdge],
     retain: bool, create_graph: bool, allows_unused: bool,
-) -> list[Tensor | None]:  # fmt: skip
-    """Return the gradients with respect to tensors of which at least one is among what the roots reach."""
+) -> tuple[list[Tensor | None], dict[int, Tensor]]:  # fmt: skip
+    """Return the gradients with respect to tensors of which at least one is among what the roots reach.
+
+    Return also what PyTorch returns for those whose gradients flow on to others: by their numbers, the gradients as
+    their hooks were given them. A gradient with which a pass ends is what the hooks returned.
+    """
     session = roots[0]._session
     used = [source._gradient_edge() in reached for source in sources]
     records = create_graph or (
@@ -203,7 +210,7 @@ def _to_sources(
             results = _with_continued(results, stopping.handed, sources, retain, create_graph, allows_unused)
         if duals.intercepts:
             _adopt(results, create_graph)
-        return results
+        return results, {} if stopping.handed else stopping.unhooked
     results = [
         new_gradient(session, gradient_meta(source)) if is_used else None
         for source, is_used in zip(sources, used, strict=True)
@@ -228,7 +235,7 @@ def _to_sources(
         update_handles(computed, roots, gradients)
         if duals.intercepts:
             _adopt(computed, create_graph)
-    return results
+    return results, {}
 
 
 Handed = list[tuple[Tensor, Tensor]]
@@ -331,7 +338,7 @@ def _gradients_listed(gradients: Any, count: int) -> list[Tensor | None]:
 
 
 def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], list[Tensor | None]]:
-    if type(tensors) is Tensor and gradients is None and tensors.requires_grad:
+    if type(tensors) is Tensor and gradients is None and has_gradient(tensors):
         meta = tensors._meta
         if meta.numel == 1 and meta.dtype.is_floating_point:
             return [tensors], [None]  # nearly always: a loss
@@ -343,7 +350,7 @@ def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], l
         raise ArgumentError(f"{name}: {len(given)} gradients for {len(roots)} tensors")
     require_one_session(name, *roots, *(g for g in given if g is not None))
     for number, (root, gradient) in enumerate(zip(roots, given, strict=True)):
-        if not root.requires_grad:
+        if not has_gradient(root):
             raise AutogradError(
                 f"{name}: {root._meta} does not require grad and was not computed from a tensor that does: element "
                 f"{number} of tensors does not require grad and does not have a grad_fn"
@@ -370,7 +377,7 @@ def _receivers(roots: list[Tensor], inputs: Any) -> Receivers | None:
     require_one_session("backward", roots[0], *listed)
     reached = reachable([root._gradient_edge() for root in roots])
     for tensor in listed:
-        if not tensor.requires_grad:
+        if not has_gradient(tensor):
             raise AutogradError(f"backward: {tensor._meta} among inputs does not require grad")
     if has_client_parts(reached):
         return None

@@ -119,10 +119,12 @@ def index_put(input: Meta, indices: list[Meta | None], values: Meta | Scalar, ac
     if isinstance(values, Meta):
         if values.dtype is not input.dtype:
             raise DTypeError(f"index_put: values {values} must have the dtype of {input}")
-        if not has_masks(indices):
-            check_fits("index_put", values, Placement("index_put", input, indices).shape)
     else:
         check_number("index_put", values, input.dtype)
+    if not has_masks(indices):
+        place = Placement("index_put", input, indices)
+        if isinstance(values, Meta):
+            check_fits("index_put", values, place.shape)
     return like(input, None, None)
 
 
@@ -147,7 +149,7 @@ def check_source(name: str, input: Meta, src: Meta) -> None:
 def _check_vector(name: str, index: Meta) -> int:
     check_integers(name, index)
     if index.ndim > 1:
-        raise ShapeError(f"{name}: index must be a vector, got {index}")
+        raise DimensionError(f"{name}: Index is supposed to be a vector, got {index}")
     return index.numel
 
 

@@ -108,6 +108,8 @@ def dot(input: Meta, tensor: Meta) -> Meta:
 @op
 def vdot(input: Meta, other: Meta) -> Meta:
     """Sum the products of the elements of two vectors, with the first one conjugated."""
+    if input.dtype is bool_:
+        raise DTypeError(f"vdot: not defined for bool, got {input}")
     return _inner("vdot", input, other)
 
 

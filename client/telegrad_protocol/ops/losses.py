@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from telegrad_protocol.dtypes import DType, bool_, float32, int64, uint8
+from telegrad_protocol.dtypes import DType, bool_, float32, int64, promote_types, uint8
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.layout import Size, broadcast_shapes, wrap_dim
 from telegrad_protocol.meta import Meta
@@ -301,6 +301,6 @@ def cosine_similarity(x1: Meta, x2: Meta, dim: int = 1, eps: float = 1e-8) -> Me
     """Compute x1 . x2 / (max(|x1|, eps) * max(|x2|, eps)) along a dimension."""
     shape = broadcast_shapes("cosine_similarity", x1.shape, x2.shape)
     at = wrap_dim("cosine_similarity", dim, len(shape))
-    product = pointwise_meta(_squared_error, (x1, x2))
+    product = pointwise_meta(_squared_error, (x1, x2)).like(dtype=promote_types(x1.dtype, x2.dtype))
     _check_floating("cosine_similarity", product)
     return product.like((*shape[:at], *shape[at + 1 :]))

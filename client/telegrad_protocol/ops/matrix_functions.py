@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from telegrad_protocol.dtypes import DType, int64
+from telegrad_protocol.dtypes import DType, bool_, int64
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.layout import Size, broadcast_shapes, wrap_dim, wrap_dims
 from telegrad_protocol.meta import Meta
@@ -165,7 +165,8 @@ def _rank(A: Meta, hermitian: bool, *tolerances: Meta | Scalar | None) -> Meta:
     check_floating("linalg.matrix_rank", A)
     if hermitian:
         check_square("linalg.matrix_rank", A)
-    return A.like(A.shape[:-2], int64)
+    of_tolerances = [tolerance.shape for tolerance in tolerances if isinstance(tolerance, Meta) and A.numel]
+    return A.like(broadcast_shapes("linalg.matrix_rank", A.shape[:-2], *of_tolerances), int64)
 
 
 @op(name="_linalg_matrix_rank", method=False, out=False, differentiable=False)
@@ -243,6 +244,8 @@ def multi_dot(tensors: list[Meta]) -> Meta:
     if len(tensors) < 2:
         raise ShapeError(f"linalg.multi_dot: expected at least 2 tensors, got {len(tensors)}")
     first, *middle, last = tensors
+    if first.dtype is bool_:
+        raise DTypeError(f"linalg.multi_dot: not defined for bool, got {first}")
     for tensor in middle:
         if tensor.ndim != 2:
             raise ShapeError(f"linalg.multi_dot: all but the first and the last must be 2D, got {tensor}")

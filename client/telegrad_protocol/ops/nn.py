@@ -5,6 +5,7 @@ from __future__ import annotations
 from telegrad_protocol.dtypes import FLOAT, DType, bool_, get_default_dtype
 from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedError, ShapeError
 from telegrad_protocol.layout import Size, result_strides, wrap_dim
+from telegrad_protocol.memory_format import channels_last_strides, is_channels_last
 from telegrad_protocol.meta import Meta
 
 from .contract import Scalar, op
@@ -122,7 +123,13 @@ def _padded(name: str, input: Meta, pad: Size) -> Size:
 def constant_pad_nd(input: Meta, pad: Size, value: Scalar = 0) -> Meta:
     """Surround with ``value``; negative paddings cut off."""
     check_fits("constant_pad_nd", value, input.dtype)
-    return input.like(_padded("constant_pad_nd", input, pad))
+    return _laid_out_as(input, _padded("constant_pad_nd", input, pad))
+
+
+def _laid_out_as(input: Meta, shape: Size) -> Meta:
+    """Return the meta of a padded tensor, which has its channels innermost where the input has."""
+    innermost = is_channels_last(input.shape, input.strides)
+    return input.like(shape, strides=channels_last_strides(shape) if innermost else None)
 
 
 def _check_mirrored(input: Meta, pad: Size, mode: str) -> None:
@@ -170,7 +177,8 @@ def _pad_border(input: Meta, dim: int, before: int, after: int, mode: str) -> Me
     size = input.shape[dim]
     if min(before, after) < 0 or not size or max(before, after) > size + _WIDEST.get(mode, before + after):
         raise ShapeError(f"_pad_border: {input} cannot be padded by {before} and {after} along dimension {dim}")
-    return input.like((*input.shape[:dim], size + before + after, *input.shape[dim + 1 :]))
+    shape = (*input.shape[:dim], size + before + after, *input.shape[dim + 1 :])
+    return input.like(shape) if mode == "circular" else _laid_out_as(input, shape)
 
 
 @op(out=False, method=False, module="nn.functional")
@@ -181,10 +189,10 @@ def pad(input: Meta, pad: Size, mode: str = "constant", value: Scalar | None = N
     """
     shape = _padded("pad", input, pad)
     if mode == "constant":
-        return input.like(shape)
+        return _laid_out_as(input, shape)
     if mode not in ("reflect", "replicate", "circular"):
         raise NotSupportedError(f"pad: unknown mode {mode!r}")
     if value is not None and value != 0:
         raise ArgumentError(f"pad: mode {mode!r} takes no value, got {value}")
     _check_mirrored(input, pad, mode)
-    return input.like(shape)
+    return input.like(shape) if mode == "circular" else _laid_out_as(input, shape)

@@ -151,15 +151,15 @@ def chosen(name: str, input: Meta, dim: int, keepdim: bool) -> tuple[Meta, Meta]
 
 
 @op
-def amax(input: Meta, dim: int | Size = (), keepdim: bool = False) -> Meta:
+def amax(input: Meta, dim: int | Size | None = (), keepdim: bool = False) -> Meta:
     """Return the largest element over dimensions; equal ones share its gradient."""
-    return _extremum("amax", input, dim, keepdim)
+    return _extremum("amax", input, () if dim is None else dim, keepdim)
 
 
 @op
-def amin(input: Meta, dim: int | Size = (), keepdim: bool = False) -> Meta:
+def amin(input: Meta, dim: int | Size | None = (), keepdim: bool = False) -> Meta:
     """Return the smallest element over dimensions; equal ones share its gradient."""
-    return _extremum("amin", input, dim, keepdim)
+    return _extremum("amin", input, () if dim is None else dim, keepdim)
 
 
 def _extremum(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> Meta:

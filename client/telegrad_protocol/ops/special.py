@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from telegrad_protocol.dtypes import FLOAT, DType, get_default_dtype
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.dtypes import FLOAT, DType, bool_, get_default_dtype
+from telegrad_protocol.errors import ArgumentError, DTypeError
 from telegrad_protocol.meta import Meta
 
 from . import elementary, reduce, softmax
@@ -58,6 +58,8 @@ def mvlgamma(input: Meta, p: int) -> Meta:
         raise ArgumentError(f"mvlgamma: the dimension p must be at least 1, got {p}")
     if p > _MOST_DIMENSIONS:
         raise ArgumentError(f"mvlgamma: the dimension p may be at most {_MOST_DIMENSIONS}, got {p}")
+    if input.dtype is bool_ or input.dtype.is_complex:
+        raise DTypeError(f"mvlgamma: The input tensor may not be a boolean tensor, nor a complex one, got {input}")
     meta = pointwise_meta(elementary.lgamma, (input,))
     return meta if input.dtype.category >= FLOAT else meta.like(dtype=get_default_dtype())
 

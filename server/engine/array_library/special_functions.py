@@ -31,26 +31,29 @@ def erf(xp: Any, input: Any, out: Any) -> None:
 
 def gammainc(xp: Any, input: Any, other: Any, out: Any) -> None:
     """Write the regularized lower incomplete gamma function."""
-    special(xp).gammainc(input, other, out=out)
-    _in_the_limit(xp, input, other, out, 1)
+    _write_with_limits(xp, special(xp).gammainc, input, other, out, 1)
 
 
 def gammaincc(xp: Any, input: Any, other: Any, out: Any) -> None:
     """Write the regularized upper incomplete gamma function."""
-    special(xp).gammaincc(input, other, out=out)
-    _in_the_limit(xp, input, other, out, 0)
+    _write_with_limits(xp, special(xp).gammaincc, input, other, out, 0)
 
 
-def _in_the_limit(xp: Any, input: Any, other: Any, out: Any, at_infinity: int) -> None:
-    """Give the limits where one operand decides and the other is NaN, as PyTorch and CuPy do and SciPy does not."""
+def _write_with_limits(xp: Any, function: Any, input: Any, other: Any, out: Any, at_infinity: int) -> None:
+    """Write the limits where one operand decides and the other is NaN, as PyTorch and CuPy do and SciPy does not.
+
+    ``out`` may be one of the operands, which are looked at after the function has been computed.
+    """
     if xp is not np:
+        function(input, other, out=out)
         return
-    is_open = np.isnan(out)
-    if not is_open.any():
-        return
-    np.copyto(out, 1 - at_infinity, where=is_open & np.isnan(input) & (other == 0))
-    np.copyto(out, at_infinity, where=is_open & np.isnan(input) & (other == np.inf))
-    np.copyto(out, 1 - at_infinity, where=is_open & np.isnan(other) & (input == np.inf))
+    result = function(input, other)
+    is_open = np.isnan(result)
+    if is_open.any():
+        result = np.where(is_open & np.isnan(input) & (other == 0), 1 - at_infinity, result)
+        result = np.where(is_open & np.isnan(input) & (other == np.inf), at_infinity, result)
+        result = np.where(is_open & np.isnan(other) & (input == np.inf), 1 - at_infinity, result)
+    out[...] = result
 
 
 def polygamma(xp: Any, input: Any, n: int, out: Any) -> None:

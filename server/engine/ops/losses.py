@@ -390,6 +390,7 @@ def kl_div(input, target, size_average, reduce, reduction, log_target):
 @composite(ops.cosine_similarity)
 def cosine_similarity(x1, x2, dim, eps):
     shape = broadcast_shapes("cosine_similarity", x1.shape, x2.shape)
-    x1, x2 = F.expand(x1, shape), F.expand(x2, shape)
+    dtype = ops.cosine_similarity.rule(x1.meta, x2.meta, dim, eps).dtype
+    x1, x2 = (F.expand(x if x.dtype is dtype else F._to_copy(x, dtype=dtype), shape) for x in (x1, x2))
     norms = [F.clamp(F.norm(x, 2, dim, True), min=eps) for x in (x1, x2)]
     return F.sum(F.mul(F.div(x1, norms[0]), F.div(x2, norms[1])), dim)

@@ -13,6 +13,7 @@ from .derivatives import with_zero_derivative
 def pad(input, pad, mode, value):
     if mode == "constant":
         return F.constant_pad_nd(input, pad, 0 if value is None else value)
+    strides = ops.pad.rule(input.meta, pad, mode, value).strides
     if mode != "circular":
         input = with_zero_derivative(input)
     for i in range(0, len(pad), 2):
@@ -21,7 +22,7 @@ def pad(input, pad, mode, value):
             input = F._pad_border(input, dim, before, after, mode)
         else:
             input = _joined(input, dim, before, after, mode)
-    return input
+    return input if input.meta.strides == strides else F._in_layout(input, strides)
 
 
 def _joined(input, dim, before, after, mode):

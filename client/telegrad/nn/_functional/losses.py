@@ -49,7 +49,7 @@ def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
     """The negative log-likelihood of normal distributions with means ``input`` and variances ``var``."""
-    variance: Tensor = function("full_like")(input, var) if not isinstance(var, Tensor) else var
+    variance: Tensor = var if isinstance(var, Tensor) else function("ones_like")(input) * var
     if variance.shape != input.shape:
         if input.shape[:-1] == variance.shape:
             variance = variance.unsqueeze(-1)
