@@ -99,10 +99,6 @@ def number_identity(item: Any) -> Any:
 
 def metas_of(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of a shape rule: values replaced by their metas, in lists too."""
-    return tuple([_meta_or_item(arg) for arg in args])
-
-
-def _meta_or_item(arg: Any) -> Any:
-    if arg.__class__ is Value:
-        return arg.meta
-    return tuple([_meta_or_item(item) for item in arg]) if arg.__class__ is tuple else arg
+    return tuple([
+        arg.meta if arg.__class__ is Value else metas_of(arg) if arg.__class__ is tuple else arg for arg in args
+    ])  # fmt: skip
