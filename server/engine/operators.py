@@ -161,9 +161,9 @@ class Operator:
 
     __slots__ = (
         "accepted", "canonical", "castings", "checked", "comes_to", "composite", "defaults", "derivatives",
-        "first_attribute",
-        "grad_positions", "gradient_forms", "is_unary", "kernels", "keyword_names", "leading_tensors", "lookups", "middle_is_plain", "op",
-        "plans", "preparers", "resolved", "runs", "scalar_attributes", "transfers",
+        "first_attribute", "grad_positions", "gradient_forms", "is_unary", "kernels", "keyword_names",
+        "leading_tensors", "lookups", "middle_is_plain", "op", "plans", "preparers", "resolved", "runs",
+        "scalar_attributes", "transfers",
     )  # fmt: skip
 
     def __init__(self, op: Op, base: Operator | None = None) -> None:

@@ -35,8 +35,8 @@ class Op:
     """One operation as both ends know it; ``name`` is unique, ``public`` is the name that users call."""
 
     __slots__ = (
-        "_defaults", "_keywords", "_namings", "_required", "base", "constants", "copies", "data_dependent", "differentiable", "form",
-        "from_host", "index", "is_random", "method", "mixed_devices", "module", "mutates", "name", "no_grad",
+        "_defaults", "_keywords", "_namings", "_required", "base", "constants", "copies", "data_dependent",
+        "differentiable", "form", "from_host", "index", "is_random", "method", "mixed_devices", "module", "mutates", "name", "no_grad",
         "out_rules", "params", "positional", "promoted", "promotion", "public", "returns", "rule", "tensor_positions",
         "updates", "varargs_at", "view_of",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a derivative's formulas need of a call, as far as the classes of its arguments tell: worked out once for all shapes.
+"""What a derivative's formulas need of a call, as far as the classes of its arguments tell: the same for all shapes.
 
 Formulas name results, arguments and gradients; a form says where each of them is found. Knows no metas and no values.
 """

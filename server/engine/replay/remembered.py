@@ -24,6 +24,7 @@ _LONG_TABLES: Final = 8
 """Of so many of the longest tables a part is removed where all together are too large."""
 
 Table = dict[Any, Any]
+_is_flat = frozenset((tuple,)).isdisjoint
 
 
 class Tables:
@@ -113,7 +114,7 @@ def _domain_of(key: Any) -> int:
         return 0
     first = key[0]
     if first.__class__ is DType:
-        return int(key[1])
+        return key[1]  # type: ignore[no-any-return]
     if first.__class__ is tuple:
         return _domain_of(first)
     return 0 if isinstance(first, type) else int(key[2]) >> DOMAIN_SHIFT
@@ -122,8 +123,7 @@ def _domain_of(key: Any) -> int:
 def _count(items: tuple[Any, ...]) -> int:
     """Return how many items there are in nested tuples."""
     count = len(items)
-    if tuple in map(type, items):
-        for item in items:
-            if item.__class__ is tuple and item:
-                count += _count(item)
+    for item in items:
+        if item.__class__ is tuple:
+            count += len(item) if _is_flat(map(type, item)) else _count(item)
     return count
