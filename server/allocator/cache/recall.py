@@ -16,7 +16,7 @@ from typing import Any, Final
 from server.allocator.cache.pieces import Pieces, piece_of
 from server.allocator.cache.placement import place_blocks, put_back
 from server.allocator.cache.steps import State, Step, count_calls
-from server.allocator.cache.watch import Watch
+from server.allocator.cache.watch import NEW_BEFORE, OTHERS, Watch
 from server.allocator.core.block import Block
 from server.allocator.core.block_cache import BlockCache
 from server.allocator.core.layer import Layer
@@ -69,7 +69,8 @@ class Recall:
         self._is_flushing = False
         self._queued_frees: list[Block] = []
         self.replay_policy = ReplayPolicy(ALLOCATOR_CALLS)
-        self._watch = Watch()
+        # Frees that are watched during cooldowns: by the device's totals and addresses, and by a session's totals alone.
+        self._watch, self._totals_watch = Watch(), Watch(NEW_BEFORE)
         self._is_cooling = False
         self._most_states = ALLOCATOR_CALLS.sightings
         # How many misses there are between two times that the policy is told of them, and how many of them are left.
@@ -139,6 +140,7 @@ class Recall:
         state[nbytes, stream, owner] = Step(
             block, True, self._accounts[owner], self.state, name, before, self._ledger
         )  # fmt: skip
+        self._count_miss()
         return block
 
     def free_anew(self, block: Block) -> None:
@@ -198,6 +200,7 @@ class Recall:
         self._enter_without(block)
         if known is not None and known not in state and self.state is not UNKNOWN:
             state[known] = Step(known, False, self._accounts[block.owner], self.state, name, before, self._ledger)
+            self._count_miss()
 
     def _give_back(self, block: Block) -> None:
         """Have a block freed, or a copy of it if it stands for its piece; then it is never free itself."""
@@ -231,16 +234,20 @@ class Recall:
         state = self._states.get(name)
         if state is None:
             self._states[name] = _SEEN
-            self._left -= 1
-            if not self._left:
-                self._tell_policy()
+            self._count_miss()
             return
         if state is _SEEN:
             state = self._states[name] = {}
         self.state = state
 
+    def _count_miss(self) -> None:
+        """Count a state, or a call between two states, that was new."""
+        self._left -= 1
+        if not self._left:
+            self._tell_policy()
+
     def _tell_policy(self) -> None:
-        """Tell the policy of the states that were new; a cooldown begins if there were too many of them."""
+        """Tell the policy of what was new; a cooldown begins if that was too much."""
         gives_up = self.replay_policy.miss(self._count)
         if max(self.remembered()) >= self._most_states:
             self.forget()
@@ -249,13 +256,14 @@ class Recall:
             self._begin_cooldown()
 
     def _begin_cooldown(self) -> None:
-        """Leave all calls to the layer below, but for watching whether the totals after frees come again."""
+        """Leave all calls to the layer below, but for watching whether frees come again."""
         self.detach()
         self.allocate_unknown, self.free_unknown = self._allocate_below, self._free_in_cooldown
         self._is_cooling = True
 
     def _free_in_cooldown(self, block: Block) -> None:
-        """Carry out a free during a cooldown, which ends when its calls are over or the totals of frees come again."""
+        """Carry out a free during a cooldown, which ends when its calls are over or frees come again."""
+        pointer, owner = block.pointer, block.owner
         if block.is_free or block.is_stable:
             if block.owns_memory:
                 self._give_back(block)
@@ -263,16 +271,29 @@ class Recall:
             self._free_below(block)
         policy = self.replay_policy
         policy.cooldown -= 2  # as many blocks are allocated
+        account = self._accounts.get(owner)
+        totals = 0 if account is None else hash((account.now,))
         if policy.cooldown <= 0:
-            self.end_cooldown()
-        elif self._watch.repeats(self._ledger.now):
-            self._watch.spend()
-            self.end_cooldown()
+            self._remember_again()
+        elif not totals & OTHERS and self._seems_to_repeat(totals, pointer):
+            policy.trust()
+            self._remember_again()
+
+    def _seems_to_repeat(self, totals: int, pointer: int) -> bool:
+        """Note a free by what its session holds after it, and where it was; whether there are signs of repetition."""
+        is_in_place = self._watch.repeats(hash((self._ledger.now, pointer)))
+        return self._totals_watch.repeats(totals) or is_in_place
 
     def end_cooldown(self) -> bool:
         """Remember calls again from here on, if they are not: what has repeated nothing may not be what comes."""
         if not self._is_cooling and not self.replay_policy.cooldown:
             return False
+        self._remember_again()
+        self.replay_policy.begin_anew()
+        return True
+
+    def _remember_again(self) -> None:
+        """Remember calls from here on."""
         self.detach()
         self.replay_policy.cooldown, self._is_cooling = 0, False
         self.allocate_unknown, self.free_unknown = self.allocate_anew, self.free_anew
@@ -283,7 +304,6 @@ class Recall:
             for block in segment.blocks():
                 if block.mapped and not block.is_free:
                     self._name ^= self._pieces.name(block, piece_of(block))
-        return True
 
     def forget(self) -> None:
         """Drop all that is remembered; for what changes where calls lead. Logged calls must have been carried out."""
@@ -308,6 +328,7 @@ class Recall:
         self.replay_policy.hit(len(log))
         if len(log) > _LONGEST_COUNT:
             self._watch.prove()
+            self._totals_watch.prove()
         self._name = log[-1].name
         count_calls(log, self._moved, self._ledger, self._heap)
 
