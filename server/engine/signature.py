@@ -101,11 +101,13 @@ def number_identity(item: Any) -> Any:
 
 def metas_of(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of a shape rule: values replaced by their metas, in lists too."""
-    return tuple([
-        arg.meta
-        if arg.__class__ is Value
-        else arg
-        if arg.__class__ is not tuple or _holds_none(map(type, arg))
-        else metas_of(arg)
-        for arg in args
-    ])
+    return tuple(
+        [
+            arg.meta
+            if arg.__class__ is Value
+            else arg
+            if arg.__class__ is not tuple or _holds_none(map(type, arg))
+            else metas_of(arg)
+            for arg in args
+        ]
+    )

@@ -36,9 +36,9 @@ class Op:
 
     __slots__ = (
         "_defaults", "_keywords", "_namings", "_required", "base", "constants", "copies", "data_dependent",
-        "differentiable", "form", "from_host", "index", "is_random", "method", "mixed_devices", "module", "mutates", "name", "no_grad",
-        "out_rules", "params", "positional", "promoted", "promotion", "public", "returns", "rule", "tensor_positions",
-        "updates", "varargs_at", "view_of",
+        "differentiable", "form", "from_host", "index", "is_random", "method", "mixed_devices", "module", "mutates",
+        "name", "no_grad", "out_rules", "params", "positional", "promoted", "promotion", "public", "returns", "rule",
+        "tensor_positions", "updates", "varargs_at", "view_of",
     )  # fmt: skip
 
     index: int

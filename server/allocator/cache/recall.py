@@ -69,7 +69,7 @@ class Recall:
         self._is_flushing = False
         self._queued_frees: list[Block] = []
         self.replay_policy = ReplayPolicy(ALLOCATOR_CALLS)
-        # Frees that are watched during cooldowns: by the device's totals and addresses, and by a session's totals alone.
+        # Frees that are watched during cooldowns: by a device's totals and addresses, and by a session's totals alone.
         self._watch, self._totals_watch = Watch(), Watch(NEW_BEFORE)
         self._is_cooling = False
         self._most_states = ALLOCATOR_CALLS.sightings
