@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from server.allocator.cache.pieces import Pieces, piece_of
+from server.allocator.cache.pieces import Pieces
 from server.allocator.cache.placement import place_blocks, put_back
 from server.allocator.cache.steps import State, Step, count_calls
-from server.allocator.cache.watch import NEW_BEFORE, OTHERS, Watch
+from server.allocator.cache.watch import OTHERS, Signs
 from server.allocator.core.block import Block
 from server.allocator.core.block_cache import BlockCache
 from server.allocator.core.layer import Layer
@@ -69,10 +69,8 @@ class Recall:
         self._is_flushing = False
         self._queued_frees: list[Block] = []
         self.replay_policy = ReplayPolicy(ALLOCATOR_CALLS)
-        # Frees that are watched during cooldowns: by a device's totals and addresses, and by a session's totals alone.
-        self._watch, self._totals_watch = Watch(), Watch(NEW_BEFORE)
-        self._is_cooling = False
-        self._most_states = ALLOCATOR_CALLS.sightings
+        self._signs = Signs()
+        self._is_cooling, self._most_states = False, ALLOCATOR_CALLS.sightings
         # How many misses there are between two times that the policy is told of them, and how many of them are left.
         self._count = self._left = max(1, min(_LONGEST_COUNT, self._most_states >> 6))
         self._is_bypassed = core.bypasses
@@ -129,17 +127,14 @@ class Recall:
         if name not in states and not self._is_bypassed:
             states[name] = _SEEN
             self.state = UNKNOWN
-            self._left -= 1
-            if not self._left:
-                self._tell_policy()
+            self._count_miss()
             return block
         self._enter_state(name)
         if state is UNKNOWN or self.state is UNKNOWN or not is_alone or block.size >= self._oversize:
             return block
         block = self._pieces.recognize(block)
-        state[nbytes, stream, owner] = Step(
-            block, True, self._accounts[owner], self.state, name, before, self._ledger
-        )  # fmt: skip
+        account = self._accounts[owner]
+        state[nbytes, stream, owner] = Step(block, True, account, self.state, name, before, self._ledger)
         self._count_miss()
         return block
 
@@ -169,9 +164,7 @@ class Recall:
             return self._enter_without(block)
         self._name, states[name] = name, _SEEN
         self.state = UNKNOWN
-        self._left -= 1
-        if not self._left:
-            self._tell_policy()
+        self._count_miss()
 
     def _free_with_care(self, block: Block) -> None:
         """Free a block that is free already, or while somebody wants to see every call."""
@@ -241,13 +234,10 @@ class Recall:
         self.state = state
 
     def _count_miss(self) -> None:
-        """Count a state, or a call between two states, that was new."""
+        """Count a state, or a call between two states, that was new; a cooldown begins if there were too many."""
         self._left -= 1
-        if not self._left:
-            self._tell_policy()
-
-    def _tell_policy(self) -> None:
-        """Tell the policy of what was new; a cooldown begins if that was too much."""
+        if self._left:
+            return
         gives_up = self.replay_policy.miss(self._count)
         if max(self.remembered()) >= self._most_states:
             self.forget()
@@ -272,17 +262,12 @@ class Recall:
         policy = self.replay_policy
         policy.cooldown -= 2  # as many blocks are allocated
         account = self._accounts.get(owner)
-        totals = 0 if account is None else hash((account.now,))
+        held = 0 if account is None else hash((account.now,))
         if policy.cooldown <= 0:
             self._remember_again()
-        elif not totals & OTHERS and self._seems_to_repeat(totals, pointer):
+        elif not held & OTHERS and self._signs.note(held, self._ledger.now, pointer):
             policy.trust()
             self._remember_again()
-
-    def _seems_to_repeat(self, totals: int, pointer: int) -> bool:
-        """Note a free by what its session holds after it, and where it was; whether there are signs of repetition."""
-        is_in_place = self._watch.repeats(hash((self._ledger.now, pointer)))
-        return self._totals_watch.repeats(totals) or is_in_place
 
     def end_cooldown(self) -> bool:
         """Remember calls again from here on, if they are not: what has repeated nothing may not be what comes."""
@@ -299,11 +284,7 @@ class Recall:
         self.allocate_unknown, self.free_unknown = self.allocate_anew, self.free_anew
         if self._heap.generation != self._changes:
             self.forget()
-        self._name = self._turn_key
-        for segment in self._heap.segments.values():
-            for block in segment.blocks():
-                if block.mapped and not block.is_free:
-                    self._name ^= self._pieces.name(block, piece_of(block))
+        self._name = self._turn_key ^ self._pieces.name_of_all(self._heap.segments.values())
 
     def forget(self) -> None:
         """Drop all that is remembered; for what changes where calls lead. Logged calls must have been carried out."""
@@ -327,8 +308,7 @@ class Recall:
         log, self.log = self.log, []
         self.replay_policy.hit(len(log))
         if len(log) > _LONGEST_COUNT:
-            self._watch.prove()
-            self._totals_watch.prove()
+            self._signs.prove()
         self._name = log[-1].name
         count_calls(log, self._moved, self._ledger, self._heap)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 OTHERS: Final = 3
-"""The bits of a hash of totals that are 0 where a free is looked at: one of four."""
+"""The bits of a hash that are 0 where a free is looked at: one of four."""
 FIRST_STREAK: Final = 128
 """So many frees in a row that were there before suggest that a program repeats itself."""
 LONGEST_STREAK: Final = 1 << 14
@@ -72,3 +72,28 @@ class Watch:
     def prove(self) -> None:
         """Note that what came again was what it seemed."""
         self._wanted = FIRST_STREAK
+
+
+class Signs:
+    """Frees that are watched: by a device's totals and addresses, and by what a session holds alone.
+
+    Those are watched whose hash of what the session holds has no bit of ``OTHERS``.
+    """
+
+    __slots__ = ("_in_place", "_of_session")
+
+    def __init__(self) -> None:
+        self._in_place, self._of_session = Watch(), Watch(NEW_BEFORE)
+
+    def note(self, held: int, totals: int, pointer: int) -> bool:
+        """Note a free by the hash of what its session holds, the device's totals after it, and where it was.
+
+        Returns whether there are signs of repetition.
+        """
+        is_in_place = self._in_place.repeats(hash((totals, pointer)))
+        return self._of_session.repeats(held) or is_in_place
+
+    def prove(self) -> None:
+        """Note that what came again was what it seemed."""
+        self._in_place.prove()
+        self._of_session.prove()
