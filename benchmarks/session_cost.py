@@ -3,7 +3,8 @@
 No GPU is needed. Programs whose shapes change from step to step run once on a simulated GPU, and what their client
 sends is written down. A session on a device whose kernels do nothing, but whose launches wait as those of a GPU do,
 then executes it, pass after pass. What is measured is CPU time of decoding, dispatch, autograd, memory and launches,
-without the driver. ``--frames FILE`` keeps what was sent, so that two checkouts execute the same.
+without the driver. ``--frames FILE`` keeps what was sent, so that two checkouts execute the same. ``--calls`` counts
+calls of functions written in Python instead, which do not vary with what else the machine does.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import msgspec
@@ -114,12 +117,38 @@ def execute(session: Session, frames: Frames) -> None:
         raise RuntimeError(session.state.failure_reason)
 
 
-def measured(recorded: dict[str, Recorded], only: str) -> Iterator[Figure]:
-    """Microseconds of CPU time an operation, in the first pass and in the later ones, after passes to warm up."""
+def _seconds(work: Callable[[], None]) -> float:
+    begin = time.process_time()
+    work()
+    return time.process_time() - begin
+
+
+def _calls(work: Callable[[], None]) -> float:
+    """How many calls of functions written in Python some work makes."""
+    count = 0
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return float(count)
+
+
+def measured(recorded: dict[str, Recorded], only: str, counts_calls: bool) -> Iterator[Figure]:
+    """Microseconds of CPU time an operation, or calls, in the first two passes and in the later ones.
+
+    In the first pass everything is new, in the second what was seen once may be learnt.
+    """
     from tests.support.idle_gpu import IdleHost
 
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
+    unit = "calls" if counts_calls else "us"
     for name, (before, passes) in recorded.items():
         if only not in name:
             continue
@@ -128,12 +157,12 @@ def measured(recorded: dict[str, Recorded], only: str) -> Iterator[Figure]:
         execute(session, before)
         samples = []
         for frames in passes:
-            count = operations_of(frames)
-            begin = time.process_time()
-            execute(session, frames)
-            samples.append((time.process_time() - begin) / count * 1e6)
-        yield figure(f"{name}: the first pass", "us", samples[:1])
-        yield figure(f"{name}: later passes", "us", samples[2:])
+            work = partial(execute, session, frames)
+            amount = _calls(work) if counts_calls else _seconds(work) * 1e6
+            samples.append(amount / operations_of(frames))
+        for passes_of, chosen in (("the first pass", samples[:1]), ("the second pass", samples[1:2]),
+                                  ("later passes", samples[2:])):  # fmt: skip
+            yield figure(f"{name}: {passes_of}", unit, chosen)
         session.close()
 
 
@@ -143,6 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--frames", type=Path, help="where what was sent is kept; made where it is not there")
     parser.add_argument("--record", action="store_true", help="only write it down")
     parser.add_argument("--only", default="", help="programs whose names hold this text")
+    parser.add_argument("--calls", action="store_true", help="count calls of functions written in Python")
     parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
     options = parser.parse_args(arguments)
     if options.record:
@@ -154,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command = [sys.executable, "-m", "benchmarks.session_cost", "--record", "--frames", str(path)]
             subprocess.run(command, check=True)
         recorded = msgspec.msgpack.decode(path.read_bytes(), type=dict[str, Recorded])
-    figures = list(measured(recorded, options.only))
+    figures = list(measured(recorded, options.only, options.calls))
     for one in figures:
         print(one.row(), flush=True)
     if options.save:

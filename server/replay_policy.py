@@ -103,12 +103,12 @@ RECURRING_BATCHES = Limits(
 """`RecurringBatches`: whether batches are looked for among earlier ones."""
 
 ALLOCATOR_CALLS = Limits(
-    budget=3 << 17,  # 131,072 states without a hit: a hundred decoded tokens have 38,000, learnt after three times
+    budget=3 << 11,  # 2,048 states or calls between them without a hit: two steps of a training are learnt from at once
     cost=3,  # to note a state costs less than a remembered call saves, but most are never seen again
     gain=1,
     saves=False,
-    largest_budget=3 << 18,
-    cooldown=8 << 17,  # calls; eight times as many as were tried, so that trials cost a ninth at most
+    largest_budget=3 << 18,  # a hundred decoded tokens have 38,000 states, each learnt from twice
+    cooldown=8 << 11,  # calls; eight times as many as were tried, so that trials cost a ninth at most
     longest_cooldown=8 << 18,
     proof=4097,  # calls; a full log of `Recall`, in which all calls of a step were hits
     sightings=1 << 17,  # states, and as many pieces of memory; about 100 bytes each
@@ -165,6 +165,15 @@ class ReplayPolicy:
             self._budget = max(self._budget, min(2 * self._budget, limits.largest_budget))
             self._spent = 0
         return True
+
+    def begin_anew(self) -> None:
+        """End a cooldown, and forget the ones before: what comes is not what repeated nothing."""
+        self._budget, self._next_cooldown = self._limits.budget, self._limits.cooldown
+        self._spent = self.cooldown = 0
+
+    def trust(self) -> None:
+        """Let as much be spent as ever may be: there are signs that what comes has come before."""
+        self._budget = max(self._budget, self._limits.largest_budget)
 
     def cool_down(self) -> bool:
         """Count one event of a cooldown; returns whether that was the last."""

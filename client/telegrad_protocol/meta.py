@@ -20,6 +20,8 @@ MAX_DIMENSIONS = 64
 """As many dimensions as a tensor of PyTorch can have."""
 MAX_BYTES = 1 << 62
 """Bytes that a tensor may span; larger ones would overflow arithmetic in 64 bits."""
+_SMALL_REACH: Final = 1 << 48
+"""Fewer elements than this are within ``MAX_BYTES``, whatever their type."""
 
 
 _TYPES: Final = frozenset(("cpu", "cuda", "meta", "hpu", "mps", "mtia", "privateuseone", "xla", "xpu"))
@@ -146,8 +148,9 @@ class Meta:
     ) -> Meta:
         """Return the domain's one meta of these properties; it is row-major where no strides are given."""
         shape = tuple(shape)
-        key = (shape, strides, offset, dtype, device)
-        meta = _interned.get(key)
+        key = (shape, strides, offset, dtype, device.name)
+        kept = _interned.data.get(key)  # type: ignore[attr-defined]  # `get`, without a call in Python
+        meta: Meta | None = None if kept is None else kept()
         return meta if meta is not None else Meta._make(key, shape, dtype, device, strides, offset)
 
     @staticmethod
@@ -159,12 +162,13 @@ class Meta:
             meta = Meta.of(shape, dtype, device, layout.contiguous_strides(shape), offset)
             _interned[key] = meta
             return meta
-        _check_bounds(shape, strides, offset, dtype)
+        numel = math.prod(shape)
+        is_contiguous = layout.is_contiguous(shape, strides)
+        _check_bounds(shape, strides, offset, dtype, numel)
         meta = object.__new__(Meta)
         meta.shape, meta.strides, meta.offset, meta.dtype, meta.device = shape, strides, offset, dtype, device
-        meta.ndim, meta.numel = len(shape), math.prod(shape)
-        meta.is_contiguous = layout.is_contiguous(shape, strides)
-        meta.extent = offset + layout.extent(shape, strides) if meta.numel else 0
+        meta.ndim, meta.numel, meta.is_contiguous = len(shape), numel, is_contiguous
+        meta.extent = (offset + (numel if is_contiguous else layout.extent(shape, strides))) if numel else 0
         _interned[key] = meta
         return meta
 
@@ -204,8 +208,12 @@ def _check_dimensions(shape: Size) -> None:
         raise ShapeError(f"shape: a tensor has at most {MAX_DIMENSIONS} dimensions, not {len(shape)}")
 
 
-def _check_bounds(shape: Size, strides: Size, offset: int, dtype: DType) -> None:
+def _check_bounds(shape: Size, strides: Size, offset: int, dtype: DType, numel: int) -> None:
     """Refuse sizes that no memory holds, so that arithmetic on sizes and strides cannot overflow 64 bits."""
+    if numel and min(strides, default=0) >= 0:
+        reach = offset + numel + len(shape) * max(shape, default=0) * max(strides, default=0)
+        if reach < _SMALL_REACH:
+            return
     sizes = [max(size, 1) for size in shape]
     reach = offset + sum([abs(stride) * size for stride, size in zip(strides, sizes, strict=True)])
     if max(reach, math.prod(sizes)) * dtype.itemsize >= MAX_BYTES:

@@ -149,7 +149,8 @@ def _follow(edge: Edge, gradients: list[Value], retain_graph: bool) -> None:
     if program is None:
         _make_new(programs, edge, gradients, retain_graph)
         return
-    current.passes_astray = 0
+    if current.passes_astray >= _ALWAYS_RECORDED:
+        current.passes_astray = _ALWAYS_RECORDED - 1
     if program.looks and current.remade_nodes[1]:
         _fuse(program, nodes, gradients[0].meta)
     if current.before_replay is not None:
@@ -166,8 +167,9 @@ def _follow(edge: Edge, gradients: list[Value], retain_graph: bool) -> None:
 def _make_new(programs: ProgramTree, edge: Edge, gradients: list[Value], retain_graph: bool) -> None:
     """Make a pass whose graph is not among those recorded, and record it where another of its kind may come.
 
-    Of passes in a row that begin like recorded ones and are others, a few are recorded, then the eighth, the sixteenth
-    and so on. That is enough to find out when they come again, and where they never do it costs little.
+    Of passes that begin like recorded ones and are others, a few are recorded, then the eighth, the sixteenth and so
+    on, and the next one after a pass that was replayed. That is enough to find out when they come again, and where they
+    hardly ever do, as those of episodes that are alike by chance, it costs little.
     """
     if not programs.is_empty:
         astray = context.current.passes_astray = context.current.passes_astray + 1

@@ -63,9 +63,16 @@ def dispatch_uncached(operator: Operator, args: Arguments, table: Any = None) ->
 
 
 def dispatch_and_cache(operator: Operator, args: Arguments, key: CacheKey) -> Any:
-    """Dispatch, and keep by ``key`` what executes such calls, unless each step is to be traced."""
+    """Dispatch, and keep by ``key`` what executes such calls, unless each step is to be traced.
+
+    Most calls that are new never come again: of those that left a plan, or passed a shape rule, no more is kept until
+    they do.
+    """
     key_set, signature = signature_of(operator, args)
+    is_new = signature not in operator.plans and signature not in operator.checked
     result = _run(operator, args, key_set, signature)
+    if is_new and (signature in operator.plans or signature in operator.checked):
+        return result
     if context.current.trace is None:
         run = _single(operator, args, key_set) or specialized(operator, key_set, signature)
         if run is not None:

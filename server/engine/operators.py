@@ -161,9 +161,9 @@ class Operator:
 
     __slots__ = (
         "accepted", "canonical", "castings", "checked", "comes_to", "composite", "defaults", "derivatives",
-        "first_attribute",
-        "grad_positions", "is_unary", "kernels", "keyword_names", "leading_tensors", "lookups", "middle_is_plain", "op",
-        "plans", "preparers", "resolved", "runs", "scalar_attributes", "transfers",
+        "first_attribute", "grad_positions", "gradient_forms", "is_unary", "kernels", "keyword_names",
+        "leading_tensors", "lookups", "middle_is_plain", "op", "plans", "preparers", "resolved", "runs",
+        "scalar_attributes", "transfers",
     )  # fmt: skip
 
     def __init__(self, op: Op, base: Operator | None = None) -> None:
@@ -192,6 +192,8 @@ class Operator:
         """The specialised function that executes a call, by the keys that lookups make."""
         self.lookups: dict[tuple[type, ...], Run] = new_table()
         """How `dispatch` finds a run, by the classes of the arguments."""
+        self.gradient_forms: dict[tuple[Any, ...], Any] = {}
+        """What derivatives need of a call, by the wanted gradients and the classes of the arguments."""
         self.accepted: dict[tuple[type, ...], tuple[int, ...]] = {}
         """Classes of positional arguments that were canonical, with the positions of sizes among them."""
         self._plan_signature(op)
@@ -229,6 +231,7 @@ class Operator:
         """Forget what was worked out for calls, as after a change of what implements the operation."""
         for table in self._caches().values():
             forget_all(table)
+        self.gradient_forms.clear()
 
     def __repr__(self) -> str:
         return f"<operator {self.op.name}>"

@@ -17,8 +17,8 @@ from telegrad_protocol.ops.targets import ONE_VALUE_EVERYWHERE
 
 from . import context
 from .device import work
+from .device.integers import noting
 from .generic_kernel import GenericKernel, GenericRun, wrapped_scalars
-from .integers import noting
 from .operators import KernelInfo, Operator, Run, Signature
 from .prepared import prepared_run
 from .replay.remembered import remember
@@ -85,7 +85,7 @@ class Plan:
 
     def _run_on(self, backend: Backend, operator: Operator, bound: Arguments) -> Run:
         op, outs = operator.op, self.outs
-        if backend.device == CPU and outs and work.limit < math.inf:
+        if backend.device is CPU and outs and work.limit < math.inf:
             names = [param.name for param in op.params]
             work.check_work(op.name, dict(zip(names, bound)), outs)
         info, is_single = _kernel_of(operator, backend), self.count == 1
@@ -97,8 +97,8 @@ class Plan:
             run = prepared_run(operator, backend, args, outs or (), is_single, generic)
         if run is generic:
             run = generic.made()
-        nbytes = sum([meta.nbytes for meta in (*op.metas_in(bound), *(outs or ()))])
-        run = backend.threaded(run, nbytes)
+        if backend.device is CPU:
+            run = backend.threaded(run, sum([meta.nbytes for meta in (*op.metas_in(bound), *(outs or ()))]))
         if op.mutates and op.name not in ONE_VALUE_EVERYWHERE:
             _check_targets(op.public, [bound[p] for p in op.mutates])
         if not backend.can_capture:
@@ -138,16 +138,19 @@ def _with_room(backend: Backend, nbytes: int, run: Run) -> Run:
 
 
 def _backend_of(operator: Operator, outs: tuple[Meta, ...] | None, bound: Arguments) -> Backend:
-    op = operator.op
-    metas = [] if outs else op.metas_in(bound)
-    device = outs[0].device if outs else next((m.device for m in metas if m.device.type != "cpu"), None)
-    if device is None:
-        device = next((b for b in bound if isinstance(b, Device)), metas[0].device if metas else CPU)
+    device = outs[0].device if outs else _device_of(operator, bound)
     backend = context.current.backends.get(device)
     if backend is None:
         available = ", ".join(map(str, context.current.backends)) or "none"
-        raise DeviceError(f"{op.public}: device {device} is not available here; there are: {available}")
+        raise DeviceError(f"{operator.op.public}: device {device} is not available here; there are: {available}")
     return backend
+
+
+def _device_of(operator: Operator, bound: Arguments) -> Device:
+    """Where an operation is executed whose results do not tell."""
+    metas = operator.op.metas_in(bound)
+    device = next((m.device for m in metas if m.device.type != "cpu"), None)
+    return device or next((b for b in bound if isinstance(b, Device)), metas[0].device if metas else CPU)
 
 
 def _kernel_of(operator: Operator, backend: Backend) -> KernelInfo:

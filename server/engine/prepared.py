@@ -26,7 +26,7 @@ def prepared_run(
 ) -> Run:
     """The run of a plan: a prepared kernel where one supports these operands, otherwise ``fallback``."""
     op = operator.op
-    is_transfer = any(meta.device is not backend.device for meta in op.metas_in(bound))
+    is_transfer = any([meta.device is not backend.device for meta in op.metas_in(bound)])
     if backend.key not in (operator.transfers if is_transfer else operator.preparers):
         return fallback
     if op.form == "functional":

@@ -20,6 +20,8 @@ from .value import Value
 SIGNED = frozenset((float, complex))
 """Classes of numbers in which 0 and -0 are equal but give different results."""
 _holds_values = frozenset((Value,)).issuperset
+_holds_none = frozenset((Value, tuple)).isdisjoint
+"""Whether there is no value, and nothing that may hold one, among things of these classes."""
 _meta_of, _keys_of = attrgetter("meta"), attrgetter("keys")
 
 
@@ -99,10 +101,13 @@ def number_identity(item: Any) -> Any:
 
 def metas_of(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of a shape rule: values replaced by their metas, in lists too."""
-    return tuple([_meta_or_item(arg) for arg in args])
-
-
-def _meta_or_item(arg: Any) -> Any:
-    if arg.__class__ is Value:
-        return arg.meta
-    return tuple([_meta_or_item(item) for item in arg]) if arg.__class__ is tuple else arg
+    return tuple(
+        [
+            arg.meta
+            if arg.__class__ is Value
+            else arg
+            if arg.__class__ is not tuple or _holds_none(map(type, arg))
+            else metas_of(arg)
+            for arg in args
+        ]
+    )

@@ -8,6 +8,7 @@ import pytest
 
 from server.allocator import CachingAllocator, SimulatedUpstream
 from server.allocator.cache import recall
+from server.allocator.cache.watch import FIRST_STREAK, NEW_BEFORE, Watch
 from server.allocator.core.sizes import MIB
 from server.replay_policy import ALLOCATOR_CALLS
 
@@ -53,6 +54,28 @@ def test_a_cooldown_goes_on_while_nothing_but_blocks_of_a_moment_come_back(seed:
         for block in kept:
             allocator.free(block)
     assert allocator.recall.replay_policy.cooldown
+
+
+def test_calls_between_states_that_came_back_count_as_much_as_new_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where addresses go round in a large circle all states come back, and what is learnt of calls never pays."""
+    monkeypatch.setattr(recall, "ALLOCATOR_CALLS", ALLOCATOR_CALLS._replace(sightings=1 << 10))
+    allocator = CachingAllocator(SimulatedUpstream(SIZE))
+    sizes = [1000 * number for number in range(1, 65)]
+    misses = []
+    for _ in range(4):
+        for block in [allocator.allocate(nbytes, 0, 1) for nbytes in sizes]:
+            allocator.free(block)
+        misses.append(allocator.recall.replay_policy.misses)
+    # Memory comes from the device, all states are new, all come back, and what was learnt of calls is used.
+    assert misses[2] >= misses[1] + len(sizes) and misses[3] == misses[2]
+
+
+def test_totals_that_come_again_are_a_sign_only_where_others_were_new_before() -> None:
+    watch, again = Watch(NEW_BEFORE), list(range(FIRST_STREAK))
+    assert not any([watch.repeats(number) for number in again * 20]), "a program of short episodes"
+    phase = list(range(1000, 1000 + NEW_BEFORE * FIRST_STREAK))
+    assert not any([watch.repeats(number) for number in phase]), "all of these are new"
+    assert any([watch.repeats(number) for number in phase]), "the second pass over what was new"
 
 
 def test_a_state_is_named_by_what_is_in_use_whatever_has_happened(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

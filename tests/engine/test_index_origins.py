@@ -12,7 +12,7 @@ import torch
 
 from server.engine import functional
 from server.engine.device.cpu_backend import CpuBackend
-from server.engine.integers import bounds_of, note_bounds
+from server.engine.device.integers import bounds_of, note_bounds
 from server.engine.operators import OPERATORS
 from server.engine.programs.indices import IndexRange, are_good
 from server.engine.programs.origins import Origins

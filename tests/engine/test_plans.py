@@ -28,6 +28,32 @@ def test_kept_plans_are_bounded(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert 1 < most <= 8
 
 
+@pytest.mark.parametrize("name", ["neg", "outer"], ids=["kernel", "composite"])
+def test_of_a_call_that_is_new_no_more_is_kept_than_its_plan(name: str) -> None:
+    adapter = EngineAdapter()
+    operator = OPERATORS[name]
+    operator.clear_caches()
+    sizes = []
+    for length in (2, 3, 4, 4, 4):
+        vector = adapter.tensor(torch.randn(length))
+        adapter.function(name)(*[vector] * len(operator.op.params))
+        sizes.append(operator.cache_sizes())
+    table = "plans" if operator.composite is None else "checked"
+    assert [size[table] for size in sizes] == [1, 2, 3, 3, 3]
+    assert [size["runs"] for size in sizes] == [0, 0, 0, 1, 1]
+
+
+def test_what_derivatives_need_of_a_call_is_the_same_for_all_shapes() -> None:
+    adapter = EngineAdapter()
+    operator = OPERATORS["mul"]
+    operator.clear_caches()
+    for length in range(1, 6):
+        vector = adapter.tensor(torch.ones(length), requires_grad=True)
+        adapter.functional.mul(vector, 2.0)
+        adapter.functional.mul(vector, vector)
+    assert len(operator.gradient_forms) == 2
+
+
 def test_a_rate_that_changes_with_each_step_makes_no_new_plans() -> None:
     adapter = EngineAdapter()
     operator = OPERATORS["_fused_sgd_"]

@@ -1,8 +1,10 @@
-"""Which products get the algorithm of a neighbour, and when cuBLASLt is asked: with a stand-in for its heuristic."""
+"""What new products take over from others, algorithms and descriptors: with stand-ins for cuBLASLt."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -134,3 +136,63 @@ def _multiplication(monkeypatch: pytest.MonkeyPatch, device: Any = None) -> tupl
     launch = gemm.multiplication(device or Device(), Product(matrix, matrix, matrix))
     assert launch is not None
     return made, lambda: launch((), ())
+
+
+class Library:
+    """Stands for cuBLASLt's bindings: numbers descriptors, and keeps what was set of those that are not destroyed."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.held: dict[int, dict[str, int]] = {}
+
+    def _make(self, *_: int) -> int:
+        self.made += 1
+        self.held[self.made] = {}
+        return self.made
+
+    def _destroy(self, number: int) -> None:
+        del self.held[number]
+
+    def _set(self, number: int, attribute: str, address: int, size: int) -> None:
+        self.held[number][attribute] = int.from_bytes(ctypes.string_at(address, size), "little", signed=True)
+
+    create = matmul_desc_create = matrix_layout_create = _make
+    matmul_desc_destroy = matrix_layout_destroy = _destroy
+    matmul_desc_set_attribute = matrix_layout_set_attribute = _set
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
+    library, caches = Library(), (cublaslt._operation, cublaslt._layout, cublaslt._handle)
+    names = ("TRANSA", "TRANSB", "EPILOGUE", "BIAS_POINTER", "BATCH_COUNT", "STRIDED_BATCH_OFFSET")
+    attributes = SimpleNamespace(**{name: name for name in names})
+    for name, value in (("lt", library), ("_OPERATION", attributes), ("_LAYOUT", attributes)):
+        monkeypatch.setattr(cublaslt, name, value)
+    for cache in caches:
+        cache.cache_clear()
+    yield library
+    for cache in caches:
+        cache.cache_clear()
+
+
+def test_products_share_what_describes_them(library: Library) -> None:
+    products = [cublaslt.Product(0, _problem(1024))]
+    made = library.made
+    products.append(cublaslt.Product(0, _problem(1024)))
+    assert library.made == made, "nothing of it is new"
+    products.append(cublaslt.Product(0, _problem(1025)))
+    assert library.made == made + 2, "what has another number of rows: an operand and the result"
+    products.append(cublaslt.Product(0, _problem(1024, batch=3)))
+    assert library.made == made + 5
+    cublaslt._layout.cache_clear()
+    assert len(library.held) == library.made, "products hold what describes them"
+    products.clear()
+    cublaslt._operation.cache_clear()
+    assert len(library.held) == 1, "the handle is left"
+
+
+def test_a_bias_is_set_anew_where_another_product_has_set_its_own(library: Library) -> None:
+    first, second = (cublaslt.Product(0, _problem(rows, epilogue=cublaslt.BIAS)) for rows in (1024, 1025))
+    for product, bias in ((first, 0x1000), (second, 0x2000), (first, 0x1000)):
+        product.set_bias(bias)
+        assert [kept["BIAS_POINTER"] for kept in library.held.values() if "BIAS_POINTER" in kept] == [bias]

@@ -62,6 +62,15 @@ def test_cooldowns_and_budgets_double_up_to_their_limits_until_hits_prove_repeti
     assert (_misses_until_cooldown(policy), _end_cooldown(policy)) == (3, 3)
 
 
+def test_signs_of_repetition_allow_the_largest_budget_and_what_is_new_the_first_one() -> None:
+    policy = ReplayPolicy(LIMITS)
+    policy.trust()
+    assert _misses_until_cooldown(policy) == 6
+    policy.begin_anew()
+    assert not policy.cooldown
+    assert (_misses_until_cooldown(policy), _end_cooldown(policy)) == (3, 3)
+
+
 def test_without_a_cooldown_a_mechanism_gives_up_until_hits_pay_for_it() -> None:
     policy = ReplayPolicy(LIMITS._replace(cooldown=0))
     assert _misses_until_cooldown(policy) == 3

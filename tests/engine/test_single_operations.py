@@ -30,7 +30,9 @@ CASES: dict[str, tuple[str, Make, tuple[Any, ...]]] = {
     "view": ("reshape", _normal((4, 6)), ((2, 12),)),
     "attention": ("scaled_dot_product_attention", _normal((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8)), ()),
     "masked attention": (
-        "scaled_dot_product_attention", _normal((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8), (4, 5)), (),
+        "scaled_dot_product_attention",
+        _normal((2, 3, 4, 8), (2, 3, 5, 8), (2, 3, 5, 8), (4, 5)),
+        (),
     ),
 }
 OTHERS: dict[str, tuple[str, Make, tuple[Any, ...]]] = {

@@ -35,10 +35,10 @@ class Op:
     """One operation as both ends know it; ``name`` is unique, ``public`` is the name that users call."""
 
     __slots__ = (
-        "_defaults", "_namings", "_required", "base", "constants", "copies", "data_dependent", "differentiable", "form",
-        "from_host", "index", "is_random", "method", "mixed_devices", "module", "mutates", "name", "no_grad",
-        "out_rules", "params", "positional", "promoted", "promotion", "public", "returns", "rule", "tensor_positions",
-        "updates", "varargs_at", "view_of",
+        "_defaults", "_keywords", "_namings", "_required", "base", "constants", "copies", "data_dependent",
+        "differentiable", "form", "from_host", "index", "is_random", "method", "mixed_devices", "module", "mutates",
+        "name", "no_grad", "out_rules", "params", "positional", "promoted", "promotion", "public", "returns", "rule",
+        "tensor_positions", "updates", "varargs_at", "view_of",
     )  # fmt: skip
 
     index: int
@@ -52,6 +52,7 @@ class Op:
         self.positional = sum(not p.keyword_only for p in params)
         self._required = sum(p.required for p in params)
         self._defaults = tuple(p.default for p in params)
+        self._keywords = tuple((p.name, place) for place, p in enumerate(params) if p.keyword_only)
         self._namings: dict[tuple[int, tuple[str, ...]], tuple[tuple[int, str], ...]] = {}
         self.tensor_positions = tuple(i for i, p in enumerate(params) if p.kind.holds_tensors)
         self.varargs_at = next((i for i, p in enumerate(params) if p.varargs), -1)
@@ -157,34 +158,34 @@ class Op:
         metas: list[Meta] = []
         for position in self.tensor_positions:
             value = bound[position]
-            if isinstance(value, Meta):
+            if value.__class__ is Meta:
                 metas.append(value)
             elif isinstance(value, (tuple, list)):
-                metas.extend(v for v in value if isinstance(v, Meta))
+                metas += [v for v in value if v.__class__ is Meta]
         return metas
 
     def infer(self, bound: tuple[Any, ...]) -> Metas:
         """Run the shape rule on metas; the result is None where only the data can tell the shape."""
         device = None if self.mixed_devices else self._device_beside_host(bound)
-        inferred: Metas = self.rule(*self._positional(bound), **self._keywords(bound))
+        positional = bound[: self.positional] if self.varargs_at < 0 else self._spread(bound)
+        inferred: Metas = self.rule(*positional, **{name: bound[place] for name, place in self._keywords})
         if device is not None and not any(isinstance(argument, Device) for argument in bound):
             check_results(self.public, device, inferred)
         return inferred
 
-    def _positional(self, bound: tuple[Any, ...]) -> tuple[Any, ...]:
-        if self.varargs_at < 0:
-            return bound[: self.positional]
+    def _spread(self, bound: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return positional arguments, of which the last are given as one tuple."""
         return (*bound[: self.varargs_at], *bound[self.varargs_at])
-
-    def _keywords(self, bound: tuple[Any, ...]) -> dict[str, Any]:
-        return {p.name: bound[i] for i, p in enumerate(self.params) if p.keyword_only}
 
     def _device_beside_host(self, bound: tuple[Any, ...]) -> Device | None:
         """Return the device of the operands if others are on the CPU beside it; None if all are on one device."""
-        metas = self.metas_in(bound)
-        if all([meta.device is metas[0].device for meta in metas]):
-            return None
-        return shared_device(self, bound)
+        device = None
+        for meta in self.metas_in(bound):
+            if meta.device is not device:
+                if device is not None:
+                    return shared_device(self, bound)
+                device = meta.device
+        return None
 
     def compute_dtype(self, bound: Sequence[Any]) -> DType:
         """Return the type in which a pointwise operation computes; its operands are cast to it first."""

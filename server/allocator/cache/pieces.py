@@ -5,10 +5,11 @@ Knows blocks and their segments; nothing of states, calls or sessions' turns.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 from typing import TypeAlias
 
-from server.allocator.core.block import Block
+from server.allocator.core.block import Block, Segment
 from server.allocator.core.splitting import replace_block
 
 Piece: TypeAlias = tuple[int, int, int, int]
@@ -35,6 +36,15 @@ class Pieces:
             known = known.key
         block.key = known
         return known
+
+    def name_of_all(self, segments: Iterable[Segment]) -> int:
+        """Return the exclusive or of the keys of all blocks in use."""
+        name = 0
+        for segment in segments:
+            for block in segment.blocks():
+                if block.mapped and not block.is_free:
+                    name ^= self.name(block, piece_of(block))
+        return name
 
     def recognize(self, block: Block) -> Block:
         """Return the block that stands for this piece of memory, put in the place of the one that was just cut.

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from server.allocator.cache.pieces import Pieces, piece_of
+from server.allocator.cache.pieces import Pieces
 from server.allocator.cache.placement import place_blocks, put_back
 from server.allocator.cache.steps import State, Step, count_calls
-from server.allocator.cache.watch import Watch
+from server.allocator.cache.watch import OTHERS, Signs
 from server.allocator.core.block import Block
 from server.allocator.core.block_cache import BlockCache
 from server.allocator.core.layer import Layer
@@ -69,9 +69,8 @@ class Recall:
         self._is_flushing = False
         self._queued_frees: list[Block] = []
         self.replay_policy = ReplayPolicy(ALLOCATOR_CALLS)
-        self._watch = Watch()
-        self._is_cooling = False
-        self._most_states = ALLOCATOR_CALLS.sightings
+        self._signs = Signs()
+        self._is_cooling, self._most_states = False, ALLOCATOR_CALLS.sightings
         # How many misses there are between two times that the policy is told of them, and how many of them are left.
         self._count = self._left = max(1, min(_LONGEST_COUNT, self._most_states >> 6))
         self._is_bypassed = core.bypasses
@@ -128,17 +127,15 @@ class Recall:
         if name not in states and not self._is_bypassed:
             states[name] = _SEEN
             self.state = UNKNOWN
-            self._left -= 1
-            if not self._left:
-                self._tell_policy()
+            self._count_miss()
             return block
         self._enter_state(name)
         if state is UNKNOWN or self.state is UNKNOWN or not is_alone or block.size >= self._oversize:
             return block
         block = self._pieces.recognize(block)
-        state[nbytes, stream, owner] = Step(
-            block, True, self._accounts[owner], self.state, name, before, self._ledger
-        )  # fmt: skip
+        account = self._accounts[owner]
+        state[nbytes, stream, owner] = Step(block, True, account, self.state, name, before, self._ledger)
+        self._count_miss()
         return block
 
     def free_anew(self, block: Block) -> None:
@@ -167,9 +164,7 @@ class Recall:
             return self._enter_without(block)
         self._name, states[name] = name, _SEEN
         self.state = UNKNOWN
-        self._left -= 1
-        if not self._left:
-            self._tell_policy()
+        self._count_miss()
 
     def _free_with_care(self, block: Block) -> None:
         """Free a block that is free already, or while somebody wants to see every call."""
@@ -198,6 +193,7 @@ class Recall:
         self._enter_without(block)
         if known is not None and known not in state and self.state is not UNKNOWN:
             state[known] = Step(known, False, self._accounts[block.owner], self.state, name, before, self._ledger)
+            self._count_miss()
 
     def _give_back(self, block: Block) -> None:
         """Have a block freed, or a copy of it if it stands for its piece; then it is never free itself."""
@@ -231,16 +227,17 @@ class Recall:
         state = self._states.get(name)
         if state is None:
             self._states[name] = _SEEN
-            self._left -= 1
-            if not self._left:
-                self._tell_policy()
+            self._count_miss()
             return
         if state is _SEEN:
             state = self._states[name] = {}
         self.state = state
 
-    def _tell_policy(self) -> None:
-        """Tell the policy of the states that were new; a cooldown begins if there were too many of them."""
+    def _count_miss(self) -> None:
+        """Count a state, or a call between two states, that was new; a cooldown begins if there were too many."""
+        self._left -= 1
+        if self._left:
+            return
         gives_up = self.replay_policy.miss(self._count)
         if max(self.remembered()) >= self._most_states:
             self.forget()
@@ -249,13 +246,14 @@ class Recall:
             self._begin_cooldown()
 
     def _begin_cooldown(self) -> None:
-        """Leave all calls to the layer below, but for watching whether the totals after frees come again."""
+        """Leave all calls to the layer below, but for watching whether frees come again."""
         self.detach()
         self.allocate_unknown, self.free_unknown = self._allocate_below, self._free_in_cooldown
         self._is_cooling = True
 
     def _free_in_cooldown(self, block: Block) -> None:
-        """Carry out a free during a cooldown, which ends when its calls are over or the totals of frees come again."""
+        """Carry out a free during a cooldown, which ends when its calls are over or frees come again."""
+        pointer, owner = block.pointer, block.owner
         if block.is_free or block.is_stable:
             if block.owns_memory:
                 self._give_back(block)
@@ -263,27 +261,30 @@ class Recall:
             self._free_below(block)
         policy = self.replay_policy
         policy.cooldown -= 2  # as many blocks are allocated
+        account = self._accounts.get(owner)
+        held = 0 if account is None else hash((account.now,))
         if policy.cooldown <= 0:
-            self.end_cooldown()
-        elif self._watch.repeats(self._ledger.now):
-            self._watch.spend()
-            self.end_cooldown()
+            self._remember_again()
+        elif not held & OTHERS and self._signs.note(held, self._ledger.now, pointer):
+            policy.trust()
+            self._remember_again()
 
     def end_cooldown(self) -> bool:
         """Remember calls again from here on, if they are not: what has repeated nothing may not be what comes."""
         if not self._is_cooling and not self.replay_policy.cooldown:
             return False
+        self._remember_again()
+        self.replay_policy.begin_anew()
+        return True
+
+    def _remember_again(self) -> None:
+        """Remember calls from here on."""
         self.detach()
         self.replay_policy.cooldown, self._is_cooling = 0, False
         self.allocate_unknown, self.free_unknown = self.allocate_anew, self.free_anew
         if self._heap.generation != self._changes:
             self.forget()
-        self._name = self._turn_key
-        for segment in self._heap.segments.values():
-            for block in segment.blocks():
-                if block.mapped and not block.is_free:
-                    self._name ^= self._pieces.name(block, piece_of(block))
-        return True
+        self._name = self._turn_key ^ self._pieces.name_of_all(self._heap.segments.values())
 
     def forget(self) -> None:
         """Drop all that is remembered; for what changes where calls lead. Logged calls must have been carried out."""
@@ -307,7 +308,7 @@ class Recall:
         log, self.log = self.log, []
         self.replay_policy.hit(len(log))
         if len(log) > _LONGEST_COUNT:
-            self._watch.prove()
+            self._signs.prove()
         self._name = log[-1].name
         count_calls(log, self._moved, self._ledger, self._heap)
 

@@ -6,22 +6,18 @@ how a graph is run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from server.engine import functional as F
-from server.engine.operators import TOGETHER, Derivative, Formula, Operator
+from server.engine.operators import Formula, Operator
 from server.engine.value import Value
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
 
+from .gradient_form import Pick, gradient_form
 from .graph import Edge, Node, SavedTensor, SavedTensorList, next_sequence
-
-Source: TypeAlias = "tuple[str, int]"
-"""Where a formula's argument comes from: a kind as in ``Derivative.sources``, and a position."""
-Pick: TypeAlias = "Callable[[list[Any]], Sequence[Any]]"
 
 
 class InputGradient(NamedTuple):
@@ -57,38 +53,21 @@ class GradientPlan:
 
     def __init__(self, operator: Operator, needed: int, bound: tuple[Any, ...]) -> None:
         """``needed`` has a bit per wanted argument's position; ``bound`` are all arguments, with metas for values."""
-        wanted = [p for p in operator.grad_positions if needed >> p & 1 and p in operator.derivatives]
-        chosen = {p: operator.derivatives[p] for p in wanted}
-        together = operator.derivatives.get(TOGETHER) if len(chosen) > 1 else None
-        formulas = [together] if together else list(chosen.values())
-        named = list(dict.fromkeys([source for derivative in formulas for source in derivative.sources]))
-        saved = [source for source in named if _is_saved(source, chosen.values(), bound)]
-        fixed = [source for source in named if source[0] in _FIXED and source not in saved]
-        mask = tuple([p in chosen for p in operator.grad_positions])
+        form = gradient_form(operator, needed, bound)
         self.operator = operator
-        self.fixed, self.saved = fixed, saved
-        self.numbers = frozenset([p for p in operator.grad_positions if bound[p].__class__ not in (Meta, tuple)])
+        self.fixed, self.saved, self.saves, self.saves_outs = form.fixed, form.saved, form.saves, form.saves_outs
+        self.names_grads, self.reads, self.numbers = form.names_grads, form.reads, form.numbers
         self.has_known_results = False
-        self.constants = [mask if where == "wanted" else _constant(where, bound[number]) for where, number in fixed]
-        self.saves = tuple([number for where, number in saved if where == "arg"])
-        self.saves_outs = tuple([(at, number) for at, (where, number) in enumerate(saved) if where == "out"])
-        self.names_grads = ("grads", 0) in named
-        self.reads = frozenset([number for derivative in formulas for number in derivative.reads])
-        places = {source: place for place, source in enumerate([*fixed, *saved])}
-        all_metas = tuple([bound[p] for p in operator.grad_positions])
-        self.joint = _input_gradient(together, places, all_metas) if together else None
-        self.inputs = tuple([_input_gradient(chosen.get(p), places, bound[p]) for p in operator.grad_positions])
-
-
-_FIXED = ("arg", "meta", "wanted")
-
-
-def _is_saved(source: Source, chosen: Iterable[Derivative], bound: tuple[Any, ...]) -> bool:
-    """Whether a formula's argument is saved: it is a result, or a tensor that a wanted gradient's own formula names."""
-    where, number = source
-    if where != "arg":
-        return where == "out"
-    return bound[number].__class__ in (Meta, tuple) and any(number in derivative.saves_args for derivative in chosen)
+        self.constants = [
+            form.mask if where == "wanted" else _constant(where, bound[number]) for where, number in form.fixed
+        ]
+        self.joint: InputGradient | None = None
+        if form.joint is not None:
+            self.joint = InputGradient(*form.joint, tuple([bound[p] for p in operator.grad_positions]))
+        self.inputs = tuple([
+            InputGradient(formula, pick, bound[p] if formula is not None else _left_out(bound[p]))
+            for p, formula, pick in form.inputs
+        ])  # fmt: skip
 
 
 def _constant(where: str, argument: Any) -> Any:
@@ -100,23 +79,9 @@ def _constant(where: str, argument: Any) -> Any:
     return None if argument.__class__ is Meta else argument
 
 
-def _input_gradient(derivative: Derivative | None, places: dict[Source, int], meta: Any) -> InputGradient:
-    if derivative is None:
-        return InputGradient(None, _pick([]), (None,) * len(meta) if meta.__class__ is tuple else (None,))
-    return InputGradient(derivative.formula, _pick([_place(source, places) for source in derivative.sources]), meta)
-
-
-def _place(source: Source, places: dict[Source, int]) -> int:
-    where, number = source
-    if where == "grads":
-        return -1
-    return len(places) + number if where in ("grad", "grad_out") else places[source]
-
-
-def _pick(indices: list[int]) -> Pick:
-    if len(indices) > 1:
-        return itemgetter(*indices)
-    return itemgetter(slice(indices[0], indices[0] + 1 or None) if indices else slice(0))
+def _left_out(meta: Any) -> tuple[None, ...]:
+    """Return what stands for the gradients of an argument for which none is wanted."""
+    return (None,) * len(meta) if meta.__class__ is tuple else (None,)
 
 
 class OpNode(Node):

@@ -19,9 +19,10 @@ from telegrad_protocol.errors import ArgumentError, AutogradError, NotSupportedE
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.pass_messages import Step
 
+from .gradient_form import Source
 from .graph import Edge, Node, SavedTensor, SavedTensorList
 from .inplace import edge_of
-from .node import OpNode, Source
+from .node import OpNode
 
 _TAKE_NUMBERS_AS_TENSORS: Final = frozenset(("add", "sub", "mul", "div"))
 """Operations whose nodes have an edge for an operand that is a Python number, as PyTorch's have."""

@@ -6,8 +6,8 @@ the session whose turn it is, so that a kernel's result is adopted without a cop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import cupy as cp
@@ -42,6 +42,7 @@ from .streams import StreamUser
 
 _OPEN: dict[int, CudaBackend] = {}
 """The backends of this process by the index of their GPU: CuPy takes memory from the one that is current."""
+_ANY_DEVICE = nullcontext()
 
 
 def _allocate_on_current_device(nbytes: int) -> Any:
@@ -116,13 +117,8 @@ class CudaBackend(StreamedBackend):
         backend = _OPEN[index] = cls(device, CachingAllocator(upstream, options, device=device.name))
         return backend
 
-    @contextmanager
-    def as_current(self) -> Iterator[None]:
-        if device_count() < 2:
-            yield
-            return
-        with current_device(self.index):
-            yield
+    def as_current(self) -> AbstractContextManager[None]:
+        return _ANY_DEVICE if device_count() < 2 else current_device(self.index)
 
     def on_device(self, run: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return run_on(self.index, run)

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from server.engine.integers import Elements, is_integral, tells
+from server.engine.device.integers import Elements, is_integral, tells
 from server.engine.operators import Operator
 from server.engine.value import CHANGING, Value, memory_of
 from telegrad_protocol.meta import Meta

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from server.engine.integers import FOUND, MOVES, Bounds, is_integral, is_widened
+from server.engine.device.integers import FOUND, MOVES, Bounds, is_integral, is_widened
 from server.engine.operators import Operator
 from server.engine.value import Storage, Value, memory_of
 from telegrad_protocol import dtypes

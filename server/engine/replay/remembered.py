@@ -24,6 +24,7 @@ _LONG_TABLES: Final = 8
 """Of so many of the longest tables a part is removed where all together are too large."""
 
 Table = dict[Any, Any]
+_is_flat = frozenset((tuple,)).isdisjoint
 
 
 class Tables:
@@ -36,7 +37,7 @@ class Tables:
 
     def count(self, key: Any, sign: int) -> None:
         """Note that an entry has come, or gone."""
-        weight = sign * _weigh(key)
+        weight = sign * (1 + _count(key) // _OPERANDS_OF_AN_ENTRY if key.__class__ is tuple else 1)
         self.weight += weight
         self.by_domain[_domain_of(key)] += weight
 
@@ -64,9 +65,10 @@ def remember(table: Table, key: Any, value: Any) -> None:
     """
     if len(table) >= CAPACITY:
         _thin_out(table, Counter(map(_domain_of, table)).most_common(1)[0][0])
-    if key not in table:
-        tables.count(key, 1)
+    before = len(table)
     table[key] = value
+    if len(table) != before:
+        tables.count(key, 1)
     while tables.weight > MOST_WEIGHT:
         _thin_out_all(tables.by_domain.most_common(1)[0][0])
 
@@ -112,20 +114,16 @@ def _domain_of(key: Any) -> int:
         return 0
     first = key[0]
     if first.__class__ is DType:
-        return int(key[1])
+        return key[1]  # type: ignore[no-any-return]
     if first.__class__ is tuple:
         return _domain_of(first)
     return 0 if isinstance(first, type) else int(key[2]) >> DOMAIN_SHIFT
-
-
-def _weigh(key: Any) -> int:
-    return 1 + (_count(key) // _OPERANDS_OF_AN_ENTRY if type(key) is tuple else 0)
 
 
 def _count(items: tuple[Any, ...]) -> int:
     """Return how many items there are in nested tuples."""
     count = len(items)
     for item in items:
-        if type(item) is tuple:
-            count += _count(item)
+        if item.__class__ is tuple:
+            count += len(item) if _is_flat(map(type, item)) else _count(item)
     return count

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from server.engine import context, keys
 from server.engine.autograd.graph import Node
-from server.engine.integers import Bounds, note_bounds
+from server.engine.device.integers import Bounds, note_bounds
 from server.engine.programs.analysis import shared_memory
 from server.engine.programs.captures import CapturedExecution, Captures
 from server.engine.programs.executable import Description, Executable

@@ -1,13 +1,16 @@
 """cuBLASLt through nvmath's bindings: a product is described once, its algorithm chosen once, then it is only run.
 
-All is column-major, as BLAS has it. Knows nothing of operations, values or sessions; without the bindings, or the
-library, ``is_available`` says no and nothing else may be called.
+All is column-major, as BLAS has it. Products share what describes them: most of a new one was described before. Knows
+nothing of operations, values or sessions; without the bindings, or the library, ``is_available`` says no and nothing
+else may be called.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +24,9 @@ try:
 except ImportError:
     lt = None
 
+_KEPT_LAYOUTS = 1 << 12
+_KEPT_OPERATIONS = 1 << 8
+"""So many descriptors are kept for products that are yet to come; those that come have others."""
 WORKSPACE_BYTES = 32 << 20
 """The workspace that an algorithm may use, in bytes: the size that NVIDIA recommends for Hopper."""
 
@@ -114,32 +120,81 @@ def _handle(device: int) -> int:
     return int(lt.create())
 
 
+class _Descriptor:
+    """What cuBLASLt holds until this is gone; of an operation also the bias that was set last."""
+
+    __slots__ = ("_bias", "_destroy", "number")
+
+    def __init__(self, number: int, destroy: Callable[[int], None]) -> None:
+        self.number, self._destroy, self._bias = number, destroy, 0
+
+    def set_bias(self, pointer: int) -> None:
+        """Set the address from which the epilogue reads the bias, or to which it writes the bias's gradient."""
+        if pointer != self._bias:
+            self._bias = pointer
+            _set(lt.matmul_desc_set_attribute, self.number, _OPERATION.BIAS_POINTER, ctypes.c_int64, pointer)
+
+    def __del__(self) -> None:
+        self._destroy(self.number)
+
+
+@functools.lru_cache(_KEPT_OPERATIONS)
+def _operation(compute: int, scale: int, transposes_a: bool, transposes_b: bool, epilogue: int) -> _Descriptor:
+    """What cuBLASLt calls an operation: types, transposes and epilogue."""
+    operation = _Descriptor(int(lt.matmul_desc_create(compute, scale)), lt.matmul_desc_destroy)
+    for attribute, kind, number in (
+        (_OPERATION.TRANSA, ctypes.c_int32, transposes_a),
+        (_OPERATION.TRANSB, ctypes.c_int32, transposes_b),
+        (_OPERATION.EPILOGUE, ctypes.c_uint32, epilogue),
+    ):
+        _set(lt.matmul_desc_set_attribute, operation.number, attribute, kind, number)
+    return operation
+
+
+@functools.lru_cache(_KEPT_LAYOUTS)
+def _layout(kind: int, rows: int, columns: int, leading: int, step: int, batch: int) -> _Descriptor:
+    """What cuBLASLt calls a layout: how a batch of matrices lies."""
+    layout = _Descriptor(int(lt.matrix_layout_create(kind, rows, columns, leading)), lt.matrix_layout_destroy)
+    if batch > 1:
+        _set(lt.matrix_layout_set_attribute, layout.number, _LAYOUT.BATCH_COUNT, ctypes.c_int32, batch)
+        _set(lt.matrix_layout_set_attribute, layout.number, _LAYOUT.STRIDED_BATCH_OFFSET, ctypes.c_int64, step)
+    return layout
+
+
+def _layout_of(side: Side, batch: int) -> _Descriptor:
+    kind = DATA_TYPES[side.dtype]
+    return _layout(kind, side.rows, side.columns, side.leading, side.step if batch > 1 else 0, batch)
+
+
 class Product:
-    """A problem as cuBLASLt holds it. Its descriptors live as long as this does."""
+    """A problem as cuBLASLt holds it. Its descriptors live as long as this does, and may be those of other products."""
+
+    __slots__ = ("_factors", "_handle", "_kept", "_layouts", "_operation", "_problem", "set_bias")
 
     def __init__(self, device: int, problem: Problem) -> None:
-        self._descriptors: list[tuple[Any, int]] = []
         self._handle = _handle(device)
-        self._operation = self._described(problem)
-        self._layouts = [self._layout(side, problem.batch) for side in (problem.a, problem.b, problem.c, problem.d)]
+        scale = DATA_TYPES[BY_SCALE[problem.d.dtype]]
+        operation = _operation(problem.compute, scale, problem.transposes_a, problem.transposes_b, problem.epilogue)
+        layouts = [_layout_of(side, problem.batch) for side in (problem.a, problem.b, problem.c, problem.d)]
+        self._operation, self._layouts = operation.number, [layout.number for layout in layouts]
+        self._kept = operation, layouts
         self._problem = problem
-        scale = _SCALES[problem.d.dtype]
-        self._factors = np.array([problem.alpha, problem.beta]).astype(scale)
-        self._bias = 0
+        self._factors = np.array([problem.alpha, problem.beta]).astype(_SCALES[problem.d.dtype])
+        self.set_bias = operation.set_bias
         if problem.epilogue != PLAIN:
-            self.set_bias(problem.bias_alignment)  # the choice of algorithms depends on how it is aligned
+            operation.set_bias(problem.bias_alignment)  # the choice of algorithms depends on how it is aligned
 
     def algorithms(self, count: int) -> list[Algorithm]:
         """The algorithms that cuBLASLt's heuristic proposes, best first; none if it cannot compute the product."""
         results = np.zeros(count, lt.matmul_heuristic_result_dtype)
         returned = np.zeros(1, np.int32)
-        preference = self._preferred(self._problem)
         library_choices.asked += 1
         try:
-            lt.matmul_algo_get_heuristic(
-                self._handle, self._operation, *self._layouts, preference, count, results.ctypes.data,
-                returned.ctypes.data,
-            )  # fmt: skip
+            with self._preferred(self._problem) as preference:
+                lt.matmul_algo_get_heuristic(
+                    self._handle, self._operation, *self._layouts, preference, count, results.ctypes.data,
+                    returned.ctypes.data,
+                )  # fmt: skip
         except lt.cuBLASLtError:
             return []
         usable = [result for result in results[: returned[0]] if result["state"] == 0]
@@ -169,49 +224,24 @@ class Product:
             algorithm.opaque.ctypes.data, algorithm.workspace, (self, algorithm),
         )  # fmt: skip
 
-    def set_bias(self, pointer: int) -> None:
-        """Set the address from which the epilogue reads the bias, or to which it writes the bias's gradient."""
-        if pointer != self._bias:
-            self._bias = pointer
-            _set(lt.matmul_desc_set_attribute, self._operation, _OPERATION.BIAS_POINTER, np.int64, pointer)
-
-    def _described(self, problem: Problem) -> int:
-        operation = int(lt.matmul_desc_create(problem.compute, DATA_TYPES[BY_SCALE[problem.d.dtype]]))
-        self._descriptors.append((lt.matmul_desc_destroy, operation))
-        for attribute, kind, number in (
-            (_OPERATION.TRANSA, np.int32, int(problem.transposes_a)),
-            (_OPERATION.TRANSB, np.int32, int(problem.transposes_b)),
-            (_OPERATION.EPILOGUE, np.uint32, problem.epilogue),
-        ):
-            _set(lt.matmul_desc_set_attribute, operation, attribute, kind, number)
-        return operation
-
-    def _layout(self, side: Side, batch: int) -> int:
-        layout = int(lt.matrix_layout_create(DATA_TYPES[side.dtype], side.rows, side.columns, side.leading))
-        self._descriptors.append((lt.matrix_layout_destroy, layout))
-        if batch > 1:
-            _set(lt.matrix_layout_set_attribute, layout, _LAYOUT.BATCH_COUNT, np.int32, batch)
-            _set(lt.matrix_layout_set_attribute, layout, _LAYOUT.STRIDED_BATCH_OFFSET, np.int64, side.step)
-        return layout
-
-    def _preferred(self, problem: Problem) -> int:
+    @contextmanager
+    def _preferred(self, problem: Problem) -> Iterator[int]:
+        """A description of what algorithms may need, which exists within the block."""
         preference = int(lt.matmul_preference_create())
-        self._descriptors.append((lt.matmul_preference_destroy, preference))
         put = functools.partial(_set, lt.matmul_preference_set_attribute, preference)
-        put(_PREFERENCE.MAX_WORKSPACE_BYTES, np.uint64, WORKSPACE_BYTES)
-        put(_PREFERENCE.REDUCTION_SCHEME_MASK, np.uint32, problem.reductions)
-        for name, side in zip("ABCD", (problem.a, problem.b, problem.c, problem.d), strict=True):
-            put(getattr(_PREFERENCE, f"MIN_ALIGNMENT_{name}_BYTES"), np.uint32, side.alignment)
-        return preference
-
-    def __del__(self) -> None:
-        for destroy, descriptor in self._descriptors:
-            destroy(descriptor)
+        try:
+            put(_PREFERENCE.MAX_WORKSPACE_BYTES, ctypes.c_uint64, WORKSPACE_BYTES)
+            put(_PREFERENCE.REDUCTION_SCHEME_MASK, ctypes.c_uint32, problem.reductions)
+            for name, side in zip("ABCD", (problem.a, problem.b, problem.c, problem.d), strict=True):
+                put(getattr(_PREFERENCE, f"MIN_ALIGNMENT_{name}_BYTES"), ctypes.c_uint32, side.alignment)
+            yield preference
+        finally:
+            lt.matmul_preference_destroy(preference)
 
 
 def _set(setter: Any, descriptor: int, attribute: int, kind: Any, number: int) -> None:
-    buffer = np.array([number], kind)
-    setter(descriptor, attribute, buffer.ctypes.data, buffer.nbytes)
+    buffer = kind(number)
+    setter(descriptor, attribute, ctypes.addressof(buffer), ctypes.sizeof(buffer))
 
 
 BY_SCALE: dict[DType, DType] = {

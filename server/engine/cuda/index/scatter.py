@@ -27,7 +27,7 @@ from server.engine.cuda.runtime.faults import FAULTS, expect, record_of
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.device.cupy_module import cp
-from server.engine.integers import uncount_write
+from server.engine.device.integers import uncount_write
 from server.engine.operators import OPERATORS, Request
 from server.engine.registry import prepares
 from server.engine.value import Launch, Value

@@ -14,7 +14,7 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op
 
-from .value import CHANGING, Storage, Value, memory_of
+from ..value import CHANGING, Storage, Value, memory_of
 
 Bounds: TypeAlias = tuple[int, int]
 """The least and the greatest integer that can be there."""
