@@ -317,11 +317,15 @@ def _microseconds(work: Callable[[], Any], count: int) -> list[float]:
     return samples
 
 
+def _is_wanted(name: str, only: list[str] | None) -> bool:
+    return only is None or any([text in name for text in only])
+
+
 def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compiled", description=__doc__)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--only", default="", help="steps whose names hold this text")
+    parser.add_argument("--only", action="append", help="steps whose names hold this text; may be given several times")
     parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
     options = parser.parse_args()
     import telegrad as tg
@@ -337,10 +341,10 @@ def main() -> int:
 
     with tg.connect(devices=options.device):
         for name, make in (STEPS if options.device == "cpu" else {**STEPS, **LARGE}).items():
-            if options.only in name:
+            if _is_wanted(name, options.only):
                 note(_measure(name, make, tg, options.device))
         for name, make in TINY.items():
-            if options.only in name:
+            if _is_wanted(name, options.only):
                 note(_calls(name, make, tg, options.device))
     if not options.only:
         note(_instructions())

@@ -198,7 +198,7 @@ CONSTRUCTION = [
     "t.full_like(r, 2.5)",
     "r.clone().fill_(3)",
     "a.clone().fill_(3)",
-    "a.type().partition('.')[2], a.double().type().partition('.')[2]",
+    "a.type().rpartition('sparse.')[2], a.double().type().rpartition('sparse.')[2]",
     "t.zeros(2, 3, layout=t.sparse_coo)",
     "t.zeros(2, 3, layout=t.sparse_csr)",
     "a.is_sparse, r.is_sparse, r.is_sparse_csr",

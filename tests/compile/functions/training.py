@@ -100,8 +100,8 @@ def a_grad_scaler(tg: Any) -> Built:
 def batch_norm_and_convolutions(tg: Any) -> Built:
     tg.manual_seed(5)
     model = tg.nn.Sequential(
-        tg.nn.Conv2d(1, 4, 3, padding=1), tg.nn.BatchNorm2d(4), tg.nn.ReLU(inplace=True), tg.nn.MaxPool2d(2),
-        tg.nn.Flatten(), tg.nn.Linear(16, 3),
+        tg.nn.Conv2d(1, 4, 3, padding=1, bias=False), tg.nn.BatchNorm2d(4), tg.nn.ReLU(inplace=True),
+        tg.nn.MaxPool2d(2), tg.nn.Flatten(), tg.nn.Linear(16, 3),
     )  # fmt: skip
     optimizer = tg.optim.RMSprop(model.parameters(), lr=1e-3)
 
