@@ -182,6 +182,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "results_cpu_one_thread": results_table("cpu-one-thread"),
     "results_linalg": results_table("linalg-cpu"), "results_compiled": results_table("compiled-cpu"),
     "results_programs": results_table("programs-cpu"), "results_compiled_h200": results_table("compiled-h200"),
+    "results_compiled_models": results_table("compiled-models-h200"),
     "results_serving": results_table("serving-cpu"),
     "results_linalg_mkl": results_table("linalg-cpu-mkl"),
     "results_attention": results_table("attention-h200"),

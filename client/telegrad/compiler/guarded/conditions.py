@@ -44,9 +44,7 @@ def _content_of(container: Any) -> tuple[Any, ...]:
 def _has_content(container: Any, expected: tuple[Any, ...]) -> bool:
     """Whether a list, set or dict holds these objects and no others."""
     content = _content_of(container)
-    if len(content) != len(expected):
-        return False
-    return all(map(is_, content, expected)) or all([a is b or _is_same(a, b) for a, b in zip(content, expected)])
+    return len(content) == len(expected) and all([a is b or _is_same(a, b) for a, b in zip(content, expected)])
 
 
 def _is_same(value: Any, other: Any) -> bool:
@@ -67,7 +65,7 @@ class Conditions:
         self._names: dict[int, str] = {}
         self._globals: dict[str, Any] = {
             "absent": ABSENT, "cache_token": get_cache_token, "function_of": _function_of,
-            "has_content": _has_content, "is_same": _is_same, "owner_of": _owner_of,
+            "has_content": _has_content, "is_": is_, "is_same": _is_same, "owner_of": _owner_of,
         }  # fmt: skip
 
     def __len__(self) -> int:
@@ -113,8 +111,18 @@ class Conditions:
 
     def content(self, container: Any) -> None:
         """Note that a list, set or dict holds what it holds now, in this order."""
-        if self._is_new("content", id(container)):
-            self._texts.append(f"has_content({self._name(container)}, {self._name(_content_of(container))})")
+        if not self._is_new("content", id(container)):
+            return
+        name = self._name(container)
+        if not container:
+            self._texts.append(f"not {name}")
+            return
+        parts = (tuple(container), tuple(container.values())) if isinstance(container, dict) else (tuple(container),)
+        reads = [name, f"{name}.values()"]
+        same = " and ".join([f"all(map(is_, {read}, {self._name(part)}))" for read, part in zip(reads, parts)])
+        # Most often all are the same objects; the function looks for constants that are equal.
+        is_same = f"len({name}) == {len(container)} and {same}"
+        self._texts.append(f"({is_same} or has_content({name}, {self._name(_content_of(container))}))")
 
     def attribute(self, owner: Any, name: str, value: Any) -> None:
         """Note that ``owner.name`` is this value; methods are compared by function and by what they belong to."""
