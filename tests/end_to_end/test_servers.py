@@ -252,6 +252,7 @@ def test_a_private_server_that_was_killed_leaves_no_socket() -> None:
         assert server is not None
         folder = Path(server.url.removeprefix("unix:")).parent
         assert folder.is_dir()
+        assert tg.ones(2).sum().item() == 2  # so that all that was queued, by earlier tests' settings too, is confirmed
         server._process.kill()
     assert not folder.exists()
 
