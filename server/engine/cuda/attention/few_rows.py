@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from server.engine.cuda.runtime.geometry import VECTOR_BYTES
 from server.engine.cuda.runtime.launch import load, pointer
-from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.operators import Request
 from server.engine.ops.attention import suits_few_rows
 from server.engine.value import Launch, Value
@@ -91,7 +91,7 @@ def forward(request: Request) -> Launch | None:
     sizes = (shared, group, rows, columns, width, depth, tiles, is_causal, splits, span)
     shape = struct.pack("=10if", *sizes, scale * math.log2(math.e))
     kinds = ("", (0,) * 4) if mask is None else _kind_of_mask(mask, (samples, heads, rows, columns))
-    text = PRELUDE + text_of(CTYPES[query.dtype], kinds[0], *shares)
+    text = assembled(PRELUDE, text_of(CTYPES[query.dtype], kinds[0], *shares))
     layouts = [_steps(meta.strides) for meta in (request.outs[0], query, key, value)]
     fire = load(text, "attention_few_rows").prepare(
         (splits, shared * tiles, samples), shares.threads, "PPPPPP", [*layouts, _steps(kinds[1]), shape]

@@ -6,6 +6,8 @@ the values that it has seen; groups, warps and blocks are then merged, always in
 
 from __future__ import annotations
 
+from functools import cache
+
 from .rows_text import TEXT as ROWS
 
 _TEXT = r"""
@@ -178,6 +180,7 @@ _MASKED = {
 }
 
 
+@cache
 def text_of(ctype: str, mask: str, vector: int, lanes: int, pieces: int, rows: int, threads: int) -> str:
     """The kernels for a C type, one of masks (``bool``, or empty for the elements' type), and what threads hold."""
     sizes = f"{vector}, {lanes}, {pieces}, {rows}, {threads}, {4 if rows * pieces * vector <= 32 else 2}"

@@ -6,11 +6,12 @@ What takes the time is reading the weights, not multiplying. Computed in float32
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import Final, NamedTuple
 
 from server.engine.cuda.runtime.geometry import VECTOR_BYTES
 from server.engine.cuda.runtime.launch import Kernel, load
-from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
+from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 
@@ -180,9 +181,14 @@ def _split(weights: Matrices, vector: int) -> int:
 
 def _kernel(dtype: DType, rows: int, split: int) -> Kernel:
     """The kernel for so many rows at most, of which so many warps share a column of the result."""
+    return load(_text(dtype, rows), f"few_rows_{split}")
+
+
+@cache
+def _text(dtype: DType, rows: int) -> str:
     ctype, vector = CTYPES[dtype], VECTOR_BYTES // dtype.itemsize
     kernels = [_KERNEL.format(T=ctype, V=vector, M=rows, split=each) for each in _SPLITS]
-    return load("\n".join([PRELUDE, _TEXT, *kernels]), f"few_rows_{split}")
+    return assembled(PRELUDE, _TEXT, *kernels)
 
 
 def check_loads(dtype: DType) -> None:
