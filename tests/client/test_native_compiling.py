@@ -88,6 +88,20 @@ def test_nothing_happens_without_a_compiler(cache: Path, monkeypatch: pytest.Mon
 
 
 @needs_compiler
+def test_nothing_is_started_where_nothing_could_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(_native.VARIABLE, "beside")
+    started: list[object] = []
+    monkeypatch.setattr(compiling.subprocess, "run", lambda *command, **options: started.append(command))
+    monkeypatch.setattr(compiling.os, "access", lambda *folder: False)
+    _native.compile_beside()
+    assert not started
+    monkeypatch.setattr(_native, "_is_looked_for", False)
+    monkeypatch.setattr(compiling.os, "access", lambda *folder: True)
+    _native.compile_beside()
+    assert started
+
+
+@needs_compiler
 def test_what_others_may_have_written_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(_native.VARIABLE, "wait")
     assert _native.load() is not None

@@ -17,12 +17,20 @@ _SOURCE: Final = Path(__file__).with_name("calls.c")
 
 
 def start(library: Path) -> None:
-    """Have a process compile at a low priority that goes on by itself; nothing happens where there is no compiler."""
+    """Have a process compile at a low priority that goes on by itself.
+
+    Nothing happens where there is no compiler, or where nothing could be kept: each program would try it again.
+    """
     nowhere = subprocess.DEVNULL
-    if compiler() is not None:
+    if compiler() is not None and _may_keep(library):
         command = [sys.executable, "-I", "-S", __file__, str(library)]
         with suppress(OSError):
             subprocess.run(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+
+
+def _may_keep(library: Path) -> bool:
+    """Whether this user may write where the library is to be."""
+    return os.access(next(folder for folder in library.parents if folder.exists()), os.W_OK)
 
 
 def compile_library(library: Path) -> None:

@@ -69,15 +69,21 @@ def row_sums(x: Array, out: Array) -> None:
         out[r] = total
 
 
+@inlined
+def _extreme_keys(row: Array) -> Any:
+    """The largest and the smallest key of a row's elements."""
+    top, least = key_of(row[0]), key_of(row[0])
+    for c in range(row.size):
+        key = key_of(row[c])
+        top, least = max(top, key), min(least, key)
+    return top, least
+
+
 @compiled(_MATRIX, _VECTOR)
 def row_maxima(x: Array, out: Array) -> None:
     """The largest element of every row; NaN where there is one."""
     for r in range(x.shape[0]):
-        row = x[r]
-        top, least = key_of(row[0]), key_of(row[0])
-        for c in range(row.size):
-            key = key_of(row[c])
-            top, least = max(top, key), min(least, key)
+        top, least = _extreme_keys(x[r])
         out[r] = f32(np.nan) if least < LEAST_KEY else number_of(top)
 
 
@@ -85,11 +91,7 @@ def row_maxima(x: Array, out: Array) -> None:
 def row_minima(x: Array, out: Array) -> None:
     """The smallest element of every row; NaN where there is one."""
     for r in range(x.shape[0]):
-        row = x[r]
-        top, least = key_of(row[0]), key_of(row[0])
-        for c in range(row.size):
-            key = key_of(row[c])
-            top, least = max(top, key), min(least, key)
+        top, least = _extreme_keys(x[r])
         out[r] = f32(np.nan) if least < LEAST_KEY or top > GREATEST_KEY else number_of(least)
 
 

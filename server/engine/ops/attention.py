@@ -138,8 +138,9 @@ def suits_tiles(query: Meta, key: Meta, value: Meta) -> bool:
 
 def suits_few_rows(query: Meta, key: Meta, value: Meta) -> bool:
     """Whether our kernel for few rows of queries takes these operands, with any mask but without a backward pass."""
-    heads = [meta.shape[-3] if meta.ndim > 2 else 1 for meta in (query, key)]
-    return _suits_own(query, key, value, _WIDEST_OF_FEW) and query.shape[-2] * heads[0] <= _FEW * heads[1]
+    heads, shared = [meta.shape[-3] if meta.ndim > 2 else 1 for meta in (query, key)]
+    is_few = query.shape[-2] * heads <= _FEW * shared and _TILES_OF_FEW * shared < _LARGEST_GRID
+    return is_few and _suits_own(query, key, value, _WIDEST_OF_FEW)
 
 
 def _suits_own(query: Meta, key: Meta, value: Meta, widest: int) -> bool:
@@ -176,6 +177,8 @@ _WIDEST = 128
 _WIDEST_OF_FEW = 256
 _FEW = 16
 """Rows of queries for each head of keys that a kernel for few rows takes, all heads that share these together."""
+_TILES_OF_FEW = 2
+"""Blocks that these rows take, at most."""
 
 
 def transposed(value):

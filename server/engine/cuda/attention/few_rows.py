@@ -21,6 +21,7 @@ from telegrad_protocol.layout import broadcast_strides
 from telegrad_protocol.meta import Meta
 
 from .few_rows_text import text_of
+from .tiled import are_read_in_vectors
 
 _WARP: Final = 32
 _MOST_ROWS: Final = 8
@@ -47,17 +48,11 @@ class _Shares(NamedTuple):
 
 def _shares(operands: tuple[Meta, ...], width: int, rows: int) -> _Shares:
     vector = VECTOR_BYTES // operands[0].dtype.itemsize
-    if not all([_is_read_in_vectors(meta, vector) for meta in operands]):
+    if not are_read_in_vectors(operands, vector):
         vector = 1
     lanes = min(_WARP, 1 << (-(-width // vector) - 1).bit_length())
     held = min(_MOST_ROWS, 1 << (rows - 1).bit_length())
     return _Shares(vector, lanes, -(-width // (vector * lanes)), held, 128 if held == _MOST_ROWS else 256)
-
-
-def _is_read_in_vectors(meta: Meta, vector: int) -> bool:
-    """Whether rows of heads are made of whole vectors that begin where vectors may."""
-    apart = [step for size, step in zip(meta.shape[:-1], meta.strides[:-1], strict=True) if size > 1]
-    return meta.strides[-1] == 1 and not any(number % vector for number in (*apart, meta.shape[-1], meta.offset))
 
 
 def is_fastest(query: Meta, key: Meta, mask: Meta | None) -> bool:
@@ -97,25 +92,20 @@ def forward(request: Request) -> Launch | None:
         (splits, shared * tiles, samples), shares.threads, "PPPPPP", [*layouts, _steps(kinds[1]), shape]
     )
     backend = request.backend
-    if splits == 1:
-
-        def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
-            at_mask = pointer(args[3]) if mask is not None else 0
-            fire(backend.stream, pointer(outs[0]), 0, *[pointer(operand) for operand in args[:3]], at_mask)
-
-        return launch
-    merge = load(text, "attention_merge_parts").prepare(
+    merge = None if splits == 1 else load(text, "attention_merge_parts").prepare(
         samples * shared * count, min(256, -(-depth // _WARP) * _WARP), "PP", [layouts[0], shape]
-    )
+    )  # fmt: skip
     scratch = Meta.of((samples * shared * count * splits * (depth + 2),), dtypes.float32, query.device)
 
-    def launch_both(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
-        parts = pointer(backend.empty(scratch))
-        at_mask = pointer(args[3]) if mask is not None else 0
+    def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
+        held = None if merge is None else backend.empty(scratch)
+        parts = 0 if held is None else pointer(held)
+        at_mask = 0 if mask is None else pointer(args[3])
         fire(backend.stream, pointer(outs[0]), parts, *[pointer(operand) for operand in args[:3]], at_mask)
-        merge(backend.stream, pointer(outs[0]), parts)
+        if merge is not None:
+            merge(backend.stream, pointer(outs[0]), parts)
 
-    return launch_both
+    return launch
 
 
 def _kind_of_mask(mask: Meta, scores: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:

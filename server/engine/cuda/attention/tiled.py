@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 from server.engine.cuda.runtime.launch import Launch as Fire
@@ -34,10 +35,14 @@ def _shape(query: Meta, key: Meta, value: Meta, is_causal: bool, scale: float) -
     return struct.pack("=8i2f", *sizes, scale, scale * math.log2(math.e))
 
 
-def _is_read_in_vectors(meta: Meta) -> bool:
-    """Whether rows of heads are made of whole vectors that begin where vectors may."""
+def are_read_in_vectors(operands: Iterable[Meta], width: int) -> bool:
+    """Whether rows of all heads are made of whole vectors of so many elements that begin where vectors may."""
+    return all([_is_read_in_vectors(meta, width) for meta in operands])
+
+
+def _is_read_in_vectors(meta: Meta, width: int) -> bool:
     apart = [step for size, step in zip(meta.shape[:-1], meta.strides[:-1], strict=True) if size > 1]
-    return meta.strides[-1] == 1 and not any(number % _VECTOR for number in (*apart, meta.shape[-1], meta.offset))
+    return meta.strides[-1] == 1 and not any(number % width for number in (*apart, meta.shape[-1], meta.offset))
 
 
 def _prepared(
@@ -45,7 +50,7 @@ def _prepared(
 ) -> Fire:
     """The launch of a kernel that has a block for each 64 of ``rows``; ``layouts`` are those of all tensors."""
     depth = next(depth for depth in _DEPTHS if max(query.shape[3], value.shape[3]) <= depth)
-    text = text_of(name, CTYPES[query.dtype], depth, all(map(_is_read_in_vectors, layouts)))
+    text = text_of(name, CTYPES[query.dtype], depth, are_read_in_vectors(layouts, _VECTOR))
     grid = -(-rows.shape[2] // TILE) * rows.shape[1] * rows.shape[0]
     kernel = load(PRELUDE + text, f"attention_{name}")
     return kernel.prepare(grid, THREADS, "P" * pointers, [*map(_steps, layouts), shape], shared_bytes(name, depth))

@@ -94,9 +94,8 @@ extern "C" __global__ void __launch_bounds__(256) few_rows_{split}(
     {T}* out, const {T}* x, const {T}* w, const {T}* bias, int rows, steps_t s
 ) {{ few_rows<{T}, {V}, {M}, {split}>(out, x, w, bias, rows, s); }}"""
 _SPLITS: Final = (1, 2, 4, 8)
-
-
 NAME: Final = "few_rows"
+"""What this way to compute a product is called."""
 
 
 class _Sides(NamedTuple):
