@@ -12,6 +12,7 @@ from server.session.programs import stretches
 from server.worker.host import Host
 from telegrad._session.catching import prompt_errors
 
+from ..support.captures import simulate_captures
 from .driver import Talk
 from .stretches import past_small_numbers
 
@@ -64,3 +65,10 @@ def on(request: pytest.FixtureRequest) -> Iterator[tuple[Any, str]]:
     host = request.getfixturevalue("host" if request.param == "cpu" else "cuda_host")
     with telegrad.connect(in_process=host):
         yield past_small_numbers(telegrad), request.param
+
+
+@pytest.fixture(params=["launch by launch", "captured"])
+def captures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the host pretends to capture work."""
+    if request.param == "captured":
+        simulate_captures(monkeypatch)

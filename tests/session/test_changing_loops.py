@@ -10,7 +10,6 @@ import torch
 
 from tests.support.draws import drawn
 
-from ..support.captures import simulate_captures
 from .changing_loops import Program, Runner, random_program
 from .stretches import call_by_call, past_small_numbers
 
@@ -19,13 +18,6 @@ TOLERANCE = 1e-6
 """Of the largest element; programs that are compared with PyTorch compute in float64."""
 NUDGE, SLACK = 1e-13, 1e-9
 """What numbers are changed by, and what results may differ by then: rounding may change others that come later."""
-
-
-@pytest.fixture(params=["launch by launch", "captured"], autouse=True)
-def captures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the host pretends to capture work."""
-    if request.param == "captured":
-        simulate_captures(monkeypatch)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import torch
 from server.engine import backward
 from tests.support.draws import drawn
 
-from ..support.captures import simulate_captures
 from .changing_trainings import Trainer, random_training
 from .stretches import call_by_call, past_small_numbers
 
@@ -21,13 +20,6 @@ TOLERANCE = 1e-6
 """Of the largest element; everything is computed in float64."""
 NUDGE, SLACK = 1e-13, 1e-9
 """A result that this change of the parameters moves by more is not compared with PyTorch's, nor are later ones."""
-
-
-@pytest.fixture(params=["launch by launch", "captured"], autouse=True)
-def captures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the host pretends to capture work."""
-    if request.param == "captured":
-        simulate_captures(monkeypatch)
 
 
 @pytest.fixture
