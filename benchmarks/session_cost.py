@@ -27,10 +27,11 @@ import msgspec
 from server.session.session import Session
 from server.worker.entry import GARBAGE_THRESHOLD
 from telegrad_protocol import messages, wire
+from telegrad_protocol.programs.messages import RunProgram
 
 from . import changing, cpu_steps, decoding
 from .measure import Figure, figure, save
-from .models import GPT_2
+from .models import GPT_2, mlp
 
 PASSES: Final = 6
 _TINY = replace(GPT_2, width=96, vocabulary=256)
@@ -60,11 +61,36 @@ def _training(lib: Any, device: str) -> Callable[[], None]:
     return work
 
 
+def _compiled_token(lib: Any, device: str) -> Callable[[], None]:
+    decoding.GPT_2 = _TINY  # type: ignore[attr-defined]
+    step = decoding.static_decoder(lib, device, lib.compile)
+
+    def work() -> None:
+        for _ in range(_TOKENS):
+            token = step()
+        token.tolist()
+
+    return work
+
+
+def _compiled_training(lib: Any, device: str) -> Callable[[], None]:
+    step = lib.compile(mlp(lib, device))
+
+    def work() -> None:
+        for _ in range(_TOKENS):
+            loss = step()
+        loss.item()
+
+    return work
+
+
 PROGRAMS: Final[dict[str, Callable[[Any, str], Callable[[], Any]]]] = {
     "decoding": _decoding,
     "lengths": _training,
     "images": changing.ROWS["U-Net on images of other sizes"][0],
     "episodes": changing.ROWS["episodes of other lengths, an action at a time"][0],
+    "a compiled token": _compiled_token,
+    "a compiled step": _compiled_training,
 }
 
 
@@ -96,10 +122,11 @@ def record(path: Path) -> None:
     path.write_bytes(msgspec.msgpack.encode(recorded))
 
 
-def operations_of(frames: Frames) -> int:
-    """Return how many operations are called in frames."""
+def amount_of(frames: Frames) -> int:
+    """Return how many programs are run in frames; where there are none, how many operations are called."""
     batches = [wire.decode_instructions(body) for kind, body in frames if kind == wire.BATCH]
-    return sum([one.__class__ is messages.Call for batch in batches for one in batch])
+    kinds = [one.__class__ for batch in batches for one in batch]
+    return kinds.count(RunProgram) or kinds.count(messages.Call)
 
 
 def execute(session: Session, frames: Frames) -> None:
@@ -140,9 +167,9 @@ def _calls(work: Callable[[], None]) -> float:
 
 
 def measured(recorded: dict[str, Recorded], only: str, counts_calls: bool) -> Iterator[Figure]:
-    """Microseconds of CPU time an operation, or calls, in the first two passes and in the later ones.
+    """Microseconds of CPU time, or calls, of an operation, and of a run where a program is compiled.
 
-    In the first pass everything is new, in the second what was seen once may be learnt.
+    In the first pass everything is new, in the second what was seen once may be learnt; the later ones are alike.
     """
     from tests.support.idle_gpu import IdleHost
 
@@ -159,7 +186,7 @@ def measured(recorded: dict[str, Recorded], only: str, counts_calls: bool) -> It
         for frames in passes:
             work = partial(execute, session, frames)
             amount = _calls(work) if counts_calls else _seconds(work) * 1e6
-            samples.append(amount / operations_of(frames))
+            samples.append(amount / amount_of(frames))
         for passes_of, chosen in (("the first pass", samples[:1]), ("the second pass", samples[1:2]),
                                   ("later passes", samples[2:])):  # fmt: skip
             yield figure(f"{name}: {passes_of}", unit, chosen)

@@ -10,7 +10,7 @@ their own (``private_capture``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -21,10 +21,20 @@ from server.engine.device.interface import Capture
 from server.engine.random import PlacedGenerator
 from server.engine.replay.captures import CaptureTable, drawing_from, go_through, settling
 from server.engine.replay.shadows import REPLAYED
-from server.engine.value import Backend, Storage, Value, memory_of
+from server.engine.value import Backend, Storage, Value
 from server.replay_policy import PROGRAM_CAPTURES, ReplayPolicy
 
-from .described import Description, Inputs, Memory, Output, modifications, results_of, storages_of
+from .described import (
+    Description,
+    Inputs,
+    Memory,
+    Output,
+    Versions,
+    block_of,
+    modifications,
+    results_of,
+    versions_of,
+)  # fmt: skip
 from .executable import Executable
 from .execution import NEVER, Execution, Stop
 from .private_capture import PrivateCapture, captured_on_memory_of_its_own
@@ -45,7 +55,7 @@ class _Captured(NamedTuple):
     words: int
     made: tuple[Memory, ...]
     outputs: tuple[Output, ...]
-    modified: tuple[tuple[int, int], ...]
+    modified: Versions
 
 
 class _State(NamedTuple):
@@ -99,8 +109,11 @@ class Captures:
 
     def state_of(self, values: Sequence[Any]) -> _State:
         """Return what captures are kept by."""
-        blocks = tuple([memory_of(v.storage).block for v in values if v.__class__ is Value])
-        numbers = tuple([v for v in values if v.__class__ is not Value])
+        try:
+            blocks, numbers = tuple(map(block_of, values)), ()
+        except AttributeError:  # as numbers are among them
+            blocks = tuple([block_of(v) for v in values if v.__class__ is Value])
+            numbers = tuple([v for v in values if v.__class__ is not Value])
         return _State(blocks, numbers, self.backend.place(), self.backend.allocator.state_number())
 
     def launch(self, state: _State, values: Sequence[Any]) -> tuple[Any, ...] | None:
@@ -117,22 +130,13 @@ class Captures:
             return None
         self._misses = 0
         self.backend.allocator.replay(captured.calls)
-        return results_of(captured.outputs, values, self._storages(values, captured.modified, self._made(captured)))
+        _count_modifications(values, captured.modified)
+        return results_of(captured.outputs, values, [self._storage(memory) for memory in captured.made])
 
-    def _made(self, captured: _Captured) -> Iterable[Storage]:
-        for block, nbytes, version in captured.made:
-            storage = Storage(self.backend, block, nbytes)
-            storage.version = version
-            yield storage
-
-    def _storages(
-        self, values: Sequence[Any], modified: Sequence[tuple[int, int]], made: Iterable[Storage]
-    ) -> list[Storage]:
-        """Return the memory of inputs and results, with what a launch has modified counted."""
-        storages = list(storages_of(values))
-        for number, times in modified:
-            storages[number].version += times
-        return [*storages, *made]
+    def _storage(self, memory: Memory) -> Storage:
+        storage = Storage(self.backend, memory.block, memory.nbytes)
+        storage.version = memory.version
+        return storage
 
     def _launch_private(
         self, private: PrivateCapture, state: _State, values: Sequence[Any]
@@ -150,7 +154,8 @@ class Captures:
             return None
         self._misses = 0
         self._table.note_launch()
-        return results_of(private.outputs, values, self._storages(values, private.modified, made))
+        _count_modifications(values, private.modified)
+        return results_of(private.outputs, values, made)
 
     def _place_generator(self, words: int) -> tuple[int, int] | None:
         """Draw words of the device's generator for a launch; returns its state before, None where none are drawn."""
@@ -189,7 +194,7 @@ class Captures:
         return self._misses >= self._fewest
 
     def learn(
-        self, start: SequenceStart | None, state: _State, values: Sequence[Any], versions: list[int], outputs: Any
+        self, start: SequenceStart | None, state: _State, values: Sequence[Any], versions: Versions, outputs: Any
     ) -> None:
         """Capture the execution that was just made, if a graph can repeat what it did."""
         if start is not None:
@@ -198,7 +203,7 @@ class Captures:
             self._learn_private(state, values, outputs)
 
     def _learn_state(
-        self, start: SequenceStart, state: _State, values: Sequence[Any], versions: list[int], outputs: Any
+        self, start: SequenceStart, state: _State, values: Sequence[Any], versions: Versions, outputs: Any
     ) -> None:  # fmt: skip
         self._table.spend()
         calls = self.backend.allocator.sequence_since(start)
@@ -239,6 +244,11 @@ class Captures:
                 output.storage.keeper = REPLAYED
 
 
+def _count_modifications(values: Sequence[Any], modified: Versions) -> None:
+    for number, times in modified:
+        values[number].storage.version += times
+
+
 class CapturedExecution:
     """One execution: launched as one where that can be, made step by step otherwise."""
 
@@ -259,7 +269,7 @@ class CapturedExecution:
         self._results = captures.launch(state, values)
         if self._results is not None:
             return True
-        versions = [storage.version for storage in storages_of(values)]
+        versions = versions_of(values)
         start = captures.start(state)
         self._execution = execution = captures.executable.begin(values)
         with settling(captures.backend, captures.settles and (start is not None or captures.misses_often)):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeAlias
 
 from server.allocator import Block
 from server.engine.replay.shadows import REPLAYED
 from server.engine.value import Backend, Storage, Value, memory_of
 from telegrad_protocol.meta import Meta
+
+Versions: TypeAlias = Sequence[tuple[int, int]]
+"""Memory of inputs by its number, and how often it was modified."""
+
+
+block_of = attrgetter("storage.block")
+"""The block that a value lies in; storages that refer to the memory of another one have its block."""
 
 
 class Memory(NamedTuple):
@@ -22,7 +30,8 @@ class Memory(NamedTuple):
 class Output(NamedTuple):
     """A result: an input, by its ``number``; or a value of ``meta``, on memory of an input or of its own.
 
-    ``number`` tells results apart. Memory is counted from the inputs' on. A view has a ``base`` and an ``origin``.
+    ``number`` tells results apart. ``memory`` is the number of the first input that lies in it; what is made is counted
+    from the inputs on. A view has a ``base`` and an ``origin``.
     """
 
     number: int
@@ -37,8 +46,8 @@ class Description:
 
     def __init__(self, values: Sequence[Any], outputs: Sequence[Any]) -> None:
         self._inputs = {id(value): number for number, value in enumerate(values)}
-        self._memory = {id(storage): number for number, storage in enumerate(storages_of(values))}
-        self._first = len(self._memory)
+        self._memory = {id(storage): number for storage, number in memory_in(values).items()}
+        self._first = len(values)
         self._numbers: dict[int, int] = {}
         self.made: list[Memory] = []
         """The memory that is none of the inputs'."""
@@ -72,34 +81,42 @@ class Inputs:
         return [given if number < 0 else Value(storages[number], given, backend) for number, given in self._given]
 
 
-def _result_of(output: Output, values: Sequence[Any], storages: Sequence[Storage], made: dict[Output, Any]) -> Any:
+def _result_of(output: Output, values: Sequence[Any], new: Sequence[Storage], made: dict[Output, Any]) -> Any:
     """Make a result anew."""
     if output.meta is None:
         return values[output.number]
     value = made.get(output)
     if value is None:
-        base = None if output.base is None else _result_of(output.base, values, storages, made)
-        storage = storages[output.memory]
+        base = None if output.base is None else _result_of(output.base, values, new, made)
+        number = output.memory
+        storage = values[number].storage if number < len(values) else new[number - len(values)]
         value = made[output] = Value(storage, output.meta, storage.backend, base)
         if base is not None:
             value.origin = output.origin
     return value
 
 
-def results_of(
-    outputs: Sequence[Output], values: Sequence[Any], storages: Sequence[Storage]
-) -> tuple[Any, ...]:  # fmt: skip
-    """Make the results of an execution on these values, whose memory comes first in ``storages``."""
+def results_of(outputs: Sequence[Output], values: Sequence[Any], new: Sequence[Storage]) -> tuple[Any, ...]:
+    """Make the results of an execution on these values, given the memory that it leaves besides theirs."""
     made: dict[Output, Any] = {}
-    return tuple([_result_of(output, values, storages, made) for output in outputs])
+    return tuple([_result_of(output, values, new, made) for output in outputs])
 
 
-def modifications(values: Sequence[Any], versions: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Return how often each memory of the inputs was modified since it had these versions, by its number."""
-    counted = [storage.version - before for storage, before in zip(storages_of(values), versions)]
-    return tuple([(number, times) for number, times in enumerate(counted) if times])
+def versions_of(values: Sequence[Any]) -> Versions:
+    """Return how often each memory of the inputs was modified until now, by its number."""
+    return [(number, storage.version) for storage, number in memory_in(values).items()]
 
 
-def storages_of(values: Sequence[Any]) -> Iterator[Storage]:
-    """The storages of inputs, each once, in their order."""
-    return iter({id(v.storage): v.storage for v in values if v.__class__ is Value}.values())
+def modifications(values: Sequence[Any], versions: Versions) -> Versions:
+    """Return how often memory of the inputs was modified since it had these versions, by its number."""
+    counted = [(number, values[number].storage.version - before) for number, before in versions]
+    return [(number, times) for number, times in counted if times]
+
+
+def memory_in(values: Sequence[Any]) -> dict[Storage, int]:
+    """Return the storages of inputs in their order, with the number of the first input that lies in each."""
+    numbers: dict[Storage, int] = {}
+    for number, value in enumerate(values):
+        if value.__class__ is Value:
+            numbers.setdefault(value.storage, number)
+    return numbers

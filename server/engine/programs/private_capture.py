@@ -27,7 +27,7 @@ from telegrad_protocol.dtypes import float32, uint8
 from telegrad_protocol.errors import OutOfMemoryError
 from telegrad_protocol.meta import Meta
 
-from .described import Description, Inputs, Output, modifications, storages_of
+from .described import Description, Inputs, Output, Versions, block_of, memory_in, modifications, versions_of
 from .executable import Executable
 from .shared_memory import Memory, SharedMemory
 
@@ -158,8 +158,7 @@ class PrivateCapture(CapturedRun):
         """Whether it does what an execution on these values would do."""
         if self.is_dropped or numbers != self._numbers or place != self._place:
             return False
-        memory = list(storages_of(values))
-        return all([memory[number].block.pointer == pointer for number, pointer in self._fixed])
+        return all([block_of(values[number]).pointer == pointer for number, pointer in self._fixed])
 
     def new_storages(self) -> list[Storage]:
         """Allocate memory for the results, which may have this capture dropped."""
@@ -172,8 +171,7 @@ class PrivateCapture(CapturedRun):
 
     def launch(self, values: Sequence[Any], made: Sequence[Storage]) -> bool:
         """Copy inputs in, launch, and copy results out to the storages; False if the device refuses to launch."""
-        memory = list(storages_of(values))
-        if not self.launch_on([memory[number].block for number in self._moved]):
+        if not self.launch_on([block_of(values[number]) for number in self._moved]):
             return False
         versions = [storage.version for storage in made]
         self._outward.copy_out([storage.block for storage in made])
@@ -207,11 +205,11 @@ class PrivateRun:
         self._block = block
         self.numbers = tuple([value for value in values if value.__class__ is not Value])
         self._executable, self._inputs, self._extents = executable, Inputs(values), extents
-        self._order = [storage.block for storage in storages_of(values)]
+        self._numbers_of = {storage.block: number for storage, number in reversed(memory_in(values).items())}
         self.moved: list[_Moved] = []
         self.made: list[_Made] = []
         self.outputs: tuple[Output, ...] = ()
-        self.modified: tuple[tuple[int, int], ...] = ()
+        self.modified: Versions = ()
         self.most = 0
         self.is_too_small = False
 
@@ -228,9 +226,9 @@ class PrivateRun:
 
     def _run(self, arena: Arena) -> None:
         copies = {block: arena.take(nbytes) for block, nbytes in self._extents.items()}
-        self.moved = [_Moved(self._order.index(block), self._extents[block], copy) for block, copy in copies.items()]
+        self.moved = [_Moved(self._numbers_of[block], self._extents[block], copy) for block, copy in copies.items()]
         values = self._inputs.shadows(lambda block: copies.get(block) or arena.shadow(block), self.backend)
-        versions = [storage.version for storage in storages_of(values)]
+        versions = versions_of(values)
         execution = self._executable.begin(values)
         execution.advance()
         outputs = execution.outputs()
@@ -280,7 +278,7 @@ def _kept(run: PrivateRun, graph: Capture, values: Sequence[Any], memory: Memory
     moved = {one.number for one in run.moved}
     if moved & {number for number, _ in run.modified}:
         return None
-    fixed = [(number, one.block.pointer) for number, one in enumerate(storages_of(values)) if number not in moved]
+    fixed = [(number, one.block.pointer) for one, number in memory_in(values).items() if number not in moved]
     return PrivateCapture(run, graph, memory, fixed)
 
 

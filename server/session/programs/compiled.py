@@ -7,13 +7,13 @@ the backward pass too; what else a run changes are names, gradients of leaves, a
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from server.engine import context, keys
+from server.engine import context
 from server.engine.autograd.graph import Node
 from server.engine.device.integers import Bounds, note_bounds
-from server.engine.programs.analysis import shared_memory
 from server.engine.programs.captures import CapturedExecution, Captures
 from server.engine.programs.executable import Description, Executable
 from server.engine.programs.execution import Execution
@@ -21,7 +21,7 @@ from server.engine.programs.indices import IndexCheck, are_good
 from server.engine.programs.shared_memory import SharedMemory
 from server.engine.programs.specialise import Specialisation
 from server.engine.value import AutogradMeta, Backend, Value
-from server.session.state import Absent, SessionState
+from server.session.state import Absent
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
@@ -32,7 +32,6 @@ from .histories import NodePattern, made_anew
 from .uploaded import Uploaded
 
 _log = logging.getLogger(__name__)
-_BACKENDS: Final = keys.CPU | keys.CUDA
 _SOON: Final = 1
 
 
@@ -160,15 +159,43 @@ Outcome: TypeAlias = "Given | Result | Absent | None"
 """What a name or a gradient is after a run; None: it is gone."""
 
 
+class Taken:
+    """What an executable takes of a run: values that were there before, constants, and None for what it never reads."""
+
+    __slots__ = ("_others", "_pick", "given")
+
+    def __init__(self, given: Sequence[Given | Constant | None]) -> None:
+        self.given = tuple(given)
+        plain = [one.place if isinstance(one, Given) and not one.is_gradient else None for one in given]
+        self._others = [(number, one) for number, one in enumerate(given) if plain[number] is None]
+        places = [0 if place is None else place for place in plain]
+        picks = len(places) > 1 and len(self._others) < len(places)
+        self._pick: Callable[[Sequence[Any]], Sequence[Any]] | None = itemgetter(*places) if picks else None
+        """Takes what is among the values at once; None where it is one or none."""
+
+    def of(self, values: Sequence[Any], template: Template) -> list[Any]:
+        """Return it, of these values and of the constants that a program has now."""
+        if self._pick is None:
+            return [_taken(one, values, template) for one in self.given]
+        taken = [*self._pick(values)]
+        for number, one in self._others:
+            taken[number] = _taken(one, values, template)
+        return taken
+
+
+def _taken(given: Given | Constant | None, values: Sequence[Any], template: Template) -> Any:
+    return None if given is None else given.of(values) if isinstance(given, Given) else given.of(template)
+
+
 class Variant(NamedTuple):
     """How a program is executed in one situation, on the values of ``used`` inputs.
 
     ``takes`` are those that the executable takes. ``names`` has what slots name afterwards, ``gradients`` what values
-    have as gradients, ``graph`` the part of the backward graph that goes on.
+    have as gradients where these are other ones, ``graph`` the part of the backward graph that goes on.
     """
 
     executable: Executable | Captures
-    takes: tuple[Given | Constant | None, ...]
+    takes: Taken
     names: tuple[tuple[int, Outcome], ...]
     gradients: tuple[tuple[int, Outcome], ...]
     graph: tuple[NodePattern, ...]
@@ -211,10 +238,7 @@ class Variant(NamedTuple):
 
         None where an index is out of range, or may be: the instructions say which one.
         """
-        taken: list[Any] = [
-            None if given is None else given.of(values) if isinstance(given, Given) else given.of(template)
-            for given in self.takes
-        ]
+        taken = self.takes.of(values, template)
         return taken if all([are_good(check, taken[check.input]) for check in self.checks]) else None
 
     def begin(self, values: Sequence[Value], template: Template) -> Execution | CapturedExecution | None:
@@ -283,50 +307,3 @@ class _Making:
             if outcome.gradient is not None:
                 _set_gradient(value, self.of(outcome.gradient))
         return value
-
-
-def modes_of(state: SessionState) -> tuple[Any, ...] | None:
-    """Return the modes that decide how work is executed; None where somebody watches, or it has to be step by step."""
-    return None if state.context.profiler is not None else unwatched_modes_of(state)
-
-
-def unwatched_modes_of(state: SessionState) -> tuple[Any, ...] | None:
-    """Return the same where it does not matter whether somebody profiles."""
-    current = state.context
-    if (
-        current.trace is not None or state.histories or current.own_streams.left_default or current.casts
-        or current.recorder is not None
-    ):  # fmt: skip
-        return None
-    return (
-        current.excluded, current.included, current.inference, current.autocast, current.switches, current.cudnn,
-        dtypes._default,
-    )  # fmt: skip
-
-
-def situation(state: SessionState, values: Sequence[Any], has_passes: bool) -> tuple[Any, ...] | None:
-    """Return what decides how a program runs on these inputs, besides its constants.
-
-    None where the instructions have to be executed: the values have a history that a backward pass of the program would
-    go through, or are on several devices, or somebody watches.
-    """
-    current = state.context
-    modes = None if current.checks.outstanding else modes_of(state)
-    if modes is None:
-        return None
-    described: list[Any] = []
-    gradients: list[Any] = []
-    backend = values[0].backend if values and values[0].__class__ is Value else None
-    for value in values:
-        if value.__class__ is not Value or value.backend is not backend or not value.keys & _BACKENDS:
-            return None
-        meta = value.autograd
-        if meta is None:
-            described.append(value.meta)
-        elif (meta.grad_fn is not None and has_passes) or (value.base is not None and meta.requires_grad):
-            return None
-        else:
-            known = None if meta.grad is None else meta.grad.meta
-            described.append((value.meta, meta.requires_grad, meta.grad_fn is not None, known))
-            gradients.append(meta.grad)
-    return modes, tuple(described), shared_memory([*values, *[g for g in gradients if g is not None]])

@@ -19,7 +19,8 @@ from server.engine.programs.execution import NEVER, Execution, Stop
 from server.session.state import SessionState
 from telegrad_protocol.programs.rows import Template
 
-from .compiled import Variant, unwatched_modes_of
+from .compiled import Variant
+from .situations import unwatched_modes_of
 
 now: Final = time.monotonic_ns
 

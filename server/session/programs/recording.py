@@ -22,7 +22,7 @@ from server.engine.value import Backend, Value
 from server.session.state import SessionState
 from telegrad_protocol.meta import Meta
 
-from .compiled import Constant, Given, Number, NumberOnDevice, Outcome, Result, Variant, launched, rate_of
+from .compiled import Constant, Given, Number, NumberOnDevice, Outcome, Result, Taken, Variant, launched, rate_of
 from .histories import HistoryWriter, NodePattern, UnknownHistoryError
 from .uploaded import Uploaded
 
@@ -121,6 +121,7 @@ class Recording:
                 self._enter(value.autograd.grad, Given(place, True))
         taken = [given.of(values) for given in self._takes]
         self._metas, self._memory = [value.meta for value in taken], shared_memory(taken)
+        self._with_gradients = {given.place for _, given in self._given if given.is_gradient}
         self._before = record_key.start(state.context, self.recorder)
 
     def _new_recorder(self, state: SessionState, rows: dict[int, int]) -> SessionRecorder:
@@ -164,8 +165,9 @@ class Recording:
         takes = (*self._takes, *[constant for constant, _ in constants])
         executable, awaited, replaced = self._executable(outcomes.slots, metas, memory, gradients)
         return Variant(
-            self._launched(executable), tuple([None if given in replaced else given for given in takes]),
-            tuple(named), tuple(gradients), tuple(patterns), tuple(recorder.checks),
+            self._launched(executable), Taken([None if given in replaced else given for given in takes]),
+            tuple(named), tuple([one for one in gradients if self._is_changed(*one)]), tuple(patterns),
+            tuple(recorder.checks),
             tuple([given.place for given in replaced]), awaited=awaited,
             bounds=recorder.bounds([(outcome, value) for (_, value), (_, outcome) in zip(names, named, strict=True)]),
         )  # fmt: skip
@@ -184,6 +186,10 @@ class Recording:
                 if _history_of(value) != self._histories[place] or meta.requires_grad is not needed:
                     self.recorder.give_up("an input has got another history")
         return gradients
+
+    def _is_changed(self, place: int, gradient: Outcome) -> bool:
+        """Return whether an input has another gradient than before."""
+        return gradient != (Given(place, True) if place in self._with_gradients else None)
 
     def _executable(
         self, outputs: Sequence[Slot], metas: Sequence[Meta | type], memory: Sequence[int],

@@ -21,9 +21,10 @@ from telegrad_protocol.errors import OutOfMemoryError, ProtocolError, TelegradEr
 from telegrad_protocol.programs.messages import DefineProgram, RunProgram
 from telegrad_protocol.programs.rows import Template
 
-from .compiled import Variant, rate_of, situation
+from .compiled import Variant, rate_of
 from .ending import EndOfRun, EndOfVerification, RestOfRun
 from .recording import Recording
+from .situations import situation
 from .uploaded import DATA
 from .verification import begin_verification, end_verification
 
@@ -191,7 +192,7 @@ def run_program(state: SessionState, run: RunProgram) -> int:
     ids = program.ids(run)
     program.last_run = state.operations
     if program.is_recordable and not state.is_stopped:
-        values: list[Any] = [state.values.get(ids[position]) for position in program.used]
+        values: list[Any] = [*map(state.values.get, [ids[position] for position in program.used])]
         described = situation(state, values, program.has_passes)
         if described is not None:
             met = (described, program.fixed)

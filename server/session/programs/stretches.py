@@ -33,13 +33,14 @@ from telegrad_protocol.errors import TelegradError
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.programs.rows import Flat, Template
 
-from .compiled import Given, Variant, is_whole, launched_soon, modes_of
+from .compiled import Given, Variant, is_whole, launched_soon
 from .elasticity import UNKNOWN, Elasticity
 from .ending import EndOfCall, EndOfStretch, RestOfStretch, RunStretch
 from .noted_calls import CallRecorder, end_call, with_ends
 from .noted_stretches import NotedVariant, noted_modes_of
 from .recording import Recording
 from .sequences import bind_names, names_after, used_inputs
+from .situations import modes_of
 
 _log = logging.getLogger(__name__)
 FEWEST: Final = 8

@@ -54,7 +54,7 @@ def begin_verification(state: SessionState, program: Any, variant: Variant, valu
     for device, generator in generators.items():
         generator.set_state(before[device])
     instructions = program.template.instructions(ids)
-    changed = [(given, copy) for given, copy in zip(variant.takes, copies) if isinstance(given, Given)]
+    changed = [(given, copy) for given, copy in zip(variant.takes.given, copies) if isinstance(given, Given)]
     end = EndOfVerification(variant, values, ids, instructions, execution.outputs(), changed, state.failures)
     state.inbox.extendleft(reversed([*instructions, end]))
     return True

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from server.allocator import Block
-from server.engine.programs.described import results_of, storages_of
+from server.engine.programs.described import results_of
 from server.engine.programs.executable import Executable, Places
 from server.engine.programs.execution import NEVER, Call, Execution, Stop
 from server.engine.programs.graph import Slot, Step, slots_in
@@ -117,12 +117,9 @@ class _Launched(CapturedRun):
 
     def __init__(self, run: PrivateRun, graph: Any, memory: Memory, values: Sequence[Value]) -> None:
         super().__init__(run, graph, memory)
-        order = list(storages_of(values))
-        self.sources = [
-            next(n for n, value in enumerate(values) if value.storage is order[one.number]) for one in run.moved
-        ]
+        self.sources = [one.number for one in run.moved]
         made = [_staying(run.backend, one.block, one.nbytes, one.version) for one in run.made]
-        self.results: tuple[Value, ...] = results_of(run.outputs, values, [*order, *made])
+        self.results: tuple[Value, ...] = results_of(run.outputs, values, made)
 
     def launch(self, moved: tuple[Value, ...]) -> None:
         """Launch it, with copies of these inputs; LostError where that cannot be."""
@@ -183,7 +180,7 @@ class _Captor:
         run = PrivateRun(section.make(), self._backend, values, extents, PlacedGenerator(0), self._left)
         graph = self._backend.capture(run)
         self.is_too_small = run.is_too_small
-        given = len(list(storages_of(values)))
+        given = len(values)
         if graph is None or run.modified or run.generator.words or any([one.memory < given for one in run.outputs]):
             return None
         launched = _Launched(run, graph, self._memory, values)
