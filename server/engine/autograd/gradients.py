@@ -14,6 +14,7 @@ from telegrad_protocol.errors import AutogradError, ShapeError
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
 
+from . import changes
 from .graph import AccumulateGrad
 from .inplace import edge_of
 
@@ -57,6 +58,7 @@ def accumulate(leaf: Value, gradient: Value, create_graph: bool) -> None:
     """Add ``gradient`` to ``leaf.grad``, in place unless the addition itself is to be differentiable."""
     meta = leaf.autograd
     assert meta is not None
+    changes.note()
     if meta.grad is None:
         meta.grad = gradient if create_graph else _own(leaf.meta, gradient)
     elif create_graph:
@@ -118,4 +120,5 @@ def set_grad(value: Value, gradient: Value | None) -> None:
         value.meta.shape, value.dtype, value.device,
     ):  # fmt: skip
         raise ShapeError(f"grad: {gradient.meta} cannot be the gradient of {value.meta}")
+    changes.note()
     value.autograd.grad = gradient

@@ -17,6 +17,8 @@ from server.engine.value import AutogradMeta, Value, new_value
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
 
+from . import changes
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -207,6 +209,7 @@ class SavedTensorList:
 
 def with_history(value: Value, node: Node, output: int) -> Value:
     """Mark ``value`` as what ``node`` computed as its output number ``output``."""
+    changes.note()
     meta = value.autograd
     if meta is None:
         value.autograd = AutogradMeta(True, node, output)
@@ -218,6 +221,7 @@ def with_history(value: Value, node: Node, output: int) -> Value:
 
 def make_leaf(value: Value, requires_grad: bool) -> None:
     """Set whether a leaf takes part in differentiation."""
+    changes.note()
     if value.autograd is None:
         value.autograd = AutogradMeta()
     value.autograd.requires_grad = requires_grad

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from server.allocator import Block
 from server.allocator.cache.call_sequences import CallSequence, DryRun
+from server.engine.autograd import changes
 from server.engine.autograd.graph import SavedTensor, SavedTensorList
 from server.engine.autograd.node import OpNode
 from server.engine.device.interface import Capture
@@ -133,6 +134,7 @@ class BackwardCaptures:
         gradients.clear()
         for number in self._released:
             nodes[number].release()
+        changes.note()
         for number, block, nbytes, meta in captured.gradients:
             nodes[number].leaf.autograd.grad = Value(Storage(backend, block, nbytes), meta, backend)
         return True

@@ -12,6 +12,7 @@ from itertools import islice
 from sys import getrefcount
 from typing import Any, NamedTuple, TypeAlias
 
+from server.engine.autograd import changes
 from server.engine.autograd.gradients import ALONE_IN_ATTRIBUTE, ALONE_IN_TABLE, accumulate
 from server.engine.autograd.graph import UNRECORDED, AccumulateGrad, Edge
 from server.engine.autograd.node import GradientPlan, OpNode
@@ -212,6 +213,7 @@ class Program:
                     and meta.is_contiguous and meta.offset == 0 and getrefcount(gradient) <= ALONE_IN_TABLE
                     and getrefcount(gradient.storage) <= ALONE_IN_ATTRIBUTE  # type: ignore[union-attr]
                 ):  # fmt: skip
+                    changes.note()
                     leaf.autograd.grad = values.pop(number)
                 else:
                     gradient = None

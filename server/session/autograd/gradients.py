@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from server.engine import backward as backward_pass
+from server.engine.autograd import changes, inplace
 from server.engine.autograd import gradients as leaf_gradients
-from server.engine.autograd import inplace
 from server.engine.value import Value
 from server.session.state import Absent, SessionState
 from telegrad_protocol import messages
@@ -119,5 +119,6 @@ def drop_grads(state: SessionState, message: messages.DropGrads) -> None:
         if value.__class__ is not Value:
             missing.append(id)
         elif value.autograd is not None:
+            changes.note()
             value.autograd.grad = None
     state.values_of(missing)

@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from server.engine import context
+from server.engine.autograd import changes
 from server.engine.autograd.graph import Node
 from server.engine.device.integers import Bounds, note_bounds
 from server.engine.programs.captures import CapturedExecution, Captures
@@ -283,6 +284,7 @@ def is_whole(executable: Executable, backend: Backend) -> bool:
 
 
 def _set_gradient(value: Value, gradient: Value | None) -> None:
+    changes.note()
     if value.autograd is None:
         value.autograd = AutogradMeta()
     value.autograd.grad = gradient

@@ -24,7 +24,7 @@ from telegrad_protocol.programs.rows import Template
 from .compiled import Variant, rate_of
 from .ending import EndOfRun, EndOfVerification, RestOfRun
 from .recording import Recording
-from .situations import situation
+from .situations import Standing
 from .uploaded import DATA
 from .verification import begin_verification, end_verification
 
@@ -52,7 +52,7 @@ class Program:
 
     __slots__ = (
         "_first", "_fixed", "_free", "_inputs", "_moving", "_seen", "calls", "has_passes", "is_recordable", "last_run",
-        "nbytes", "reasons", "template", "used", "variant_bytes", "variants",
+        "nbytes", "reasons", "standing", "template", "used", "variant_bytes", "variants",
     )  # fmt: skip
 
     def __init__(self, definition: DefineProgram) -> None:
@@ -75,6 +75,7 @@ class Program:
         """What these take of ``nbytes``."""
         self.last_run = 0
         """How many operations the session had executed by then."""
+        self.standing = Standing()
         self._seen: set[Any] = set()
         self._first = 0
         self._inputs = [0] * definition.inputs
@@ -193,7 +194,7 @@ def run_program(state: SessionState, run: RunProgram) -> int:
     program.last_run = state.operations
     if program.is_recordable and not state.is_stopped:
         values: list[Any] = [*map(state.values.get, [ids[position] for position in program.used])]
-        described = situation(state, values, program.has_passes)
+        described = program.standing.of(state, values, program.has_passes)
         if described is not None:
             met = (described, program.fixed)
             variant = program.variants.get(met)

@@ -1,26 +1,112 @@
 """What decides how a program runs besides its constants: modes, and what its inputs are.
 
-That is found before each run, of some hundreds of inputs, so they are all gone through by functions written in C.
+That is found before each run, of some hundreds of inputs, so they are all gone through by functions written in C. Where
+most inputs are the same values as in the run before, and autograd was told nothing, what was found of them stands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import attrgetter
+from collections.abc import Callable, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, Final
+from weakref import ref
 
+from server.allocator import Block
 from server.engine import keys
+from server.engine.autograd import changes
 from server.engine.programs.analysis import shared_memory
+from server.engine.programs.described import block_of
 from server.engine.value import AutogradMeta, Value
 from server.session.state import SessionState
 from telegrad_protocol import dtypes
+from telegrad_protocol.meta import Meta
 
 _BACKENDS: Final = keys.CPU | keys.CUDA
 _ONLY_VALUES: Final = frozenset((Value,))
 _NOTHING: Final = frozenset((type(None),))
+_FEWEST: Final = 16
+"""Fewer inputs are gone through as fast as they are compared."""
+_MOST_MOVING: Final = 4
 _meta_of, _autograd_of, _backend_of = attrgetter("meta"), attrgetter("autograd"), attrgetter("backend")
 _keys_of, _base_of = attrgetter("keys"), attrgetter("base")
 _node_of, _gradient_of, _needs_gradient = attrgetter("grad_fn"), attrgetter("grad"), attrgetter("requires_grad")
+
+
+class Standing:
+    """The situation that a program was in when it ran last, for as long as it can be told to be the same.
+
+    That can be told while the inputs are the same values, but for a few of the same kind whose memory is no other's,
+    and autograd was told nothing since. Values are not kept alive for it.
+    """
+
+    __slots__ = ("_blocks", "_changes", "_dead", "_found", "_modes", "_moving", "_numbers", "_references", "_still")
+
+    def __init__(self) -> None:
+        self._numbers: list[int] = []
+        """The identities of the inputs of the run before."""
+        self._found: tuple[Any, ...] | None = None
+        self._modes: Any = None
+        self._changes = -1
+        self._still: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple
+        self._moving: list[tuple[int, Meta]] = []
+        """Places of inputs that are other values each time, and what these have to be."""
+        self._blocks: frozenset[Block] = frozenset()
+        """The memory of the inputs that are the same values each time."""
+        self._references: list[Any] = []
+        """Of these inputs: another value may have the identity of one that is gone."""
+        self._dead: list[Any] = []
+
+    def of(self, state: SessionState, values: Sequence[Any], has_passes: bool) -> tuple[Any, ...] | None:
+        """Return the situation of a run on these inputs, as ``situation`` does."""
+        modes = None if state.context.checks.outstanding else modes_of(state)
+        if modes is None:
+            return None
+        numbers = list(map(id, values))
+        if self._found is not None and modes == self._modes and self._is_same(values, numbers):
+            return self._found
+        found = situation(state, values, has_passes)
+        self._found = None
+        if found is not None and self._repeats(values, numbers):
+            self._found, self._modes = found, modes
+        self._numbers, self._changes = numbers, changes.count
+        return found
+
+    def _is_same(self, values: Sequence[Any], numbers: list[int]) -> bool:
+        """Return whether these inputs are in the same situation as those for which it was noted."""
+        if self._changes != changes.count or self._dead:
+            return False
+        if numbers == self._numbers:
+            return True
+        if not self._moving or self._still(numbers) != self._still(self._numbers):
+            return False
+        return self._may_move(values)
+
+    def _may_move(self, values: Sequence[Any]) -> bool:
+        blocks = set()
+        for place, meta in self._moving:
+            value = values[place]
+            if value.__class__ is not Value or value.meta is not meta or value.autograd is not None:
+                return False
+            blocks.add(block_of(value))
+        return len(blocks) == len(self._moving) and blocks.isdisjoint(self._blocks)
+
+    def _repeats(self, values: Sequence[Value], numbers: list[int]) -> bool:
+        """Note most of these inputs, where they are those of the run before; returns whether they are."""
+        before = self._numbers
+        if self._changes != changes.count or len(before) != len(numbers) or len(numbers) < _FEWEST:
+            return False
+        still = [place for place, number in enumerate(numbers) if number == before[place]]
+        moving = [place for place, number in enumerate(numbers) if number != before[place]]
+        blocks = list(map(block_of, values))
+        if moving and not (len(set(blocks)) == len(blocks) and _can_move(values, moving)):
+            return False
+        self._moving = [(place, values[place].meta) for place in moving]
+        self._still = itemgetter(*still)
+        self._blocks = frozenset(self._still(blocks))
+        self._dead = []
+        note_death = self._dead.append
+        self._references = [ref(values[place], note_death) for place in still]
+        return True
 
 
 def modes_of(state: SessionState) -> tuple[Any, ...] | None:
@@ -68,6 +154,17 @@ def situation(state: SessionState, values: Sequence[Any], has_passes: bool) -> t
     given = [gradient for gradient in gradients if gradient is not None]
     kinds = tuple([None if one is None else one.meta for one in gradients]) if given else ()
     return modes, metas, which, needs, histories, kinds, shared_memory([*values, *given])
+
+
+def _can_move(values: Sequence[Value], places: Sequence[int]) -> bool:
+    """Return whether the inputs in these places are few and unknown to autograd, and no input has a gradient.
+
+    The memory of a gradient could be that of another input.
+    """
+    known = list(map(_autograd_of, values))
+    if len(places) > _MOST_MOVING or any([known[place] is not None for place in places]):
+        return False
+    return not any([meta.grad is not None for meta in filter(None, known)])
 
 
 def _are_on_one_device(values: Sequence[Value]) -> bool:
