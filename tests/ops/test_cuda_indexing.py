@@ -144,6 +144,31 @@ def test_the_gradient_of_an_embedding_is_the_same_each_time(engine: EngineAdapte
     assert len(results) == 1
 
 
+@pytest.mark.parametrize("count", [70, 3_000, 20_000])
+@pytest.mark.parametrize("rows", [1, 200, 256, 257, 65_537])
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32], ids=str)
+def test_the_gradient_of_an_embedding_of_so_many_rows(
+    engine: EngineAdapter, kind: torch.dtype, rows: int, count: int
+) -> None:
+    index = torch.randint(0, rows, (count,)).to(kind)
+    index[:3] = torch.tensor([rows - 1, 0, rows - 1])
+    mine, given = engine.tensor(index), numbers((count, 4), torch.float32)
+    check(
+        engine, lambda grad: engine.functional.embedding_dense_backward(grad, mine, rows, -1, False),
+        lambda grad: torch.zeros(rows, 4, dtype=grad.dtype).index_add(0, index, grad), given,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [3_000, 20_000])
+def test_an_index_far_out_of_range_is_reported_among_many(engine: EngineAdapter, count: int) -> None:
+    for bad in (300 + 256, 300 + 65_536, -1, -(1 << 40)):
+        index = torch.randint(0, 300, (count,))
+        index[int(torch.randint(0, count, ()))] = bad
+        grad = engine.tensor(torch.randn(count, 4))
+        with pytest.raises(IndexOutOfRangeError, match=str(bad)):
+            engine.numpy(engine.functional.embedding_dense_backward(grad, engine.tensor(index), 300, -2, False))
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(7, 5), (40, 64)])
 def test_writing_along_a_dimension(engine: EngineAdapter, shape: tuple[int, int], dtype: torch.dtype) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from server.engine import functional as F
 from server.engine import keys
 from server.engine.checks import Check
 from server.engine.cuda.rows.rowwise import byte_offset, dense, row_major
@@ -37,10 +36,11 @@ def embedding_backward(request: Request) -> Launch | None:
     backend, o, g, nbytes = request.backend, byte_offset(out), byte_offset(grad), out.nbytes
 
     def launch(args: Any, outs: Any) -> None:
-        flat = F.reshape(dense(args[1]).alias(), (count,))
+        at = dense(args[1])
         target = outs[0].storage.block.pointer + o
         _clear(backend, target, nbytes)
-        sums.run(target, args[0].storage.block.pointer + g, flat, record_of(backend), expect(check))
+        places = at.storage.block.pointer + byte_offset(at.meta)
+        sums.run(target, args[0].storage.block.pointer + g, places, record_of(backend), expect(check))
 
     return launch
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from server.engine import functional as F
 from server.engine.cuda.reduce.layout import flag
 from server.engine.cuda.rows.rowwise import fits_grid, vector_width
 from server.engine.cuda.runtime.faults import FAULTS, FaultRecord
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
-from server.engine.value import Value
+from server.engine.cuda.sort.launch import LONGEST, job_of, sorting
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta
@@ -141,13 +140,16 @@ class RowSums:
         columns = -(-width // self._vector)
         block = min(-(-columns // 32) * 32, _THREADS)
         grid = (-(-count // _CHUNK), -(-columns // block))
-        self.is_possible = fits_grid(grid[0]) and grid[1] <= _MOST_SLICES
+        self.is_possible = fits_grid(grid[0]) and grid[1] <= _MOST_SLICES and count < LONGEST
         if self.is_possible:
             rows = out.numel // width
             numbers: list[tuple[str, Any]] = [("i64", number) for number in (count, width, rows, padding)]
             numbers += [("double" if self._wide is dtypes.float64 else "float", alpha), ("int", int(by_count))]
             self._add, self._join = self._launches(grid, block, numbers)
             self._scratch = Meta.of((2 * grid[0] * width,), self._wide, backend.device)
+            self._keys, self._places = (Meta.of((count,), dtype, backend.device) for dtype in (index, dtypes.int64))
+            job = job_of(self._keys, self._keys, self._places, 0, False, (0, count))
+            self._sort = sorting(backend, job._replace(digits=_digits_below(rows)))
 
     def _launches(self, grid: tuple[int, int], block: int, numbers: Any) -> tuple[Any, Any]:
         adds, out, given, wide, index = self._types
@@ -165,16 +167,22 @@ class RowSums:
         )
         return add.prepare(grid, block, "PPPPPPQ", numbers), join.prepare(grid, block, "PPP", numbers)
 
-    def run(self, target: int, given: int, index: Value, record: FaultRecord, tag: int) -> None:
-        """Add up the rows at an address into those at another; ``index`` is a vector in any order."""
-        ordered, order = F.sort(index, 0, False, stable=True)
-        partial = self._backend.empty(self._scratch)
+    def run(self, target: int, given: int, index: int, record: FaultRecord, tag: int) -> None:
+        """Add up the rows at an address into those at another; at ``index`` is a dense vector in any order."""
+        backend = self._backend
+        ordered, order, partial = backend.empty(self._keys), backend.empty(self._places), backend.empty(self._scratch)
         sums, sorted_at = partial.storage.block.pointer, ordered.storage.block.pointer
-        stream = self._backend.stream
-        self._add(stream, target, sums, given, sorted_at, order.storage.block.pointer, record.pointer, tag)
+        order_at, stream = order.storage.block.pointer, backend.stream
+        self._sort(index, sorted_at, order_at)
+        self._add(stream, target, sums, given, sorted_at, order_at, record.pointer, tag)
         self._join(stream, target, sums, sorted_at)
         if tag:
             record.mark()
+
+
+def _digits_below(rows: int) -> int:
+    """Return how many bytes tell the numbers of so many rows apart; others are reported, whatever their order."""
+    return max(1, -(-(rows - 1).bit_length() // 8))
 
 
 def _kernel(parameters: str, call: str) -> Any:

@@ -87,10 +87,10 @@ def _prepare(
             return
         given = args[at[0]][at[1]] if at.__class__ is tuple else args[at]
         rows = backend.empty(keys_meta)
-        number(backend.stream, rows.storage.block.pointer, given.storage.block.pointer + i)
+        number(backend.stream, keys_at := rows.storage.block.pointer, given.storage.block.pointer + i)
         target = outs[0].storage.block.pointer + o
         cp.cuda.runtime.memcpyAsync(target, args[0].storage.block.pointer + x, nbytes, DEVICE_TO_DEVICE, backend.stream)
-        sums.run(target, args[source_at].storage.block.pointer + s, rows, record_of(backend), expect(check))
+        sums.run(target, args[source_at].storage.block.pointer + s, keys_at, record_of(backend), expect(check))
 
     return launch
 

@@ -57,6 +57,8 @@ class Job(NamedTuple):
     size: int
     is_wide: bool
     is_median: bool = False
+    digits: int = 8
+    """How many bytes of the keys tell them apart, the lowest first; no more than they have."""
 
     @property
     def lines(self) -> int:
@@ -121,10 +123,11 @@ def select_rank(backend: Any, job: Job) -> Sort:
 
 
 def _long(backend: Any, job: Job) -> Sort:
-    passes, itemsize = job.dtype.itemsize, job.dtype.itemsize
+    itemsize = job.dtype.itemsize
+    passes = min(job.digits, itemsize)
     tiles = blocks(job.length, _TILE)
     total, grid = job.lines * job.length, job.lines * tiles
-    histograms = 1024 * passes * job.lines
+    histograms = 1024 * itemsize * job.lines
     states = 1024 * grid
     zeroed = 256 + histograms + passes * states
     buffer = -(-total * itemsize // 256) * 256 + -(-total * 4 // 256) * 256
@@ -267,6 +270,7 @@ def _at_once(job: Job, threads: int) -> int:
 def bytes_of(job: Job) -> bytes:
     """The structure ``Lines`` of the text."""
     index = "q" if job.is_wide else "I"
-    numbers = struct.pack(f"={4 * index}3I", *job.steps, job.lines, job.length, job.start, job.size)
+    digits = min(job.digits, job.dtype.itemsize)
+    numbers = struct.pack(f"={4 * index}4I", *job.steps, job.lines, job.length, job.start, job.size, digits)
     text = packed(job.others, wide=job.is_wide) + numbers
     return text + bytes(-len(text) % 8)

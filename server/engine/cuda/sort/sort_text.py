@@ -32,6 +32,7 @@ struct Lines {
     lines_t lines;                        // of the input, the values and the indices
     index_t step[3];                      // from one element of a line to the next
     index_t count; u32 length, from, size;  // lines; elements of each; the window of places that is written
+    u32 digits;                             // how many bytes of the keys tell them apart, the lowest first
 };
 DEV void offsets_of(const Lines& job, index_t line, index_t (&at)[3]) { job.lines.find(line, at); }
 
@@ -205,7 +206,7 @@ DEV void block_radix_sort(const typename O::U* in, typename O::U* values, i64* i
         key[i] = is ? O::key(bits) : (U)~(U)0;
     }
     u32 from = window_of(job, nans);
-    for (int shift = 0; shift < 8 * (int)sizeof(U); shift += 8) {
+    for (int shift = 0; shift < 8 * (int)job.digits; shift += 8) {
         auto digit_of = [&](int i) { return (u32)(key[i] >> shift) & 255; };
         ranking.rank(digit_of, ranks);
         ranking.scan();
@@ -254,6 +255,7 @@ DEV void count_digits(const typename O::U* in, u32* histograms, const Lines& job
         U key = O::key(bits[i]);
 #pragma unroll
         for (int pass = 0; pass < PASSES; ++pass) {
+            if (pass >= (int)job.digits) break;
             u32 digit = (u32)(key >> (8 * pass)) & 255;
             if (pass + 1 < PASSES) {
                 if (is) atomicAdd(counts + pass * 256 + digit, 1);
