@@ -59,7 +59,7 @@ def _can_join(
 ) -> bool:  # fmt: skip
     """Whether the kernel that makes a gradient can sum it."""
     known, position = analysis.known[grad], maker.get(grad)
-    if position is None or not isinstance(known, Meta) or known.ndim < 2:
+    if position is None or not isinstance(known, Meta) or known.ndim < 2 or analysis.is_written(grad):
         return False
     key = keys.get(known.device, 0)
     if (key, GRADIENTS) in JOINERS and _is_of_norm(grad, steps, maker):
@@ -115,9 +115,11 @@ def join_sums(grouping: Grouping, uses: Uses) -> None:
 
 
 def _maker_of(slot: Slot, grouping: Grouping, uses: Uses) -> Group | None:
-    """The element-wise steps that make a value which others read, too."""
+    """The element-wise steps that make a value which others read, too, and nobody writes to."""
     position = uses.maker.get(slot)
     if position is None or not (uses.is_output(slot) or len(uses.readers_of(slot)) > 1):
+        return None
+    if grouping.analysis.is_written(slot):
         return None
     group = grouping.by_step[position]
     return None if group.kind or group.candidate is None else group
