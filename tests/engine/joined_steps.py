@@ -12,7 +12,7 @@ from server.engine import functional as F
 from server.engine import keys
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
-from server.engine.programs.fused import JOINERS, Executor, Joiner, Register
+from server.engine.programs.fused import FUSERS, JOINERS, Executor, Joiner
 from server.engine.programs.joined import CASTS, GRADIENTS, NORM, PARTS, SUMS, Joined
 from server.engine.value import Backend, Value
 
@@ -54,12 +54,9 @@ def _summed(rows: Value) -> Value:
 
 def _sums(joined: Joined, values: Values, news: dict[str, Any]) -> Values:
     kernel, place = joined.attributes
-    held = [values[role] for role, _ in joined.loads]
-    for compute in kernel.computes:
-        args = tuple([held[arg.number] if arg.__class__ is Register else arg for arg in compute.args])
-        held.append(dispatch(OPERATORS[compute.op.name], args))
-    made = {str(number): held[register.number] for number, (register, _) in enumerate(kernel.news)}
-    return {**made, "sums": _summed(made[str(place)])}
+    operands = tuple([values[role] for role, _ in joined.loads])
+    made = FUSERS[keys.CPU].makes(operands[0].backend, kernel).run(operands)
+    return {**{str(number): value for number, value in enumerate(made)}, "sums": _summed(made[place])}
 
 
 def _parts(joined: Joined, values: Values, news: dict[str, Any]) -> Values:

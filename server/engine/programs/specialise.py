@@ -24,7 +24,7 @@ from .graph import Graph, Slot, Step, replaced, slots_in, text_of
 from .grouping import Group, Grouping
 from .joined import Joined
 from .joins import passes
-from .joins.sums import with_sums_apart
+from .joins.sums import has_sums_apart, with_sums_apart
 from .joins.uses import Uses
 from .lowering import Lowered
 from .temporaries import peak_bytes
@@ -116,7 +116,10 @@ def _fold(state: _State) -> _State:
 
 
 def _take_sums_apart(state: _State) -> _State:
-    return state._replace(steps=with_sums_apart(state.steps, state.analysis(), _keys()))
+    keys = _keys()
+    if not has_sums_apart(state.steps, keys):
+        return state
+    return state._replace(steps=with_sums_apart(state.steps, state.analysis(), keys))
 
 
 def _keys() -> dict[object, int]:

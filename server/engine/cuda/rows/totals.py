@@ -25,7 +25,7 @@ __device__ __forceinline__ void add_partials(A* first, B* second, C* third, cons
     partial += (i64)blockIdx.y * blocks * length;
     S sum = 0;
     if (k < length)
-        #pragma unroll 4
+        #pragma unroll 8
         for (int block = threadIdx.y; block < blocks; block += 32) sum += partial[block * length + k];
     sums[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();

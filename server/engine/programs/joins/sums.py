@@ -29,16 +29,22 @@ _NORMS: Final = ("_layer_norm_gradients", "_rms_norm_gradients")
 _SUM: Final = OPERATORS["sum"]
 
 
+def has_sums_apart(steps: Sequence[Step], keys: Mapping[object, int]) -> bool:
+    """Whether there are biases' gradients, and devices whose kernels sum besides; otherwise no sum is taken out."""
+    joins = any([(key, kind) in JOINERS for key in keys.values() for kind in (GRADIENTS, SUMS)])
+    return joins and any(map(_has_bias, steps))
+
+
+def _has_bias(step: Step) -> bool:
+    return step.operator.op.name == _LAYER and step.args[3] is True
+
+
 def with_sums_apart(steps: Sequence[Step], analysis: Analysis, keys: Mapping[object, int]) -> list[Step]:
     """Take the bias's gradient out of the backward passes of layers, where it can be joined with another step."""
     maker = {slot: position for position, step in enumerate(steps) for slot in step.outs}
     result: list[Step] = []
     for step in steps:
-        if (
-            step.operator.op.name == _LAYER
-            and step.args[3] is True
-            and _can_join(step.args[0], steps, analysis, keys, maker)
-        ):
+        if _has_bias(step) and _can_join(step.args[0], steps, analysis, keys, maker):
             result += _apart(step, analysis.known[step.args[0]])
         else:
             result.append(step)
