@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ pytest.importorskip("cuda.bindings.nvrtc")
 
 from server.engine import functional as F
 from server.engine.cuda import families
-from server.engine.cuda.attention import parts
+from server.engine.cuda.attention import choices, parts
 from server.engine.cuda.rows import column_sums
-from server.engine.cuda.texts import DEVICE
+from server.engine.cuda.runtime.launch import collecting
+from server.engine.cuda.texts import DEVICE, DescribedDevice
 from server.engine.programs.expansion import traced
 from server.engine.programs.joined import GRADIENTS, PARTS, SUMS, Joined
 from server.engine.programs.specialise import ALL, specialise
@@ -158,26 +160,62 @@ def test_kernels_take_what_pays() -> None:
     assert not column_sums.takes(full._replace(attributes=(kernel._replace(stores=((0, kernel.news[0][0]),)), 0)))
 
 
+def _parts(dtype: DType, width: int) -> tuple[Joined, list[Meta]]:
+    """Attention's gradients as parts, and the operands that are such parts of another tensor."""
+    n, t = 2, 5
+    whole = Meta.of((n, t, 3 * HEADS * width), dtype, DEVICE)
+    strides = (3 * t * HEADS * width, width, 3 * HEADS * width, 1)
+    places = [place * HEADS * width for place in range(3)]
+    query, key, value = [Meta.of((n, HEADS, t, width), dtype, DEVICE, strides, place) for place in places]
+    output = Meta.of((n, HEADS, t, width), dtype, DEVICE, (t * HEADS * width, width, HEADS * width, 1))
+    statistic = Meta.of((n, HEADS, t), dtypes.float32, DEVICE)
+    loads = {
+        "grad_output": output, "query": query, "key": key, "value": value, "output": output, "logsumexp": statistic
+    }  # fmt: skip
+    attributes = (True, 0.5, (0, 1, 2))
+    described = Joined(PARTS, "_attention_backward", attributes, tuple(loads.items()), (("out", whole),))
+    return described, [query, key, value]
+
+
 @pytest.mark.parametrize(("dtype", "width", "is_taken"), [
     (dtypes.bfloat16, 64, True), (dtypes.bfloat16, 12, True), (dtypes.float32, 12, True), (dtypes.float32, 256, False),
 ])  # fmt: skip
 def test_parts_lie_side_by_side(dtype: DType, width: int, is_taken: bool) -> None:
-    n, t = 2, 5
-    whole = Meta.of((n, t, 3 * HEADS * width), dtype, DEVICE)
-    strides = (3 * t * HEADS * width, width, 3 * HEADS * width, 1)
-    operands = {
-        role: Meta.of((n, HEADS, t, width), dtype, whole.device, strides, place * HEADS * width)
-        for place, role in enumerate(("query", "key", "value"))
-    }
-    output = Meta.of((n, HEADS, t, width), dtype, whole.device, (t * HEADS * width, width, HEADS * width, 1))
-    loads = {
-        "grad_output": output,
-        **operands,
-        "output": output,
-        "logsumexp": whole.like((n, HEADS, t), dtype=dtypes.float32),
-    }
-    described = Joined(PARTS, "_attention_backward", (True, 0.5, (0, 1, 2)), tuple(loads.items()), (("out", whole),))
+    described, operands = _parts(dtype, width)
     assert parts.takes(described) is is_taken
-    assert parts._parts(described) == [*operands.values()]
-    masked = described._replace(loads=(*described.loads, ("attn_mask", output)))
+    assert parts._parts(described) == operands
+    masked = described._replace(loads=(*described.loads, ("attn_mask", operands[0])))
     assert not parts.takes(masked)
+
+
+class _Device(DescribedDevice):
+    """What executors are made for."""
+
+    empty = None
+
+    def as_current(self) -> Any:
+        return nullcontext()
+
+    def deferring(self, launch: Any) -> Any:
+        return launch
+
+    def on_device(self, run: Any) -> Any:
+        return run
+
+
+def test_layers_that_are_alike_share_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that all of them have a plan once it has paid for itself; what is only collected is not kept."""
+    device, described = _Device(), _parts(dtypes.float32, 32)[0]
+    asked: list[Any] = []
+
+    def gradients(request: Any, by_cudnn: Any) -> Any:
+        asked.append(request)
+        return lambda args, outs: None
+
+    monkeypatch.setattr(choices, "gradients", gradients)
+    with collecting("sm_90"):
+        parts.makes(device, described)  # type: ignore[arg-type]
+    assert len(asked) == 1
+    for _ in range(3):
+        parts.makes(device, described)  # type: ignore[arg-type]
+    assert len(asked) == 2

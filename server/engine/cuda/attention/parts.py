@@ -5,10 +5,12 @@ The kernels of ``choices`` write anywhere. Where cuDNN has no plan for such plac
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 from server.engine import keys
 from server.engine.cuda.pointwise.joining import joining
+from server.engine.cuda.runtime.launch import is_collecting
 from server.engine.operators import OPERATORS, Request
 from server.engine.ops.attention import suits_cudnn, suits_tiles
 from server.engine.programs.fused import JOINERS, Executor, Joiner
@@ -20,6 +22,8 @@ from telegrad_protocol.ops.attention import result_of
 from . import choices, cudnn
 
 _OPERANDS: Final = ("query", "key", "value")
+_MOST_SHARED: Final = 1 << 8
+"""So many launches are kept for layers that are alike."""
 _OP: Final = OPERATORS["_attention_backward"].op
 
 
@@ -70,12 +74,21 @@ def _copied(request: Request) -> Launch | None:
     return run
 
 
+def _launch(backend: Backend, joined: Joined) -> Launch:
+    launch = choices.gradients(_request(backend, joined), _by_cudnn)
+    assert launch is not None
+    return launch
+
+
+_shared = lru_cache(_MOST_SHARED)(_launch)
+"""The same for all layers of a model, which count together what a plan would have saved."""
+
+
 def makes(backend: Backend, joined: Joined) -> Executor:
     """Return what allocates the result and starts the kernels."""
     request = _request(backend, joined)
     with backend.as_current():
-        launch = choices.gradients(request, _by_cudnn)
-    assert launch is not None
+        launch = (_launch if is_collecting() else _shared)(backend, joined)
     roles, parts, out = [role for role, _ in joined.loads], request.outs, joined.roles["out"]
     places = [roles.index(param.name) if param.name in roles else None for param in _OP.params]
     start, empty = backend.deferring(launch), backend.empty
