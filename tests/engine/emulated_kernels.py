@@ -87,13 +87,14 @@ def _norm_backward(
     rows: int, length: int, other: int, copy: int,
 ) -> None:  # fmt: skip
     held, given, scale, wide, another, narrow = kinds[:6]
-    rms = kinds[9] == "true"
+    rms, adds_up = kinds[9] == "true", kinds[12] == "true"
     own = _array(grad, given, rows, length).astype(np.float64)
     centre, factor = 0 if rms else _array(mean, wide, rows, 1), _array(rstd, wide, rows, 1).astype(np.float64)
     at = (_array(input, held, rows, length).astype(np.float64) - centre) * factor
-    sums = _array(partial, wide, 2, grid, length)
+    sums = _array(partial, wide, (1 if rms else 2) + adds_up, grid, length)
     sums[...] = 0
-    sums[0, 0], sums[1, 0] = (own * at).sum(0), own.sum(0)
+    for number, part in enumerate([own * at, own][: 1 if rms else 2]):
+        sums[number, 0] = part.sum(0)
     own = own * _array(weight, scale, length).astype(np.float64) if weight else own
     average = 0 if rms else own.mean(1, keepdims=True)
     made = ((own - average - at * (own * at).mean(1, keepdims=True)) * factor).astype(_KINDS[held])
@@ -102,13 +103,15 @@ def _norm_backward(
     for target, kind in ((dx, held), (copy, narrow)):
         if target:
             _array(target, kind, rows, length)[...] = made
+    if adds_up:
+        sums[-1, 0] = (made.astype(_KINDS[narrow]) if copy else made).astype(np.float64).sum(0)
 
 
-def _norm_parameters(
-    grid: tuple[int, int], kinds: list[str], dw: int, db: int, partial: int, blocks: int, length: int
+def _add_partials(
+    grid: tuple[int, int], kinds: list[str], first: int, second: int, third: int, partial: int, blocks: int, length: int
 ) -> None:  # fmt: skip
-    sums = _array(partial, kinds[2], 2, blocks, length).sum(1)
-    for number, (target, kind) in enumerate(((dw, kinds[0]), (db, kinds[1]))[: grid[1]]):
+    sums = _array(partial, kinds[3], grid[1], blocks, length).sum(1)
+    for number, (target, kind) in enumerate(zip((first, second, third)[: grid[1]], kinds)):
         _array(target, kind, length)[...] = sums[number]
 
 
@@ -124,6 +127,6 @@ def _cast_chunk(kinds: list[str], capacity: int, addresses: Sequence[int], packe
 
 
 _FUNCTIONS: dict[str, Callable[..., None]] = {
-    "norm_held": _norm_held, "norm_backward": _norm_backward, "norm_parameters": _norm_parameters,
+    "norm_held": _norm_held, "norm_backward": _norm_backward, "add_partials": _add_partials,
     "cast_chunk": _cast_chunk,
 }  # fmt: skip

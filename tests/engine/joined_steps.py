@@ -10,8 +10,10 @@ import torch
 
 from server.engine import functional as F
 from server.engine import keys
-from server.engine.programs.fused import JOINERS, Executor, Joiner
-from server.engine.programs.joined import CASTS, GRADIENTS, NORM, Joined
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS
+from server.engine.programs.fused import FUSERS, JOINERS, Executor, Joiner
+from server.engine.programs.joined import CASTS, GRADIENTS, NORM, PARTS, SUMS, Joined
 from server.engine.value import Backend, Value
 
 from ..ops.adapters import EngineAdapter
@@ -40,7 +42,30 @@ def _gradients(joined: Joined, values: Values, news: dict[str, Any]) -> Values:
         made["grad_input"] = F.add(values["other"], made["grad_input"])
     if "copy" in news:
         made["copy"] = F._to_copy(made["grad_input"], dtype=news["copy"].dtype)
+    if "sums" in news:
+        made["sums"] = _summed(made["copy" if "copy" in news else "grad_input"])
     return made
+
+
+def _summed(rows: Value) -> Value:
+    """The gradient of a bias, in the order in which a layer's operation adds it up."""
+    return dispatch(OPERATORS["_linear_backward"], (rows, None, None, True))[0]
+
+
+def _sums(joined: Joined, values: Values, news: dict[str, Any]) -> Values:
+    kernel, place = joined.attributes
+    operands = tuple([values[role] for role, _ in joined.loads])
+    made = FUSERS[keys.CPU].makes(operands[0].backend, kernel).run(operands)
+    return {**{str(number): value for number, value in enumerate(made)}, "sums": _summed(made[place])}
+
+
+def _parts(joined: Joined, values: Values, news: dict[str, Any]) -> Values:
+    is_causal, scale, order = joined.attributes
+    operands = [values[role] for role in ("grad_output", "query", "key", "value")]
+    rest = (values["output"], values["logsumexp"], is_causal, scale)
+    made = dispatch(OPERATORS["_attention_backward"], (*operands, values.get("attn_mask"), *rest))
+    rows = [F.transpose(made[place], 1, 2) for place in order]
+    return {"out": F.cat(tuple([F.reshape(one, (*one.shape[:2], -1)) for one in rows]), 2)}
 
 
 def _casts(joined: Joined, values: Values, news: dict[str, Any]) -> Values:
@@ -64,9 +89,15 @@ def join_on_the_host(monkeypatch: pytest.MonkeyPatch) -> list[Joined]:
 
             return Executor(run, repr(joined), 0)
 
-        return Joiner(lambda joined: True, makes)
+        return Joiner(lambda joined: joined.kind != SUMS or not joined.attributes[0].stores, makes)
 
-    for kind, compute in ((NORM, _norm), (GRADIENTS, _gradients), (CASTS, _casts)):
+    for kind, compute in (
+        (NORM, _norm),
+        (GRADIENTS, _gradients),
+        (CASTS, _casts),
+        (SUMS, _sums),
+        (PARTS, _parts),
+    ):
         monkeypatch.setitem(JOINERS, (keys.CPU, kind), joiner(compute))
     return made
 

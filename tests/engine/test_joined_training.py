@@ -18,7 +18,7 @@ from server.engine import keys
 from server.engine.cuda import check, families
 from server.engine.cuda.optim import casts
 from server.engine.cuda.pointwise.fused import texts_of
-from server.engine.cuda.rows import layer_norm
+from server.engine.cuda.rows import column_sums, layer_norm, totals
 from server.engine.cuda.runtime.launch import collecting
 from server.engine.cuda.texts import DescribedDevice
 from server.engine.programs.analysis import Analysis
@@ -26,9 +26,9 @@ from server.engine.programs.expansion import traced
 from server.engine.programs.fused import JOINERS, Joiner
 from server.engine.programs.graph import Graph, Step, run
 from server.engine.programs.grouping import Grouping
-from server.engine.programs.joined import CASTS, GRADIENTS, NORM, Joined
-from server.engine.programs.joins.casts import join_casts, lowered_casts
-from server.engine.programs.joins.norms import join_norms, lowered_norm
+from server.engine.programs.joined import CASTS, GRADIENTS, NORM, PARTS, SUMS, Joined
+from server.engine.programs.joins import passes
+from server.engine.programs.joins.sums import with_sums_apart
 from server.engine.programs.joins.uses import Uses
 from server.engine.programs.specialise import Specialisation, specialise
 from server.session.programs import recording
@@ -101,6 +101,12 @@ def _trained(tg: Any, seed: int, compiled: bool, device: str = "cpu", tokens: in
     return [told, *[p.detach().cpu().numpy() for p in parameters]]
 
 
+@pytest.fixture(autouse=True)
+def small_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients as small as these are summed by the kernel that makes them, too."""
+    monkeypatch.setattr(column_sums, "_LEAST", 1)
+
+
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Graph, Any, Any]]:
     """The graphs of what is recorded, with the metas and the memory of inputs."""
@@ -131,11 +137,12 @@ def _grouped(graph: Graph, metas: Any, memory: Any) -> tuple[Grouping, Grouping,
     """The groups of element-wise steps, and those with joined steps besides, if the values were on a GPU."""
     steps = [Step(step.operator, _there(step.args), step.outs) for step in graph.steps]
     known = {slot: _there(meta) for slot, meta in zip(graph.inputs, metas, strict=True)}
-    analysis = Analysis(steps, known, dict(zip(graph.inputs, memory, strict=True)))
-    plain, uses = Grouping(steps, analysis, {GPU: keys.CUDA}), Uses(steps, analysis, graph.outputs)
-    joined = plain.copy()
-    join_norms(joined, uses)
-    return plain, join_casts(joined, graph.outputs), uses
+    memories = dict(zip(graph.inputs, memory, strict=True))
+    plain = Grouping(steps, Analysis(steps, known, memories), {GPU: keys.CUDA})
+    steps = with_sums_apart(steps, plain.analysis, {GPU: keys.CUDA})
+    analysis = Analysis(steps, known, memories)
+    uses = Uses(steps, analysis, graph.outputs)
+    return plain, passes.joined(Grouping(steps, analysis, {GPU: keys.CUDA}), uses, graph.outputs), uses
 
 
 def _kernels(grouping: Grouping) -> Counter[str]:
@@ -156,11 +163,15 @@ def test_joined_steps_change_no_bit(tg: Any, seed: int, makes_kernels: bool, mon
     made = join_on_the_host(monkeypatch) if makes_kernels else []
     for mine, other in zip(_trained(tg, seed, True), expected, strict=True):
         np.testing.assert_array_equal(mine, other)
-    assert {one.kind for one in made} == ({NORM, GRADIENTS, CASTS} if makes_kernels else set())
+    assert {one.kind for one in made} == ({NORM, GRADIENTS, SUMS, PARTS, CASTS} if makes_kernels else set())
 
 
-def test_no_cast_of_a_step_is_a_kernel_of_its_own(tg: Any, seed: int, recorded: list[Any]) -> None:
-    """Those of weights and of gradients are one kernel each, those of activations are parts of normalizations."""
+def test_what_only_moves_elements_is_no_kernel_of_its_own(tg: Any, seed: int, recorded: list[Any]) -> None:
+    """Casts of weights and of gradients are one kernel each, those of activations are parts of normalizations.
+
+    Gradients of biases are made with the gradients that they are sums of, but where attention makes these. Attention
+    makes the gradients of query, key and value where that of the product belongs.
+    """
     _trained(tg, seed, True, tokens=200)
     plain, joined, _ = _grouped(*recorded[-1])
     before, after = _kernels(plain), _kernels(joined)
@@ -175,13 +186,19 @@ def test_no_cast_of_a_step_is_a_kernel_of_its_own(tg: Any, seed: int, recorded: 
         "_to_copy add": 1,
         f"{NORM} of _layer_norm _to_copy": 1,
         f"{NORM} of add _layer_norm _to_copy": norms - 1,
-        f"{GRADIENTS} of _to_copy _layer_norm_gradients _to_copy": 1,
-        f"{GRADIENTS} of _to_copy _layer_norm_gradients add _to_copy": residual,
+        f"{GRADIENTS} of _to_copy _layer_norm_gradients _to_copy sum": 1,
+        f"{GRADIENTS} of _to_copy _layer_norm_gradients add _to_copy sum": residual,
         f"{GRADIENTS} of _to_copy _layer_norm_gradients add": 1,
         f"{CASTS} of {' '.join(['_to_copy'] * weights)}": 1,
         f"{CASTS} of {' '.join(['_to_copy'] * gradients)}": 1,
     }
-    fewer = weights + gradients - 2 + 2 * norms + 1 + residual + norms
+    assert {
+        name: count for name, count in after.items() if name.startswith((SUMS, PARTS)) or name in ("sum", "cat")
+    } == {
+        f"{SUMS} of _gelu_backward sum": LAYERS,
+        f"{PARTS} of _attention_backward transpose view transpose view transpose view cat": LAYERS,
+    }
+    fewer = weights + gradients - 2 + 2 * norms + 1 + residual + norms + before["cat"]
     assert after.total() == before.total() - fewer
 
 
@@ -208,16 +225,12 @@ def test_texts_of_joined_kernels_compile(
     _, joined, uses = _grouped(*recorded[-1])
     texts: dict[str, str] = {}
     for group in joined.ordered():
-        positions = group.positions
-        if group.kind == CASTS:
-            kernel = lowered_casts(positions, joined.steps, joined.analysis).kernel
-        elif group.kind:
-            kernel = lowered_norm(positions, joined.steps, joined.analysis, uses.needed(positions)).kernel
-        else:
+        if not group.kind:
             continue
+        kernel = passes.described(group, joined.steps, joined.analysis, uses).kernel
         with collecting(check.OLDEST):
             texts.update(dict.fromkeys(texts_of(_NoDevice(), kernel), group.kind))  # type: ignore[arg-type]
-    assert {*texts.values()} == {NORM, GRADIENTS, CASTS}
+    assert {*texts.values()} == {NORM, GRADIENTS, SUMS, PARTS, CASTS}
     for text, kind in texts.items():
         assert check.compile_one(text, check.OLDEST, ()) is None, kind
 
@@ -226,7 +239,7 @@ def test_texts_of_joined_kernels_compile(
 def emulated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kinds of joined steps that the host executes by what launches kernels on a GPU, over emulated kernels."""
     launched: list[str] = []
-    for module in (layer_norm, casts):
+    for module in (layer_norm, totals, casts):
         monkeypatch.setattr(module, "load", lambda text, name: EmulatedKernel(text))
     for kind in (NORM, GRADIENTS, CASTS):
         joiner = JOINERS[keys.CUDA, kind]

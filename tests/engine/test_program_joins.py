@@ -16,7 +16,7 @@ from server.engine.programs.analysis import Analysis, shared_memory
 from server.engine.programs.expansion import traced
 from server.engine.programs.graph import Graph
 from server.engine.programs.grouping import Grouping
-from server.engine.programs.joined import CASTS, GRADIENTS, NORM, Joined
+from server.engine.programs.joined import CASTS, GRADIENTS, NORM, SUMS, Joined
 from server.engine.programs.joins import casts
 from server.engine.programs.joins.casts import join_casts
 from server.engine.programs.specialise import ALL, specialise
@@ -49,11 +49,12 @@ def _random_chain(rng: random.Random, count: int) -> Callable[..., tuple[Value, 
     """A function of random steps, most of them normalizations, sums and casts; some of the results are wanted."""
 
     def chain(x: Value, y: Value, square: Value, weight: Value) -> tuple[Value, ...]:
-        values, norms, squares = [x, y], [], [square, F.t(square)]
+        values, norms, squares, sums = [x, y], [], [square, F.t(square)], []
         for _ in range(count):
             a, b = rng.choice(values[-4:]), rng.choice(values)
             wide = a if a.dtype is dtypes.float32 else F._to_copy(a, dtype=dtypes.float32)
-            kind = rng.choice(("norm", "norm", "gradients", "gradients", "add", "add", "cast", "mm", "mul", "write"))
+            kinds = ("norm", "norm", "gradients", "gradients", "add", "add", "cast", "mm", "mul", "write", "layer")
+            kind = rng.choice(kinds)
             if kind == "norm":
                 given = [weight, None][rng.random() < 0.3]
                 if rng.random() < 0.3:
@@ -72,9 +73,14 @@ def _random_chain(rng: random.Random, count: int) -> Callable[..., tuple[Value, 
                 values.append(F.mm(a if a.dtype is dtypes.bfloat16 else F._to_copy(a, dtype=dtypes.bfloat16), narrow))
             elif kind == "write" and rng.random() < 0.5:
                 a.mul_(0.5)
+            elif kind == "layer":
+                given = F._to_copy(square, dtype=a.dtype) if rng.random() < 0.7 else None
+                made = F._linear_backward(a, None, given, True)
+                values += made[:-1]
+                sums.append(made[-1])
             else:
                 values.append(F.add(a, b, alpha=rng.choice((1, 1, 2))) if kind != "mul" else F.mul(a, b))
-        return values[-1], *rng.sample(values, 2)
+        return values[-1], *rng.sample(values, 2), *sums
 
     return chain
 
@@ -95,13 +101,13 @@ def test_random_programs_compute_what_they_do_without(
         executable = specialise(graph, metas, memory)
         joined_results = [*executable.run(values), *values]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("server.engine.programs.specialise.join_norms", lambda *args: None)
-            patch.setattr("server.engine.programs.specialise.join_casts", lambda grouping, outputs: grouping)
+            patch.setattr("server.engine.programs.joins.passes.joined", lambda grouping, uses, outputs: grouping)
+            patch.setattr("server.engine.programs.specialise.with_sums_apart", lambda steps, analysis, keys: steps)
             wanted = [*specialise(graph, metas, memory).run(plain), *plain]
         for mine, other in zip(joined_results, wanted, strict=True):
             assert adapter.numpy(mine).tobytes() == adapter.numpy(other).tobytes(), f"{executable.describe()}"
         kinds |= {one.kind for one in joined}
-    assert kinds == {NORM, GRADIENTS, CASTS}
+    assert kinds == {NORM, GRADIENTS, SUMS, CASTS}
 
 
 def test_a_residual_sum_is_read_by_its_normalization(adapter: EngineAdapter, joined: list[Joined]) -> None:

@@ -22,7 +22,7 @@ from .gemm import calls as gemm_calls
 from .optim.multi_tensor import CAPACITIES
 from .pointwise import joining
 from .random import placed_state
-from .rows import joined_norms
+from .rows import column_sums, joined_norms
 from .runtime.hopper_text import HOPPER
 from .runtime.launch import Collection, collecting
 from .texts import DEVICE, Call, call, texts_of
@@ -70,6 +70,7 @@ def usual_texts(target: str) -> Collection:
         placed_state.check_loads(dtypes.float32)
         joining.check_loads(dtypes.float32)
         joined_norms.usual_loads()
+        column_sums.usual_loads()
         for dtype in (*TYPES, dtypes.int64):
             gemm_calls.check_loads(dtype)
     return collection

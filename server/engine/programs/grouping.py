@@ -72,7 +72,7 @@ class Grouping:
             after = 0
             for earlier in direct:
                 after |= self.by_step[earlier].members | self.by_step[earlier].after
-            candidate = _candidate(steps[position], analysis, position, keys) if fuse else None
+            candidate = candidate_of(steps[position], analysis, position, keys) if fuse else None
             group = Group(position, after, candidate)
             self.by_step.append(group)
             self._groups[id(group)] = group
@@ -183,7 +183,7 @@ def _dependencies(steps: Sequence[Step], effects: Sequence[Effects]) -> Iterator
             readers.setdefault(number, set()).add(position)
 
 
-def _candidate(step: Step, analysis: Analysis, position: int, keys: Mapping[object, int]) -> Candidate | None:
+def candidate_of(step: Step, analysis: Analysis, position: int, keys: Mapping[object, int]) -> Candidate | None:
     """The element-wise computation that a step is, if the device fuses it."""
     bound, op = analysis.bound[position], step.operator.op
     if bound is None or len(step.outs) != 1 or (analysis.effects[position].writes and len(op.mutates) != 1):

@@ -21,10 +21,23 @@ GRADIENTS: Final = "norm gradients"
 """The gradients of a normalization, with a cast before them, and an addition and a cast after them.
 
 It reads ``grad_out``, ``input``, ``mean``, ``rstd``, ``weight``, and ``other``, which is added to the input's gradient;
-it makes ``grad_input`` with that sum, ``copy``, which is the same in half precision, ``grad_weight`` and ``grad_bias``.
+it makes ``grad_input`` with that sum, ``copy``, which is the same in half precision, ``grad_weight``, ``grad_bias``,
+and ``sums``, which is ``copy``, or ``grad_input`` where there is none, added up over all rows.
 """
 CASTS: Final = "casts"
 """Casts from one type to another; what is read and made is numbered."""
+SUMS: Final = "column sums"
+"""Element-wise steps and the sum of one of their results over all but its last dimension.
+
+Its attributes are the kernel of the element-wise steps (``fused.Kernel``), and the number of that result among what the
+kernel makes. What is read and made is numbered as there; the sum is ``sums``.
+"""
+PARTS: Final = "attention gradients as parts"
+"""The gradients of attention's three operands, side by side in the last dimension of one tensor.
+
+It reads what ``_attention_backward`` reads, and makes ``out``. Its attributes are whether the mask is causal, the
+scale, and which operand's gradient each part is: 0 for the query, 1 for the key, 2 for the value.
+"""
 
 
 class Joined(NamedTuple):

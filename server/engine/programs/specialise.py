@@ -22,11 +22,11 @@ from .expansion import expanded
 from .fused import FUSERS, JOINERS, Executor, Kernel, Pending
 from .graph import Graph, Slot, Step, replaced, slots_in, text_of
 from .grouping import Group, Grouping
-from .joined import CASTS, Joined
-from .joins.casts import join_casts, lowered_casts
-from .joins.norms import join_norms, lowered_norm
+from .joined import Joined
+from .joins import passes
+from .joins.sums import has_sums_apart, with_sums_apart
 from .joins.uses import Uses
-from .lowering import Lowered, lowered
+from .lowering import Lowered
 from .temporaries import peak_bytes
 
 
@@ -96,6 +96,8 @@ def optimised(
         if getattr(options, name):
             state = shorten(state)
         counts[name] = counts.get(name, 0) + before - len(state.steps)
+    if options.fuse:
+        state = _take_sums_apart(state)
     return Specialisation(graph, steps, state, counts, options)
 
 
@@ -111,6 +113,18 @@ def _drop_repeated(state: _State) -> _State:
 def _fold(state: _State) -> _State:
     steps, constants = folded(state.steps, state.analysis(), state.outputs, state.constants)
     return state._replace(steps=steps, constants=constants)
+
+
+def _take_sums_apart(state: _State) -> _State:
+    keys = _keys()
+    if not has_sums_apart(state.steps, keys):
+        return state
+    return state._replace(steps=with_sums_apart(state.steps, state.analysis(), keys))
+
+
+def _keys() -> dict[object, int]:
+    """The keys of the session's devices."""
+    return {device: backend.key for device, backend in context.current.backends.items()}
 
 
 class _Fused(NamedTuple):
@@ -130,7 +144,7 @@ class Specialisation:
         self._analysis = analysis = state.analysis()
         self._outputs = [analysis.roots[slot] for slot in state.outputs]
         self._backends: dict[Any, Backend] = dict(context.current.backends)
-        self._keys: dict[object, int] = {device: backend.key for device, backend in self._backends.items()}
+        self._keys = _keys()
         self._uses = Uses(state.steps, analysis, state.outputs)
         self._groups = self._grouped(options.fuse)
         self._fused = self._lowered()
@@ -139,28 +153,18 @@ class Specialisation:
     def _grouped(self, fuse: bool) -> list[Group]:
         """Which steps are executed as one, in order."""
         grouping = Grouping(self._state.steps, self._analysis, self._keys, fuse)
-        if fuse:
-            join_norms(grouping, self._uses)
-            grouping = join_casts(grouping, self._state.outputs)
-        return grouping.ordered()
+        return (passes.joined(grouping, self._uses, self._state.outputs) if fuse else grouping).ordered()
 
     def _lowered(self) -> dict[int, _Fused]:
         """The kernels of groups of more than one step, by the group's number."""
         fused = {}
         for number, group in enumerate(self._groups):
             if len(group.positions) > 1:
-                kernel = self._kernel_of(group)
+                kernel = passes.described(group, self._state.steps, self._analysis, self._uses)
                 backend = self._backends[kernel.kernel.device]
                 if not group.kind or (backend.key, group.kind) in JOINERS:
                     fused[number] = _Fused(kernel, backend)
         return fused
-
-    def _kernel_of(self, group: Group) -> Lowered:
-        positions, steps, analysis = group.positions, self._state.steps, self._analysis
-        if group.kind == CASTS:
-            return lowered_casts(positions, steps, analysis)
-        describe = lowered_norm if group.kind else lowered
-        return describe(positions, steps, analysis, self._uses.needed(positions))
 
     def _awaited(self) -> list[tuple[Backend, Pending]]:
         """What is compiled for the kernels of each device where that takes long."""

@@ -103,9 +103,14 @@ def forward(request: Request) -> Launch | None:
 @prepares(ops._attention_backward, keys.CUDA, deferrable=True)
 def backward(request: Request) -> Launch | None:
     """The gradients of query, key and value"""
+    return gradients(request, cudnn.backward)
+
+
+def gradients(request: Request, by_cudnn: Callable[[Request], Launch | None]) -> Launch | None:
+    """The launch of the gradients, which lie as the request says; ``by_cudnn`` makes that of a plan."""
     _, query, key, value, mask, _, _, is_causal, _ = request.args
     own = tiled.backward(request)
     if not cudnn.takes(query, key, value, mask):
         return own
     operations = _BACKWARD_FACTOR * _operations(query, key, value, is_causal)
-    return _chosen(request, own, cudnn.backward, operations * (1 / _BACKWARD_RATE - 1 / _CUDNN_RATE))
+    return _chosen(request, own, by_cudnn, operations * (1 / _BACKWARD_RATE - 1 / _CUDNN_RATE))

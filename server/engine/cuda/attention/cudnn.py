@@ -96,7 +96,9 @@ def _prepare_dropout(request: Request) -> Launch | None:
     query, key, value, mask, _, dropout_p, is_causal, scale, trains = request.args
     problem = _Problem(query, key, value, mask, is_causal, scale, dropout_p)
     output, logsumexp = request.outs
-    if trains and _backward_graph(request.backend, problem, output, logsumexp, cudnn_graph.is_deterministic()) is None:
+    results = tuple([result_of(meta, meta.shape) for meta in (query, key, value)])
+    choose = partial(_backward_graph, request.backend, problem, results, output, logsumexp)
+    if trains and choose(cudnn_graph.is_deterministic()) is None:
         return None
     return _forward(request, problem, trains)
 
@@ -135,12 +137,11 @@ def _state(value: Value) -> tuple[int, int]:
 
 @lru_cache(maxsize=1 << 10)
 def _backward_graph(
-    backend: Backend, problem: _Problem, output: Meta, logsumexp: Meta, deterministic: bool
+    backend: Backend, problem: _Problem, results: tuple[Meta, ...], output: Meta, logsumexp: Meta, deterministic: bool
 ) -> Execution | None:
-    """The graph that makes the gradients of query, key and value, which lie as these do."""
+    """The graph that makes the gradients of query, key and value, which lie as ``results`` say."""
     if not problem.fits or not cudnn_graph.is_aligned(output):
         return None
-    results = [result_of(meta, meta.shape) for meta in (problem.query, problem.key, problem.value)]
 
     def describe(graph: Graph) -> None:
         d = _operand(graph, output)
@@ -173,7 +174,7 @@ def _backward(
     """``order``: the places among the arguments of the graph's operands but for those of dropout."""
     if grad.strides != output.strides or not cudnn_graph.is_aligned(grad):
         return None
-    choose = cache(partial(_backward_graph, request.backend, problem, output, logsumexp))
+    choose = cache(partial(_backward_graph, request.backend, problem, request.outs, output, logsumexp))
     if choose(cudnn_graph.is_deterministic()) is None:
         return None
     drops = problem.dropout_p > 0

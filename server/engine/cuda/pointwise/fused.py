@@ -126,28 +126,40 @@ def _function(compute: Compute, held: list[str], out: str, numbers: _Numbers) ->
     return Function(name, chosen.text, operands, added, CTYPES[type_], out, work.is_function)
 
 
+def _stored(kernel: Kernel) -> list[tuple[Register, Meta]]:
+    """What is written, and the registers that go there."""
+    return [*kernel.news, *[(register, kernel.loads[place]) for place, register in kernel.stores]]
+
+
+def described(
+    kernel: Kernel, singles: Sequence[bool], layout: str, width: int
+) -> tuple[FusedText, list[bytes | tuple[str, int]]]:
+    """Return what a kernel's text depends on, and the numbers that it takes; ``singles`` as in ``FusedText.loads``."""
+    stored, held, numbers, first = _stored(kernel), _registers(kernel), _Numbers(), len(kernel.loads)
+    functions = [_function(c, held, held[k], numbers) for k, c in enumerate(kernel.computes, first)]
+    text = FusedText(
+        tuple(functions), _library(kernel, functions, [meta for _, meta in stored]),
+        tuple(zip(held[:first], singles)), tuple([(CTYPES[meta.dtype], r.number) for r, meta in stored]),
+        tuple(numbers.declared), layout, width,
+    )  # fmt: skip
+    return text, numbers.constants
+
+
 def written(kernel: Kernel) -> Written:
     """Write the text of a kernel, and fix its launch."""
-    stored = [(register, meta) for register, meta in kernel.news]
-    stored += [(register, kernel.loads[place]) for place, register in kernel.stores]
+    stored = _stored(kernel)
     metas = [*[meta for _, meta in stored], *kernel.loads]
     layout = layout_of(kernel.shape, metas)
     width, head = vector_width(layout, [meta.dtype.itemsize for meta in metas])
-    held, numbers, first = _registers(kernel), _Numbers(), len(kernel.loads)
-    functions = [_function(c, held, held[k], numbers) for k, c in enumerate(kernel.computes, first)]
     singles = [_is_single(layout, k, width) for k in range(len(stored), len(metas))]
-    text = text_of(FusedText(
-        tuple(functions), _library(kernel, functions, [meta for _, meta in stored]),
-        tuple(zip(held[:first], singles)), tuple([(CTYPES[meta.dtype], r.number) for r, meta in stored]),
-        tuple(numbers.declared), "" if layout.is_flat else layout_type(layout), width,
-    ))  # fmt: skip
+    text, constants = described(kernel, singles, "" if layout.is_flat else layout_type(layout), width)
     vectors = (layout.numel - head) // width
     geometry: list[bytes | tuple[str, int]] = [("i64", vectors), ("int", head)]
     geometry.append(("int", layout.numel - head - vectors * width))
     if not layout.is_flat:
         geometry = [packed(layout, width), ("i64" if layout.is_wide else "unsigned", vectors)]
     offsets = [meta.offset * meta.dtype.itemsize for meta in metas]
-    return Written(text, blocks(vectors, THREADS), [*numbers.constants, *geometry], offsets)
+    return Written(text_of(text), blocks(vectors, THREADS), [*constants, *geometry], offsets)
 
 
 def _is_single(layout: Layout, operand: int, width: int) -> bool:

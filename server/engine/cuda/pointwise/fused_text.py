@@ -48,9 +48,14 @@ class FusedText(NamedTuple):
 
 def text_of(kernel: FusedText) -> str:
     """The whole source; its kernel is called ``fused``."""
-    functions = "".join([_function(f, k) for k, f in enumerate(kernel.functions, len(kernel.loads))])
     body = _strided(kernel) if kernel.layout else _flat(kernel)
-    return f"{PRELUDE}{INDEXING if kernel.layout else ''}{kernel.library}{functions}{_apply(kernel)}{body}"
+    return f"{PRELUDE}{INDEXING if kernel.layout else ''}{functions_of(kernel)}{body}"
+
+
+def functions_of(kernel: FusedText) -> str:
+    """The functions of all operations, and ``apply``, which applies them to one element of each operand."""
+    functions = "".join([_function(f, k) for k, f in enumerate(kernel.functions, len(kernel.loads))])
+    return f"{kernel.library}{functions}{_apply(kernel)}"
 
 
 def _function(function: Function, register: int) -> str:
@@ -81,15 +86,17 @@ def _apply(kernel: FusedText) -> str:
     return f"\n__device__ __forceinline__ void apply({', '.join(taken)}) {{\n{''.join(lines)}}}\n"
 
 
-def _signature(kernel: FusedText, rest: str) -> str:
+def signature(kernel: FusedText, rest: str, *before: str) -> str:
+    """The kernel's head: addresses of results and operands, and the numbers, with what it takes besides."""
     outs = [f"{kind}* out{k}" for k, (kind, _) in enumerate(kernel.stores)]
     pointers = [f"const {held}* p{k}" for k, (held, _) in enumerate(kernel.loads)]
     numbers = [f"{kind} {name}" for kind, name in kernel.numbers]
-    parameters = ", ".join([*outs, *pointers, *numbers, rest])
+    parameters = ", ".join([*before, *outs, *pointers, *numbers, rest])
     return f'extern "C" __global__ void __launch_bounds__({THREADS}) fused({parameters})'
 
 
-def _applied(kernel: FusedText, elements: list[str], targets: list[str]) -> str:
+def applied(kernel: FusedText, elements: list[str], targets: list[str]) -> str:
+    """A call of ``apply``."""
     return f"apply({', '.join([*elements, *[name for _, name in kernel.numbers], *targets])});"
 
 
@@ -111,16 +118,16 @@ def _flat(kernel: FusedText) -> str:
         f"        ((vec<{kind}, {width}>*)(out{k} + head))[i] = made{k};\n" for k, (kind, _) in enumerate(kernel.stores)
     ]
     return f"""
-{_signature(kernel, "i64 count, int head, int tail")} {{
+{signature(kernel, "i64 count, int head, int tail")} {{
     const i64 i = (i64)blockIdx.x * {THREADS} + threadIdx.x;
 {"".join(singles)}    if (i < count) {{
 {"".join(reads)}{"".join(made)}#pragma unroll
         for (int j = 0; j < {width}; ++j)
-            {_applied(kernel, elements, [f"made{k}.at[j]" for k in counted])}
+            {applied(kernel, elements, [f"made{k}.at[j]" for k in counted])}
 {"".join(writes)}    }}
     if (blockIdx.x == 0 && threadIdx.x < head + tail) {{
         const i64 i = threadIdx.x < head ? threadIdx.x : count * {width} + threadIdx.x;
-        {_applied(kernel, ends, [f"out{k}[i]" for k in counted])}
+        {applied(kernel, ends, [f"out{k}[i]" for k in counted])}
     }}
 }}
 """
@@ -139,7 +146,7 @@ def _strided(kernel: FusedText) -> str:
     ]
     return f"""
 typedef {kernel.layout} layout;
-{_signature(kernel, "const layout places, layout::index count")} {{
+{signature(kernel, "const layout places, layout::index count")} {{
     typedef layout::index index;
     const index i = (index)blockIdx.x * {THREADS} + threadIdx.x;
     if (i >= count) return;
@@ -147,6 +154,6 @@ typedef {kernel.layout} layout;
     places.find(i, at);
 {"".join(reads)}{"".join(made)}#pragma unroll
     for (int j = 0; j < {width}; ++j)
-        {_applied(kernel, elements, [f"made{k}.at[j]" for k in range(outs)])}
+        {applied(kernel, elements, [f"made{k}.at[j]" for k in range(outs)])}
 {"".join(writes)}}}
 """

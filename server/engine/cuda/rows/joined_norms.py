@@ -22,12 +22,15 @@ from telegrad_protocol.meta import Device, Meta
 
 from .layer_norm import Backward, Beside, forward_launch, have_accumulate_type
 from .rowwise import byte_offset, fits_grid, held_rows
+from .totals import MOST
 
 _TYPES = (dtypes.float32, *HALVES)
 _FORWARD = ("out", "mean", "rstd", "input", "weight", "bias", "other", "total", "copy")
 """What a launch forward takes the addresses of, in order."""
 _BACKWARD = ("grad_out", "input", "mean", "rstd", "weight", "other", "copy")
 """What a launch backward takes the addresses of, after those of the input's gradient and of the partial sums."""
+_SUMMED = ("grad_weight", "grad_bias", "sums")
+"""The sums over rows, in the order in which their parts lie."""
 
 
 def takes(joined: Joined) -> bool:
@@ -61,8 +64,8 @@ def _is_held(joined: Joined) -> bool:
 
 def _backward(joined: Joined) -> Backward:
     roles = joined.roles
-    outs = [meta for role, meta in joined.news if role != "copy"]
-    beside = Beside(roles.get("other"), None, roles.get("copy"))
+    outs = [meta for role, meta in joined.news if role not in ("copy", "sums")]
+    beside = Beside(roles.get("other"), None, roles.get("copy"), roles.get("sums"))
     rms = joined.name == "_rms_norm_gradients"
     return Backward(outs, roles["grad_out"], roles["input"], roles.get("weight"), _length(joined), rms, beside)
 
@@ -94,10 +97,10 @@ def _forward(backend: Backend, joined: Joined) -> Callable[[tuple[Value, ...]], 
 def _gradients(backend: Backend, joined: Joined) -> Callable[[tuple[Value, ...]], None]:
     plan, roles = _backward(joined), joined.roles
     rows, partials = plan.held(True, True, roles.get("grad_input"))
-    parameters = [meta for role, meta in joined.news if role in ("grad_weight", "grad_bias")]
-    finish, scratch = plan.sums(parameters, partials), plan.scratch(partials)
+    summed = [role for role in _SUMMED if role in roles]
+    finish, scratch = plan.sums([roles[role] for role in summed], partials), plan.scratch(partials, len(summed))
     target, operands = _placed(joined, ("grad_input",)), _placed(joined, _BACKWARD)
-    sums = _placed(joined, ("grad_weight", "grad_bias"))
+    sums = _placed(joined, (*summed, *[""] * (MOST - len(summed))))
 
     def launch(values: tuple[Value, ...]) -> None:
         held = backend.empty(scratch)
@@ -159,6 +162,9 @@ def _usual(length: int) -> Iterator[Joined]:
             news = {"grad_input": x, **parameters}
             for copied in [{**news, **copy} for copy in halves] + ([news] if beside or grad is not x else []):
                 yield _joined(GRADIENTS, f"{kind}_gradients", attributes[:1], loads, copied)
+            for made in [{**news, **copy} for copy in halves or [{}]]:
+                sums = {"sums": made.get("copy", x).like((length,))}
+                yield _joined(GRADIENTS, f"{kind}_gradients", attributes[:1], loads, {**made, **sums})
 
 
 def check_loads(dtype: DType) -> None:
@@ -190,9 +196,9 @@ def _examples(dtype: DType, length: int) -> Iterator[Joined]:
         backward = {"grad_out": half, "input": x, **own}
         yield _joined(GRADIENTS, f"_{name}_norm_gradients", attributes[:1], backward, {"grad_input": x, **grads})
         news = {**({} if copies else {"grad_input": x}), **copies, **grads}
-        yield _joined(
-            GRADIENTS, f"_{name}_norm_gradients", attributes[:1], {**backward, "weight": weight, **others}, news
-        )  # fmt: skip
+        loads = {**backward, "weight": weight, **others}
+        for made in (news, {**news, "sums": news.get("copy", x).like((length,))}):
+            yield _joined(GRADIENTS, f"_{name}_norm_gradients", attributes[:1], loads, made)
 
 
 def _joined(kind: str, name: str, attributes: Any, loads: dict[str, Meta], news: dict[str, Meta]) -> Joined:

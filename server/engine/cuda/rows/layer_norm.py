@@ -33,11 +33,14 @@ from .rowwise import (
     vector_width,
     widest,
 )
+from .totals import totals
 
 _HELD = 8
 """The elements of a row that a thread of the backward pass holds, beside as many sums per parameter."""
 _BLOCKS = 792
 """The most blocks that share the rows in the backward pass: six per multiprocessor of a device with 132."""
+_BLOCKS_WITH_SUMS = 660
+"""The same with sums besides, whose registers leave room for five."""
 _COLUMNS = 128
 """Threads, and so columns, of a block of ``norm_columns``."""
 
@@ -101,12 +104,18 @@ class Beside(NamedTuple):
     """What a kernel reads and writes beside a normalization's own operands and results, where there is something.
 
     Forward the rows of ``other`` are added first, and the sum goes to ``total``; backward they are added to the input's
-    gradient. ``copy`` gets the result in another type.
+    gradient. ``copy`` gets the result in another type, ``sums`` what backward makes, added up over all rows.
     """
 
     other: Meta | None = None
     total: Meta | None = None
     copy: Meta | None = None
+    sums: Meta | None = None
+
+    @property
+    def rows(self) -> tuple[Meta | None, ...]:
+        """What has a row for each row of the input."""
+        return self.other, self.total, self.copy
 
 
 _NOTHING = Beside()
@@ -136,7 +145,7 @@ def forward_launch(
     other, copy = _type(beside.other, name), _type(beside.copy, name)
     flag, varying = str(rms).lower(), "PPPPPP"
     aligned = [meta for meta in (outs[0], input) if meta is not None]
-    plan = held_rows(length, aligned, (input,), also=(weight, bias, *beside))
+    plan = held_rows(length, aligned, (input,), also=(weight, bias, *beside.rows))
     if plan is not None:
         passed = f"{_given({'out': (name, outs[0])})}, mean, rstd, in, weight, bias, rows, length, eps, " + _given(
             {"other": (f"const {other}", beside.other), "total": (name, beside.total), "copy": (copy, beside.copy)}
@@ -167,7 +176,7 @@ class Backward:
         self.grad, self.input, self.weight, self.length, self.rms = grad, input, weight, length, rms
         self.rows = input.numel // length
         self.wide, self.type = _accumulate_type(input), CTYPES[input.dtype]
-        self.width = vector_width(length, (grad, input), also=(weight, *outs, *beside))
+        self.width = vector_width(length, (grad, input), also=(weight, *outs, *beside.rows))
         self.threads = power_of_two(-(-length // max(_HELD, self.width)))
         self.threads = 32 if 32 < self.threads < 128 else self.threads
 
@@ -195,8 +204,10 @@ class Backward:
         beside = self.beside
         block = max(self.threads, 128)
         items = -(-self.length // (self.threads * self.width))
-        grid = min(-(-self.rows // (block // self.threads)), _BLOCKS * 128 // block if with_parameters else 1 << 30)
-        flags = ", ".join(str(flag).lower() for flag in (self.rms, with_rows, with_parameters))
+        most = _BLOCKS if beside.sums is None else _BLOCKS_WITH_SUMS
+        grid = min(-(-self.rows // (block // self.threads)), most * 128 // block if with_parameters else 1 << 30)
+        options = (self.rms, with_rows, with_parameters, beside.sums is not None)
+        flags = ", ".join(str(flag).lower() for flag in options)
         other, copy = _type(beside.other, self.type), _type(beside.copy, self.type)
         declared, varying, target = self.declared, "PPPPPPP", "dx"
         if beside is not _NOTHING:
@@ -235,18 +246,13 @@ class Backward:
         return kernel.prepare((across, slices), _COLUMNS, "PPPPPP", numbers), slices
 
     def sums(self, metas: Sequence[Meta], partials: int) -> Any:
-        """The launch that adds up the partial sums into the gradients of weight and bias."""
-        names = [CTYPES[meta.dtype] for meta in metas]
-        first, second = names[0], names[-1]
-        call = f"norm_parameters<{first}, {second}, {self.wide}>(dw, db, partial, blocks, length)"
-        parameters = f"{first}* dw, {second}* db, const {self.wide}* partial, int blocks, i64 length"
-        grid = (-(-self.length // 32), 1 if self.rms else 2)
-        return _kernel(1024, parameters, call).prepare(grid, (32, 32), "PPP", [("int", partials), ("i64", self.length)])
+        """The launch that adds up the partial sums into the gradients of weight and bias, and the sums beside."""
+        return totals(metas, self.wide, partials, self.length)
 
-    def scratch(self, partials: int) -> Meta:
-        """The meta of the partial sums of both parameters."""
+    def scratch(self, partials: int, results: int) -> Meta:
+        """The meta of the partial sums of so many results."""
         dtype = dtypes.float64 if self.wide == "double" else dtypes.float32
-        return Meta.of((2 * partials * self.length,), dtype, self.input.device)
+        return Meta.of((results * partials * self.length,), dtype, self.input.device)
 
 
 def _gradients(
@@ -273,7 +279,7 @@ def _gradients(
         rows = plan.streamed() if dx else None
         columns, partials = plan.columns() if parameters else (None, 0)
     finish = plan.sums(request.outs[-parameters:], partials) if parameters else None
-    scratch, backend = plan.scratch(max(partials, 1)), request.backend
+    scratch, backend = plan.scratch(max(partials, 1), max(parameters, 1)), request.backend
     g, x, w = offset_of(grad), offset_of(input), offset_of(weight)
     m = offset_of(request.args[at_mean]) if at_mean is not None else 0
     r, o = offset_of(request.args[at_rstd]), [offset_of(out) for out in request.outs]
@@ -301,6 +307,7 @@ def _gradients(
                 stream,
                 address(outs[-parameters], o[-parameters]),
                 address(outs[-1], o[-1]) if parameters > 1 else 0,
+                0,
                 partial,
             )
 

@@ -153,10 +153,10 @@ template <int N, class S> __device__ __forceinline__ void row_reduce_pair(S& a, 
 
 // Gradients: those of rows, with ``other`` added, go to dx and ``copy`` (if DX), each of them zero if it is not there;
 // this block's contributions to the gradients of the parameters go to ``partial`` (if DW), column by column, those of
-// the weight before those of the bias.
+// the weight before those of the bias, and after these (if SUMS) the sums of ``copy``, or of dx if there is none.
 template <
     class T, class G, class W, class S, class A, class C, int N, int VEC, int ITEMS, bool RMS, bool DX, bool DW,
-    int THREADS
+    bool SUMS, int THREADS
 >
 __device__ __forceinline__ void norm_backward(
     T* dx, S* partial, const G* grad, const T* in, const S* mean, const S* rstd, const W* weight, i64 rows, int length,
@@ -165,13 +165,13 @@ __device__ __forceinline__ void norm_backward(
     __shared__ S scratch[2][2][32];
     int lane = threadIdx.x % N, per_block = THREADS / N, parity = 0;
     vec<W, VEC> w[ITEMS];
-    S dw[ITEMS][VEC], db[ITEMS][VEC];
+    S dw[ITEMS][VEC], db[ITEMS][VEC], made[ITEMS][VEC];
     #pragma unroll
     for (int i = 0; i < ITEMS; ++i) {
         int k = (i * N + lane) * VEC;
         if (weight && k < length) w[i] = read<VEC>(weight + k);
         #pragma unroll
-        for (int j = 0; j < VEC; ++j) dw[i][j] = db[i][j] = 0;
+        for (int j = 0; j < VEC; ++j) dw[i][j] = db[i][j] = made[i][j] = 0;
     }
     for (i64 first = (i64)blockIdx.x * per_block; first < rows; first += (i64)gridDim.x * per_block, parity ^= 1) {
         i64 row = first + threadIdx.x / N;
@@ -222,29 +222,37 @@ __device__ __forceinline__ void norm_backward(
             if (copy) {
                 vec<C, VEC> narrow;
                 #pragma unroll
-                for (int j = 0; j < VEC; ++j) narrow.at[j] = cast<C>(result.at[j]);
+                for (int j = 0; j < VEC; ++j) {
+                    narrow.at[j] = cast<C>(result.at[j]);
+                    if (SUMS) made[i][j] += (S)widen(narrow.at[j]);
+                }
                 write<VEC>(copy + row * length + k, narrow);
-            }
+            } else if (SUMS)
+                #pragma unroll
+                for (int j = 0; j < VEC; ++j) made[i][j] += (S)widen(result.at[j]);
         }
     }
     if (!DW) return;
-    constexpr int HELD = ITEMS * VEC;
+    constexpr int HELD = ITEMS * VEC, OWN = RMS ? 1 : 2;
     __shared__ S shared[N < THREADS ? THREADS * HELD : 1];
+    auto part = [&](int number, int h) {
+        return number >= OWN ? made[h / VEC][h % VEC] : number ? db[h / VEC][h % VEC] : dw[h / VEC][h % VEC];
+    };
     #pragma unroll
-    for (int half = 0; half < (RMS ? 1 : 2); ++half) {
-        S* into = partial + ((i64)half * gridDim.x + blockIdx.x) * length;
+    for (int number = 0; number < OWN + SUMS; ++number) {
+        S* into = partial + ((i64)number * gridDim.x + blockIdx.x) * length;
         if (N < THREADS) {
             __syncthreads();
             #pragma unroll
             for (int h = 0; h < HELD; ++h)
-                shared[h * THREADS + threadIdx.x] = half ? db[h / VEC][h % VEC] : dw[h / VEC][h % VEC];
+                shared[h * THREADS + threadIdx.x] = part(number, h);
             __syncthreads();
             if (threadIdx.x >= N) continue;
         }
         #pragma unroll
         for (int h = 0; h < HELD; ++h) {
             int k = (h / VEC * N + lane) * VEC + h % VEC;
-            S sum = half ? db[h / VEC][h % VEC] : dw[h / VEC][h % VEC];
+            S sum = part(number, h);
             if (N < THREADS) for (int r = 1; r < per_block; ++r) sum += shared[h * THREADS + r * N + lane];
             if (k < length) into[k] = sum;
         }
@@ -303,24 +311,5 @@ __device__ __forceinline__ void norm_columns(
     }
     partial[blockIdx.y * length + k] = dw;
     if (!RMS) partial[((i64)gridDim.y + blockIdx.y) * length + k] = db;
-}
-
-// The sums of all blocks' contributions in a fixed order: 32 columns per block, blockIdx.y selects weight or bias.
-template <class W, class B, class S>
-__device__ __forceinline__ void norm_parameters(W* dw, B* db, const S* partial, int blocks, i64 length) {
-    __shared__ S sums[32][33];
-    i64 k = (i64)blockIdx.x * 32 + threadIdx.x;
-    partial += (i64)blockIdx.y * blocks * length;
-    S sum = 0;
-    if (k < length)
-        #pragma unroll 4
-        for (int block = threadIdx.y; block < blocks; block += 32) sum += partial[block * length + k];
-    sums[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y || k >= length) return;
-    sum = 0;
-    for (int y = 0; y < 32; ++y) sum += sums[y][threadIdx.x];
-    if (blockIdx.y == 0) { if (dw) dw[k] = cast<W>(sum); }
-    else if (db) db[k] = cast<B>(sum);
 }
 """

@@ -1,7 +1,8 @@
 """Steps around normalizations that are joined with them: residual additions before them, casts on both sides.
 
-Backward, the gradient may come in half precision, and the input's gradient is added to that of the residual path. Each
-element is computed as the single steps compute it.
+Backward, the gradient may come in half precision, and the input's gradient is added to that of the residual path. What
+is made of it may be the gradient of a layer with a bias, whose gradient is the sum over its rows. Each element is
+computed as the single steps compute it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from server.engine.programs.joined import GRADIENTS, NORM, Joined
 from server.engine.programs.lowering import Lowered
 from telegrad_protocol.meta import Meta
 
+from .sums import is_sum_over_rows
 from .uses import Uses
 
 _FORWARD: Final = ("_layer_norm", "_rms_norm")
-_BACKWARD: Final = ("_layer_norm_gradients", "_rms_norm_gradients")
+BACKWARD: Final = ("_layer_norm_gradients", "_rms_norm_gradients")
 _ALWAYS_MADE: Final = ("mean", "rstd", "grad_weight", "grad_bias")
 
 
@@ -31,8 +33,9 @@ def join_norms(grouping: Grouping, uses: Uses) -> None:
         name = step.operator.op.name
         if name in _FORWARD:
             _join(grouping, uses, position, NORM, (finder.sum_before(step), finder.cast_after(step)))
-        elif name in _BACKWARD:
+        elif name in BACKWARD:
             _join(grouping, uses, position, GRADIENTS, (finder.cast_before(step), finder.gradients_after(step)))
+            _join(grouping, uses, position, GRADIENTS, (finder.sum_over_rows(grouping.by_step[position]),))
 
 
 def _join(
@@ -89,6 +92,15 @@ class _Finder:
                 return group
         return None
 
+    def sum_over_rows(self, group: Group) -> Group | None:
+        """The sum over all rows of what the kernel makes of the input's gradient last, if that is wanted besides."""
+        made = self._steps[group.positions[-1]].outs[0]
+        readers = self._uses.readers_of(made)
+        if len(readers) < 2 and not self._uses.is_output(made):
+            return None
+        sums = [p for p in readers if is_sum_over_rows(self._steps[p], self._analysis)]
+        return next((self._by_step[p] for p in sums if self._steps[p].args[0] == made), None)
+
     def _casts_of(self, slot: Slot) -> Iterator[Group]:
         for position in self._uses.readers_of(slot):
             group = self._alone(position)
@@ -132,7 +144,7 @@ def lowered_norm(
     positions: Sequence[int], steps: Sequence[Step], analysis: Analysis, needed: frozenset[Slot]
 ) -> Lowered:  # fmt: skip
     """Describe the kernel of a normalization and the steps around it; ``needed`` as for ``lowered``."""
-    place = next(p for p in positions if steps[p].operator.op.name in (*_FORWARD, *_BACKWARD))
+    place = next(p for p in positions if steps[p].operator.op.name in (*_FORWARD, *BACKWARD))
     core, others = steps[place], [steps[p] for p in positions if p != place]
     op, is_forward = core.operator.op, core.operator.op.name in _FORWARD
     named = dict(zip([param.name for param in op.params], core.args))
@@ -146,6 +158,8 @@ def lowered_norm(
         elif step.operator.op.name == "add":
             loads["other"] = step.args[1] if analysis.roots[first] == analysis.roots[core.outs[0]] else first
             news["grad_input"] = made
+        elif step.operator.op.name == "sum":
+            news["sums"] = made
         elif made == core.args[0]:
             loads["grad_out"] = first
         else:
