@@ -22,7 +22,7 @@ from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Device, Meta
 
 from .device.graph_memory import GraphMemory
-from .device.interface import Capture, Download, Event, Mark, RandomState, Upload
+from .device.interface import Capture, Counter, Download, Event, Mark, NoCounter, RandomState, Upload
 from .device.streams import StreamUser
 from .keys import AUTOGRAD
 from .user_kernels.interface import KernelDriver
@@ -338,6 +338,10 @@ class Backend:
     def at_once(self, work: Callable[..., Any]) -> Callable[..., Any]:
         """``work``, which uses the device in other ways too, with the launch queue flushed before it."""
         return work
+
+    def captured_work(self) -> Counter:
+        """Return what counts the work of the graph that is being captured."""
+        return NoCounter()
 
     def trace_work(self, ctx: StreamUser) -> Any:
         """Return a ``profiling.device_work.DeviceTracer`` of what this device does for a context from here on."""
