@@ -329,6 +329,19 @@ def _events(notes: Any) -> list[tuple[Any, ...]]:
     return [(row.descriptor.name, row.begin, row.end, row.out, row.first, row.launches) for row in rows]
 
 
+def test_calls_are_looked_at_with_room_for_their_events(rng: np.random.Generator) -> None:
+    """A loop may note as many events in each round as are packed at once, in the midst of the same calls."""
+    notes = SimpleNamespace(
+        pending=[0] * (recorder.FULL - int(rng.integers(1, 20)) * recorder.COLUMNS), with_memory=False
+    )
+    notes.spill = lambda: setattr(notes, "pending", [])
+    watch = Watch(notes)  # type: ignore[arg-type]
+    notes.pending += [0] * 20 * recorder.COLUMNS
+    if len(notes.pending) >= recorder.FULL:
+        notes.spill()
+    assert watch.is_whole
+
+
 def test_operations_have_the_times_and_launches_of_their_steps() -> None:
     """The second consists of two others, and the last is executed in no time."""
     notes, watch = _watched(

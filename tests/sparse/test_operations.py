@@ -224,6 +224,8 @@ CONSTRUCTION = [
     "t.sparse_coo_tensor(i, [[1., 2], [3, 4], [5, 6], [7, 8]]).coalesce()",
     "t.sparse_coo_tensor(i, [[1., 2], [3, 4], [5, 6], [7, 8]]).to_dense()",
     "t.sparse_coo_tensor(i, [[1., 2], [3, 4], [5, 6], [7, 8]]).sum(2)",
+    "t.sparse.sum(t.sparse_coo_tensor(i, [[1., 2], [3, 4], [5, 6], [7, 8]]), 2)._nnz()",
+    "t.sparse_coo_tensor(i, [[1., 2], [3, 4], [5, 6], [7, 8]]).sum(2).is_coalesced()",
     "t.sparse_coo_tensor(i, [[1., 2], [3, 4], [5, 6], [7, 8]]).sum((0, 1))",
     "t.sparse_coo_tensor(i, [[1., 2], [3, 4], [5, 6], [7, 8]]).sum((0, 2))",
     "t.sparse_coo_tensor(i, [True, False, True, True]).coalesce()",

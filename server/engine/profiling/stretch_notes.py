@@ -53,6 +53,7 @@ class Watch:
     """Looks on while calls are executed one by one: ``times`` has when each step was, in order."""
 
     def __init__(self, recorder: Recorder) -> None:
+        recorder.spill()  # so that there is room for what is to be noted
         self._recorder, self._pending, self._first = recorder, recorder.pending, len(recorder.pending)
         self.times: list[int] = []
         self.with_memory = recorder.with_memory
