@@ -246,6 +246,8 @@ CONSTRUCTION = [
     "t.stack([t.eye(2), t.ones(2, 2)*t.eye(2).flip(0)]).to_sparse_csr().to_dense()",
     "t.stack([t.eye(2), t.eye(2).flip(0)]).to_sparse_csr()[1]",
     "t.eye(4).to_sparse_csr().to_sparse_bsr((2, 2))",
+    "t.eye(4).to_sparse_bsr(2)",
+    "t.eye(4).to_sparse(layout=t.sparse_bsc, blocksize=2)",
     "t.eye(4).to_sparse_csc().to_sparse_bsc((2, 2)).to_dense()",
     "c.indices().shape, c.values()",
     "r.crow_indices(), r.col_indices(), r.values()",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from telegrad._ops.functions import function
 from telegrad._ops.operand_classes import HANDLERS
@@ -31,10 +31,11 @@ def _without_sparse(parameters: Sequence[Tensor]) -> list[Tensor]:
     """Drop the gradients of sparse parameters, which are those of their values, and return the others."""
     dense = []
     for one in parameters:
-        if one.__class__ in HANDLERS and one.layout is not strided:
-            one.grad = None
-        else:
+        layout: Any = one.layout if one.__class__ in HANDLERS else strided
+        if layout is strided:
             dense.append(one)
+        else:
+            one.grad = None
     return dense
 
 

@@ -30,7 +30,11 @@ def _is_of_program(kind: type) -> bool:
 
 def _is_sparse(data: Any) -> bool:
     """Whether data are a sparse tensor, whose indices and values are tensors of their own."""
-    return data.__class__ in HANDLERS and data.layout is not strided
+    return isinstance(data, Tensor) and data.__class__ in HANDLERS and _layout_of(data) is not strided
+
+
+def _layout_of(tensor: Tensor) -> Any:
+    return tensor.layout
 
 
 class Parameter(Tensor, metaclass=_Kind):
