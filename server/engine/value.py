@@ -185,9 +185,10 @@ class Backend:
     key: int
     can_capture = False
     """Whether work can be captured and launched as one, as CUDA graphs do; see ``capture``."""
-
     is_capturing = False
     """Whether work is being captured, and not done."""
+    captured_work: Callable[[], Counter] = NoCounter
+    """Returns what counts the work of the graph that is being captured."""
     settles = False
     """Whether what is being done will be captured next: kernels that are chosen by their cost are chosen now."""
 
@@ -338,10 +339,6 @@ class Backend:
     def at_once(self, work: Callable[..., Any]) -> Callable[..., Any]:
         """``work``, which uses the device in other ways too, with the launch queue flushed before it."""
         return work
-
-    def captured_work(self) -> Counter:
-        """Return what counts the work of the graph that is being captured."""
-        return NoCounter()
 
     def trace_work(self, ctx: StreamUser) -> Any:
         """Return a ``profiling.device_work.DeviceTracer`` of what this device does for a context from here on."""
