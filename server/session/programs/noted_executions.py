@@ -31,6 +31,12 @@ def begun(variant: Variant, values: Sequence[Any], template: Template) -> Any:
     return execution if execution is None or recorder is None else NotedExecution(recorder, variant.plain, execution)
 
 
+def is_noted(variant: Variant) -> bool:
+    """Whether it is known what a profile says of a variant that executes something; otherwise its calls are made."""
+    notes = variant.plain.notes
+    return notes is not None and notes.steps > 0
+
+
 class NotedExecution:
     """One execution; in the end ``Recorder.executed`` has what notes it."""
 

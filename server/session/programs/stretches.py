@@ -36,7 +36,7 @@ from .compiled import Given, Variant, is_whole, launched_soon
 from .elasticity import UNKNOWN, Elasticity
 from .ending import EndOfCall, EndOfStretch, RestOfStretch, RunStretch
 from .noted_calls import CallRecorder, end_call, with_ends
-from .noted_executions import begun
+from .noted_executions import begun, is_noted
 from .recording import Recording
 from .sequences import bind_names, names_after, used_inputs
 from .situations import modes_of
@@ -279,7 +279,7 @@ def run_stretch(state: SessionState, run: RunStretch) -> int:
             kind: type[_StretchRecording] | None
             if not isinstance(variant, Variant):
                 kind = _recording_of(state, stretch, met)
-            elif not is_profiled or _is_noted(variant):
+            elif not is_profiled or is_noted(variant):
                 return _begin(state, stretch, variant, values, ids)
             else:
                 kind = _StretchRecording if variant.plain.notes is None else None
@@ -288,12 +288,6 @@ def run_stretch(state: SessionState, run: RunStretch) -> int:
                 return 0
     _one_by_one(state, stretch, ids)
     return 0
-
-
-def _is_noted(variant: Variant) -> bool:
-    """Whether it is known what a profile says of a variant that executes something; otherwise its calls are made."""
-    notes = variant.plain.notes
-    return notes is not None and notes.steps > 0
 
 
 def _one_by_one(state: SessionState, stretch: Stretch, ids: list[int]) -> None:
