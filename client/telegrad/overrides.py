@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import wraps
+from importlib import import_module
 from inspect import Parameter, signature
 from types import FunctionType, TracebackType
 from typing import Any, Final
 
-from telegrad import cuda, nn
-from telegrad._ops.functions import function
+from telegrad import cuda
 from telegrad._ops.operand_classes import PATTERNS, modes_entered, overrides
 from telegrad._ops.overriding import MODES, disabled
 from telegrad._ops.overriding import disabled_torch_function as disabled_torch_function
@@ -22,6 +23,7 @@ from telegrad._ops.own_functions import ask_for
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.ops import PUBLIC
 from telegrad_protocol.ops.namespaces import place_of
+from telegrad_protocol.shown_name import shown_name
 
 __all__ = [
     "BaseTorchFunctionMode", "DisableTorchFunctionSubclass", "TorchFunctionMode", "enable_reentrant_dispatch",
@@ -57,15 +59,28 @@ def is_tensor_like(inp: Any) -> bool:
 
 def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
     """Return the functions that can be overridden, by the module or class in which users find them."""
-    by_place: dict[Any, list[Callable[..., Any]]] = {nn.functional: [], Tensor: []}
+    by_place: defaultdict[Any, list[Callable[..., Any]]] = defaultdict(list)
     for public in PUBLIC:
         if public.startswith("_"):
             continue
         method = getattr(Tensor, public, None)
         if isinstance(method, FunctionType):
             by_place[Tensor].append(method)
-        by_place.setdefault(place_of(public)[0] or "telegrad", []).append(function(public))
+        namespace, name = place_of(public)
+        if hasattr(_module(namespace), name):
+            by_place[_module(namespace)].append(getattr(_module(namespace), name))
+    functional = _module("nn.functional")
+    by_place[functional] += [
+        value
+        for name in dir(functional)
+        if name[0] != "_" and isinstance(value := getattr(functional, name), FunctionType)
+    ]
     return by_place
+
+
+def _module(name: str) -> Any:
+    """Return a module as the program imports it: as one of ``torch``, where telegrad is shown as that."""
+    return import_module(shown_name(name).rstrip("."))
 
 
 def get_ignored_functions() -> set[Callable[..., Any]]:
@@ -138,6 +153,16 @@ class TorchFunctionMode:
     def push(cls, *args: Any, **kwargs: Any) -> Any:
         """Return a new mode."""
         return cls(*args, **kwargs)
+
+
+def _get_current_function_mode() -> TorchFunctionMode | None:
+    """Return the innermost mode that this thread has entered; None where there is none."""
+    return overrides.modes[-1] if overrides.modes else None
+
+
+def _get_current_function_mode_stack() -> list[TorchFunctionMode]:
+    """Return the modes that this thread has entered, the innermost last."""
+    return list(overrides.modes)
 
 
 class BaseTorchFunctionMode(TorchFunctionMode):

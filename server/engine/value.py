@@ -22,7 +22,7 @@ from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Device, Meta
 
 from .device.graph_memory import GraphMemory
-from .device.interface import Capture, Download, Event, Mark, RandomState, Upload
+from .device.interface import Capture, Counter, Download, Event, Mark, NoCounter, RandomState, Upload
 from .device.streams import StreamUser
 from .keys import AUTOGRAD
 from .user_kernels.interface import KernelDriver
@@ -185,9 +185,10 @@ class Backend:
     key: int
     can_capture = False
     """Whether work can be captured and launched as one, as CUDA graphs do; see ``capture``."""
-
     is_capturing = False
     """Whether work is being captured, and not done."""
+    captured_work: Callable[[], Counter] = NoCounter
+    """Returns what counts the work of the graph that is being captured."""
     settles = False
     """Whether what is being done will be captured next: kernels that are chosen by their cost are chosen now."""
 

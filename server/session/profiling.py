@@ -20,10 +20,11 @@ from server.engine.value import Backend
 from telegrad_protocol import dtypes, messages, queries
 from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
 from telegrad_protocol.meta import CPU, Device, Meta
+from telegrad_protocol.programs.messages import RunProgram
 from telegrad_protocol.tracing import recording
 from telegrad_protocol.tracing.recording import Recording, SiteName
 
-from .programs.ending import RestOfStretch, RunStretch
+from .programs.ending import RestOfRun, RestOfStretch, RunStretch
 from .requests import Deferred, answers
 from .state import SessionState
 
@@ -109,6 +110,8 @@ def _note_handlers(state: SessionState) -> None:
             state.handlers[kind] = _noting_launch(state, handler)
         elif kind in (RunStretch, RestOfStretch):
             state.handlers[kind] = _noting(state, handler, _note_stretch)
+        elif kind in (RunProgram, RestOfRun):
+            state.handlers[kind] = _noting(state, handler, _note_run)
         elif kind not in _UNNOTED:
             state.handlers[kind] = _noting(state, handler, partial(_note_instruction, _name_of(kind)))
 
@@ -148,6 +151,12 @@ def _note_stretch(recorder: Recorder, run: RunStretch | RestOfStretch, begin: in
     if recorder.executed is not None:
         recorder.note_executed(run.ids)
         recorder.note(recorder.named(recording.INSTRUCTION, "telegrad::stretch"), begin)
+
+
+def _note_run(recorder: Recorder, run: RunProgram | RestOfRun, begin: int) -> None:
+    """Note a run of a program, and its steps where they were executed as one."""
+    recorder.note_executed(())
+    _note_instruction("telegrad::run_program", recorder, run, begin)
 
 
 def _noting_launch(state: SessionState, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -99,3 +99,36 @@ def test_functions_keep_their_signatures_where_classes_are_asked(tg: Any) -> Non
 
     assert Own.__torch_function__ is not tg.Tensor.__torch_function__
     assert list(inspect.signature(tg.nn.functional.interpolate).parameters) == list(before.parameters)
+
+
+def test_modes_that_are_entered_can_be_asked_for(tg: Any) -> None:
+    program = f"""{PROLOGUE}
+seen = []
+class Counting(overrides.TorchFunctionMode):
+    def __init__(self, name):
+        self.name = name
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        seen.append((self.name, [mode.name for mode in overrides._get_current_function_mode_stack()]))
+        return function(*args, **(kwargs or {{}}))
+with Counting("outer") as outer, Counting("inner"):
+    t.add(x, 1)
+    seen.append(overrides._get_current_function_mode().name)
+(seen, overrides._get_current_function_mode(), overrides._get_current_function_mode_stack())
+"""
+    ours, theirs = evaluate(program, tg)
+    assert theirs[0][:2] == [("inner", ["outer"]), ("outer", [])]
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["t: t.add", "T: T.add", "F: F.relu", "F: F.softmax", "t: t.sin", "t.linalg: t.linalg.det", "t.fft: t.fft.fft"],
+)
+def test_functions_that_can_be_overridden_are_listed_by_their_modules(tg: Any, place: str) -> None:
+    module, function = place.split(": ")
+    program = (
+        f"{PROLOGUE}\nfound = overrides.get_overridable_functions()\n({function} in found[{module}], found[object()])"
+    )
+    ours, theirs = evaluate(program, tg)
+    assert theirs == (True, [])
+    assert_same(ours, theirs)

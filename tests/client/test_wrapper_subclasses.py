@@ -27,6 +27,8 @@ from telegrad.utils._python_dispatch import (
     transform_subclass,
 )
 
+from .twins import assert_same, evaluate
+
 
 @pytest.fixture
 def wrapper(tg: Any) -> Any:
@@ -257,3 +259,42 @@ def test_fake_tensors_have_shapes_on_devices_that_are_not_there(tg: Any) -> None
     with FakeTensorMode(allow_non_fake_inputs=True):
         assert is_fake(real @ tg.ones(2, 5, device="cpu"))
     assert not is_fake(tg.ones(2))
+
+
+PLAIN = """
+seen = []
+class Seeing(t.Tensor):
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        seen.append((str(func), [kind.__name__ for kind in types]))
+        return super().__torch_dispatch__(func, types, args, kwargs or {})
+s = t.Tensor._make_subclass(Seeing, t.arange(3.0))
+"""
+
+
+@pytest.mark.parametrize("call", ["s + 1", "2 * s", "s.sum()", "t.add(s, s)", "s.view(3, 1)", "t.cat([s, s])"])
+def test_a_class_may_have_tensors_answer_in_its_place(tg: Any, call: str) -> None:
+    """Results are what was computed, and no tensors of the class."""
+    ours, theirs = evaluate(f"{PLAIN}\nresult = {call}\n(type(result).__name__, result, seen)", tg)
+    assert theirs[0] == "Tensor" and len(theirs[2]) == 1
+    assert_same(ours, theirs)
+
+
+def test_what_a_class_answers_with_stays_what_it_is(tg: Any) -> None:
+    program = """
+    class Opened(t.Tensor):
+        @staticmethod
+        def __new__(cls, inner):
+            made = t.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+            made.inner = inner
+            return made
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            opened = [one.inner if isinstance(one, cls) else one for one in args]
+            return func(*opened, **(kwargs or {}))
+    result = Opened(t.arange(3.0)) * 2
+    (type(result).__name__, result)
+    """
+    assert_same(*evaluate(program, tg))
+    with pytest.raises(ArgumentTypeError, match="must define __torch_dispatch__"):
+        tg.Tensor._make_wrapper_subclass(type("Silent", (tg.Tensor,), {}), (2,))

@@ -131,17 +131,20 @@ def _called(function: Any, argument: Any, times: int = 12) -> Any:
     return result
 
 
-def test_a_profile_shows_all_calls(tg: Any) -> None:
+def test_a_profile_shows_what_is_executed_anyway(tg: Any) -> None:
+    """The Python is left out under a profile, too, and the operations are the kernel that they have become."""
     compiled = tg.compile(lambda x: x.sin() * 2 + x.cos() + x.exp())
     x = tg.ones(3)
     _called(compiled, x)
     before = calls_of(compiled).replayed
     with tg.profiler.profile() as profile:
         compiled(x)
-    assert calls_of(compiled).replayed == before
-    assert {"aten::sin", "aten::cos", "aten::exp"} <= {event.key for event in profile.key_averages()}
-    compiled(x)
     assert calls_of(compiled).replayed == before + 1
+    assert [event.name for event in profile.events()] == [
+        "telegrad::run_program", "telegrad::fused_sin_mul_cos_add_exp",
+    ]  # fmt: skip
+    compiled(x)
+    assert calls_of(compiled).replayed == before + 2
 
 
 def test_what_a_model_needs_is_freed_with_it(tg: Any) -> None:

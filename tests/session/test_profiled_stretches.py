@@ -18,7 +18,7 @@ from server.engine.profiling.descriptions import Description
 from server.engine.profiling.stretch_notes import Shares, Watch
 from server.engine.profiling.traced_launches import LaunchLog, traced, untraced
 from server.session import profiling
-from server.session.programs.noted_stretches import NotedExecution
+from server.session.programs.noted_executions import NotedExecution
 from telegrad_protocol.meta import CPU
 from telegrad_protocol.tracing import recording
 
@@ -100,33 +100,29 @@ def test_each_call_is_told_as_it_is_where_none_comes_again(tg: Any, x: Any) -> N
         assert all(a.time_range.end <= b.time_range.start for a, b in pairwise(parts))
 
 
-class _Tracer:
+class NodeTracer:
     """Traces the host as if it were a GPU: each step that is captured is a node, and a kernel of each launch."""
-
-    is_capturing = False
 
     def __init__(self) -> None:
         self.log = LaunchLog([])
-        self._nodes = 0
-        self._counts: Sequence[int] = ()
         self._kernels, self._calls = array("q"), array("q")
         self._launches = 0
+        self.captured = 0
 
     def begin(self) -> int:
-        self._nodes += self.is_capturing
-        return self._nodes if self.is_capturing else self.log.made
+        return self.log.made
+
+    def note_counts(self, counts: Sequence[int]) -> None:
+        """Do nothing: these are counts of launches, which are made already."""
 
     def capture(self, capture: Callable[..., Any]) -> Callable[..., Any]:
         def captured(backend: CpuBackend, work: Callable[[], bool]) -> Any:
-            self.is_capturing, self._nodes, self._counts = True, 0, ()
+            counter = backend.nodes = _Nodes()  # type: ignore[attr-defined]
             graph = capture(backend, work)
-            self.is_capturing = False
-            return graph and _Graph(self, graph, self._counts)
+            self.captured += 1
+            return graph and _Graph(self, graph, counter.counts)
 
         return captured
-
-    def note_counts(self, counts: Sequence[int]) -> None:
-        self._counts = tuple(counts)
 
     def launch(self, again: Again, counts: Sequence[int]) -> bool:
         begin = recorder.now()
@@ -153,10 +149,25 @@ class _Tracer:
         )  # fmt: skip
 
 
+class _Nodes:
+    """Counts the steps that are captured, of which each is a node."""
+
+    def __init__(self) -> None:
+        self.counts: Sequence[int] = ()
+        self._nodes = -1
+
+    def begin(self) -> int:
+        self._nodes += 1
+        return self._nodes
+
+    def note_counts(self, counts: Sequence[int]) -> None:
+        self.counts = tuple(counts)
+
+
 class _Graph:
     """What is launched with the tracer's knowledge."""
 
-    def __init__(self, tracer: _Tracer, again: Again, counts: Sequence[int]) -> None:
+    def __init__(self, tracer: NodeTracer, again: Again, counts: Sequence[int]) -> None:
         self.nbytes = again.nbytes
         self._tracer, self._again, self._counts = tracer, again, counts
 
@@ -169,8 +180,9 @@ def test_kernels_of_a_stretch_that_is_launched_as_one_belong_to_its_operations(
 ) -> None:  # fmt: skip
     """Each has one step and so one node. Copies before and after the launch are operations of their own."""
     simulate_captures(monkeypatch)
-    tracer = _Tracer()
+    tracer = NodeTracer()
     monkeypatch.setattr(CpuBackend, "capture", tracer.capture(CpuBackend.capture))
+    monkeypatch.setattr(CpuBackend, "captured_work", lambda self: self.nodes)
     monkeypatch.setattr(profiling, "_tracers", lambda state: {CPU: tracer})
     start = profiling.start_profile
     monkeypatch.setattr(profiling, "start_profile", lambda state, _, __, *rest: start(state, False, True, *rest))
@@ -317,6 +329,19 @@ def _events(notes: Any) -> list[tuple[Any, ...]]:
     return [(row.descriptor.name, row.begin, row.end, row.out, row.first, row.launches) for row in rows]
 
 
+def test_calls_are_looked_at_with_room_for_their_events(rng: np.random.Generator) -> None:
+    """A loop may note as many events in each round as are packed at once, in the midst of the same calls."""
+    notes = SimpleNamespace(
+        pending=[0] * (recorder.FULL - int(rng.integers(1, 20)) * recorder.COLUMNS), with_memory=False
+    )
+    notes.spill = lambda: setattr(notes, "pending", [])
+    watch = Watch(notes)  # type: ignore[arg-type]
+    notes.pending += [0] * 20 * recorder.COLUMNS
+    if len(notes.pending) >= recorder.FULL:
+        notes.spill()
+    assert watch.is_whole
+
+
 def test_operations_have_the_times_and_launches_of_their_steps() -> None:
     """The second consists of two others, and the last is executed in no time."""
     notes, watch = _watched(
@@ -360,7 +385,7 @@ def test_the_launches_of_a_graph_are_numbered_after_those_before_it() -> None:
     try:
         queue.allow()
         submit = queue.deferring(lambda args, outs: queue.launch(lambda stream: log.note_graph(0, (0, 4)), 0))
-        executable = SimpleNamespace(device=CPU, notes=SimpleNamespace(steps=3))
+        executable = SimpleNamespace(device=CPU, notes=SimpleNamespace(steps=3))  # what notes them is known
         notes = SimpleNamespace(logs={0: log}, executed=None)
         execution: Any = _Launched(log, queue, lambda: submit(None, None))
         assert NotedExecution(notes, executable, execution).advance()  # type: ignore[arg-type]

@@ -97,3 +97,33 @@ def test_what_sparse_gradients_cannot_do_is_said(tg: Any) -> None:
         embed(tg.tensor([3]), weight, sparse=True, scale_grad_by_freq=True)
     with pytest.raises(tg.TelegradError, match="max"):
         tg.nn.functional.embedding_bag(tg.tensor([[3]]), weight, sparse=True, mode="max")
+
+
+def test_the_gradient_of_a_table_is_without_its_padding_row(tg: Any) -> None:
+    found = []
+    for t in (tg, torch):
+        table = t.nn.Embedding(4, 2, padding_idx=0, sparse=True)
+        t.nn.init.ones_(table.weight)
+        for places in ([0, 1, 1], [0, 0]):
+            table.zero_grad()
+            table(t.tensor(places)).sum().backward()
+            gradient = table.weight.grad
+            found.append((gradient._nnz(), gradient._indices().tolist(), gradient.to_dense().tolist()))
+    assert found[:2] == found[2:]
+
+
+def test_a_sparse_parameter_is_trained(tg: Any) -> None:
+    found = []
+    for t in (tg, torch):
+        weight = t.nn.Parameter(t.eye(3).to_sparse())
+        assert isinstance(weight, t.nn.Parameter) and weight.is_sparse and weight.requires_grad and weight.is_leaf
+        optimizer = t.optim.SGD([weight], lr=0.1)
+        gradients = []
+        for _ in range(2):
+            optimizer.zero_grad()
+            t.sparse.mm(weight, t.arange(6.0).reshape(3, 2)).sum().backward()
+            assert weight.grad.layout is t.sparse_coo
+            gradients.append(weight.grad.to_dense().tolist())
+            optimizer.step()
+        found.append([*gradients, weight.detach().to_dense().tolist()])
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6, atol=1e-6)

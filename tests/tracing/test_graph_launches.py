@@ -10,7 +10,7 @@ import pytest
 
 from server.engine import context
 from server.engine.device import cuda_graphs
-from server.engine.device.cuda_graphs import CudaGraph, captured_launches
+from server.engine.device.cuda_graphs import CudaGraph, GraphCounter, captured_launches
 from server.engine.device.launch_queue import LaunchQueue
 from server.engine.profiling.cuda_work import CuptiTracer
 from server.engine.profiling.traced_launches import traced, untraced
@@ -80,10 +80,30 @@ def test_in_a_capture_the_work_in_the_graph_is_counted(tracer: CuptiTracer, driv
         for nodes in (0, 1, 1, 5):
             driver.nodes = nodes
             counts.append(tracer.begin())
-        return tracer.is_capturing
+        return CudaGraph.is_capturing
 
     assert CudaGraph.of(STREAM, work) is not None
-    assert counts == [0, 1, 1, 4] and tracer.begin() == 9 and not tracer.is_capturing
+    assert counts == [0, 1, 1, 4] and tracer.begin() == 9 and not CudaGraph.is_capturing
+
+
+@pytest.mark.parametrize(("nodes", "counts"), [((0, 1, 1, 3), (0, 1, 1, 3)), ((0, 1, 4), ()), ((0, -1, 2), ())])
+def test_nodes_of_what_is_captured_are_counted_where_each_is_work(
+    driver: FakeDriver, nodes: tuple[int, ...], counts: tuple[int, ...]
+) -> None:
+    """The fourth node is no work. A count of -1 is of a capture that has failed, which is no error of the counter."""
+    counter = GraphCounter(STREAM)
+
+    def work() -> bool:
+        counted = []
+        for driver.nodes in nodes:
+            driver.status = int(driver.nodes < 0)
+            counted.append(counter.begin())
+        driver.status = 0
+        counter.note_counts(counted)
+        return True
+
+    graph = CudaGraph.of(STREAM, work)
+    assert graph is not None and graph.counts == counts
 
 
 @pytest.mark.parametrize(("nodes", "counts"), [([1, 1, 1], ()), ([1, 0, 2], (0, 1, 1, 3)), ([2, 2, 1], (0, 2, 4, 5))])
@@ -130,10 +150,11 @@ def test_what_cannot_be_counted_is_not_captured(tracer: CuptiTracer, driver: Fak
     assert CudaGraph.of(STREAM, work) is None
 
 
-def test_only_a_graph_that_is_expected_has_launches_of_its_own(tracer: CuptiTracer) -> None:
-    tracer.note_counts([1, 3, 5])
+def test_only_a_graph_that_is_expected_has_launches_of_its_own(
+    tracer: CuptiTracer, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr(CudaGraph, "counted", (1, 3, 5))
     graph, log = CudaGraph(1, STREAM, 4), tracer.log
-    tracer.note_counts([])
     assert log is not None
     assert graph.launch() and log.graph is None and not log.rows
     log.expect_graph(True)
@@ -154,8 +175,7 @@ def test_a_graph_that_cuda_refuses_to_launch_leaves_numbers_in_order(
 
     monkeypatch.setattr(runtime, "graphLaunch", refuse)
     assert tracer.log is not None
-    tracer.note_counts([0, 3])
+    monkeypatch.setattr(CudaGraph, "counted", (0, 3))
     tracer.log.expect_graph(True)
     assert not CudaGraph(1, STREAM, 3).launch()
-    tracer.note_counts([])
     assert tracer.begin() == tracer.log.made == 3

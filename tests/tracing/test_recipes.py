@@ -97,3 +97,15 @@ def test_names_of_pytorchs_own_tracer_are_there_for_programs() -> None:
     made.set_custom_trace_id_callback(None)
     assert made.get_trace_id() is None
     assert [action.value for action in ProfilerAction] == [0, 1, 2, 3, 4]
+
+
+def test_a_profile_labels_what_a_loader_does(tg: Any) -> None:
+    loader = tg.utils.data.DataLoader(tg.arange(6), batch_size=2)
+    plain = type(iter(loader)).__next__
+    with tg.profiler.profile() as profile:
+        assert len([*loader]) == 3
+    labels = [event for event in profile.key_averages() if event.key.startswith("enumerate")]
+    assert [(event.key, event.count) for event in labels] == [
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 4)
+    ]
+    assert type(iter(loader)).__next__ is plain

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from telegrad._ops.overriding import answers_below_autograd
 from telegrad._session.devices import as_device, default_device, session_for
 from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._tensor.tensor import Tensor
@@ -35,9 +36,9 @@ def make_wrapper(
 ) -> Any:  # fmt: skip
     """Return a tensor of a subclass that has this shape, type and device, and no elements of its own.
 
-    Raises ArgumentTypeError for a class without ``__torch_dispatch__``.
+    Raises ArgumentTypeError for a class without a ``__torch_dispatch__`` of its own.
     """
-    if not hasattr(cls, "__torch_dispatch__"):
+    if not answers_below_autograd(cls):
         raise ArgumentTypeError(f"_make_wrapper_subclass: {cls.__name__} must define __torch_dispatch__")
     place = default_device(session_for(None)) if device is None else as_device(device)
     place = FIRST_GPU if place is CURRENT_GPU else place

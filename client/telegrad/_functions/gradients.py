@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from telegrad._ops.functions import function
+from telegrad._ops.operand_classes import HANDLERS
+from telegrad._tensor.layouts import strided
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.messages import DropGrads
 
@@ -15,13 +17,26 @@ Key = TypeVar("Key")
 def clear_gradients(parameters: Sequence[Tensor], set_to_none: bool) -> None:
     """Drop the gradients with one instruction, or set them to zero with one per device."""
     if set_to_none:
-        _drop([parameter for parameter in parameters if parameter._grad is not None])
+        with_gradient = [parameter for parameter in parameters if parameter._grad is not None]
+        _drop(_without_sparse(with_gradient) if HANDLERS else with_gradient)
         return
     for parameter in parameters:
         if parameter.grad is not None and parameter.grad.requires_grad:
             parameter.grad = parameter.grad.detach()
     for grads in by_device([parameter.grad for parameter in parameters if parameter.grad is not None]):
         function("_foreach_zero_")(grads)
+
+
+def _without_sparse(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Drop the gradients of sparse parameters, which are those of their values, and return the others."""
+    dense = []
+    for one in parameters:
+        layout: Any = one.layout if one.__class__ in HANDLERS else strided
+        if layout is strided:
+            dense.append(one)
+        else:
+            one.grad = None
+    return dense
 
 
 def _drop(parameters: Sequence[Tensor]) -> None:

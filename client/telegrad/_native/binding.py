@@ -36,8 +36,11 @@ def _is_usual(kind: type) -> bool:
     return issubclass(kind, Tensor) and all([getattr(kind, name) is getattr(Tensor, name) for name in _READ])
 
 
+native: Final = load()
+"""The module of C; None where calls are Python's."""
+
+
 def _chosen() -> Callable[..., Any]:
-    native = load()
     if native is None:
         return _python.call
     finalizer = native.prepare(

@@ -3,6 +3,7 @@
  * While functions of Python may run, all that is used later is owned here, and no container is half made.
  */
 
+#include "noting.h"
 #include "objects.h"
 
 #define MOST 8 /* operands, parents and other parts of the key, each */
@@ -295,7 +296,7 @@ perform(Work *work, PyObject *pattern, PyObject *values)
 }
 
 static PyObject *
-call(PyObject *module, PyObject *const *args, Py_ssize_t count)
+usual_or_not(PyObject *const *args, Py_ssize_t count)
 {
     Work work = {0};
     PyObject *result = NULL;
@@ -306,6 +307,16 @@ call(PyObject *module, PyObject *const *args, Py_ssize_t count)
         result = PyObject_Vectorcall(the_call, args, count, NULL);
     }
     forget(&work);
+    return result;
+}
+
+static PyObject *
+call(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (!notes.is_on || count != 2 || !IS(args[0], CallPattern)) return usual_or_not(args, count);
+    int64_t begin = monotonic_ns();
+    PyObject *result = usual_or_not(args, count);
+    if (notes.is_on) note(args[0], args[1], result, begin);
     return result;
 }
 
@@ -333,6 +344,8 @@ prepare(PyObject *module, PyObject *args, PyObject *given)
 
 static PyMethodDef methods[] = {
     {"call", (PyCFunction)(void (*)(void))call, METH_FASTCALL, "Do what ``telegrad._ops.call.call`` does."},
+    {"begin_notes", begin_notes, METH_VARARGS, "Note calls from here on."},
+    {"end_notes", end_notes, METH_NOARGS, "Return what was noted of calls."},
     {"prepare", (PyCFunction)(void (*)(void))prepare, METH_VARARGS | METH_KEYWORDS, "Take what ``call`` works with."},
     {NULL, NULL, 0, NULL},
 };

@@ -178,14 +178,25 @@ def _enter(cls: type, /, **options: Any) -> None:
     """Note a subclass of ``Tensor``; its operations are its own unless it says otherwise."""
     if "__new__" in cls.__dict__ and getattr(cls, "__init__", None) is Tensor.__init__:
         setattr(cls, "__init__", _init_after_new)  # noqa: B010 - a method of a class that is not known
+    if answers_below_autograd(cls) and _function_of(cls) is _torch_function:  # what it answers with stays what it is
+        setattr(cls, "__torch_function__", classmethod(disabled_torch_function))  # noqa: B010 - as above
     if overrides_operations(cls):
         HANDLERS[cls] = _of_classes
         OVERRIDING.add(cls)
         if cls.__module__.partition(".")[0] != __package__.partition(".")[0]:
             ask_for(CLASSES)
-    method = getattr(cls, "__torch_dispatch__", None)
-    if method is not None and getattr(method, "__func__", method) is not disabled_torch_dispatch:
+    if answers_below_autograd(cls):
         enter_dispatching(cls)
+
+
+def _function_of(cls: type) -> Any:
+    return getattr(cls.__torch_function__, "__func__", cls.__torch_function__)  # type: ignore[attr-defined]
+
+
+def answers_below_autograd(cls: type) -> bool:
+    """Whether a class has a ``__torch_dispatch__`` other than that of ``Tensor`` itself."""
+    method = getattr(cls, "__torch_dispatch__", None)
+    return method is not None and getattr(method, "__func__", method) is not disabled_torch_dispatch
 
 
 def enter_dispatching(cls: type) -> None:
@@ -196,7 +207,11 @@ def enter_dispatching(cls: type) -> None:
 
 def disabled_torch_dispatch(cls: type, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     """Run ``func`` as on plain tensors; what a class has that answers no operations below autograd."""
-    return func(*args, **(kwargs or {}))
+    before, overrides.ignores_dispatch = overrides.ignores_dispatch, True
+    try:
+        return func(*args, **(kwargs or {}))
+    finally:
+        overrides.ignores_dispatch = before
 
 
 def _of_mode(public: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -215,7 +230,8 @@ _Overrides.class_entered = staticmethod(partial(ask_for, CLASSES))
 for _method in (_torch_function, disabled_torch_function, _enter, _make_subclass, _make_wrapper_subclass):
     _method.__module__ = "telegrad"  # where users find ``Tensor``
 METHODS: dict[str, Any] = {
-    "__torch_function__": classmethod(_torch_function), "__init_subclass__": classmethod(_enter),
+    "__torch_function__": classmethod(_torch_function), "__torch_dispatch__": classmethod(disabled_torch_dispatch),
+    "__init_subclass__": classmethod(_enter),
     "as_subclass": as_subclass, "_make_subclass": staticmethod(_make_subclass),
     "_make_wrapper_subclass": staticmethod(_make_wrapper_subclass),
 }  # fmt: skip

@@ -18,4 +18,13 @@ class Labelled(NamedTuple):
     after: Callable[[Callable[..., None]], Any]
 
 
+class LabelledMethod(NamedTuple):
+    """A method of a class, whose label has the name of the class of the object that it is called on after ``text``."""
+
+    kind: Any
+    method: str
+    text: str
+
+
 LABELLED: Final[list[Labelled]] = []
+LABELLED_METHODS: Final[list[LabelledMethod]] = []

@@ -222,7 +222,8 @@ def compress(
             raise ArgumentTypeError(f"{name}: {kind.name} needs a blocksize of two sizes")
     elif blocksize is not None:
         raise ArgumentTypeError(f"{name}: blocksize is for blocked layouts, not for {kind.name}")
-    blocks = None if blocksize is None else (int(blocksize[0]), int(blocksize[1]))
+    sizes = (blocksize, blocksize) if isinstance(blocksize, int) else blocksize
+    blocks = None if sizes is None else (int(sizes[0]), int(sizes[1]))
     if isinstance(tensor, SparseTensor):
         return to_lines(tensor, kind, blocks)
     return lines_of(tensor, kind, blocks, dense_dim or 0)

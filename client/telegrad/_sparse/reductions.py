@@ -59,7 +59,8 @@ def _sum_of_coordinates(input: SparseTensor, dims: list[int], keepdim: bool, dty
         total = run("sum", values, 0)
         return total.reshape(shape)
     if not outer:
-        return SparseTensor(sparse_coo, (indices, values), shape, input._is_coalesced)
+        total = SparseTensor(sparse_coo, (indices, values), shape, input._is_coalesced)
+        return total if input._is_coalesced else coalesce(total)
     lines = indices.unbind(0)
     kept = [
         run("zeros_like", line) if dim in outer else line

@@ -44,11 +44,12 @@ class _Lookup:
         self._input, self._weight, self._padding = input, weight, padding
 
     def gradient(self, rows: Tensor) -> SparseTensor:
-        """Return the sparse gradient of the table, uncoalesced; the padding row gets zeros."""
+        """Return the sparse gradient of the table, uncoalesced, without the padding row."""
         places = self._input.detach().reshape(-1).long()
         values = rows.reshape(places.shape[0], self._weight.shape[1])
         if self._padding is not None:
-            values = values * (places != self._padding).to(values.dtype).unsqueeze(1)
+            kept = (places != self._padding).nonzero().squeeze(1)
+            places, values = places[kept], values[kept]
         return SparseTensor(sparse_coo, (places.unsqueeze(0), values), self._weight.shape)
 
     def settle(self, rows: Tensor, adds: bool) -> SparseTensor:

@@ -32,6 +32,14 @@ def no_storage(tensor: SparseTensor) -> NoReturn:
     raise NotSupportedError(f"a {tensor._kind.name} tensor has no memory of its own; use to_dense(), or its values()")
 
 
+def _as_leaf(values: Tensor, before: Tensor) -> Tensor:
+    """Return values as a leaf in place of another, with its gradient where that fits."""
+    made = values.detach().requires_grad_()
+    if before._grad is not None and before.shape == made.shape:
+        made.grad = before._grad
+    return made
+
+
 class SparseTensor(Tensor):
     """A tensor in a sparse layout; ``_parts`` are the tensors that it is made of, the values last.
 
@@ -78,6 +86,8 @@ class SparseTensor(Tensor):
             raise ArgumentError(f"{name}: the result is not a {self._kind.name} tensor")
         values = other._parts[-1]
         values = values if values.dtype is self.dtype else values.to(self.dtype)
+        if self.requires_grad and self.is_leaf:
+            values = _as_leaf(values, self.stored)
         self._parts = (*other._parts[:-1], values)
         self._meta = Meta.of(other.shape, self.dtype, other.device)
         self._is_coalesced, self._cell, self._is_flipped = other._is_coalesced, other._cell, other._is_flipped
@@ -126,7 +136,7 @@ class SparseTensor(Tensor):
     # What a dense tensor keeps for itself is the values' here.
     _requires_grad = property(lambda self: self.stored._requires_grad)
     _node = property(lambda self: self.stored._node)
-    _grad = property(lambda self: self.grad)
+    _grad = property(lambda self: self.grad, lambda self, gradient: setattr(self, "grad", gradient))
 
     @property
     def requires_grad(self) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad._ops.functions import function
-from telegrad._ops.operand_classes import DISPATCHING
+from telegrad._ops.operand_classes import DISPATCHING, HANDLERS
 from telegrad._ops.overriding import disabled_torch_function
 from telegrad._session.devices import DeviceLike
+from telegrad._tensor.layouts import strided
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 
@@ -27,16 +28,25 @@ def _is_of_program(kind: type) -> bool:
     return issubclass(kind, Tensor) and not (is_ours or issubclass(kind, (Parameter, Buffer)))
 
 
+def _is_sparse(data: Any) -> bool:
+    """Whether data are a sparse tensor, whose indices and values are tensors of their own."""
+    return isinstance(data, Tensor) and data.__class__ in HANDLERS and _layout_of(data) is not strided
+
+
+def _layout_of(tensor: Tensor) -> Any:
+    return tensor.layout
+
+
 class Parameter(Tensor, metaclass=_Kind):
     """A tensor to be trained. It shares the memory of ``data`` and requires a gradient unless told otherwise.
 
-    Of data of a class of the program it is a tensor of the same class.
+    Of sparse data, and of a class of the program, it is a tensor of the same class.
     """
 
     __slots__ = ()
 
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
-        if data.__class__ in DISPATCHING or _is_of_program(data.__class__):
+        if data.__class__ in DISPATCHING or _is_of_program(data.__class__) or _is_sparse(data):
             given: Any = data
             made = given.detach().requires_grad_(requires_grad)
             made._is_param = True

@@ -1,6 +1,7 @@
 """What the client itself notes while a session is profiled: calls, frames, waits; and clocks at both ends.
 
-The function that calls pass, and methods of the session and its transport, are replaced meanwhile, and only then.
+Calls in C are noted there; where calls are Python's, the function that they pass is replaced meanwhile, and so are
+methods of the session's transport.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any, Final, NamedTuple
 
+from telegrad._native.binding import native
 from telegrad._ops import functions
 from telegrad._session.own_code import is_own, other_files, own_files, shown_name
 from telegrad._session.session import ClientSession
@@ -72,12 +74,16 @@ class ClientLog:
         self.waits: list[Wait] = []
         self.threads: dict[int, str] = {}
         self._plain_call: Any = None
+        self._is_in_c = False
 
     def start(self) -> None:
         """Begin to note."""
         session, transport = self._session, self._session.transport
-        self._plain_call = vars(functions)["call"]
-        vars(functions)["call"] = self._noting_call(self._plain_call)
+        self._plain_call = call = vars(functions)["call"]
+        is_usual = native is not None and call is native.call
+        self._is_in_c = is_usual and native.begin_notes(MOST, self._with_stack, _id_of)
+        if not self._is_in_c:
+            vars(functions)["call"] = self._noting_call(call)
         transport.send_batch = self._noting_send(transport.send_batch)  # type: ignore[method-assign, assignment]
         transport.send_chunk = self._noting_chunk(transport.send_chunk)  # type: ignore[method-assign, assignment]
         listen(session, self.waits.append)
@@ -89,8 +95,9 @@ class ClientLog:
         for name in ("send_batch", "send_chunk"):
             vars(transport).pop(name, None)
         stop_listening(session, self.waits.append)
-        self.calls = list(_calls(self._noted))[:MOST]
-        self._noted.clear()
+        noted = native.end_notes() if self._is_in_c else self._noted
+        self.calls = list(_calls(noted))[:MOST]
+        noted.clear()
         named = {thread.ident: thread.name for thread in threading.enumerate()}
         self.threads = {call.thread: named.get(call.thread, f"thread {call.thread}") for call in self.calls}
 
@@ -99,7 +106,9 @@ class ClientLog:
         vars(functions)["call"] = self._plain_call
 
     def _noting_call(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        return _noting_with_stacks(call, self._noted) if self._with_stack else _noting(call, self._noted)
+        noting = _noting_with_stacks(call, self._noted) if self._with_stack else _noting(call, self._noted)
+        noting.plain = call  # type: ignore[attr-defined]
+        return noting
 
     def _noting_send(self, send: Callable[[bytes], None]) -> Callable[[bytes], None]:
         def noted(body: bytes) -> None:

@@ -31,7 +31,7 @@ from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.meta import Device, Meta
 
 from . import nvml
-from .cuda_graphs import CudaGraph
+from .cuda_graphs import CudaGraph, GraphCounter
 from .cuda_properties import properties_of
 from .cuda_streams import CudaEvent, StreamPool
 from .cuda_transfers import CudaDownload, CudaUpload, PinnedMemory
@@ -202,6 +202,9 @@ class CudaBackend(StreamedBackend):
             return graph
         finally:
             self.is_capturing = False
+
+    def captured_work(self) -> GraphCounter:
+        return GraphCounter(self.stream)
 
     def random_state(self) -> PlacedState:
         return PlacedState(self)

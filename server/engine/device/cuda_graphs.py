@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
 from cuda.bindings import driver
@@ -88,6 +88,28 @@ def captured_launches(stream: int, work: Callable[..., bool]) -> CudaGraph | Non
         return is_whole
 
     return CudaGraph.of(stream, counted)
+
+
+class GraphCounter:
+    """Counts the nodes of the graph that is being captured from a raw stream.
+
+    What was counted is of use where each node is work; others are events, which the device has no times of. It is not
+    known then which of a launch's work is whose.
+    """
+
+    def __init__(self, stream: int) -> None:
+        self._stream = stream
+
+    def begin(self) -> int:
+        try:
+            return _nodes_of(_captured(self._stream))
+        except RuntimeError:  # something could not be captured, which the end of the capture tells
+            return -1
+
+    def note_counts(self, counts: Sequence[int]) -> None:
+        """Note what was counted before the first step of what is being captured, and after each."""
+        is_known = min(counts) >= 0 and captured_work(self._stream) == counts[-1]
+        CudaGraph.counted = tuple(counts) if is_known else ()
 
 
 def captured_work(stream: int) -> int:

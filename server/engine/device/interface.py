@@ -48,6 +48,26 @@ class Event(Mark, Protocol):
         """The milliseconds between two timed events, both of which the device has reached."""
 
 
+class Counter(Protocol):
+    """Counts what was launched on a device, or what the graph has that is being captured."""
+
+    def begin(self) -> int:
+        """Return how much there was so far."""
+
+    def note_counts(self, counts: Sequence[int]) -> None:
+        """Note what was counted before the first step and after each, once all were made."""
+
+
+class NoCounter:
+    """Counts the launches of a device that has none, or where nobody asks."""
+
+    begin = staticmethod(int)
+    """Returns 0, and is no function of Python's, since each step is counted."""
+
+    def note_counts(self, counts: Sequence[int]) -> None:
+        """Do nothing."""
+
+
 class Capture(Protocol):
     """Work that was captured instead of executed, such as a CUDA graph.
 

@@ -68,13 +68,8 @@ class _Tracer:
         _graph_users.add(self)
         CudaGraph.launch = _noted_launch  # type: ignore[method-assign]
 
-    @property
-    def is_capturing(self) -> bool:
-        return CudaGraph.is_capturing
-
     def note_counts(self, counts: Sequence[int]) -> None:
-        """Note what was counted before the first step of what is being captured, and after each."""
-        CudaGraph.counted = tuple(counts)
+        """Do nothing: these are counts of launches, which are made already."""
 
     def launch_graph(self, graph: CudaGraph, recorder: Any) -> bool:
         """Launch a graph, and note that in the device's way."""

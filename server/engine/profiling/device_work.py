@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from telegrad_protocol.tracing.recording import DeviceWork
@@ -15,9 +16,8 @@ class DeviceTracer(Protocol):
     log: LaunchLog | None
     """Numbers the launches, where ``begin`` and ``end`` do no more than to read it; None where they note something."""
 
-    @property
-    def is_capturing(self) -> bool:
-        """Whether what is launched now is captured, and done later."""
+    def note_counts(self, counts: Sequence[int]) -> None:
+        """Do nothing: these are counts of launches, which are made already."""
 
     def begin(self) -> int:
         """An operation begins: return the number of its first launch, or of its first node in what is captured."""

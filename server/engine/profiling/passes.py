@@ -6,13 +6,17 @@ from typing import Any
 
 from server.engine import context
 from server.engine.operators import Run
-from server.engine.replay.backward_program import Operation, Program
+from server.engine.programs.executable import Executable
+from server.engine.programs.fused_pass import FusedPass
+from server.engine.programs.stamped import StampedExecution
+from server.engine.replay.backward_program import Operation, Program, Values
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.tracing.recording import NODE
 
 from .descriptions import describe
 from .kernel import noting
 from .recorder import now
+from .step_notes import notes_of
 
 
 class _Pass:
@@ -24,7 +28,7 @@ class _Pass:
 
 
 def noted(program: Program, nodes: list[Any]) -> Program:
-    """Return the program with every operation, and every node that it evaluates, noted; made once and kept.
+    """Return the program with every operation, and every node that it evaluates, noted; its steps are made once.
 
     It is for a pass over these nodes next.
     """
@@ -33,7 +37,25 @@ def noted(program: Program, nodes: list[Any]) -> Program:
         program.noted = program.with_steps(_noted_steps(program, current)), current
     made, current = program.noted
     current.sequences = [getattr(node, "sequence", 0) for node in nodes]
+    made.captures = program.captures
+    made.fused = None if program.fused is None else _NotedFusedPass(program.fused)
     return made  # type: ignore[no-any-return]
+
+
+class _NotedFusedPass:
+    """A pass whose operations were fused, with what they have become noted."""
+
+    def __init__(self, fused: FusedPass) -> None:
+        self._fused = fused
+
+    def run(self, nodes: list[Any], values: Values) -> bool:
+        return self._fused.run(nodes, values, _note_steps)
+
+
+def _note_steps(executable: Executable, execution: Any) -> None:
+    recorder = context.current.profiler
+    if recorder is not None and isinstance(execution, StampedExecution):
+        notes_of(executable).note(recorder, (), execution)
 
 
 def _noted_steps(program: Program, current: _Pass) -> list[Any]:

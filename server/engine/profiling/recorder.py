@@ -21,6 +21,7 @@ from server.disclosure import without_folders
 from server.engine import keys
 from server.engine.autograd.graph import next_sequence
 from server.engine.context import Context
+from server.engine.device.interface import Counter, NoCounter
 from server.engine.value import Backend, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import TelegradError
@@ -67,18 +68,7 @@ def work_of(device: Device, tracer: DeviceTracer, began: int, ended: int, is_fin
         return DeviceWork(device.index or 0, "", why, [], b"", b"", b"", {})
 
 
-class _NoLaunches:
-    """Counts the launches of a device that has none."""
-
-    is_capturing = False
-    begin = staticmethod(int)
-    """Returns 0, and is no function of Python's, since each step is counted."""
-
-    def note_counts(self, counts: Sequence[int]) -> None:
-        """Do nothing: nothing is captured."""
-
-
-_NO_LAUNCHES: Final = _NoLaunches()
+_NO_LAUNCHES: Final = NoCounter()
 
 
 def _gpus(ctx: Context) -> list[int]:
@@ -195,9 +185,10 @@ class Recorder:
         """How many numbers of nodes of the backward graph were drawn to have events among nodes in their order."""
         return self._spilled + len(self.pending) // COLUMNS - self.undrawn
 
-    def counter(self, device: Device) -> Any:
+    def counter(self, device: Device) -> Counter:
         """Return what counts the launches of a device."""
-        return self.tracers.get(device, _NO_LAUNCHES)
+        tracer = self.tracers.get(device)
+        return _NO_LAUNCHES if tracer is None or tracer.log is None else tracer
 
     def note_executed(self, ids: Sequence[int]) -> None:
         """Note the operations of a stretch, if one was executed as one; its results have these ids by slot."""

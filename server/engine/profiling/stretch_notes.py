@@ -53,6 +53,7 @@ class Watch:
     """Looks on while calls are executed one by one: ``times`` has when each step was, in order."""
 
     def __init__(self, recorder: Recorder) -> None:
+        recorder.spill()  # so that there is room for what is to be noted
         self._recorder, self._pending, self._first = recorder, recorder.pending, len(recorder.pending)
         self.times: list[int] = []
         self.with_memory = recorder.with_memory
@@ -67,11 +68,11 @@ class Watch:
         pending = self._pending
         places = {id: place for place, id in enumerate(ids)}
         events = [pending[at : at + COLUMNS] for at in range(self._first, len(pending), COLUMNS)]
-        rows = [_Row.of(EventRow(*event), self.times, places) for event in events if event[0].kind == OPERATION]
+        rows = [Row.of(EventRow(*event), self.times, places) for event in events if event[0].kind == OPERATION]
         return StretchNotes(len(self.times), rows)
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
     """An operation: the steps that it consists of, and which id its first result has."""
 
     description: Any
@@ -81,9 +82,9 @@ class _Row(NamedTuple):
     last: int
 
     @staticmethod
-    def of(event: EventRow, times: Sequence[int], places: dict[int, int]) -> _Row:
+    def of(event: EventRow, times: Sequence[int], places: dict[int, int]) -> Row:
         first, last = bisect_left(times, event.begin), bisect_right(times, event.end) - 1
-        return _Row(event.descriptor, event.site, places.get(event.out), first, last)
+        return Row(event.descriptor, event.site, places.get(event.out), first, last)
 
     @property
     def is_empty(self) -> bool:
@@ -94,7 +95,7 @@ class _Row(NamedTuple):
 class StretchNotes:
     """The events of one stretch. Everything is made for all of them at once, by functions of Python's own."""
 
-    def __init__(self, steps: int, rows: Sequence[_Row]) -> None:
+    def __init__(self, steps: int, rows: Sequence[Row]) -> None:
         self.steps = steps
         self._count = len(rows)
         self._fields: list[Any] = [0] * (COLUMNS * len(rows))

@@ -237,7 +237,8 @@ class Captures:
             return go_through(self.backend, calls, partial(self._run_on_shadows, inputs))
 
     def _run_on_shadows(self, inputs: Inputs, dry_run: DryRun) -> None:
-        execution = self.executable.begin(inputs.shadows(dry_run.shadow, self.backend))
+        values = inputs.shadows(dry_run.shadow, self.backend)
+        execution = self.executable.begin_counted(values, self.backend.captured_work())
         execution.advance()
         for output in execution.outputs():
             if output.__class__ is Value:

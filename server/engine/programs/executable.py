@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
+from server.engine import context
 from server.engine.context import Held
+from server.engine.device.interface import Counter
+from server.engine.operators import Operator
 from server.engine.value import Value
 from telegrad_protocol.errors import ArgumentError
-from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.meta import CPU, Device, Meta
 
 from .execution import Call, Execution
 from .graph import Slot, check_inputs
+from .stamped import Profiler, StampedExecution
 
 
 @dataclass(frozen=True)
@@ -50,14 +54,25 @@ class Description:
         return "\n".join([*lines, "", self.text])
 
 
+class Part(NamedTuple):
+    """What a step of an executable is: an operation with its bound arguments, or a kernel of several operations."""
+
+    operators: tuple[Operator, ...]
+    bound: tuple[Any, ...] | None
+    """None of a kernel of several operations, and where they are not known."""
+
+
 class Executable:
     """Executes a graph on operands of the metas that it was specialised for."""
 
-    __slots__ = ("_calls", "_count", "_description", "_held", "_initial", "_known", "_outputs", "devices")
+    __slots__ = (
+        "_calls", "_count", "_description", "_held", "_initial", "_known", "_outputs", "devices", "notes",
+        "parts",
+    )  # fmt: skip
 
     def __init__(
         self, calls: Sequence[Call], initial: list[Any], known: Sequence[Any], outputs: Sequence[int],
-        description: Description, held: Held, devices: frozenset[Device],
+        description: Description, held: Held, devices: frozenset[Device], parts: Sequence[Part] = (),
     ) -> None:  # fmt: skip
         self._calls = tuple(calls)
         self._initial = initial
@@ -69,6 +84,15 @@ class Executable:
         """Its machine code, in the account of the session."""
         self.devices = devices
         """Where its values are: those that it takes, makes, or passes on."""
+        self.parts = tuple(parts)
+        """What each step is; empty where that is not kept."""
+        self.notes: Any = None
+        """What a profile says of the steps; its owner's."""
+
+    @property
+    def device(self) -> Device:
+        """The device whose launches are counted under a profile."""
+        return next((device for device in self.devices if device.type != "cpu"), CPU)
 
     def run(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Execute the steps on values for the inputs, in order, and return the outputs.
@@ -82,10 +106,23 @@ class Executable:
         return execution.outputs()
 
     def begin(self, values: Sequence[Any]) -> Execution:
-        """Return an execution, for an owner that has compared the metas, and wants no gradients of the values."""
+        """Return an execution, for an owner that has compared the metas, and wants no gradients of the values.
+
+        Its steps are stamped while the session is profiled.
+        """
         table = self._initial.copy()
         table[: self._count] = values
-        return Execution(self._calls, table, self._outputs)
+        profiler: Profiler | None = context.current.profiler
+        if profiler is None:
+            return Execution(self._calls, table, self._outputs)
+        look = profiler.note_memory if profiler.with_memory else None
+        return StampedExecution(self._calls, table, self._outputs, profiler.counter(self.device), look)
+
+    def begin_counted(self, values: Sequence[Any], counter: Counter) -> Execution:
+        """Return an execution that is being captured: what each step adds to the graph is counted."""
+        table = self._initial.copy()
+        table[: self._count] = values
+        return StampedExecution(self._calls, table, self._outputs, counter)
 
     def _check(self, values: Sequence[Any]) -> None:
         check_inputs(self._count, values)

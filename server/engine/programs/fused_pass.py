@@ -7,7 +7,7 @@ gradients of leaves. Leaves take their gradients over as in any pass, and nodes 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from server.engine import context
@@ -27,9 +27,11 @@ from server.engine.replay.backward_program import (
 from telegrad_protocol.meta import Meta
 
 from .executable import Executable
+from .execution import Execution
 from .graph import Graph, Slot, Step
 from .specialise import Specialisation, optimised
 
+Executed = Callable[[Executable, Execution], object]
 _log = logging.getLogger(__name__)
 
 
@@ -64,8 +66,11 @@ class FusedPass:
         self._executable = executable if executable.describe().fused else None
         return self._executable is not None
 
-    def run(self, nodes: list[Any], values: Values) -> bool:
-        """Make the pass from the gradient that is value 0; False where it is not fused, or may fail."""
+    def run(self, nodes: list[Any], values: Values, executed: Executed | None = None) -> bool:
+        """Make the pass from the gradient that is value 0; False where it is not fused, or may fail.
+
+        ``executed`` is told of the execution once it is over.
+        """
         executable = self._executable
         if executable is None or not all([_is_unmodified(saved_at(place, nodes)) for place in self._places]):
             return False
@@ -75,6 +80,8 @@ class FusedPass:
         execution = executable.begin(taken)
         taken.clear()
         execution.advance()
+        if executed is not None:
+            executed(executable, execution)
         gradients = dict(enumerate(execution.outputs()))
         del execution
         self._tail.run(nodes, gradients)

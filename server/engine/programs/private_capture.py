@@ -229,7 +229,7 @@ class PrivateRun:
         self.moved = [_Moved(self._numbers_of[block], self._extents[block], copy) for block, copy in copies.items()]
         values = self._inputs.shadows(lambda block: copies.get(block) or arena.shadow(block), self.backend)
         versions = versions_of(values)
-        execution = self._executable.begin(values)
+        execution = self._executable.begin_counted(values, self.backend.captured_work())
         execution.advance()
         outputs = execution.outputs()
         described = Description(values, outputs)

@@ -16,7 +16,7 @@ from telegrad_protocol.meta import Meta
 
 from .analysis import Analysis, Known, is_opaque
 from .eliminate import folded, without_dead, without_repeated
-from .executable import Description, Executable, Places
+from .executable import Description, Executable, Part, Places
 from .execution import Call
 from .expansion import expanded
 from .fused import FUSERS, JOINERS, Executor, Kernel, Pending
@@ -210,7 +210,7 @@ class Specialisation:
         held = Held(context.current.host_memory, binder.code_bytes)
         known = [state.known[slot] for slot in graph.inputs]
         devices = frozenset([meta.device for meta in binder.analysis.known.values() if isinstance(meta, Meta)])
-        return Executable(calls, binder.places.initial, known, outputs, description, held, devices)
+        return Executable(calls, binder.places.initial, known, outputs, description, held, devices, binder.parts)
 
 
 class _Binder:
@@ -223,6 +223,7 @@ class _Binder:
             self.places.put(slot, value)
         self.fused: list[tuple[str, ...]] = []
         self.texts: list[str] = []
+        self.parts: list[Part] = []
         self.kernels = self.code_bytes = 0
 
     def bind(self, groups: Sequence[Sequence[int]], kernels: Mapping[int, _Fused]) -> list[Call]:
@@ -257,6 +258,7 @@ class _Binder:
         if bound is not None and not is_opaque(operator):
             run = Plan(operator, bound).run
         self.kernels += operator.op.view_of is None
+        self.parts.append(Part((operator,), bound))
         self.texts.append(text_of(step))
         outs = () if operator.op.mutates else tuple([self.places.of(slot) for slot in step.outs])
         is_one = len(outs) == 1 and not _gives_a_tuple(operator.op, bound)
@@ -268,6 +270,7 @@ class _Binder:
         self.kernels += 1
         self.code_bytes += executor.code_bytes
         self.fused.append(tuple([self.steps[p].operator.op.name for p in group]))
+        self.parts.append(Part(tuple([self.steps[p].operator for p in group]), None))
         self.texts.append("\n".join([*[text_of(self.steps[p]) for p in group], executor.text]))
         places = tuple([self.places.of(root) for root in results])
         return Call(executor.run, self.places.take(operands), -1, places, ())

@@ -249,6 +249,9 @@ class Variant(NamedTuple):
             return None
         for place in self.replaced:
             _set_gradient(values[place], None)
+        profiler = context.current.profiler
+        if profiler is not None and profiler.with_memory:  # what a step has allocated is known after that alone
+            return self.plain.begin(taken)
         return self.executable.begin(taken)
 
     def finish(self, values: Sequence[Value], outputs: Sequence[Value]) -> list[tuple[int, Any]]:

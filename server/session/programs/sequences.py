@@ -23,6 +23,7 @@ from telegrad_protocol.programs.rows import Template
 
 from .compiled import Variant, rate_of
 from .ending import EndOfRun, EndOfVerification, RestOfRun
+from .noted_executions import begun
 from .recording import Recording
 from .situations import Standing
 from .uploaded import DATA
@@ -206,7 +207,7 @@ def run_program(state: SessionState, run: RunProgram) -> int:
                     if state.verifies_programs and begin_verification(state, program, variant, values, ids):
                         return 0
                     forget(state, [ids[slot] for slot in variant.released])
-                    execution = variant.begin(values, program.template)
+                    execution = begun(variant, values, program.template)
                 except Exception as error:
                     _fail(state, program.template.instructions(ids), error)
                     return 0

@@ -110,21 +110,22 @@ class Standing:
 
 
 def modes_of(state: SessionState) -> tuple[Any, ...] | None:
-    """Return the modes that decide how work is executed; None where somebody watches, or it has to be step by step."""
-    return None if state.context.profiler is not None else unwatched_modes_of(state)
+    """Return the modes that decide how work is executed; None where it has to be step by step.
 
-
-def unwatched_modes_of(state: SessionState) -> tuple[Any, ...] | None:
-    """Return the same where it does not matter whether somebody profiles."""
+    A profile shows what is executed anyway, so it is no such mode, unless all that it can tell is what came between two
+    operations.
+    """
     current = state.context
+    if current.profiler is not None and not current.profiler.notes_stretches:
+        return None
     if (
         current.trace is not None or state.histories or current.own_streams.left_default or current.casts
         or current.recorder is not None
     ):  # fmt: skip
         return None
     return (
-        current.excluded, current.included, current.inference, current.autocast, current.switches, current.cudnn,
-        dtypes._default,
+        current.excluded, current.included & ~keys.PROFILER, current.inference, current.autocast, current.switches,
+        current.cudnn, dtypes._default,
     )  # fmt: skip
 
 
@@ -132,7 +133,7 @@ def situation(state: SessionState, values: Sequence[Any], has_passes: bool) -> t
     """Return what decides how a program runs on these inputs, besides its constants.
 
     None where the instructions have to be executed: the values have a history that a backward pass of the program would
-    go through, or are on several devices, or somebody watches.
+    go through, or are on several devices, or work has to be done step by step.
     """
     current = state.context
     modes = None if current.checks.outstanding else modes_of(state)

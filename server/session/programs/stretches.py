@@ -15,7 +15,6 @@ from time import monotonic_ns
 from typing import Any, Final
 
 from server.engine.operators import BY_INDEX, Operator
-from server.engine.profiling.stamped import Stamped
 from server.engine.profiling.stretch_notes import Watch
 from server.engine.programs.analysis import is_opaque, shared_memory
 from server.engine.programs.captures import Captures
@@ -37,7 +36,7 @@ from .compiled import Given, Variant, is_whole, launched_soon
 from .elasticity import UNKNOWN, Elasticity
 from .ending import EndOfCall, EndOfStretch, RestOfStretch, RunStretch
 from .noted_calls import CallRecorder, end_call, with_ends
-from .noted_stretches import NotedVariant, noted_modes_of
+from .noted_executions import begun, is_noted
 from .recording import Recording
 from .sequences import bind_names, names_after, used_inputs
 from .situations import modes_of
@@ -117,10 +116,13 @@ class Stretch:
         """How many tensors it takes from before it."""
         return len(self._inputs)
 
-    def variant(self, met: Any) -> Variant | object | None:
-        """Return how it is executed in a situation: None for call by call, ``UNKNOWN`` where that is not known."""
+    def variant(self, met: Any, is_profiled: bool) -> Variant | object | None:
+        """Return how it is executed in a situation: None for call by call, ``UNKNOWN`` where that is not known.
+
+        What a profile notes has sizes of its own each time, so calls on other sizes are executed one by one under it.
+        """
         variant = self.variants.get(met, UNKNOWN)
-        return self.elastic.variant(met) if variant is UNKNOWN else variant
+        return self.elastic.variant(met) if variant is UNKNOWN and not is_profiled else variant
 
     def forget(self, variant: Variant) -> None:
         """Forget a variant that failed; it may be recorded again."""
@@ -184,9 +186,7 @@ class _StretchRecording(Recording):
         self, outputs: Sequence[Slot], metas: Sequence[Meta | type], memory: Sequence[int], gradients: Sequence[Any]
     ) -> tuple[Executable, None, list[Given]]:  # fmt: skip
         recorder = self.recorder
-        taken = recorder.steps, recorder.plans, recorder.inputs, outputs, metas
-        watch, device = self.watch, self._backend.device
-        return Unchanged(*taken) if watch is None else Stamped(device, watch.with_memory, *taken), None, []
+        return Unchanged(recorder.steps, recorder.plans, recorder.inputs, outputs, metas), None, []
 
     @property
     def _shared_memory(self) -> SharedMemory:
@@ -197,8 +197,6 @@ class _StretchRecording(Recording):
         return memory[backend.device]
 
     def _launched(self, executable: Executable) -> Executable | Captures:
-        if self.watch is not None and self.watch.with_memory:
-            return executable  # what an operation has allocated is known after that alone
         made = launched_soon(executable, self._backend, self._shared_memory)
         if isinstance(made, Captures):
             made.note_sighting([given.of(self._values) for given in self._takes], self._memory_state, self._start)
@@ -248,7 +246,7 @@ def _situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | 
 
     Captured work goes by the memory of its inputs, so that decides which of them share theirs.
     """
-    modes = modes_of(state) if state.context.profiler is None else noted_modes_of(state)
+    modes = modes_of(state)
     if modes is None or not values or values[0].__class__ is not Value:
         return None
     backend, is_recording = values[0].backend, state.context.is_recording
@@ -272,14 +270,19 @@ def run_stretch(state: SessionState, run: RunStretch) -> int:
     if not state.is_stopped:
         values: list[Any] = [state.values.get(ids[position]) for position in stretch.used]
         met = _situation(state, values)
-        variant = None if met is None else stretch.variant(met)
+        is_profiled = state.context.profiler is not None
+        variant = None if met is None else stretch.variant(met, is_profiled)
         if variant is None:
             stretch.refusals += 1
         else:
             stretch.refusals = 0
-            if isinstance(variant, Variant):
+            kind: type[_StretchRecording] | None
+            if not isinstance(variant, Variant):
+                kind = _recording_of(state, stretch, met)
+            elif not is_profiled or is_noted(variant):
                 return _begin(state, stretch, variant, values, ids)
-            kind = _recording_of(state, stretch, met)
+            else:
+                kind = _StretchRecording if variant.plain.notes is None else None
             if kind is not None:
                 _record(state, stretch, met, values, ids, kind)
                 return 0
@@ -292,10 +295,7 @@ def _one_by_one(state: SessionState, stretch: Stretch, ids: list[int]) -> None:
 
 
 def _recording_of(state: SessionState, stretch: Stretch, met: Any) -> type[_StretchRecording] | None:
-    """Return how calls are to be written down in a situation that is not known; None where they are not.
-
-    What a profile notes has sizes of its own each time, so calls on other sizes are executed one by one under it.
-    """
+    """Return how calls are to be written down in a situation that is not known; None where they are not."""
     if stretch.is_worth_recording(met, state.operations):
         return _StretchRecording
     if state.context.profiler is not None:
@@ -329,10 +329,12 @@ def end_stretch(state: SessionState, end: EndOfStretch) -> None:
             if loose is None:
                 return
             recording.loose = loose
-        variants[met] = None
-        variants[met] = variant = recording.variant(names_after(state, end.ids, end.before))
+        variant = variants.get(met)
+        if variant is None:
+            variants[met] = None
+            variants[met] = variant = recording.variant(names_after(state, end.ids, end.before))
         if variant is not None and recording.watch is not None:
-            _note(variants, met, variant, recording.watch, end.ids)
+            _note(variant, recording.watch, end.ids)
     except TelegradError:  # there is no room for it, or it cannot be made anew
         pass
     except Exception:
@@ -340,17 +342,15 @@ def end_stretch(state: SessionState, end: EndOfStretch) -> None:
         _log.exception("calls that came again could not be written down; they are executed one by one")
 
 
-def _note(variants: dict[Any, Variant | None], met: Any, variant: Variant, watch: Watch, ids: list[int]) -> None:
-    """Have a variant be noted as its calls were; where that is no more known, the calls are recorded another time."""
+def _note(variant: Variant, watch: Watch, ids: list[int]) -> None:
+    """Have a variant be noted as its calls were; where that is no more known, they are looked at another time."""
     if watch.is_whole:
-        variants[met] = NotedVariant.of(variant, watch.notes(ids))
-    else:
-        del variants[met]
+        variant.plain.notes = watch.notes(ids)
 
 
 def _begin(state: SessionState, stretch: Stretch, variant: Variant, values: list[Any], ids: list[int]) -> int:
     generators = [(one, one.initial_seed(), one.offset) for one in state.context.generators.values()]
-    execution = variant.begin(values, stretch.template)
+    execution = begun(variant, values, stretch.template)
     if execution is None:
         _one_by_one(state, stretch, ids)
         return 0

@@ -37,8 +37,12 @@ class Situation(NamedTuple):
 
 
 def is_ordinary() -> bool:
-    """Whether calls of operations go where they usually go: nothing answers, notes or transforms them."""
-    return vars(functions)["call"] is _call and not (
+    """Whether calls of operations go where they usually go: nothing answers or transforms them.
+
+    A profile may note them, which shows what is executed anyway.
+    """
+    call = vars(functions)["call"]
+    return getattr(call, "plain", call) is _call and not (
         modes_entered or overrides.modes or overrides.dispatch_modes or batching.levels or duals.levels
         or batching.derivatives or sharing.keeps_saved or REPLACED
     )  # fmt: skip

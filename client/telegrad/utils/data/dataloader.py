@@ -8,6 +8,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from itertools import islice, repeat
 from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
+from telegrad._session.labelling import LABELLED_METHODS, LabelledMethod
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 from .collate import collate_on_host, default_collate, default_convert, upload_fields
@@ -206,6 +207,9 @@ class _BaseDataLoaderIter:
 
     def __getstate__(self) -> NoReturn:
         raise NotImplementedError(f"{type(self).__name__} cannot be pickled")
+
+
+LABELLED_METHODS.append(LabelledMethod(_BaseDataLoaderIter, "__next__", "enumerate(DataLoader)"))
 
 
 class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
