@@ -19,19 +19,21 @@ from telegrad._session.session import ClientSession
 from telegrad._session.shapes.shape_session import meta_session
 from telegrad._tensor import safetensors_files as _safetensors_files
 from telegrad._tensor.atomic_files import write_atomically
+from telegrad._tensor.file_errors import EmptyFileError
 from telegrad._tensor.layouts import sparse_coo, strided
 from telegrad._tensor.safetensors_files import RawTensor
 from telegrad._tensor.tensor import Tensor
 from telegrad._tensor.torch_files.archive import Archive, write_archive
 from telegrad._tensor.torch_files.classes import attributes_of, is_of_program, writes_itself
 from telegrad._tensor.torch_files.objects import Objects
+from telegrad._tensor.torch_files.older import BEGIN_LENGTH, NamesOfOlderFile, OlderFile, is_older_file
 from telegrad._tensor.torch_files.opcodes import interpret
 from telegrad._tensor.torch_files.reading import Layout, Storage, TorchNames
 from telegrad._tensor.torch_files.sharing import Storages
 from telegrad._tensor.torch_files.writing import Described, DescribedSparse, DescribedWrapper, Description, pickled
 from telegrad.nn.parameter import Parameter
 from telegrad_protocol.dtypes import DType, uint8
-from telegrad_protocol.errors import ArgumentTypeError, DeviceError, NotSupportedError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DeviceError, NotSupportedError
 from telegrad_protocol.meta import META, Device, Meta
 
 FileLike: TypeAlias = "str | os.PathLike[str] | IO[bytes]"
@@ -76,7 +78,7 @@ def load(
     f: FileLike, map_location: MapLocation = None, pickle_module: Any = None, *, weights_only: bool | None = None,
     mmap: bool | None = None, **pickle_load_args: Any,
 ) -> Any:  # fmt: skip
-    """Read what ``save`` or PyTorch's ``torch.save`` wrote, or any safetensors file.
+    """Read what ``save`` or ``torch.save`` wrote, in the form before PyTorch 1.6 too, or any safetensors file.
 
     Tensors of PyTorch's files go to the devices that they were saved from, those of safetensors files to the default
     device, unless ``map_location`` names another: a device, a dict from names of devices to others, or a function of
@@ -88,7 +90,8 @@ def load(
     parameters are PyTorch's, and change nothing.
 
     Raises NotSupportedError for a file that has other objects, and names the first of them: where ``weights_only`` is
-    why, it is a ``pickle.UnpicklingError`` too. Raises ArgumentError for a file that is damaged.
+    why, it is a ``pickle.UnpicklingError`` too. Raises ArgumentError for a file that is damaged, which is an
+    ``UnpicklingError`` too where PyTorch would unpickle it, and an ``EOFError`` where it is empty.
     """
     session = session_for(map_location if isinstance(map_location, (str, Device)) else None)
     if hasattr(f, "read"):
@@ -97,8 +100,7 @@ def load(
         return _read_torch(seekable, "the file", map_location, session, weights_only)
     path = _as_path(f, "load")
     with open(path, "rb") as file:
-        if file.read(4) == _ZIP:
-            file.seek(0)
+        if _is_torch(file):
             return _read_torch(file, repr(path), map_location, session, weights_only)
     device = _mapped(default_device(session).name, map_location, session)
     return _safetensors_files.load(path, from_raw=lambda raw: _from_raw(raw, device, session))
@@ -146,18 +148,46 @@ def _describe_elements(obj: Any) -> Description | None:
 def _read_torch(
     file: IO[bytes], where: str, map_location: MapLocation, session: ClientSession, weights_only: bool | None
 ) -> Any:
-    file_begins = file.tell()
-    if file.read(4) != _ZIP:
-        raise NotSupportedError(
-            f"load: {where} is no zip archive of torch.save; of older files and safetensors, give the path"
-        )
-    file.seek(file_begins)
-    archive = Archive(file, where)
-    tensors = _Tensors(archive, map_location, session)
+    if not _is_torch(file):
+        raise _what_it_is(file, where)
     objects = Objects(_is_noted if weights_only in (None, True) else lambda name, value: True)
-    return interpret(
-        archive.pickle(), TorchNames(where, tensors.tensor, _parameter, _sparse, tensors.wrapper, objects), where
-    )
+
+    def names(kind: Any, tensor: Any, wrapper: Any) -> Any:
+        return kind(where, tensor, _parameter, _sparse, wrapper, objects)
+
+    if _begin_of(file)[:4] == _ZIP:
+        archive = Archive(file, where)
+        tensors = _Tensors(archive, map_location, session)
+        return interpret(archive.pickle(), names(TorchNames, tensors.tensor, tensors.wrapper), where)
+    older = OlderFile(file.read(), where, names(NamesOfOlderFile, _on_meta, None))
+    tensors = _Tensors(older, map_location, session)
+    older.find_storages(names(NamesOfOlderFile, _on_meta, tensors.wrapper))
+    return older.read(names(NamesOfOlderFile, tensors.tensor, tensors.wrapper))
+
+
+def _begin_of(file: IO[bytes]) -> bytes:
+    """Return how a file goes on, which is then read from the same place."""
+    place = file.tell()
+    begin = file.read(BEGIN_LENGTH)
+    file.seek(place)
+    return begin
+
+
+def _is_torch(file: IO[bytes]) -> bool:
+    begin = _begin_of(file)
+    return begin[:4] == _ZIP or is_older_file(begin)
+
+
+def _what_it_is(file: IO[bytes], where: str) -> ArgumentError | NotSupportedError:
+    """Return the error for an opened file that torch.save did not write."""
+    if not _begin_of(file):
+        return EmptyFileError(f"load: {where} has no bytes: Ran out of input")
+    return NotSupportedError(f"load: {where} is not one of torch.save; of safetensors files, give the path")
+
+
+def _on_meta(layout: Layout, requires_grad: bool) -> Tensor:
+    made = Tensor(meta_session, meta_session.new_id(), Meta.of(layout.shape, layout.dtype, META))
+    return made.requires_grad_() if requires_grad else made
 
 
 def _parameter(data: Any, requires_grad: bool) -> Parameter:
@@ -176,7 +206,7 @@ def _sparse(layout: Any, parts: list[Tensor], size: list[int], is_coalesced: boo
 class _Tensors:
     """The tensors of one file; those that share a storage in it share memory again."""
 
-    def __init__(self, archive: Archive, map_location: MapLocation, session: ClientSession) -> None:
+    def __init__(self, archive: Archive | OlderFile, map_location: MapLocation, session: ClientSession) -> None:
         self._archive = archive
         self._map_location = map_location
         self._session = session

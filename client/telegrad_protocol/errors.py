@@ -96,8 +96,10 @@ class IndexOutOfRangeError(TelegradError, IndexError, RuntimeError):
     """
 
 
-def out_of_bounds(index: int, place: str) -> str:
+def out_of_bounds(op: str, index: int, place: str) -> str:
     """Return what PyTorch says of an index that a place such as ``dimension 1 of size 2`` does not have."""
+    if op.startswith("embedding"):
+        return "index out of range in self"
     return f"index {index} is out of bounds for {place.replace(' of size ', ' with size ')}"
 
 

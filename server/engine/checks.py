@@ -37,7 +37,7 @@ class Check(NamedTuple):
         """The error that an index out of range raises."""
         where = self.places[place]
         return IndexOutOfRangeError(
-            f"{self.op}: index {index} is out of range for {where}: {out_of_bounds(index, where)}"
+            f"{self.op}: index {index} is out of range for {where}: {out_of_bounds(self.op, index, where)}"
         )
 
 

@@ -354,8 +354,51 @@ def test_damaged_and_foreign_archives(tg: Any, tmp_path: Path) -> None:
         archive.writestr("x", "y")
     with pytest.raises(NotImplementedError, match=r"that torch\.save did not write"):
         tg.load(tmp_path / "g")
-    with pytest.raises(NotImplementedError, match=r"no zip archive of torch\.save"):
+    with pytest.raises(NotImplementedError, match=r"is not one of torch\.save"):
         tg.load(io.BytesIO(pickle.dumps([1])))
+
+
+def _older(obj: Any, path: Path) -> bytes:
+    """Write a file in the form before PyTorch 1.6, and return its bytes."""
+    torch.save(obj, path, _use_new_zipfile_serialization=False)
+    return path.read_bytes()
+
+
+def test_files_before_pytorch_1_6_are_read(tg: Any, tmp_path: Path, seed: int) -> None:
+    obj = everything(torch, np.random.default_rng(seed))
+    whole = _older(obj, tmp_path / "f")
+    same(tg.load(tmp_path / "f"), obj, tg)
+    same(tg.load(io.BytesIO(whole)), obj, tg)
+    base = torch.arange(6.0)
+    _older({"base": base, "view": base[2:4], "layer": torch.nn.Linear(3, 2).state_dict()}, tmp_path / "f")
+    read = tg.load(tmp_path / "f", map_location="cpu")
+    read["base"][2] = 9
+    assert read["view"].tolist() == [9.0, 3.0], "views share memory again"
+    assert tg.nn.Linear(3, 2).load_state_dict(read["layer"]).missing_keys == []
+    _older(torch.nn.Sequential(torch.nn.Linear(2, 1)), tmp_path / "f")
+    with pytest.raises(pickle.UnpicklingError, match=r"has a torch\.nn\.modules\.container\.Sequential"):
+        tg.load(tmp_path / "f")
+
+
+def test_files_before_pytorch_1_6_are_refused_where_they_end_too_early(tg: Any, tmp_path: Path) -> None:
+    whole = _older({"w": torch.ones(4), "n": torch.arange(3)}, tmp_path / "f")
+    for length in (*range(16, len(whole), 7), len(whole) - 1):
+        with pytest.raises(ValueError, match="is damaged"):
+            tg.load(io.BytesIO(whole[:length]))
+    for version in (1000, 1002):
+        changed = whole.replace((1001).to_bytes(2, "little"), version.to_bytes(2, "little"), 1)
+        with pytest.raises(NotImplementedError, match=f"a file of version {version}"):
+            tg.load(io.BytesIO(changed))
+
+
+@pytest.mark.parametrize(("content", "error"), [(b"", EOFError), (b"\x00garbage", pickle.UnpicklingError)])
+def test_errors_of_unreadable_files_are_those_that_programs_catch(
+    tg: Any, tmp_path: Path, content: bytes, error: type[Exception]
+) -> None:
+    (tmp_path / "f").write_bytes(content)
+    for load in (tg.load, torch.load):
+        with pytest.raises(error):
+            load(tmp_path / "f")
 
 
 def test_what_cannot_be_saved_is_named_and_leaves_no_file(tg: Any, tmp_path: Path) -> None:

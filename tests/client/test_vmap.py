@@ -235,6 +235,42 @@ def test_operations_without_a_rule_are_looped_and_say_so_once(tg: Any) -> None:
         tg.func.vmap(lambda a, m: a.masked_scatter(m, a * 10))(x, mask)
 
 
+LAYERS = {
+    "linear": "lambda p: fun.linear(x, p[:3].mT, p[3])",
+    "linear without input": "lambda p: fun.linear(p, x[:2, :3].mT.expand(3, 2).mT.repeat(2, 2)[:, :4])",
+    "layer_norm": "lambda p: fun.layer_norm(p * x[:4, :1], (4,), p[0], p[1])",
+    "layer_norm of shared weight": "lambda p: fun.layer_norm(p, (4, 4), numbers(4, 4), None)",
+    "rms_norm": "lambda p: fun.rms_norm(p * x[:4, :1], (4,), p[0])",
+    "attention": "lambda p: fun.scaled_dot_product_attention(p[None, None], 2 * p[None, None], p[None, None] + 1)",
+    "attention with a mask": "lambda p: fun.scaled_dot_product_attention(*[p[None, None]] * 3, attn_mask=p.detach())",
+    "avg_pool": "lambda p: fun.avg_pool2d(p[None, None], 2)",
+    "avg_pool of one sample": "lambda p: fun.avg_pool1d(p, 2, 1)",
+    "adaptive_avg_pool": "lambda p: fun.adaptive_avg_pool2d(p[None, None], (3, 2))",
+    "max_pool": "lambda p: fun.max_pool2d(p[None, None], 2, 1)",
+    "prod": "lambda p: p.prod(0)",
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=list(LAYERS))
+def test_jacobians_of_layers_are_one_pass_for_all_rows(tg: Any, layer: str) -> None:
+    # PyTorch's second derivatives by a weight and the input at once are others under vmap than without it
+    again = "None" if "(4,), p[0]" in layer else "hessian(lambda p: f(p).square().sum())(p)"
+    program = f"""
+    kernels = import_module(t.__name__ + ".nn.attention")
+    f, p = {layer}, numbers(4, 4, step=0.7)
+    with kernels.sdpa_kernel(kernels.SDPBackend.MATH):
+        made = [jacrev(f)(p), vmap(jacrev(f))(t.stack([p, p * 2])), {again}]
+    made
+    """
+    fallback._WARNED.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lines = "\n".join(line.removeprefix("    ") for line in program.strip("\n").splitlines())
+        ours, theirs = evaluate(PROLOGUE + lines, tg)
+    assert_same(_dense(ours), _dense(theirs))
+    assert not fallback._WARNED, "nothing is computed row by row"
+
+
 def test_a_batched_tensor_shows_its_batch_and_ends_with_vmap(tg: Any) -> None:
     kept: list[telegrad.Tensor] = []
 

@@ -13,6 +13,20 @@ from .twins import evaluate
 FAILING = [
     ("t.ones(2, 3) @ t.ones(2, 3)", "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)"),
     ("t.nn.Linear(2, 4)(t.ones(5, 3))", "mat1 and mat2 shapes cannot be multiplied (5x3 and 2x4)"),
+    (
+        "t.nn.Conv2d(3, 4, 3)(t.ones(1, 2, 5, 5))",
+        "Given groups=1, weight of size [4, 3, 3, 3], expected input[1, 2, 5, 5] to have 3 channels, but got 2",
+    ),
+    (
+        "t.nn.CrossEntropyLoss()(t.ones(2, 3), t.ones(3, dtype=t.int64))",
+        "Expected input batch_size (2) to match target batch_size (3)",
+    ),
+    ("t.nn.BatchNorm1d(3)(t.ones(1, 3))", "Expected more than 1 value per channel when training, got"),
+    ("t.bmm(t.ones(2, 3), t.ones(2, 3, 4))", "batch1 must be a 3D tensor"),
+    ("t.bmm(t.ones(2, 3, 4), t.ones(2, 3))", "batch2 must be a 3D tensor"),
+    ("t.nn.Embedding(3, 2)(t.tensor([5])).tolist()", "index out of range in self"),
+    ("t.tensor([[1], [1, 2]])", "expected sequence of length 1 at dim 1 (got 2)"),
+    ("t.tensor([[[1, 2]], [[1]]])", "expected sequence of length 2 at dim 2 (got 1)"),
     ("t.ones(2, 3) + t.ones(4)", "The size of tensor a (3) must match the size of tensor b (4) at non-singleton"),
     ("t.ones(2, 3)[5]", "index 5 is out of bounds for dimension 0 with size 2"),
     ("t.ones(2, 3)[:, [7]]", "index 7 is out of bounds for dimension"),

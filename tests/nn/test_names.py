@@ -181,11 +181,6 @@ def test_factory_arguments_are_checked(tg: Any) -> None:
         choose({"dtype": tg.float64, "factory_kwargs": {"dtype": tg.float64}})
 
 
-def test_distributed_data_parallel_says_what_to_use(tg: Any) -> None:
-    with pytest.raises(tg.errors.NotSupportedError, match=r"nn\.DataParallel"):
-        tg.nn.parallel.DistributedDataParallel(tg.nn.Linear(2, 2))
-
-
 def test_a_choice_of_attention_kernels_is_accepted(tg: Any) -> None:
     attention = tg.nn.attention
     with attention.sdpa_kernel([attention.SDPBackend.MATH, attention.SDPBackend.FLASH_ATTENTION]):

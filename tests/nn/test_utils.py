@@ -220,6 +220,26 @@ def test_functional_call(tg: Any) -> None:
         call(model, {"x": weight}, x, strict=True)
 
 
+def test_functional_call_takes_tensors_that_are_no_parameters(tg: Any) -> None:
+    class Scaled(tg.nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(2, 2)
+            self.factor, self.name = tg.ones(1), "scaled"
+
+        def forward(self, x: Any) -> Any:
+            return super().forward(x) * self.factor + getattr(self, "shift", 0)
+
+    call, model, x = tg.func.functional_call, Scaled(), tg.ones(1, 2)
+    expected = (model(x) * 3 + 1).tolist()
+    given = {"factor": tg.full((1,), 3.0), "shift": tg.ones(1)}
+    assert call(model, given, (x,)).tolist() == expected
+    assert model.factor.tolist() == [1.0] and not hasattr(model, "shift")
+    with pytest.raises(AttributeError, match="Scaled has no attribute `inner`"):
+        call(model, {"inner.weight": x}, (x,))
+    with pytest.raises(TypeError, match=r"name is not an instance of torch\.Tensor"):
+        call(model, {"name": x}, (x,))
+
+
 def test_initial_values(tg: Any, seed: int) -> None:
     init = tg.nn.init
     for shape, groups in (((4, 2, 3), 1), ((4, 2, 3, 3), 2), ((3, 5, 2, 3, 4), 1)):

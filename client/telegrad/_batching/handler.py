@@ -21,7 +21,7 @@ from .tensor import BatchedTensor, innermost_of
 
 _FAMILIES: Final = (
     "views", "reductions", "joins", "products", "convolutions", "pooling", "normalization", "losses", "indexing",
-    "matrices", "spectra", "attention",
+    "matrices", "spectra", "attention", "layers",
 )  # fmt: skip
 for _family in _FAMILIES:
     import_module(f"{__package__}.rules.{_family}")

@@ -49,6 +49,10 @@ INSTEAD: Final = {
 """What a program can use instead, by the name below ``torch`` of what is absent."""
 
 
+_CLOSE: Final = 0.7
+"""How much alike a name is that might be meant; less brings names that have nothing to do with it."""
+
+
 def reason(name: str, there: Iterable[str] = ()) -> str:
     """Return a sentence about a name below ``torch`` that telegrad lacks; ``there`` are names that might be meant."""
     absent = f"torch.{name} is not there: this program's torch is telegrad"
@@ -56,5 +60,5 @@ def reason(name: str, there: Iterable[str] = ()) -> str:
     if known:
         return f"{absent}; {INSTEAD[max(known, key=len)]}"
     last = name.rpartition(".")[2]
-    close = difflib.get_close_matches(last, [other for other in there if other[0] != "_"], 3)
+    close = difflib.get_close_matches(last, [other for other in there if other[0] != "_"], 3, _CLOSE)
     return f"{absent}, which has {', '.join(close)}" if close else f"{absent}, which does not have it yet"

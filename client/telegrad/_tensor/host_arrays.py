@@ -99,7 +99,9 @@ def from_python(data: Any, dtype: DType | None = None) -> tuple[Array, bool]:
         array = np.array(_plain(data))
     except ValueError as error:
         kind = ArgumentTypeError if _is_uneven(data) else ArgumentError
-        raise kind(f"tensor: data must be numbers in rectangular nested lists: {error}") from None
+        raise kind(
+            f"tensor: data must be numbers in rectangular nested lists: {_first_uneven(data) or error}"
+        ) from None
     if dtype is not dtypes.uint64 or array.dtype.kind != "u":
         _check_numbers(array, data)
     return array, not _holds_arrays(data)
@@ -109,6 +111,21 @@ def _is_uneven(data: Any) -> bool:
     """Whether numbers and lists are in one list."""
     nested = [isinstance(item, (list, tuple)) for item in data] if isinstance(data, (list, tuple)) else []
     return any(nested) and (not all(nested) or any(_is_uneven(item) for item in data))
+
+
+def _first_uneven(data: Any) -> str:
+    """Return what PyTorch says of the first of nested lists that is shorter or longer than the first on its level."""
+    sizes, first = [], data
+    while isinstance(first, (list, tuple)):
+        sizes.append(len(first))
+        first = first[0] if first else None
+    level = [data]
+    for dim, size in enumerate(sizes):
+        for one in level:
+            if isinstance(one, (list, tuple)) and len(one) != size:
+                return f"expected sequence of length {size} at dim {dim} (got {len(one)})"
+        level = [item for one in level if isinstance(one, (list, tuple)) for item in one]
+    return ""
 
 
 def _check_numbers(array: Array, data: Any) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 import numpy as np
 from safetensors import SafetensorError, TensorSpec, safe_open, serialize_file
 
+from telegrad._tensor.file_errors import EmptyFileError, UnreadableFileError
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
@@ -167,12 +168,15 @@ class _Reader:
         self.tree = self._read_structure(metadata[_METADATA_KEY]) if _METADATA_KEY in metadata else _ABSENT
 
     def _refuse(self, error: SafetensorError) -> NoReturn:
-        if self._file.read(4).startswith(_PICKLE_BEGINS):
+        begin = self._file.read(4)
+        if not begin:
+            raise EmptyFileError(f"load: {self.path!r} is not a safetensors file: it has no bytes: Ran out of input")
+        if begin.startswith(_PICKLE_BEGINS):
             raise NotSupportedError(
                 f"load: {self.path!r} is a pickle, as torch.save writes it; loading one runs whatever code is in it."
                 " Convert it where you trust it: safetensors.torch.save_file(torch.load(path), new_path)"
             ) from error
-        raise ArgumentError(f"load: {self.path!r} is not a safetensors file: {error}") from error
+        raise UnreadableFileError(f"load: {self.path!r} is not a safetensors file: {error}") from error
 
     def _read_structure(self, text: str) -> Any:
         try:

@@ -1,17 +1,31 @@
-"""``torch.distributed``'s names. A program asks here whether there are processes to talk to; there never are.
+"""``torch.distributed``'s names. A program may make a group of its one process; more processes form none.
 
-A session has all GPUs of its worker, which ``nn.DataParallel`` uses. What would need a group of processes refuses.
+A session has all GPUs of its worker, which ``nn.DataParallel`` uses. What would need other processes refuses.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
 from typing import Any, NoReturn
 
-from telegrad_protocol.errors import ArgumentError, NotSupportedError
+from telegrad_protocol.errors import NotSupportedError
+
+from .single import COLLECTIVES, USE_INSTEAD, to_another
+from .single import GroupMember as GroupMember
+from .single import ProcessGroup as ProcessGroup
+from .single import Work as Work
+from .single import destroy_process_group as destroy_process_group
+from .single import get_backend as get_backend
+from .single import get_global_rank as get_global_rank
+from .single import get_group_rank as get_group_rank
+from .single import get_process_group_ranks as get_process_group_ranks
+from .single import get_rank as get_rank
+from .single import get_world_size as get_world_size
+from .single import init_process_group as init_process_group
+from .single import is_initialized as is_initialized
+from .single import new_group as new_group
 
 default_pg_timeout = timedelta(minutes=30)
 
@@ -34,7 +48,7 @@ setattr(ReduceOp, "RedOpType", ReduceOp)  # noqa: B010 - the enumeration's name 
 
 
 class Backend(str):
-    """The name of a way to talk, of which there is none."""
+    """The name of a way to talk, which a group of one has no need of."""
 
     UNDEFINED, GLOO, NCCL, UCC, MPI, XCCL = "undefined", "gloo", "nccl", "ucc", "mpi", "xccl"
     default_device_backend_map: dict[str, str] = {"cpu": GLOO, "cuda": NCCL}
@@ -50,21 +64,6 @@ class Store:
 FileStore = HashStore = PrefixStore = TCPStore = Store
 
 
-class ProcessGroup:
-    """A group of processes, of which there is none."""
-
-
-class Work:
-    """What a communication that was begun returns, of which there is none."""
-
-
-class GroupMember:
-    """The constants that stand for groups."""
-
-    WORLD: ProcessGroup | None = None
-    NON_GROUP_MEMBER = object()
-
-
 group = GroupMember
 
 
@@ -76,17 +75,16 @@ DistBackendError = DistNetworkError = DistStoreError = DistError
 
 
 def is_available() -> bool:
-    """Whether processes can form a group: they cannot."""
-    return False
+    """Whether the program has made a group; before, packages are told that there is nobody to talk to."""
+    return is_initialized()
 
 
-is_initialized = is_nccl_available = is_gloo_available = is_mpi_available = is_ucc_available = is_available
-is_xccl_available = is_available
+is_nccl_available = is_gloo_available = is_mpi_available = is_ucc_available = is_xccl_available = is_available
 
 
 def is_backend_available(backend: str) -> bool:
-    """Whether processes can talk in this way: they cannot."""
-    return False
+    """Whether the program has made a group, which has no need of a backend."""
+    return is_initialized()
 
 
 def is_torchelastic_launched() -> bool:
@@ -95,45 +93,14 @@ def is_torchelastic_launched() -> bool:
 
 
 def _refuse(name: str) -> NoReturn:
-    raise NotSupportedError(
-        f"distributed.{name}: telegrad's processes form no groups; one session has all GPUs of its worker, "
-        "see connect(gpus=...) and nn.DataParallel"
-    )
-
-
-def no_group(name: str) -> Callable[..., NoReturn]:
-    """Return a function that raises what PyTorch raises where no group was initialized."""
-
-    def communicate(*args: Any, **kwargs: Any) -> NoReturn:
-        raise ArgumentError(f"distributed.{name}: Default process group has not been initialized")
-
-    communicate.__name__ = communicate.__qualname__ = name
-    communicate.__doc__ = "Raise ArgumentError, as PyTorch does where no group of processes was initialized."
-    return communicate
-
-
-def init_process_group(backend: str | None = None, init_method: str | None = None, **options: Any) -> NoReturn:
-    """Refuse: processes form no groups."""
-    _refuse("init_process_group")
-
-
-def new_group(*args: Any, **options: Any) -> NoReturn:
-    """Refuse: processes form no groups."""
-    _refuse("new_group")
+    raise NotSupportedError(f"distributed.{name}: a group has one process; {USE_INSTEAD}")
 
 
 def init_device_mesh(*args: Any, **options: Any) -> NoReturn:
-    """Refuse: processes form no groups."""
+    """Refuse: there are no other processes."""
     _refuse("init_device_mesh")
 
 
-_COMMUNICATION = (
-    "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all", "all_to_all_single",
-    "barrier", "batch_isend_irecv", "broadcast", "broadcast_object_list", "destroy_process_group", "gather",
-    "gather_object", "get_backend",
-    "get_global_rank", "get_group_rank", "get_process_group_ranks", "get_rank", "get_world_size", "irecv", "isend",
-    "monitored_barrier", "recv", "recv_object_list", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
-    "scatter_object_list", "send", "send_object_list",
-)  # fmt: skip
-"""Functions that need a group."""
-globals().update({name: no_group(name) for name in _COMMUNICATION})
+_BETWEEN_TWO = "batch_isend_irecv irecv isend recv recv_object_list send send_object_list"
+globals().update(COLLECTIVES)
+globals().update({name: to_another(name) for name in _BETWEEN_TWO.split()})

@@ -58,7 +58,11 @@ def _check_channels(name: str, input: Meta, weight: Meta, bias: Meta | None, gro
         )
     expected, made = (rows, columns * groups) if transposed else (columns * groups, rows)
     if input.shape[1] != expected:
-        raise ShapeError(f"{name}: {input} should have {expected} channels, for {weight} in {groups} groups")
+        raise ShapeError(
+            f"{name}: {input} should have {expected} channels: Given groups={groups}, weight of size "
+            f"{list(weight.shape)}, expected input{list(input.shape)} to have {expected} channels, but got "
+            f"{input.shape[1]} channels instead"
+        )
     if bias is not None and bias.shape != (made,):
         raise ShapeError(f"{name}: the bias must have shape [{made}], got {bias}")
     return made

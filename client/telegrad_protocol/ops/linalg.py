@@ -58,7 +58,8 @@ def _unfit(left: Size, right: Size) -> str:
 
 def _batch_product(name: str, left: Meta, right: Meta) -> Size:
     if not (left.ndim == right.ndim == 3 and left.shape[0] == right.shape[0] and left.shape[2] == right.shape[1]):
-        raise ShapeError(f"{name}: cannot multiply {left} by {right} batch by batch")
+        wrong = [f"batch{place} must be a 3D tensor" for place, m in ((1, left), (2, right)) if m.ndim != 3][:1]
+        raise ShapeError(": ".join([f"{name}: cannot multiply {left} by {right} batch by batch", *wrong]))
     return left.shape[0], left.shape[1], right.shape[2]
 
 

@@ -37,6 +37,13 @@ def _class_count(name: str, input: Meta, weight: Meta | None) -> int:
     return classes
 
 
+def _unmatched(input: Meta, target: Meta) -> str:
+    """Return the words that PyTorch has for batches of two sizes, which programs look for."""
+    if not (input.ndim > 1 and target.ndim and input.shape[0] != target.shape[0]):
+        return ""
+    return f": Expected input batch_size ({input.shape[0]}) to match target batch_size ({target.shape[0]})"
+
+
 def _check_classes(name: str, input: Meta, target: Meta, weight: Meta | None) -> None:
     _check_floating(name, input)
     _class_count(name, input, weight)
@@ -44,7 +51,9 @@ def _check_classes(name: str, input: Meta, target: Meta, weight: Meta | None) ->
         raise DTypeError(f"{name}: class indices must be int64 or uint8, got {target}")
     expected = () if input.ndim == 1 else (input.shape[0], *input.shape[2:])
     if target.shape != expected:
-        raise ArgumentError(f"{name}: target {target} must have the shape {list(expected)} for input {input}")
+        raise ArgumentError(
+            f"{name}: target {target} must have the shape {list(expected)} for input {input}{_unmatched(input, target)}"
+        )
     if weight is not None and weight.dtype is not input.dtype:
         raise DTypeError(f"{name}: weight {weight} must have the type of {input}")
 

@@ -256,7 +256,10 @@ def batch_norm(
     if not training and (running_mean is None or running_var is None):
         raise ArgumentError("batch_norm: running_mean and running_var are needed when not training")
     if training and math.prod(input.shape) == input.shape[1]:
-        raise ArgumentError(f"batch_norm: expected more than one value per channel when training, got {input}")
+        raise ArgumentError(
+            f"batch_norm: Expected more than 1 value per channel when training, got {input}; train on larger "
+            "batches, or call eval() first"
+        )
     return in_format(input)
 
 

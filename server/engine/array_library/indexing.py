@@ -76,7 +76,7 @@ def check_index(op: str, index: Array, size: int, where: str, *, wraps: bool = F
     if lowest < low or highest >= size:
         offending = lowest if lowest < low else highest
         raise IndexOutOfRangeError(
-            f"{op}: index {offending} is out of range for {where}: {out_of_bounds(offending, where)}"
+            f"{op}: index {offending} is out of range for {where}: {out_of_bounds(op, offending, where)}"
         )
 
 

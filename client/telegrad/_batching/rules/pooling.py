@@ -52,10 +52,5 @@ def _raw_pool(case: Case) -> Any:
 
 @rule("_max_pool_backward", "_avg_pool_backward", "_adaptive_avg_pool_backward")
 def _raw_backward(case: Case) -> Any:
-    operands = [value for value in case.args if isinstance(value, Operand)]
     size, *rest = [value for value in case.args if not isinstance(value, Operand)]
-    dims = len(rest[0]) if rest else operands[0].ndim - 2
-    if operands[0].ndim == dims + 1:
-        return case.call(*[operand.front for operand in operands], (case.size, *size), *rest)
-    tensors = [operand.front.flatten(0, 1) for operand in operands]
-    return case.call(*tensors, (case.size * size[0], *size[1:]), *rest).unflatten(0, (case.size, -1))
+    return _folded(case, len(size), lambda *tensors: case.call(*tensors, size, *rest))

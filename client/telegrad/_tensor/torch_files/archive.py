@@ -36,12 +36,7 @@ class Archive:
     def storage(self, key: str, nbytes: int, itemsize: int) -> bytes:
         """Return the bytes of a storage, in little-endian order."""
         data = self._read(f"data/{key}", nbytes)
-        if self.is_little or itemsize == 1:
-            return data
-        swapped = bytearray(len(data))
-        for place in range(itemsize):
-            swapped[place::itemsize] = data[itemsize - 1 - place :: itemsize]
-        return bytes(swapped)
+        return data if self.is_little else in_little_endian(data, itemsize)
 
     def _read(self, name: str, nbytes: int | None = None) -> bytes:
         try:
@@ -59,6 +54,14 @@ class Archive:
             if isinstance(error, NotSupportedError):
                 raise
             raise ArgumentError(f"load: record {name!r} of {self.where} is damaged: {error}") from error
+
+
+def in_little_endian(data: bytes, itemsize: int) -> bytes:
+    """Return elements that are in big-endian order in the other one."""
+    swapped = bytearray(len(data))
+    for place in range(itemsize):
+        swapped[place::itemsize] = data[itemsize - 1 - place :: itemsize]
+    return bytes(swapped)
 
 
 def write_archive(file: IO[bytes], pickle: bytes, storages: Iterable[Callable[[], Any]]) -> None:

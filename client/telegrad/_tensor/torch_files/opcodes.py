@@ -43,12 +43,18 @@ def interpret(data: bytes, names: Names, where: str) -> Any:
     return _Machine(data, names, where).run()
 
 
+def interpret_from(data: bytes, place: int, names: Names, where: str) -> tuple[Any, int]:
+    """Return the object of the pickle that begins at a place, and the place behind it."""
+    machine = _Machine(data, names, where, place)
+    return machine.run(), machine.place
+
+
 class _Machine:
     """Runs the instructions of one pickle, over a stack and a memo."""
 
-    def __init__(self, data: bytes, names: Names, where: str) -> None:
+    def __init__(self, data: bytes, names: Names, where: str, place: int = 0) -> None:
         self.data = data
-        self.place = 0
+        self.place = place
         self.names = names
         self.where = where
         self.stack: list[Any] = []

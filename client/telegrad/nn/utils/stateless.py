@@ -18,7 +18,8 @@ def functional_call(
 ) -> Any:  # fmt: skip
     """Call the module with tensors by path in the place of its own, which it has again afterwards.
 
-    With ``tie_weights`` a tensor also takes the place of its other names; with ``strict`` all must be replaced.
+    With ``tie_weights`` a tensor also takes the place of its other names; with ``strict`` all must be replaced, and no
+    others given, which are attributes for the time of the call.
     """
     given = () if args is None else args if isinstance(args, tuple) else (args,)
     with _reparametrize_module(module, parameters_and_buffers, tie_weights, strict):
@@ -50,18 +51,33 @@ def _reparametrize_module(
         listed = (("Unexpected", unexpected), ("Missing", sorted(missing)))
         problems = [f"{what} key(s): {', '.join(map(repr, keys))}." for what, keys in listed if keys]
         raise RuntimeError(f"Error(s) in reparametrizing for {type(module).__name__}:\n\t" + "\n\t".join(problems))
-    if unexpected:
-        raise KeyError(f"{unexpected[0]} is neither a parameter nor a buffer of {type(module).__name__}")
-    before = {key: places[key][0][places[key][1]] for key in chosen}
+    places |= {key: _attribute(module, key) for key in unexpected}
+    before = {key: places[key][0].get(places[key][1]) for key in chosen}
     try:
         for key, tensor in chosen.items():
             registry, name = places[key]
             registry[name] = tensor
         yield
     finally:
-        for key, tensor in before.items():
+        for key, own in before.items():
             registry, name = places[key]
-            registry[name] = tensor
+            if own is None:
+                del registry[name]
+            else:
+                registry[name] = own
+
+
+def _attribute(module: Module, key: str) -> tuple[dict[str, Any], str]:
+    """Return where a tensor is kept that is no parameter or buffer: among the attributes of a module that is there."""
+    *path, name = key.split(".")
+    part: Any = module
+    for step in path:
+        if not isinstance(getattr(part, step, None), Module):
+            raise AttributeError(f"{type(part).__name__} has no attribute `{step}`")
+        part = getattr(part, step)
+    if not isinstance(getattr(part, name, None), (Tensor, type(None))):
+        raise TypeError(f"{key} is not an instance of torch.Tensor")
+    return part.__dict__, name
 
 
 def _with_tied(places: Mapping[str, Any], chosen: dict[str, Tensor]) -> dict[str, Tensor]:
