@@ -21,6 +21,8 @@ from . import place
 
 VARIABLE: Final = "TELEGRAD_NATIVE"
 _CHOICES: Final = ("beside", "wait", "never")
+ABSENT: Final = object()
+"""What stands in conditions for an entry that there is none of."""
 _is_looked_for = False
 """Whether it was looked if a process is to compile beside this one."""
 

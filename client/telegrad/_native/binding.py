@@ -1,6 +1,7 @@
-"""``call`` as functions and operators know it: the one in C where that is compiled, else Python's.
+"""``call`` as functions and operators know it, and ``hold`` as compiled functions do: in C where that is compiled.
 
-Whatever is unusual about a call, the one in C leaves to Python's, which says what every call does.
+Whatever is unusual about a call, the one in C leaves to Python's, which says what every call does. So it is with
+conditions.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.messages import Call
 
-from . import load
+from . import ABSENT, load
 
 _READ: Final = (
     "_aliases", "_id", "_meta", "_node", "_requires_grad", "_seen", "_session", "__getattribute__",
@@ -36,19 +37,23 @@ def _is_usual(kind: type) -> bool:
     return issubclass(kind, Tensor) and all([getattr(kind, name) is getattr(Tensor, name) for name in _READ])
 
 
-def _chosen() -> Callable[..., Any]:
+def _prepared() -> Any:
     native = load()
     if native is None:
-        return _python.call
+        return None
     finalizer = native.prepare(
         Tensor=Tensor, OperationNode=OperationNode, Aliases=Aliases, Modes=Modes, CallPattern=CallPattern,
         CallPlan=CallPlan, SendQueue=SendQueue, CallSites=CallSites, Call=Call, ClientSession=ClientSession,
         thread=thread, default_modes=DEFAULT, plans=PLANS, dtypes=vars(dtypes), own_files=own_code.own_files,
         other_files=own_code.other_files, is_own=own_code.is_own, is_usual=_is_usual, getframe=sys._getframe,
-        call=_python.call, join=_python._join, finalize=Tensor.__del__, deque=deque,
+        call=_python.call, join=_python._join, finalize=Tensor.__del__, deque=deque, absent=ABSENT,
     )  # fmt: skip
     Tensor.__del__ = finalizer  # type: ignore[method-assign]
-    return native.call  # type: ignore[no-any-return]
+    return native
 
 
-call: Final = _chosen()
+_native: Final = _prepared()
+call: Final[Callable[..., Any]] = _python.call if _native is None else _native.call
+hold: Final[Callable[[tuple[Any, ...]], bool] | None] = None if _native is None else _native.hold
+"""Tells whether all conditions hold that it is given, in a tuple for each kind of ``guarded.conditions``. Where it says
+no, Python is to say."""

@@ -3,7 +3,9 @@
  * While functions of Python may run, all that is used later is owned here, and no container is half made.
  */
 
+#include "conditions.h"
 #include "objects.h"
+#include "operands.h"
 
 #define MOST 8 /* operands, parents and other parts of the key, each */
 
@@ -32,22 +34,6 @@ forget(Work *work)
     Py_XDECREF(work->wire);
 }
 
-/* Whether the attributes of an object are the slots of ``Tensor``; 0 also for an error. */
-static int
-is_usual(PyObject *tensor)
-{
-    PyObject *type = (PyObject *)Py_TYPE(tensor);
-    if (type == the_Tensor) return 1;
-    if (!PyType_IsSubtype(Py_TYPE(tensor), (PyTypeObject *)the_Tensor)) return 0;
-    PyObject *known = PyDict_GetItemWithError(usual_types, type);
-    if (known != NULL) return known == Py_True;
-    if (PyErr_Occurred() || PyDict_GET_SIZE(usual_types) >= 64) return 0;
-    known = PyObject_CallOneArg(the_is_usual, type);
-    int usual = known != NULL && PyDict_SetItem(usual_types, type, known) == 0 && known == Py_True;
-    Py_XDECREF(known);
-    return usual;
-}
-
 /* Note where the gradient of an operand goes, if it requires one; 0 for what is unusual, as below. */
 static int
 take_parent(Work *work, PyObject *tensor)
@@ -65,17 +51,12 @@ static int
 take_operand(Work *work, PyObject *tensor, int records)
 {
     if (!is_usual(tensor)) return 0;
-    PyObject *session = SLOT(tensor, Tensor___session), *aliases = SLOT(tensor, Tensor___aliases);
-    PyObject *id = SLOT(tensor, Tensor___id), *meta = SLOT(tensor, Tensor___meta);
-    if (session == NULL || aliases == NULL || id == NULL || meta == NULL) return 0;
+    PyObject *session = SLOT(tensor, Tensor___session), *id = SLOT(tensor, Tensor___id);
+    PyObject *meta = SLOT(tensor, Tensor___meta);
+    if (session == NULL || id == NULL || meta == NULL) return 0;
     if (work->session == NULL && IS(session, ClientSession)) work->session = Py_NewRef(session);
     if (session != work->session) return 0;
-    if (aliases != Py_None) {
-        PyObject *version = IS(aliases, Aliases) ? SLOT(aliases, Aliases__version) : NULL;
-        PyObject *seen = SLOT(tensor, Tensor___seen);
-        if (version == NULL || seen == NULL || !PyLong_CheckExact(version) || !PyLong_CheckExact(seen)) return 0;
-        if (version != seen && PyObject_RichCompareBool(version, seen, Py_EQ) != 1) return 0;
-    }
+    if (!is_current(tensor)) return 0;
     work->metas[work->tensors] = Py_NewRef(meta);
     work->ids[work->tensors++] = Py_NewRef(id);
     return records ? take_parent(work, tensor) : 1;
@@ -332,6 +313,7 @@ prepare(PyObject *module, PyObject *args, PyObject *given)
 }
 
 static PyMethodDef methods[] = {
+    {"hold", hold, METH_O, "Tell whether conditions hold, which are in a tuple for each kind."},
     {"call", (PyCFunction)(void (*)(void))call, METH_FASTCALL, "Do what ``telegrad._ops.call.call`` does."},
     {"prepare", (PyCFunction)(void (*)(void))prepare, METH_VARARGS | METH_KEYWORDS, "Take what ``call`` works with."},
     {NULL, NULL, 0, NULL},
