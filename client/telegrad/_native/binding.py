@@ -14,8 +14,10 @@ from typing import Any, Final
 from telegrad._ops import call as _python
 from telegrad._ops.call_pattern import CallPattern
 from telegrad._ops.call_plan import PLANS, CallPlan
+from telegrad._ops.sharing import sharing
 from telegrad._session import own_code
 from telegrad._session.call_sites import CallSites
+from telegrad._session.parts.repeating import RepeatingQueue
 from telegrad._session.sending.send_queue import SendQueue
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import DEFAULT, Modes, thread
@@ -46,14 +48,17 @@ def _prepared() -> Any:
         CallPlan=CallPlan, SendQueue=SendQueue, CallSites=CallSites, Call=Call, ClientSession=ClientSession,
         thread=thread, default_modes=DEFAULT, plans=PLANS, dtypes=vars(dtypes), own_files=own_code.own_files,
         other_files=own_code.other_files, is_own=own_code.is_own, is_usual=_is_usual, getframe=sys._getframe,
-        call=_python.call, join=_python._join, finalize=Tensor.__del__, deque=deque, absent=ABSENT,
+        call=_python.call, join=_python._join, finalize=Tensor.__del__, deque=deque, absent=ABSENT, sharing=sharing,
     )  # fmt: skip
     Tensor.__del__ = finalizer  # type: ignore[method-assign]
+    RepeatingQueue.take_numbers = staticmethod(native.take_numbers)  # type: ignore[method-assign]
     return native
 
 
 _native: Final = _prepared()
 call: Final[Callable[..., Any]] = _python.call if _native is None else _native.call
-hold: Final[Callable[[tuple[Any, ...]], bool] | None] = None if _native is None else _native.hold
-"""Tells whether all conditions hold that it is given, in a tuple for each kind of ``guarded.conditions``. Where it says
-no, Python is to say."""
+ids_of: Final[Callable[[tuple[Any, ...], list[Any]], list[int]] | None] = None if _native is None else _native.ids_of
+"""Returns the numbers of tensors, each of which is given, or by its place in the list."""
+hold: Final[Callable[[tuple[Any, ...], bytearray], bool] | None] = None if _native is None else _native.hold
+"""Tells whether all conditions hold that it is given, by kind as in ``guarded.native_rows``, and eight bytes for each of
+the dicts among them, which it notes their versions in. Where it says no, Python is to say."""

@@ -6,11 +6,12 @@
 #include "conditions.h"
 #include "objects.h"
 #include "operands.h"
+#include "runs.h"
 
 #define MOST 8 /* operands, parents and other parts of the key, each */
 
 typedef struct {
-    PyObject *modes, *session, *plan, *wire, *metas[MOST], *ids[MOST], *others[MOST], *parents[MOST];
+    PyObject *modes, *session, *plan, *wire, *target, *metas[MOST], *ids[MOST], *others[MOST], *parents[MOST];
     Py_ssize_t tensors, other_count, parent_count;
 } Work;
 
@@ -32,6 +33,7 @@ forget(Work *work)
     Py_XDECREF(work->session);
     Py_XDECREF(work->plan);
     Py_XDECREF(work->wire);
+    Py_XDECREF(work->target);
 }
 
 /* Note where the gradient of an operand goes, if it requires one; 0 for what is unusual, as below. */
@@ -138,7 +140,7 @@ take_plan(Work *work, PyObject *pattern)
     plan = PyDict_GetItemWithError(the_plans, key);
     work->plan = plan != NULL && IS(plan, CallPlan) ? Py_NewRef(plan) : NULL;
     Py_DECREF(key);
-    return work->plan != NULL && SLOT(work->plan, CallPlan__meta) != Py_None;
+    return work->plan != NULL;
 }
 
 /* The parents where some operands are never differentiated. */
@@ -192,6 +194,23 @@ is_usual_session(PyObject *session)
            SLOT(session, SendQueue___is_armed) && SLOT(session, SendQueue___is_urgent);
 }
 
+/* The operand that is written into, for a call that makes nothing; 0 where more than the server may have to know. */
+static int
+take_target(Work *work, PyObject *pattern, PyObject *values, int records)
+{
+    PyObject *position = SLOT(work->plan, CallPlan__target), *sources = SLOT(pattern, CallPattern__sources);
+    Py_ssize_t place = PyLong_CheckExact(position) && PyList_CheckExact(sources) ? PyLong_AsSsize_t(position) : -1;
+    if (place < 0 || place >= PyList_GET_SIZE(sources)) return 0;
+    PyObject *target = value_at(values, PyList_GET_ITEM(sources, place));
+    if (target == NULL || work->parent_count || !is_usual(target)) return 0;
+    int is_shared = SLOT(target, Tensor___aliases) != Py_None || SLOT(target, Tensor___base) != Py_None;
+    if (is_shared && (records || PyObject_IsTrue(SLOT(work->plan, CallPlan__keeps_apart)))) return 0;
+    if (records && (SLOT(target, Tensor___requires_grad) != Py_False || has(target, text__is_inference))) return 0;
+    if (has(the_sharing, text_keeps_saved)) return 0;
+    work->target = Py_NewRef(target);
+    return 1;
+}
+
 /* All that has no effect; 0 where the call is an unusual one, or with an exception set. */
 static int
 look_up(Work *work, PyObject *pattern, PyObject *values)
@@ -214,6 +233,8 @@ look_up(Work *work, PyObject *pattern, PyObject *values)
     if (work->parent_count && PyObject_IsTrue(SLOT(pattern, CallPattern__has_no_grad)) &&
         !take_differentiable(work, pattern, values))
         return 0;
+    int writes = SLOT(work->plan, CallPlan__meta) == Py_None;
+    if (writes && !take_target(work, pattern, values, records)) return 0;
     work->wire = wire_arguments(work, pattern);
     return work->wire != NULL;
 }
@@ -252,14 +273,18 @@ new_result(Work *work, PyObject *id, PyObject *pattern, PyObject *values)
     return result;
 }
 
-/* Make the result of a call that was looked up, and queue the instruction. */
+/* Make the result of a call that was looked up, if it makes one, and queue the instruction. */
 static PyObject *
 perform(Work *work, PyObject *pattern, PyObject *values)
 {
-    PyObject *session = work->session, *message = NULL, *freed = NULL, *site = NULL;
-    PyObject *id = PyObject_CallNoArgs(SLOT(session, SendQueue__new_id));
-    PyObject *result = id == NULL ? NULL : new_result(work, id, pattern, values);
-    PyObject *outs = result == NULL ? NULL : PyTuple_Pack(1, id);
+    PyObject *session = work->session, *message = NULL, *freed = NULL, *site = NULL, *id = NULL, *outs = NULL;
+    PyObject *result = Py_XNewRef(work->target);
+    if (result != NULL) outs = Py_NewRef(no_arguments);
+    else {
+        id = PyObject_CallNoArgs(SLOT(session, SendQueue__new_id));
+        result = id == NULL ? NULL : new_result(work, id, pattern, values);
+        outs = result == NULL ? NULL : PyTuple_Pack(1, id);
+    }
     if (outs != NULL) freed = take_dead(SLOT(session, SendQueue___dead));
     if (freed != NULL) site = current_site(SLOT(session, SendQueue__sites));
     if (site != NULL) {
@@ -313,7 +338,9 @@ prepare(PyObject *module, PyObject *args, PyObject *given)
 }
 
 static PyMethodDef methods[] = {
-    {"hold", hold, METH_O, "Tell whether conditions hold, which are in a tuple for each kind."},
+    {"ids_of", (PyCFunction)(void (*)(void))ids_of, METH_FASTCALL, "Return the numbers of tensors."},
+    {"take_numbers", (PyCFunction)(void (*)(void))take_numbers, METH_FASTCALL, "Take numbers, and return the first."},
+    {"hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, "Tell whether conditions hold, by kind."},
     {"call", (PyCFunction)(void (*)(void))call, METH_FASTCALL, "Do what ``telegrad._ops.call.call`` does."},
     {"prepare", (PyCFunction)(void (*)(void))prepare, METH_VARARGS | METH_KEYWORDS, "Take what ``call`` works with."},
     {NULL, NULL, 0, NULL},

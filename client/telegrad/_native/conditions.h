@@ -62,13 +62,35 @@ code_holds(PyObject *const *one)
            (function->func_kwdefaults ? function->func_kwdefaults : Py_None) == one[3];
 }
 
-/* dict, key, value or what stands for none */
+/* Whether a dict has a value for a key; ``the_absent`` stands for none. */
 static int
-entry_holds(PyObject *const *one)
+has_entry(PyObject *entries, PyObject *key, PyObject *expected)
 {
-    PyObject *value = PyDict_GetItemWithError(one[0], one[1]);
-    if (value == NULL) return PyErr_Occurred() ? -1 : one[2] == the_absent;
-    return is_same(value, one[2]);
+    PyObject *value = PyDict_GetItemWithError(entries, key);
+    if (value == NULL) return PyErr_Occurred() ? -1 : expected == the_absent;
+    return is_same(value, expected);
+}
+
+/* Whether a dict holds these keys and values and no others, in this order. */
+static int
+has_content(PyObject *entries, PyObject *keys, PyObject *values)
+{
+    PyObject *key, *value;
+    Py_ssize_t place = 0, count = 0;
+    if (PyDict_GET_SIZE(entries) != PyTuple_GET_SIZE(keys)) return 0;
+    for (; PyDict_Next(entries, &place, &key, &value); count++)
+        if (!is_same(key, PyTuple_GET_ITEM(keys, count)) || !is_same(value, PyTuple_GET_ITEM(values, count))) return 0;
+    return 1;
+}
+
+/* dict, keys and values of entries in turn, all its keys or None, all its values */
+static int
+dict_holds(PyObject *const *one)
+{
+    int same = one[2] == Py_None || has_content(one[0], one[2], one[3]);
+    for (Py_ssize_t i = 0; same == 1 && i < PyTuple_GET_SIZE(one[1]); i += 2)
+        same = has_entry(one[0], PyTuple_GET_ITEM(one[1], i), PyTuple_GET_ITEM(one[1], i + 1));
+    return same;
 }
 
 /* list, place from its begin or end, value */
@@ -80,21 +102,14 @@ element_holds(PyObject *const *one)
     return place >= 0 && place < size && is_same(PyList_GET_ITEM(one[0], place), one[2]);
 }
 
-/* list or dict, what it holds or its keys, its values or None */
+/* list, what it holds */
 static int
-content_holds(PyObject *const *one)
+list_holds(PyObject *const *one)
 {
-    PyObject *container = one[0], *key, *value;
-    Py_ssize_t place = 0, count = 0, size = PyTuple_GET_SIZE(one[1]);
-    if (PyList_CheckExact(container)) {
-        if (PyList_GET_SIZE(container) != size) return 0;
-        while (count < size && is_same(PyList_GET_ITEM(container, count), PyTuple_GET_ITEM(one[1], count))) count++;
-        return count == size;
-    }
-    if (PyDict_GET_SIZE(container) != size) return 0;
-    for (; PyDict_Next(container, &place, &key, &value); count++)
-        if (!is_same(key, PyTuple_GET_ITEM(one[1], count)) || !is_same(value, PyTuple_GET_ITEM(one[2], count))) return 0;
-    return 1;
+    Py_ssize_t place = 0, size = PyTuple_GET_SIZE(one[1]);
+    if (PyList_GET_SIZE(one[0]) != size) return 0;
+    while (place < size && is_same(PyList_GET_ITEM(one[0], place), PyTuple_GET_ITEM(one[1], place))) place++;
+    return place == size;
 }
 
 /* variable of an enclosing function, value */
@@ -130,31 +145,70 @@ attribute_holds(PyObject *const *one)
 }
 
 /* Kinds of conditions, and of how many objects each consists: the order is that of ``KINDS`` in ``conditions.py``. What
- * tells which attributes an object has comes before these. */
+ * tells which attributes an object has comes before these.
+ */
 static const struct {
     int (*holds)(PyObject *const *);
     Py_ssize_t size;
 } kinds[] = {
-    {kind_holds, 3},    {parents_hold, 2},  {members_hold, 2}, {code_holds, 4},   {entry_holds, 3},
-    {element_holds, 3}, {content_holds, 3}, {cell_holds, 2},   {tensor_holds, 4}, {attribute_holds, 4},
+    {kind_holds, 3}, {parents_hold, 2}, {members_hold, 2}, {code_holds, 4},   {dict_holds, 4},
+    {list_holds, 2}, {element_holds, 3}, {cell_holds, 2},  {tensor_holds, 4}, {attribute_holds, 4},
 };
 #define KINDS (Py_ssize_t)(sizeof(kinds) / sizeof(*kinds))
+#define OF_DICTS 4
 
-/* Whether all conditions hold; False also where that is for Python to say. */
-static PyObject *
-hold(PyObject *module, PyObject *groups)
+/* A number that a dict has for as long as nothing in it is changed, where this interpreter counts that; else 0. */
+static uint64_t
+version_of(PyObject *entries)
 {
-    if (!PyTuple_CheckExact(groups) || PyTuple_GET_SIZE(groups) != KINDS)
-        return PyErr_Format(PyExc_TypeError, "hold: expected a tuple for each kind of conditions");
-    for (Py_ssize_t kind = 0; kind < KINDS; kind++) {
-        PyObject *group = PyTuple_GET_ITEM(groups, kind);
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(group); i += kinds[kind].size) {
-            int holds = kinds[kind].holds(&PyTuple_GET_ITEM(group, i));
-            if (holds < 0 || PyErr_Occurred()) return NULL;
-            if (!holds) Py_RETURN_FALSE;
-        }
+#if PY_VERSION_HEX < 0x030D0000
+    return ((PyDictObject *)entries)->ma_version_tag;
+#else
+    return 0;
+#endif
+}
+
+/* Whether dicts hold what they did; ``versions`` has what they were when that was looked at last. */
+static int
+dicts_hold(PyObject *group, uint64_t *versions)
+{
+    for (Py_ssize_t i = 0, size = kinds[OF_DICTS].size; i < PyTuple_GET_SIZE(group); i += size, versions++) {
+        PyObject *const *one = &PyTuple_GET_ITEM(group, i);
+        uint64_t version = version_of(one[0]); /* before it is looked at, which may change it */
+        if (version == *versions && version) continue;
+        int holds = dict_holds(one);
+        if (holds != 1) return holds;
+        *versions = version;
     }
-    Py_RETURN_TRUE;
+    return 1;
+}
+
+static int
+group_holds(PyObject *group, Py_ssize_t kind)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(group); i += kinds[kind].size) {
+        int holds = kinds[kind].holds(&PyTuple_GET_ITEM(group, i));
+        if (holds != 1) return holds;
+    }
+    return 1;
+}
+
+/* Whether all conditions hold, given those of each kind and eight bytes for each dict; False also where that is for
+ * Python to say.
+ */
+static PyObject *
+hold(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    int usual = count == 2 && PyTuple_CheckExact(args[0]) && PyByteArray_CheckExact(args[1]);
+    if (usual) usual = PyTuple_GET_SIZE(args[0]) == KINDS;
+    PyObject *const *groups = usual ? &PyTuple_GET_ITEM(args[0], 0) : NULL;
+    if (usual) usual = 2 * PyTuple_GET_SIZE(groups[OF_DICTS]) == PyByteArray_GET_SIZE(args[1]);
+    if (!usual) return PyErr_Format(PyExc_TypeError, "hold: expected a tuple for each kind, and bytes for each dict");
+    int holds = 1;
+    for (Py_ssize_t kind = 0; holds == 1 && kind < KINDS; kind++)
+        holds = kind == OF_DICTS ? dicts_hold(groups[kind], (uint64_t *)PyByteArray_AS_STRING(args[1]))
+                                 : group_holds(groups[kind], kind);
+    return holds < 0 || PyErr_Occurred() ? NULL : PyBool_FromLong(holds);
 }
 
 #endif

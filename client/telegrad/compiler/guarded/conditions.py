@@ -18,15 +18,11 @@ from telegrad._native import ABSENT
 from telegrad._native.binding import hold
 from telegrad._tensor.tensor import Tensor
 
-from . import lookups
+from .native_rows import NativeRows, is_plain_key, is_plain_object
 
 _BY_VALUE: Final = frozenset((int, float, complex, str, bytes))
 _WITH_SIGNS: Final = frozenset((float, complex))
 """Classes with zeros that are equal and differ."""
-KINDS: Final = (
-    "kind", "parents", "members", "code", "entry", "element", "content", "cell", "tensor", "attribute",
-)  # fmt: skip
-"""The kinds of conditions that C knows, in its order."""
 
 
 def is_own_module(name: str) -> bool:
@@ -64,18 +60,6 @@ def _is_same(value: Any, other: Any) -> bool:
     )
 
 
-def _is_plain_key(entries: Any, key: Any) -> bool:
-    """Whether looking a key up calls nothing of the program's."""
-    return entries.__class__ is dict and key.__class__ in (str, int)
-
-
-def _is_plain_object(owner: Any) -> bool:
-    """Whether an object has its class, and its dict of attributes, in the way of Python's own objects."""
-    kind = type(owner)
-    has_own_dict = isinstance(lookups.stored(kind, "__dict__"), property)
-    return lookups.stored(kind, "__class__") is vars(object)["__class__"] and not (has_own_dict or isinstance(owner, type))
-
-
 class Conditions:
     """Collects conditions. Those that were noted before are not noted again."""
 
@@ -84,8 +68,8 @@ class Conditions:
         self._texts: list[str] = []
         self._others: list[str] = []
         """Those of the texts that C knows no kind of."""
-        self._rows: dict[str, list[Any]] = {kind: [] for kind in KINDS}
-        """What the others are about, by kind."""
+        self._rows = NativeRows()
+        """What the others are about."""
         self._names: dict[int, str] = {}
         self._globals: dict[str, Any] = {
             "absent": ABSENT, "cache_token": get_cache_token, "function_of": _function_of,
@@ -109,13 +93,11 @@ class Conditions:
         self._known.add(key)
         return True
 
-    def _note(self, texts: Sequence[str], row: tuple[Any, ...] | None = None) -> None:
-        """Note texts that are to be true, and the same for C: a kind and objects, None where it has no such kind."""
+    def _note(self, *texts: str, has_row: bool = False) -> None:
+        """Note texts that are to be true; for some of them there is a row, too."""
         self._texts += texts
-        if row is None:
+        if not has_row:
             self._others += texts
-        else:
-            self._rows[row[0]] += row[1:]
 
     def _gives(self, read: str, value: Any) -> str:
         """Return the text that an expression gives a value: the same object, or for constants an equal one."""
@@ -127,20 +109,27 @@ class Conditions:
         """Note that a dict has this value for a key."""
         if self._is_new("entry", id(entries), key, key.__class__):
             text = self._gives(f"{self._name(entries)}.get({self._name(key)}, absent)", value)
-            self._note([text], ("entry", entries, key, value) if _is_plain_key(entries, key) else None)
+            self._note_entry(text, entries, key, value)
 
     def no_entry(self, entries: dict[Any, Any], key: Any) -> None:
         """Note that a dict has no such key."""
         if self._is_new("no_entry", id(entries), key):
-            text = f"{self._name(key)} not in {self._name(entries)}"
-            self._note([text], ("entry", entries, key, ABSENT) if _is_plain_key(entries, key) else None)
+            self._note_entry(f"{self._name(key)} not in {self._name(entries)}", entries, key, ABSENT)
+
+    def _note_entry(self, text: str, entries: dict[Any, Any], key: Any, value: Any) -> None:
+        has_row = is_plain_key(entries, key)
+        self._note(text, has_row=has_row)
+        if has_row:
+            self._rows.add_entry(entries, key, value)
 
     def element(self, elements: list[Any], place: int, value: Any) -> None:
         """Note that a list has this value at a place, counted from its begin or its end."""
         if self._is_new("element", id(elements), place):
-            name = self._name(elements)
-            texts = [f"len({name}) > {place if place >= 0 else -place - 1}", self._gives(f"{name}[{place}]", value)]
-            self._note(texts, ("element", elements, place, value) if elements.__class__ is list else None)
+            name, has_row = self._name(elements), elements.__class__ is list
+            self._note(f"len({name}) > {place if place >= 0 else -place - 1}", has_row=has_row)
+            self._note(self._gives(f"{name}[{place}]", value), has_row=has_row)
+            if has_row:
+                self._rows.add("element", elements, place, value)
 
     def content(self, container: Any) -> None:
         """Note that a list, set or dict holds what it holds now, in this order."""
@@ -148,16 +137,16 @@ class Conditions:
             return
         name, keys = self._name(container), tuple(container)
         values = tuple(container.values()) if isinstance(container, dict) else None
-        row = ("content", container, keys, values) if type(container) in (list, dict) else None
+        has_row = self._rows.add_content(container)
         if not container:
-            self._note([f"not {name}"], row)
+            self._note(f"not {name}", has_row=has_row)
             return
         parts = (keys,) if values is None else (keys, values)
         reads = [name, f"{name}.values()"]
         same = " and ".join([f"all(map(is_, {read}, {self._name(part)}))" for read, part in zip(reads, parts)])
         # Most often all are the same objects; the function looks for constants that are equal.
         is_same = f"len({name}) == {len(container)} and {same}"
-        self._note([f"({is_same} or has_content({name}, {self._name(_content_of(container))}))"], row)
+        self._note(f"({is_same} or has_content({name}, {self._name(_content_of(container))}))", has_row=has_row)
 
     def attribute(self, owner: Any, name: str, value: Any) -> None:
         """Note that ``owner.name`` is this value; methods are compared by function and by what they belong to."""
@@ -166,27 +155,32 @@ class Conditions:
         read = f"getattr({self._name(owner)}, {name!r}, absent)"
         if isinstance(value, MethodType):
             function, belongs_to = value.__func__, value.__self__
-            texts = [f"function_of({read}) is {self._name(function)}", f"owner_of({read}) is {self._name(belongs_to)}"]
-            self._note(texts, ("attribute", owner, name, function, belongs_to))
+            texts = f"function_of({read}) is {self._name(function)}", f"owner_of({read}) is {self._name(belongs_to)}"
+            self._note(*texts, has_row=True)
+            self._rows.add("attribute", owner, name, function, belongs_to)
         else:
-            self._note([self._gives(read, value)], None if value is ABSENT else ("attribute", owner, name, value, ABSENT))
+            self._note(self._gives(read, value), has_row=value is not ABSENT)
+            if value is not ABSENT:
+                self._rows.add("attribute", owner, name, value, ABSENT)
 
     def kind(self, owner: Any) -> None:
         """Note that an object has the class and the dict of attributes that it has now: programs may give it others."""
         if self._is_new("kind", id(owner)):
-            name, attributes = self._name(owner), getattr(owner, "__dict__", None)
-            texts = [f"{name}.__class__ is {self._name(owner.__class__)}"]
-            if isinstance(attributes, dict):  # which that of a class is not
-                texts.append(f"{name}.__dict__ is {self._name(attributes)}")
-            else:
-                attributes = None
-            self._note(texts, ("kind", owner, type(owner), attributes) if _is_plain_object(owner) else None)
+            name, has_row = self._name(owner), is_plain_object(owner)
+            self._note(f"{name}.__class__ is {self._name(owner.__class__)}", has_row=has_row)
+            attributes = getattr(owner, "__dict__", None)
+            has_dict = isinstance(attributes, dict)  # which that of a class is not
+            if has_dict:
+                self._note(f"{name}.__dict__ is {self._name(attributes)}", has_row=has_row)
+            if has_row:
+                self._rows.add("kind", owner, type(owner), attributes if has_dict else None)
             self._parents(type(owner))
 
     def _parents(self, kind: type) -> None:
         """Note which parents a class has, and the names in each of them."""
         if self._is_new("parents", id(kind)):
-            self._note([f"{self._name(kind)}.__mro__ is {self._name(kind.__mro__)}"], ("parents", kind, kind.__mro__))
+            self._note(f"{self._name(kind)}.__mro__ is {self._name(kind.__mro__)}", has_row=True)
+            self._rows.add("parents", kind, kind.__mro__)
             for one in kind.__mro__[:-1]:
                 self._members(one)
 
@@ -196,10 +190,12 @@ class Conditions:
             return
         members: Any = vars(kind)
         if is_own_module(kind.__module__):
-            self._note([f"len({self._name(members)}) == {len(members)}"], ("members", members, len(members)))
+            self._note(f"len({self._name(members)}) == {len(members)}", has_row=True)
+            self._rows.add("members", members, len(members))
         else:
             names = (*members,)
-            self._note([f"(*{self._name(members)},) == {self._name(names)}"], ("members", members, names))
+            self._note(f"(*{self._name(members)},) == {self._name(names)}", has_row=True)
+            self._rows.add("members", members, names)
 
     def operators(self, kind: type, names: Sequence[str]) -> None:
         """Note what answers operators on tensors of a class; ``names`` are those of ``Tensor`` itself."""
@@ -208,25 +204,28 @@ class Conditions:
                 self._parents(kind)
             if self._is_new("operators of Tensor"):
                 read, methods = self._name(itemgetter(*names)), vars(Tensor)
-                self._note([f"{read}({self._name(methods)}) == {self._name(itemgetter(*names)(methods))}"])
+                has_row = self._rows.add_methods(methods, names)
+                expected = self._name(itemgetter(*names)(methods))
+                self._note(f"{read}({self._name(methods)}) == {expected}", has_row=has_row)
 
     def registered_classes(self) -> None:
         """Note that no class is registered as a virtual subclass of another one meanwhile."""
         if self._is_new("registered"):
-            self._note([f"cache_token() == {get_cache_token()}"])
+            self._note(f"cache_token() == {get_cache_token()}")
 
     def cell(self, cell: Any, value: Any) -> None:
         """Note that a variable of an enclosing function has this value."""
         if self._is_new("cell", id(cell)):
-            self._note([self._gives(f"{self._name(cell)}.cell_contents", value)], ("cell", cell, value))
+            self._note(self._gives(f"{self._name(cell)}.cell_contents", value), has_row=True)
+            self._rows.add("cell", cell, value)
 
     def code(self, function: FunctionType) -> None:
         """Note what a function consists of: programs may replace it."""
         if self._is_new("code", id(function)):
             name = self._name(function)
             parts = {part: getattr(function, part) for part in ("__code__", "__defaults__", "__kwdefaults__")}
-            texts = [f"{name}.{part} is {self._name(value)}" for part, value in parts.items()]
-            self._note(texts, ("code", function, *parts.values()))
+            self._note(*[f"{name}.{part} is {self._name(value)}" for part, value in parts.items()], has_row=True)
+            self._rows.add("code", function, *parts.values())
             if function.__kwdefaults__:
                 self.content(function.__kwdefaults__)
 
@@ -235,21 +234,22 @@ class Conditions:
         if self._is_new("tensor", id(tensor)):
             name, meta = self._name(tensor), tensor._meta
             requires_grad, is_inference = tensor._requires_grad, tensor._is_inference
-            texts = [
+            self._note(
                 f"{name}._meta is {self._name(meta)}",
                 f"{name}._requires_grad is {requires_grad}",
                 f"{name}._is_inference is {is_inference}",
                 f"({name}._aliases is None or {name}._aliases.version == {name}._seen)",
-            ]
-            self._note(texts, ("tensor", tensor, meta, requires_grad, is_inference))
+                has_row=True,
+            )
+            self._rows.add("tensor", tensor, meta, requires_grad, is_inference)
 
     def check(self) -> Callable[[], bool]:
         """Return a function that tells whether all of them hold; Python has the last word where C does not say so."""
         if hold is None:
             return self.whole()
-        holds, rows, others = hold, tuple(map(tuple, self._rows.values())), self._function(self._others)
+        rows, others = self._rows.check(hold), self._function(self._others)
         whole = cache(self.whole)  # its text is compiled when it is needed
-        return lambda: (holds(rows) and others()) or whole()()
+        return lambda: (rows() and others()) or whole()()
 
     def whole(self) -> Callable[[], bool]:
         """Return a function of Python that tells whether all of them hold."""
