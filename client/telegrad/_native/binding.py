@@ -60,5 +60,5 @@ call: Final[Callable[..., Any]] = _python.call if _native is None else _native.c
 ids_of: Final[Callable[[tuple[Any, ...], list[Any]], list[int]] | None] = None if _native is None else _native.ids_of
 """Returns the numbers of tensors, each of which is given, or by its place in the list."""
 hold: Final[Callable[[tuple[Any, ...], bytearray], bool] | None] = None if _native is None else _native.hold
-"""Tells whether all conditions hold that it is given, by kind as in ``guarded.native_rows``, and eight bytes for each of
-the dicts among them, which it notes their versions in. Where it says no, Python is to say."""
+"""Tells whether all conditions hold that it is given, by kind as in ``guarded.native_rows``, and eight bytes for each
+of the dicts among them, in which it notes their versions. Where it says no, Python is to say."""

@@ -194,6 +194,25 @@ is_usual_session(PyObject *session)
            SLOT(session, SendQueue___is_armed) && SLOT(session, SendQueue___is_urgent);
 }
 
+static PyObject *
+root_of(PyObject *tensor)
+{
+    PyObject *base = SLOT(tensor, Tensor___base);
+    return base == NULL || base == Py_None ? tensor : base;
+}
+
+/* Whether no other operand shares the memory of a tensor. */
+static int
+is_apart(PyObject *target, PyObject *values)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(values); i++) {
+        PyObject *value = PyTuple_GET_ITEM(values, i);
+        if (value == target || !PyObject_TypeCheck(value, (PyTypeObject *)the_Tensor)) continue;
+        if (root_of(value) == root_of(target)) return 0;
+    }
+    return 1;
+}
+
 /* The operand that is written into, for a call that makes nothing; 0 where more than the server may have to know. */
 static int
 take_target(Work *work, PyObject *pattern, PyObject *values, int records)
@@ -204,7 +223,8 @@ take_target(Work *work, PyObject *pattern, PyObject *values, int records)
     PyObject *target = value_at(values, PyList_GET_ITEM(sources, place));
     if (target == NULL || work->parent_count || !is_usual(target)) return 0;
     int is_shared = SLOT(target, Tensor___aliases) != Py_None || SLOT(target, Tensor___base) != Py_None;
-    if (is_shared && (records || PyObject_IsTrue(SLOT(work->plan, CallPlan__keeps_apart)))) return 0;
+    if (is_shared && records) return 0;
+    if (is_shared && PyObject_IsTrue(SLOT(work->plan, CallPlan__keeps_apart)) && !is_apart(target, values)) return 0;
     if (records && (SLOT(target, Tensor___requires_grad) != Py_False || has(target, text__is_inference))) return 0;
     if (has(the_sharing, text_keeps_saved)) return 0;
     work->target = Py_NewRef(target);

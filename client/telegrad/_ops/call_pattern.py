@@ -31,7 +31,7 @@ class CallPattern:
     * ``has_no_grad`` tells that some of the tensors are never differentiated; ``differentiable`` picks the others.
     * ``sources`` has the index of the value of each parameter, None where the call leaves the parameter out;
       ``device_source`` is that of the device on which a result is made.
-    * ``is_usual`` tells that the operation makes one tensor of others, or writes into one, as calls do that are done in C.
+    * ``is_usual`` tells that the operation makes or changes one tensor, given others, as calls do that are done in C.
     * ``is_cacheable`` tells that the types of the values decide all of this, which the types of proxies do not.
     """
 

@@ -30,6 +30,9 @@ class Stretch(NamedTuple):
 class RepeatingQueue(UploadQueue):
     """A queue that takes instructions whose calls are left out."""
 
+    _gathered = -1
+    """How many instructions had been sent when runs of programs began to wait for others."""
+
     @staticmethod
     def take_numbers(numbers: Any, count: int) -> int:
         """Take so many from an iterator, with nothing in between, and return the first. C replaces this (0087)."""
@@ -66,8 +69,15 @@ class RepeatingQueue(UploadQueue):
         if not (self._has_parts and self._gathers()):
             return super()._waits_for_more()
         self._full_at = self.operations + BATCH_OPERATIONS
+        self._gathered = self.ahead.pace.submitted
         self._send_soon()
         return True
+
+    def send_gathered(self) -> None:
+        """Send what waits for more, since what comes next may take the program long."""
+        if self._gathered == self.ahead.pace.submitted:
+            with self._sending:
+                self._send_pending()
 
     def _gathers(self) -> bool:
         queued = list(self._pending)

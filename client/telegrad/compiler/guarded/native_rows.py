@@ -69,4 +69,6 @@ def is_plain_object(owner: Any) -> bool:
     """Whether an object has its class, and its dict of attributes, in the way of Python's own objects."""
     kind = type(owner)
     has_own_dict = isinstance(lookups.stored(kind, "__dict__"), property)
-    return lookups.stored(kind, "__class__") is vars(object)["__class__"] and not (has_own_dict or isinstance(owner, type))
+    return lookups.stored(kind, "__class__") is vars(object)["__class__"] and not (
+        has_own_dict or isinstance(owner, type)
+    )
