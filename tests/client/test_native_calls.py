@@ -111,14 +111,21 @@ def _program(tg: Any, pool: Pool) -> None:
 def _of_lines(sent: list[Any]) -> list[Any]:
     """Return instructions with the lines themselves: an instruction that Python specialises counts as another.
 
-    Which ones it has specialised changes from run to run.
+    Which ones it has specialised changes from run to run, and so where batches end, which free what has died before:
+    calls that follow have that here.
     """
     lines = {one.number: one.line for one in sent if isinstance(one, messages.Site)}
-    return [
-        msgspec.structs.replace(one, site=lines.get(one.site, 0)) if hasattr(one, "site") else one
-        for one in sent
-        if not isinstance(one, messages.Site)
-    ]
+    said: list[Any] = []
+    died: list[int] = []
+    for one in sent:
+        if isinstance(one, messages.Free):
+            died += one.ids
+        elif isinstance(one, messages.Call):
+            freed, died = [*died, *one.freed], []
+            said.append(msgspec.structs.replace(one, site=lines.get(one.site, 0), freed=freed))
+        elif not isinstance(one, messages.Site):
+            said.append(msgspec.structs.replace(one, site=lines.get(one.site, 0)) if hasattr(one, "site") else one)
+    return [*said, messages.Free(died)]
 
 
 class Recorder:
@@ -230,7 +237,8 @@ def _usual_calls(tg: Any) -> dict[str, Callable[[], Any]]:
         "inference": in_inference_mode, "in turn": lambda: tg.where(x > 0, x, leaf), "refused": refused,
         "a list": lambda: tg.cat([x, leaf]), "several": lambda: leaf.max(0), "in place": lambda: base.mul_(scalar),
         "a number in place": lambda: base.add_(1), "copied": lambda: base.copy_(mean), "filled": lambda: base.zero_(),
-        "a view in place": written_into_a_view, "shared in place": written_into_what_it_shares,
+        "a view in place": written_into_a_view, "a base in place": lambda: root.add_(mean[:2]),
+        "shared in place": written_into_what_it_shares,
         "recorded in place": lambda: (leaf * 2).mul_(scalar),
         "no operand": lambda: tg.zeros(2), "a shape": lambda: tg.ones(2, device="meta") + 1, "unary": lambda: -leaf,
     }  # fmt: skip

@@ -30,7 +30,8 @@ class Case(NamedTuple):
 
 
 def _of_dicts() -> Iterator[Case]:
-    first, second, absent, whole = {"a": []}, {"zero": 0.0, 7: "seven"}, {"a": 1}, {"a": 1, "b": [], "c": 2.5}
+    first: dict[Any, Any] = {"a": []}
+    second, absent, whole = {"zero": 0.0, 7: "seven"}, {"a": 1}, {"a": 1, "b": [], "c": 2.5}
     value = first["a"]
     yield Case(lambda c: c.entry(first, "a", value), lambda: first.update(a=[]), lambda: first.update(a=value))
     yield Case(

@@ -222,9 +222,8 @@ take_target(Work *work, PyObject *pattern, PyObject *values, int records)
     if (place < 0 || place >= PyList_GET_SIZE(sources)) return 0;
     PyObject *target = value_at(values, PyList_GET_ITEM(sources, place));
     if (target == NULL || work->parent_count || !is_usual(target)) return 0;
-    int is_shared = SLOT(target, Tensor___aliases) != Py_None || SLOT(target, Tensor___base) != Py_None;
-    if (is_shared && records) return 0;
-    if (is_shared && PyObject_IsTrue(SLOT(work->plan, CallPlan__keeps_apart)) && !is_apart(target, values)) return 0;
+    if (records && SLOT(target, Tensor___base) != Py_None) return 0;
+    if (PyObject_IsTrue(SLOT(work->plan, CallPlan__keeps_apart)) && !is_apart(target, values)) return 0;
     if (records && (SLOT(target, Tensor___requires_grad) != Py_False || has(target, text__is_inference))) return 0;
     if (has(the_sharing, text_keeps_saved)) return 0;
     work->target = Py_NewRef(target);
