@@ -18,6 +18,7 @@ from telegrad._ops.sharing import sharing
 from telegrad._session import own_code
 from telegrad._session.call_sites import CallSites
 from telegrad._session.parts.repeating import RepeatingQueue
+from telegrad._session.sending.batch_ends import BatchEnds
 from telegrad._session.sending.send_queue import SendQueue
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import DEFAULT, Modes, thread
@@ -51,6 +52,7 @@ def _prepared() -> Any:
         call=_python.call, join=_python._join, finalize=Tensor.__del__, deque=deque, absent=ABSENT, sharing=sharing,
     )  # fmt: skip
     Tensor.__del__ = finalizer  # type: ignore[method-assign]
+    BatchEnds.places_of = staticmethod(native.places_of)  # type: ignore[method-assign]
     RepeatingQueue.take_numbers = staticmethod(native.take_numbers)  # type: ignore[method-assign]
     return native
 

@@ -3,6 +3,7 @@
  * While functions of Python may run, all that is used later is owned here, and no container is half made.
  */
 
+#include "batches.h"
 #include "conditions.h"
 #include "objects.h"
 #include "operands.h"
@@ -357,6 +358,7 @@ prepare(PyObject *module, PyObject *args, PyObject *given)
 }
 
 static PyMethodDef methods[] = {
+    {"places_of", places_of, METH_O, "Return where calls of each line begin in a batch."},
     {"ids_of", (PyCFunction)(void (*)(void))ids_of, METH_FASTCALL, "Return the numbers of tensors."},
     {"take_numbers", (PyCFunction)(void (*)(void))take_numbers, METH_FASTCALL, "Take numbers, and return the first."},
     {"hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, "Tell whether conditions hold, by kind."},

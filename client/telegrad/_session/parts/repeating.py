@@ -35,7 +35,7 @@ class RepeatingQueue(UploadQueue):
 
     @staticmethod
     def take_numbers(numbers: Any, count: int) -> int:
-        """Take so many from an iterator, with nothing in between, and return the first. C replaces this (0087)."""
+        """Take so many from an iterator, with nothing in between; return the first. C does so where it can (0087)."""
         first: int
         first, *_ = islice(numbers, count)
         return first
