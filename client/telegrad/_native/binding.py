@@ -52,7 +52,7 @@ def _prepared() -> Any:
         call=_python.call, join=_python._join, finalize=Tensor.__del__, deque=deque, absent=ABSENT, sharing=sharing,
     )  # fmt: skip
     Tensor.__del__ = finalizer  # type: ignore[method-assign]
-    BatchEnds.places_of = staticmethod(native.places_of)  # type: ignore[method-assign]
+    BatchEnds.places_of = staticmethod(native.places_of)
     RepeatingQueue.take_numbers = staticmethod(native.take_numbers)  # type: ignore[method-assign]
     return native
 
