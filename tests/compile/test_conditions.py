@@ -166,16 +166,55 @@ def test_equal_numbers_and_texts_hold(tg: Any) -> None:
     assert not check()
 
 
-def test_what_attributes_raise_is_raised() -> None:
-    class Own:
-        def __init__(self) -> None:
-            self.number = 1
+class Own:
+    """An object of the program's, whose attributes lie in its dict."""
 
-    own, conditions = Own(), Conditions()
-    conditions.attribute(own, "number", 1)
+    a: Any = None
+
+
+own = Own()
+stored: Any = None
+
+
+def _set_global(value: Any) -> None:
+    global stored
+    stored = value
+
+
+def test_changes_by_instructions_that_python_has_specialised_are_noticed() -> None:
+    attributes, entries, first, second = vars(own), {"a": None, "b": 1}, object(), object()
+
+    def set_attribute(value: Any) -> None:
+        own.a = value
+
+    def set_item(value: Any) -> None:
+        entries["a"] = value
+
+    for owner, name, change in (
+        (attributes, "a", set_attribute),
+        (entries, "a", set_item),
+        (globals(), "stored", _set_global),
+    ):
+        change(first)
+        conditions = Conditions()
+        conditions.entry(owner, name, first)
+        check = conditions.check()
+        for _ in range(100):
+            change(first)
+            assert check()
+        change(second)
+        assert not check()
+        change(first)
+        assert check()
+
+
+def test_what_attributes_raise_is_raised() -> None:
+    kind = type("Raising", (), {"number": 1})
+    raising, conditions = kind(), Conditions()
+    conditions.attribute(raising, "number", 1)
     check = conditions.check()
     assert check()
-    Own.number = property(lambda self: 1 / 0)  # type: ignore[assignment]
+    kind.number = property(lambda self: 1 / 0)  # type: ignore[attr-defined]
     with pytest.raises(ZeroDivisionError):
         check()
 

@@ -5,6 +5,8 @@
 #ifndef TELEGRAD_CONDITIONS_H
 #define TELEGRAD_CONDITIONS_H
 
+#include <math.h>
+
 #include "operands.h"
 
 /* Whether one object stands for the other: the same one, or a number or text that is equal; zeros have signs. */
