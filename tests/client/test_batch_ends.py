@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from telegrad._session.parts.mark import Part
-from telegrad._session.sending.batch_ends import BatchEnds
+from telegrad._session.sending.batch_ends import BatchEnds, places_of
 from telegrad._session.thread_modes import DEFAULT
 from telegrad._transport.flush_timer import FlushTimer
 from telegrad_protocol import messages, wire
@@ -270,3 +270,17 @@ def test_the_timer_counts_from_the_last_time_that_it_was_armed() -> None:
         assert flushed >= last + delay or longest > delay / 2
     finally:
         timer.stop()
+
+
+def test_lines_begin_where_python_finds_them(seed: int) -> None:
+    rng = random.Random(seed)
+    modes, free = object(), messages.Free([1])
+    for size in (0, 1, 64, 500):
+        for lines in (1, 3, 40, 1000):
+            calls = [
+                rng.choice((_call(rng.randrange(lines)), free if rng.random() < 0.05 else _call(1)))
+                for _ in range(size)
+            ]
+            batch = [(modes, one) if rng.random() < 0.3 else one for one in calls]
+            found = BatchEnds.places_of(batch)
+            assert list(found.items()) == list(places_of(batch).items())

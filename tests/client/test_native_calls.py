@@ -89,6 +89,8 @@ def _step(tg: Any, pool: Pool, rng: random.Random) -> Any:
         lambda: x.sum(dim=dim, keepdim=True), lambda: x.transpose(0, dim), lambda: x.t(), lambda: x @ y,
         lambda: x.view(rng.choice(SIZES)), lambda: x.view(*rng.choice(SIZES)), lambda: x[0], lambda: x[..., 1:],
         lambda: tg.where(x > 0, y, number), lambda: x.add_(y), lambda: x.mul_(number), lambda: x.detach(),
+        lambda: x.copy_(y), lambda: x.zero_(), lambda: x.clamp_(0, 1), lambda: tg.add(x, y, out=pool.one()),
+        lambda: x.index_copy_(0, y, x), lambda: x.fill_(number), lambda: x.masked_fill_(x > 1, 2),
         lambda: tg.cat([x, y]), lambda: tg.stack((x, x, y), dim), lambda: x.max(0), lambda: x.split(1),
         lambda: tg.nn.functional.layer_norm(x, (3,), y), lambda: tg.nn.functional.linear(x, y), lambda: x.clone(),
         lambda: tg.nn.functional.embedding(x, y), lambda: x.index_select(0, y), lambda: tg.zeros(2, 3),
@@ -113,14 +115,21 @@ def _program(tg: Any, pool: Pool) -> None:
 def _of_lines(sent: list[Any]) -> list[Any]:
     """Return instructions with the lines themselves: an instruction that Python specialises counts as another.
 
-    Which ones it has specialised changes from run to run.
+    Which ones it has specialised changes from run to run, and so where batches end, which free what has died before:
+    calls that follow have that here.
     """
     lines = {one.number: one.line for one in sent if isinstance(one, messages.Site)}
-    return [
-        msgspec.structs.replace(one, site=lines.get(one.site, 0)) if hasattr(one, "site") else one
-        for one in sent
-        if not isinstance(one, messages.Site)
-    ]
+    said: list[Any] = []
+    died: list[int] = []
+    for one in sent:
+        if isinstance(one, messages.Free):
+            died += one.ids
+        elif isinstance(one, messages.Call):
+            freed, died = [*died, *one.freed], []
+            said.append(msgspec.structs.replace(one, site=lines.get(one.site, 0), freed=freed))
+        elif not isinstance(one, messages.Site):
+            said.append(msgspec.structs.replace(one, site=lines.get(one.site, 0)) if hasattr(one, "site") else one)
+    return [*said, messages.Free(died)]
 
 
 class Recorder:
@@ -198,6 +207,8 @@ def _usual_calls(tg: Any) -> dict[str, Callable[[], Any]]:
     x, y, leaf, scalar = tg.ones(2, 3), tg.ones(2, 3), tg.ones(2, 3, requires_grad=True), tg.tensor(2.0)
     own, parameter = x.as_subclass(own_class(tg)), tg.nn.Parameter(tg.ones(3))
     mean, base = tg.zeros(3), tg.ones(2, 3)
+    root = tg.ones(3, 2)
+    view = root.t()
 
     def refused() -> None:
         with pytest.raises(ShapeError):
@@ -208,6 +219,14 @@ def _usual_calls(tg: Any) -> dict[str, Callable[[], Any]]:
         view = changed.view(6)
         changed.add_(leaf)
         return view + 1
+
+    def written_into_a_view() -> Any:
+        with tg.no_grad():
+            return view.add_(y)
+
+    def written_into_what_it_shares() -> Any:
+        with tg.no_grad():
+            return view.add_(root.t())
 
     def in_inference_mode() -> Any:
         with tg.inference_mode():
@@ -221,6 +240,10 @@ def _usual_calls(tg: Any) -> dict[str, Callable[[], Any]]:
         "a changed base": overdue, "constants": lambda: tg.nn.functional.batch_norm(leaf, mean, parameter),
         "inference": in_inference_mode, "in turn": lambda: tg.where(x > 0, x, leaf), "refused": refused,
         "a list": lambda: tg.cat([x, leaf]), "several": lambda: leaf.max(0), "in place": lambda: base.mul_(scalar),
+        "a number in place": lambda: base.add_(1), "copied": lambda: base.copy_(mean), "filled": lambda: base.zero_(),
+        "a view in place": written_into_a_view, "a base in place": lambda: root.add_(mean[:2]),
+        "shared in place": written_into_what_it_shares,
+        "recorded in place": lambda: (leaf * 2).mul_(scalar),
         "no operand": lambda: tg.zeros(2), "a shape": lambda: tg.ones(2, device="meta") + 1, "unary": lambda: -leaf,
     }  # fmt: skip
 
@@ -343,7 +366,16 @@ def test_notes_of_calls_leave_no_references_and_are_not_more_than_wanted(recordi
 
 
 def test_usual_calls_are_done_in_c(tg: Any) -> None:
-    in_python = {"a changed base", "refused", "a list", "several", "in place", "no operand", "a shape"}
+    in_python = {
+        "a changed base",
+        "refused",
+        "a list",
+        "several",
+        "no operand",
+        "a shape",
+        "recorded in place",
+        "shared in place",
+    }
     done: set[str] = set()
     for name, call in _usual_calls(tg).items():
         call()

@@ -1,4 +1,4 @@
-"""The usual path of a call in C, for interpreters whose machine has a compiler (0083).
+"""The usual path of a call in C, and that of conditions, for interpreters whose machine has a compiler (0083, 0087).
 
 ``calls.c`` does in one go what ``_ops/call.py``, ``_session/call_sites.py`` and ``_session/sending/send_queue.py`` say,
 and leaves to them whatever is unusual. It is compiled once per machine and Python, into the user's cache, and later
@@ -21,6 +21,8 @@ from . import place
 
 VARIABLE: Final = "TELEGRAD_NATIVE"
 _CHOICES: Final = ("beside", "wait", "never")
+ABSENT: Final = object()
+"""What stands in conditions for an entry that there is none of."""
 _is_looked_for = False
 """Whether it was looked if a process is to compile beside this one."""
 

@@ -1,6 +1,7 @@
-"""``call`` as functions and operators know it: the one in C where that is compiled, else Python's.
+"""``call`` as functions and operators know it, and ``hold`` as compiled functions do: in C where that is compiled.
 
-Whatever is unusual about a call, the one in C leaves to Python's, which says what every call does.
+Whatever is unusual about a call, the one in C leaves to Python's, which says what every call does. So it is with
+conditions.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from typing import Any, Final
 from telegrad._ops import call as _python
 from telegrad._ops.call_pattern import CallPattern
 from telegrad._ops.call_plan import PLANS, CallPlan
+from telegrad._ops.sharing import sharing
 from telegrad._session import own_code
 from telegrad._session.call_sites import CallSites
+from telegrad._session.parts.repeating import RepeatingQueue
+from telegrad._session.sending.batch_ends import BatchEnds
 from telegrad._session.sending.send_queue import SendQueue
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import DEFAULT, Modes, thread
@@ -23,7 +27,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.messages import Call
 
-from . import load
+from . import ABSENT, load
 
 _READ: Final = (
     "_aliases", "_id", "_meta", "_node", "_requires_grad", "_seen", "_session", "__getattribute__",
@@ -36,22 +40,28 @@ def _is_usual(kind: type) -> bool:
     return issubclass(kind, Tensor) and all([getattr(kind, name) is getattr(Tensor, name) for name in _READ])
 
 
-native: Final = load()
-"""The module of C; None where calls are Python's."""
-
-
-def _chosen() -> Callable[..., Any]:
+def _prepared() -> Any:
+    native = load()
     if native is None:
-        return _python.call
+        return None
     finalizer = native.prepare(
         Tensor=Tensor, OperationNode=OperationNode, Aliases=Aliases, Modes=Modes, CallPattern=CallPattern,
         CallPlan=CallPlan, SendQueue=SendQueue, CallSites=CallSites, Call=Call, ClientSession=ClientSession,
         thread=thread, default_modes=DEFAULT, plans=PLANS, dtypes=vars(dtypes), own_files=own_code.own_files,
         other_files=own_code.other_files, is_own=own_code.is_own, is_usual=_is_usual, getframe=sys._getframe,
-        call=_python.call, join=_python._join, finalize=Tensor.__del__, deque=deque,
+        call=_python.call, join=_python._join, finalize=Tensor.__del__, deque=deque, absent=ABSENT, sharing=sharing,
     )  # fmt: skip
     Tensor.__del__ = finalizer  # type: ignore[method-assign]
-    return native.call  # type: ignore[no-any-return]
+    BatchEnds.places_of = staticmethod(native.places_of)
+    RepeatingQueue.take_numbers = staticmethod(native.take_numbers)  # type: ignore[method-assign]
+    return native
 
 
-call: Final = _chosen()
+native: Final = _prepared()
+"""The module of C; None where calls are Python's."""
+call: Final[Callable[..., Any]] = _python.call if native is None else native.call
+ids_of: Final[Callable[[tuple[Any, ...], list[Any]], list[int]] | None] = None if native is None else native.ids_of
+"""Returns the numbers of tensors, each of which is given, or by its place in the list."""
+hold: Final[Callable[[tuple[Any, ...], bytearray], bool] | None] = None if native is None else native.hold
+"""Tells whether all conditions hold that it is given, by kind as in ``guarded.native_rows``, and eight bytes for each
+of the dicts among them, in which it notes their versions. Where it says no, Python is to say."""

@@ -3,13 +3,17 @@
  * While functions of Python may run, all that is used later is owned here, and no container is half made.
  */
 
+#include "batches.h"
+#include "conditions.h"
 #include "noting.h"
 #include "objects.h"
+#include "operands.h"
+#include "runs.h"
 
 #define MOST 8 /* operands, parents and other parts of the key, each */
 
 typedef struct {
-    PyObject *modes, *session, *plan, *wire, *metas[MOST], *ids[MOST], *others[MOST], *parents[MOST];
+    PyObject *modes, *session, *plan, *wire, *target, *metas[MOST], *ids[MOST], *others[MOST], *parents[MOST];
     Py_ssize_t tensors, other_count, parent_count;
 } Work;
 
@@ -31,22 +35,7 @@ forget(Work *work)
     Py_XDECREF(work->session);
     Py_XDECREF(work->plan);
     Py_XDECREF(work->wire);
-}
-
-/* Whether the attributes of an object are the slots of ``Tensor``; 0 also for an error. */
-static int
-is_usual(PyObject *tensor)
-{
-    PyObject *type = (PyObject *)Py_TYPE(tensor);
-    if (type == the_Tensor) return 1;
-    if (!PyType_IsSubtype(Py_TYPE(tensor), (PyTypeObject *)the_Tensor)) return 0;
-    PyObject *known = PyDict_GetItemWithError(usual_types, type);
-    if (known != NULL) return known == Py_True;
-    if (PyErr_Occurred() || PyDict_GET_SIZE(usual_types) >= 64) return 0;
-    known = PyObject_CallOneArg(the_is_usual, type);
-    int usual = known != NULL && PyDict_SetItem(usual_types, type, known) == 0 && known == Py_True;
-    Py_XDECREF(known);
-    return usual;
+    Py_XDECREF(work->target);
 }
 
 /* Note where the gradient of an operand goes, if it requires one; 0 for what is unusual, as below. */
@@ -66,17 +55,12 @@ static int
 take_operand(Work *work, PyObject *tensor, int records)
 {
     if (!is_usual(tensor)) return 0;
-    PyObject *session = SLOT(tensor, Tensor___session), *aliases = SLOT(tensor, Tensor___aliases);
-    PyObject *id = SLOT(tensor, Tensor___id), *meta = SLOT(tensor, Tensor___meta);
-    if (session == NULL || aliases == NULL || id == NULL || meta == NULL) return 0;
+    PyObject *session = SLOT(tensor, Tensor___session), *id = SLOT(tensor, Tensor___id);
+    PyObject *meta = SLOT(tensor, Tensor___meta);
+    if (session == NULL || id == NULL || meta == NULL) return 0;
     if (work->session == NULL && IS(session, ClientSession)) work->session = Py_NewRef(session);
     if (session != work->session) return 0;
-    if (aliases != Py_None) {
-        PyObject *version = IS(aliases, Aliases) ? SLOT(aliases, Aliases__version) : NULL;
-        PyObject *seen = SLOT(tensor, Tensor___seen);
-        if (version == NULL || seen == NULL || !PyLong_CheckExact(version) || !PyLong_CheckExact(seen)) return 0;
-        if (version != seen && PyObject_RichCompareBool(version, seen, Py_EQ) != 1) return 0;
-    }
+    if (!is_current(tensor)) return 0;
     work->metas[work->tensors] = Py_NewRef(meta);
     work->ids[work->tensors++] = Py_NewRef(id);
     return records ? take_parent(work, tensor) : 1;
@@ -158,7 +142,7 @@ take_plan(Work *work, PyObject *pattern)
     plan = PyDict_GetItemWithError(the_plans, key);
     work->plan = plan != NULL && IS(plan, CallPlan) ? Py_NewRef(plan) : NULL;
     Py_DECREF(key);
-    return work->plan != NULL && SLOT(work->plan, CallPlan__meta) != Py_None;
+    return work->plan != NULL;
 }
 
 /* The parents where some operands are never differentiated. */
@@ -212,6 +196,42 @@ is_usual_session(PyObject *session)
            SLOT(session, SendQueue___is_armed) && SLOT(session, SendQueue___is_urgent);
 }
 
+static PyObject *
+root_of(PyObject *tensor)
+{
+    PyObject *base = SLOT(tensor, Tensor___base);
+    return base == NULL || base == Py_None ? tensor : base;
+}
+
+/* Whether no other operand shares the memory of a tensor. */
+static int
+is_apart(PyObject *target, PyObject *values)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(values); i++) {
+        PyObject *value = PyTuple_GET_ITEM(values, i);
+        if (value == target || !PyObject_TypeCheck(value, (PyTypeObject *)the_Tensor)) continue;
+        if (root_of(value) == root_of(target)) return 0;
+    }
+    return 1;
+}
+
+/* The operand that is written into, for a call that makes nothing; 0 where more than the server may have to know. */
+static int
+take_target(Work *work, PyObject *pattern, PyObject *values, int records)
+{
+    PyObject *position = SLOT(work->plan, CallPlan__target), *sources = SLOT(pattern, CallPattern__sources);
+    Py_ssize_t place = PyLong_CheckExact(position) && PyList_CheckExact(sources) ? PyLong_AsSsize_t(position) : -1;
+    if (place < 0 || place >= PyList_GET_SIZE(sources)) return 0;
+    PyObject *target = value_at(values, PyList_GET_ITEM(sources, place));
+    if (target == NULL || work->parent_count || !is_usual(target)) return 0;
+    if (records && SLOT(target, Tensor___base) != Py_None) return 0;
+    if (PyObject_IsTrue(SLOT(work->plan, CallPlan__keeps_apart)) && !is_apart(target, values)) return 0;
+    if (records && (SLOT(target, Tensor___requires_grad) != Py_False || has(target, text__is_inference))) return 0;
+    if (has(the_sharing, text_keeps_saved)) return 0;
+    work->target = Py_NewRef(target);
+    return 1;
+}
+
 /* All that has no effect; 0 where the call is an unusual one, or with an exception set. */
 static int
 look_up(Work *work, PyObject *pattern, PyObject *values)
@@ -234,6 +254,8 @@ look_up(Work *work, PyObject *pattern, PyObject *values)
     if (work->parent_count && PyObject_IsTrue(SLOT(pattern, CallPattern__has_no_grad)) &&
         !take_differentiable(work, pattern, values))
         return 0;
+    int writes = SLOT(work->plan, CallPlan__meta) == Py_None;
+    if (writes && !take_target(work, pattern, values, records)) return 0;
     work->wire = wire_arguments(work, pattern);
     return work->wire != NULL;
 }
@@ -272,14 +294,18 @@ new_result(Work *work, PyObject *id, PyObject *pattern, PyObject *values)
     return result;
 }
 
-/* Make the result of a call that was looked up, and queue the instruction. */
+/* Make the result of a call that was looked up, if it makes one, and queue the instruction. */
 static PyObject *
 perform(Work *work, PyObject *pattern, PyObject *values)
 {
-    PyObject *session = work->session, *message = NULL, *freed = NULL, *site = NULL;
-    PyObject *id = PyObject_CallNoArgs(SLOT(session, SendQueue__new_id));
-    PyObject *result = id == NULL ? NULL : new_result(work, id, pattern, values);
-    PyObject *outs = result == NULL ? NULL : PyTuple_Pack(1, id);
+    PyObject *session = work->session, *message = NULL, *freed = NULL, *site = NULL, *id = NULL, *outs = NULL;
+    PyObject *result = Py_XNewRef(work->target);
+    if (result != NULL) outs = Py_NewRef(no_arguments);
+    else {
+        id = PyObject_CallNoArgs(SLOT(session, SendQueue__new_id));
+        result = id == NULL ? NULL : new_result(work, id, pattern, values);
+        outs = result == NULL ? NULL : PyTuple_Pack(1, id);
+    }
     if (outs != NULL) freed = take_dead(SLOT(session, SendQueue___dead));
     if (freed != NULL) site = current_site(SLOT(session, SendQueue__sites));
     if (site != NULL) {
@@ -343,6 +369,10 @@ prepare(PyObject *module, PyObject *args, PyObject *given)
 }
 
 static PyMethodDef methods[] = {
+    {"places_of", places_of, METH_O, "Return where calls of each line begin in a batch."},
+    {"ids_of", (PyCFunction)(void (*)(void))ids_of, METH_FASTCALL, "Return the numbers of tensors."},
+    {"take_numbers", (PyCFunction)(void (*)(void))take_numbers, METH_FASTCALL, "Take numbers, and return the first."},
+    {"hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, "Tell whether conditions hold, by kind."},
     {"call", (PyCFunction)(void (*)(void))call, METH_FASTCALL, "Do what ``telegrad._ops.call.call`` does."},
     {"begin_notes", begin_notes, METH_VARARGS, "Note calls from here on."},
     {"end_notes", end_notes, METH_NOARGS, "Return what was noted of calls."},

@@ -18,16 +18,16 @@
     X(CallPattern, tensors) X(CallPattern, attributes) X(CallPattern, floats) X(CallPattern, lists)                    \
     X(CallPattern, is_usual) X(CallPattern, positions) X(CallPattern, sources) X(CallPattern, differentiable)          \
     X(CallPlan, meta) X(CallPlan, rest) X(CallPlan, template) X(CallPlan, index) X(CallPlan, gives_gradient)           \
-    X(CallPlan, grad_name) X(CallPlan, is_view) X(CallPlan, view_of) X(SendQueue, _pending) X(SendQueue, _dead)        \
-    X(SendQueue, new_id) X(SendQueue, operations) X(SendQueue, _full_at) X(SendQueue, _is_armed)                       \
+    X(CallPlan, grad_name) X(CallPlan, is_view) X(CallPlan, view_of) X(CallPlan, target) X(CallPlan, keeps_apart)      \
+    X(SendQueue, _pending) X(SendQueue, _dead) X(SendQueue, new_id) X(SendQueue, operations) X(SendQueue, _full_at) X(SendQueue, _is_armed)                       \
     X(SendQueue, _is_urgent) X(SendQueue, sites) X(SendQueue, free) X(CallSites, _numbers) X(Call, site)
 
 /* What else ``prepare`` is given: see there in ``__init__.py``. */
 #define OBJECTS(X)                                                                                                     \
     X(ClientSession) X(thread) X(default_modes) X(plans) X(dtypes) X(own_files) X(other_files) X(is_own) X(is_usual)   \
-    X(getframe) X(call) X(join) X(finalize) X(deque)
+    X(getframe) X(call) X(join) X(finalize) X(deque) X(absent) X(sharing)
 
-#define TEXTS(X) X(modes) X(_default) X(_is_inference) X(_introduce) X(_gradient_edge) X(queue) X(_send_full) X(free)
+#define TEXTS(X) X(_id) X(keeps_saved) X(modes) X(_default) X(_is_inference) X(_introduce) X(_gradient_edge) X(queue) X(_send_full) X(free)
 
 #define DECLARE_SLOT(type, name) static Py_ssize_t type##__##name;
 #define DECLARE_OBJECT(name) static PyObject *the_##name;
@@ -38,6 +38,7 @@ OBJECTS(DECLARE_OBJECT)
 TEXTS(DECLARE_TEXT)
 static PyObject *append, *popleft, *no_arguments, *zero, *one;
 static PyObject *usual_types; /* types of operands: whether their slots are what ``Tensor`` has */
+static PyObject *usual_type;  /* one of these which has them, that was met last */
 
 /* What is in a slot of an object, whose type the caller has looked at: borrowed, and NULL where it is empty. */
 #define SLOT(object, slot) (*(PyObject **)((char *)(object) + (slot)))

@@ -31,7 +31,7 @@ class CallPattern:
     * ``has_no_grad`` tells that some of the tensors are never differentiated; ``differentiable`` picks the others.
     * ``sources`` has the index of the value of each parameter, None where the call leaves the parameter out;
       ``device_source`` is that of the device on which a result is made.
-    * ``is_usual`` tells that the operation makes one tensor of others, as calls do that are done in C.
+    * ``is_usual`` tells that the operation makes or changes one tensor, given others, as calls do that are done in C.
     * ``is_cacheable`` tells that the types of the values decide all of this, which the types of proxies do not.
     """
 
@@ -81,7 +81,7 @@ class CallPattern:
         placed = [(i, position_of.get(i, -1)) for i in lists]
         self.tensor_lists = [(i, position) for i, position in placed if position in op.tensor_positions]
         self.attributes = _picker(others) if others else None
-        self.is_usual = bool(tensors) and not (op.mutates or len(op.returns) > 1 or self.tensor_lists)
+        self.is_usual = bool(tensors) and not (len(op.mutates) > 1 or len(op.returns) > 1 or self.tensor_lists)
 
     @staticmethod
     def of(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallPattern:

@@ -36,12 +36,14 @@ class CallPlan:
     these come first; ``template`` are all arguments on the wire, with None in the places of operands. ``is_known_view``
     tells that autograd knows the results as views. ``index`` is the operation's number. ``late_error`` says how the
     call is awaited where the program would catch an error that only the server finds. ``keeps_apart`` tells that the
-    operands of an operation in place may not share a part of the target's memory.
+    operands of an operation in place may not share a part of the target's memory. ``target`` is the position of the
+    operand that is written into and returned, where that is all that the operation does.
     """
 
     __slots__ = (
         "constants", "device", "differentiable", "gives_gradient", "grad_name", "index", "is_known_view", "is_tuple",
-        "is_view", "keeps_apart", "late_error", "meta", "op", "outs", "rest", "result_type", "template", "view_of",
+        "is_view", "keeps_apart", "late_error", "meta", "op", "outs", "rest", "result_type", "target", "template",
+        "view_of",
     )  # fmt: skip
 
     def __init__(self, op: Op, bound: tuple[Any, ...], device: Device, autocast: Autocast | None = None) -> None:
@@ -66,8 +68,9 @@ class CallPlan:
         self.constants = op.constants
         self.grad_name = grad_name(op, given) if op.differentiable else ""
         self.late_error = late_error(op, self.outs, device)
-        is_simple = self.outs is not None and not (self.is_tuple or op.mutates or self.late_error)
-        self.meta: Meta | None = inferred if is_simple else None  # type: ignore[assignment]
+        is_simple = self.outs is not None and not (self.is_tuple or self.late_error)
+        self.meta: Meta | None = inferred if is_simple and not op.mutates else None  # type: ignore[assignment]
+        self.target = op.mutates[0] if is_simple and len(op.mutates) == 1 and not op.updates else None
         self.gives_gradient = self.meta is not None and op.differentiable and self.meta.dtype.category >= 2
         tensors = [p for p in op.tensor_positions if _holds_tensor(bound[p])]
         self.rest: list[Any] = []

@@ -37,6 +37,12 @@ def max_ahead_seconds() -> float:
     return seconds
 
 
+GATHERED_SECONDS: Final = 0.001
+"""Runs of programs are gathered for so long at most after others were sent."""
+UNNOTICED: Final = 16
+"""They may be gathered if so many times more was queued since the program last waited."""
+
+
 class Ahead:
     """Counts the instructions of one session that were sent, and those known to be completed."""
 
@@ -112,6 +118,15 @@ class Ahead:
         """Return how many instructions, ``most`` or fewer, the program may queue before it looks whether to wait."""
         pace = self.pace
         return min(most, pace.portion, max(pace.limit - pace.ahead, 0)) if self._is_bounded else most
+
+    def gathers(self, queued: int, unwaited: int) -> bool:
+        """Return whether so many instructions may be sent later, with others: each batch has its price.
+
+        Nobody notices where far more were queued since the program last waited, ``unwaited``, and the server has just
+        been given work.
+        """
+        is_unnoticed = self._is_bounded and queued * UNNOTICED <= unwaited and self.room(queued) >= queued
+        return is_unnoticed and time.monotonic() - self._batch_began < GATHERED_SECONDS
 
     def complete(self, submitted: int, asked: float) -> None:
         """Note that an answer has come to what was sent at the time ``asked``, or later.

@@ -99,6 +99,7 @@ class Region:
     def __enter__(self) -> Region:
         self._frame = sys._getframe(1)
         active.region = self
+        self._session.send_gathered()
         self.resume()
         return self
 

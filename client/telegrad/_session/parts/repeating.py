@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
+from telegrad._session.sending.send_queue import BATCH_OPERATIONS, LONG_BATCH
 from telegrad._session.sending.upload_queue import UploadQueue
 from telegrad._session.thread_modes import DEFAULT, Modes
 from telegrad_protocol.messages import Call, Site
 
-from .mark import Part
+from .mark import Part, stood_for
 from .table import Program
 
 
@@ -28,6 +29,16 @@ class Stretch(NamedTuple):
 
 class RepeatingQueue(UploadQueue):
     """A queue that takes instructions whose calls are left out."""
+
+    _gathered = -1
+    """How many instructions had been sent when runs of programs began to wait for others."""
+
+    @staticmethod
+    def take_numbers(numbers: Any, count: int) -> int:
+        """Take so many from an iterator, with nothing in between; return the first. C does so where it can (0087)."""
+        first: int
+        first, *_ = islice(numbers, count)
+        return first
 
     def run_again(
         self, program: Program, inputs: list[int], constants: list[Any], encoded: bytes, count: int, modes: Modes
@@ -53,12 +64,29 @@ class RepeatingQueue(UploadQueue):
         self.release(sends=True)
         return first
 
+    def _waits_for_more(self) -> bool:
+        """Return whether runs of programs wait for those that follow, to be sent with them; or else as ever."""
+        if not (self._has_parts and self._gathers()):
+            return super()._waits_for_more()
+        self._full_at = self.operations + BATCH_OPERATIONS
+        self._gathered = self.ahead.pace.submitted
+        self._send_soon()
+        return True
+
+    def send_gathered(self) -> None:
+        """Send what waits for more, since what comes next may take the program long."""
+        if self._gathered == self.ahead.pace.submitted:
+            with self._sending:
+                self._send_pending()
+
+    def _gathers(self) -> bool:
+        queued = list(self._pending)
+        count = len(queued) + stood_for(queued)
+        return len(queued) < LONG_BATCH and self.ahead.gathers(count, self.operations - self._waited)
+
     def _give_out(self, count: int) -> int:
         """Give out so many numbers, at once since other threads take numbers, too; returns the first of them."""
-        numbers: Any = self.new_id.__self__  # type: ignore[attr-defined]
-        first: int
-        first, *_ = islice(numbers, count)
-        return first
+        return self.take_numbers(self.new_id.__self__, count)  # type: ignore[attr-defined]
 
     def stretch_of(self, make: Callable[[int], Any]) -> tuple[Any, Stretch | None]:
         """Return what ``make`` returns, and what it has queued; None where that was sent, or nothing was before it.

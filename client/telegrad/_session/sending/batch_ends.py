@@ -10,7 +10,6 @@ sent so much since it last waited that nobody notices what is sent later: the se
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from telegrad_protocol import messages
@@ -61,10 +60,36 @@ class Turns(NamedTuple):
         return Turns(self.line, now, self.last, length)
 
 
+def places_of(batch: list[Any]) -> Places:
+    """Return where calls of each line begin, behind the last instruction that is no call; that is part of no line.
+
+    C does this for all sessions where there is a compiler (0087).
+    """
+    places: Places = {}
+    line: int | None = None
+    for place, one in enumerate(batch):
+        if one.__class__ is tuple:  # under modes that are not the default ones
+            one = one[1]
+        if one.__class__ is not messages.Call:
+            places.clear()
+            line = -1
+        elif line != one.site:
+            is_begin, line = line != -1, one.site
+            if is_begin:
+                begins = places.get(line)
+                if begins is None:
+                    places[line] = [place]
+                else:
+                    begins.append(place)
+    return places
+
+
 class BatchEnds:
     """The lines that the batches of one session began with, and how often its lines were met."""
 
     __slots__ = ("_begins_anywhere", "_met", "_outer", "_sent", "_since", "_starts", "_turns")
+
+    places_of = staticmethod(places_of)
 
     def __init__(self) -> None:
         self._met: dict[int, int] = {}
@@ -102,12 +127,12 @@ class BatchEnds:
         """Note that all of so many instructions were sent: a full batch, or since time was up or somebody waits."""
         self._sent += size
 
-    def count(self, batch: Sequence[Any]) -> int:
+    def count(self, batch: list[Any]) -> int:
         """Return how many instructions of a full batch are to be sent now; others begin the next batch.
 
         All are where something but calls would be left, or none of its last lines is known; ``note_sent`` follows then.
         """
-        places = places_of(batch)
+        places = self.places_of(batch)
         self._note_start(places)
         end = self._end_of(places, len(batch))
         self._note_turn(places, end)
@@ -172,24 +197,3 @@ class BatchEnds:
         _, place, line = min(rarest, key=lambda one: (outer.get(one[2], _MOST_LINES), one[1]))
         outer.setdefault(line, len(outer))
         return place
-
-
-def places_of(batch: Sequence[Any]) -> Places:
-    """Return where calls of each line begin, behind the last instruction that is no call; that is part of no line."""
-    places: Places = {}
-    line: int | None = None
-    for place, one in enumerate(batch):
-        if one.__class__ is tuple:  # under modes that are not the default ones
-            one = one[1]
-        if one.__class__ is not messages.Call:
-            places.clear()
-            line = -1
-        elif line != one.site:
-            is_begin, line = line != -1, one.site
-            if is_begin:
-                begins = places.get(line)
-                if begins is None:
-                    places[line] = [place]
-                else:
-                    begins.append(place)
-    return places

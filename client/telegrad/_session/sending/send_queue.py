@@ -225,7 +225,7 @@ class SendQueue:
             return
         self._require_open()
         with self._sending:
-            if self._waits_for_turn():
+            if self._waits_for_more():
                 return
             self._send_pending(size=self._size_of_full())
         self._poll()
@@ -330,7 +330,7 @@ class SendQueue:
         self._forget_sent(self._draft)
         self._send_soon()
 
-    def _waits_for_turn(self) -> bool:
+    def _waits_for_more(self) -> bool:
         """Return whether the rest of a turn of the program's outer loop is to come, and to be sent with what is queued.
 
         The timer begins anew: the program goes on.

@@ -1,24 +1,28 @@
 """What a call of a function has read, as conditions that are checked before its Python is left out.
 
 The conditions become the text of one function, since there are hundreds of a large model: each is then a look-up and a
-comparison by identity. Knows nothing of how they were found.
+comparison by identity. Where there is a compiler, C looks first whether all of them hold (``_native/conditions.h``).
+Knows nothing of how they were found.
 """
 
 from __future__ import annotations
 
 from abc import get_cache_token
 from collections.abc import Callable, Sequence
+from functools import cache
 from operator import is_, itemgetter
 from types import FunctionType, MethodType
 from typing import Any, Final
 
+from telegrad._native import ABSENT
+from telegrad._native.binding import hold
 from telegrad._tensor.tensor import Tensor
+
+from .native_rows import NativeRows, is_plain_key, is_plain_object
 
 _BY_VALUE: Final = frozenset((int, float, complex, str, bytes))
 _WITH_SIGNS: Final = frozenset((float, complex))
 """Classes with zeros that are equal and differ."""
-ABSENT: Final = object()
-"""What stands for an entry that there is none of."""
 
 
 def is_own_module(name: str) -> bool:
@@ -62,6 +66,10 @@ class Conditions:
     def __init__(self) -> None:
         self._known: set[tuple[Any, ...]] = set()
         self._texts: list[str] = []
+        self._others: list[str] = []
+        """Those of the texts that C knows no kind of."""
+        self._rows = NativeRows()
+        """What the others are about."""
         self._names: dict[int, str] = {}
         self._globals: dict[str, Any] = {
             "absent": ABSENT, "cache_token": get_cache_token, "function_of": _function_of,
@@ -85,44 +93,60 @@ class Conditions:
         self._known.add(key)
         return True
 
-    def _add(self, read: str, value: Any) -> None:
-        """Note that an expression is to give a value: the same object, or for constants an equal one."""
+    def _note(self, *texts: str, has_row: bool = False) -> None:
+        """Note texts that are to be true; for some of them there is a row, too."""
+        self._texts += texts
+        if not has_row:
+            self._others += texts
+
+    def _gives(self, read: str, value: Any) -> str:
+        """Return the text that an expression gives a value: the same object, or for constants an equal one."""
         name = self._name(value)
-        if value.__class__ in _BY_VALUE:
-            self._texts.append(f"((x := {read}) is {name} or is_same(x, {name}))")
-        else:
-            self._texts.append(f"{read} is {name}")
+        is_constant = value.__class__ in _BY_VALUE
+        return f"((x := {read}) is {name} or is_same(x, {name}))" if is_constant else f"{read} is {name}"
 
     def entry(self, entries: dict[Any, Any], key: Any, value: Any) -> None:
         """Note that a dict has this value for a key."""
         if self._is_new("entry", id(entries), key, key.__class__):
-            self._add(f"{self._name(entries)}.get({self._name(key)}, absent)", value)
+            text = self._gives(f"{self._name(entries)}.get({self._name(key)}, absent)", value)
+            self._note_entry(text, entries, key, value)
 
     def no_entry(self, entries: dict[Any, Any], key: Any) -> None:
         """Note that a dict has no such key."""
         if self._is_new("no_entry", id(entries), key):
-            self._texts.append(f"{self._name(key)} not in {self._name(entries)}")
+            self._note_entry(f"{self._name(key)} not in {self._name(entries)}", entries, key, ABSENT)
+
+    def _note_entry(self, text: str, entries: dict[Any, Any], key: Any, value: Any) -> None:
+        has_row = is_plain_key(entries, key)
+        self._note(text, has_row=has_row)
+        if has_row:
+            self._rows.add_entry(entries, key, value)
 
     def element(self, elements: list[Any], place: int, value: Any) -> None:
         """Note that a list has this value at a place, counted from its begin or its end."""
         if self._is_new("element", id(elements), place):
-            self._texts.append(f"len({self._name(elements)}) > {place if place >= 0 else -place - 1}")
-            self._add(f"{self._name(elements)}[{place}]", value)
+            name, has_row = self._name(elements), elements.__class__ is list
+            self._note(f"len({name}) > {place if place >= 0 else -place - 1}", has_row=has_row)
+            self._note(self._gives(f"{name}[{place}]", value), has_row=has_row)
+            if has_row:
+                self._rows.add("element", elements, place, value)
 
     def content(self, container: Any) -> None:
         """Note that a list, set or dict holds what it holds now, in this order."""
         if not self._is_new("content", id(container)):
             return
-        name = self._name(container)
+        name, keys = self._name(container), tuple(container)
+        values = tuple(container.values()) if isinstance(container, dict) else None
+        has_row = self._rows.add_content(container)
         if not container:
-            self._texts.append(f"not {name}")
+            self._note(f"not {name}", has_row=has_row)
             return
-        parts = (tuple(container), tuple(container.values())) if isinstance(container, dict) else (tuple(container),)
+        parts = (keys,) if values is None else (keys, values)
         reads = [name, f"{name}.values()"]
         same = " and ".join([f"all(map(is_, {read}, {self._name(part)}))" for read, part in zip(reads, parts)])
         # Most often all are the same objects; the function looks for constants that are equal.
         is_same = f"len({name}) == {len(container)} and {same}"
-        self._texts.append(f"({is_same} or has_content({name}, {self._name(_content_of(container))}))")
+        self._note(f"({is_same} or has_content({name}, {self._name(_content_of(container))}))", has_row=has_row)
 
     def attribute(self, owner: Any, name: str, value: Any) -> None:
         """Note that ``owner.name`` is this value; methods are compared by function and by what they belong to."""
@@ -130,24 +154,33 @@ class Conditions:
             return
         read = f"getattr({self._name(owner)}, {name!r}, absent)"
         if isinstance(value, MethodType):
-            self._texts.append(f"function_of({read}) is {self._name(value.__func__)}")
-            self._texts.append(f"owner_of({read}) is {self._name(value.__self__)}")
+            function, belongs_to = value.__func__, value.__self__
+            texts = f"function_of({read}) is {self._name(function)}", f"owner_of({read}) is {self._name(belongs_to)}"
+            self._note(*texts, has_row=True)
+            self._rows.add("attribute", owner, name, function, belongs_to)
         else:
-            self._add(read, value)
+            self._note(self._gives(read, value), has_row=value is not ABSENT)
+            if value is not ABSENT:
+                self._rows.add("attribute", owner, name, value, ABSENT)
 
     def kind(self, owner: Any) -> None:
         """Note that an object has the class and the dict of attributes that it has now: programs may give it others."""
         if self._is_new("kind", id(owner)):
-            self._texts.append(f"{self._name(owner)}.__class__ is {self._name(owner.__class__)}")
+            name, has_row = self._name(owner), is_plain_object(owner)
+            self._note(f"{name}.__class__ is {self._name(owner.__class__)}", has_row=has_row)
             attributes = getattr(owner, "__dict__", None)
-            if isinstance(attributes, dict):  # which that of a class is not
-                self._texts.append(f"{self._name(owner)}.__dict__ is {self._name(attributes)}")
+            has_dict = isinstance(attributes, dict)  # which that of a class is not
+            if has_dict:
+                self._note(f"{name}.__dict__ is {self._name(attributes)}", has_row=has_row)
+            if has_row:
+                self._rows.add("kind", owner, type(owner), attributes if has_dict else None)
             self._parents(type(owner))
 
     def _parents(self, kind: type) -> None:
         """Note which parents a class has, and the names in each of them."""
         if self._is_new("parents", id(kind)):
-            self._texts.append(f"{self._name(kind)}.__mro__ is {self._name(kind.__mro__)}")
+            self._note(f"{self._name(kind)}.__mro__ is {self._name(kind.__mro__)}", has_row=True)
+            self._rows.add("parents", kind, kind.__mro__)
             for one in kind.__mro__[:-1]:
                 self._members(one)
 
@@ -155,11 +188,14 @@ class Conditions:
         """Note which names a class has, of telegrad's own how many: another may be a property, or an operator."""
         if not self._is_new("members", id(kind)):
             return
-        members = vars(kind)
+        members: Any = vars(kind)
         if is_own_module(kind.__module__):
-            self._texts.append(f"len({self._name(members)}) == {len(members)}")
+            self._note(f"len({self._name(members)}) == {len(members)}", has_row=True)
+            self._rows.add("members", members, len(members))
         else:
-            self._texts.append(f"(*{self._name(members)},) == {self._name((*members,))}")
+            names = (*members,)
+            self._note(f"(*{self._name(members)},) == {self._name(names)}", has_row=True)
+            self._rows.add("members", members, names)
 
     def operators(self, kind: type, names: Sequence[str]) -> None:
         """Note what answers operators on tensors of a class; ``names`` are those of ``Tensor`` itself."""
@@ -168,41 +204,61 @@ class Conditions:
                 self._parents(kind)
             if self._is_new("operators of Tensor"):
                 read, methods = self._name(itemgetter(*names)), vars(Tensor)
-                self._texts.append(f"{read}({self._name(methods)}) == {self._name(itemgetter(*names)(methods))}")
+                has_row = self._rows.add_methods(methods, names)
+                expected = self._name(itemgetter(*names)(methods))
+                self._note(f"{read}({self._name(methods)}) == {expected}", has_row=has_row)
 
     def registered_classes(self) -> None:
         """Note that no class is registered as a virtual subclass of another one meanwhile."""
         if self._is_new("registered"):
-            self._texts.append(f"cache_token() == {get_cache_token()}")
+            self._note(f"cache_token() == {get_cache_token()}")
 
     def cell(self, cell: Any, value: Any) -> None:
         """Note that a variable of an enclosing function has this value."""
         if self._is_new("cell", id(cell)):
-            self._add(f"{self._name(cell)}.cell_contents", value)
+            self._note(self._gives(f"{self._name(cell)}.cell_contents", value), has_row=True)
+            self._rows.add("cell", cell, value)
 
     def code(self, function: FunctionType) -> None:
         """Note what a function consists of: programs may replace it."""
         if self._is_new("code", id(function)):
             name = self._name(function)
-            self._texts.append(f"{name}.__code__ is {self._name(function.__code__)}")
-            self._texts.append(f"{name}.__defaults__ is {self._name(function.__defaults__)}")
-            self._texts.append(f"{name}.__kwdefaults__ is {self._name(function.__kwdefaults__)}")
+            parts = {part: getattr(function, part) for part in ("__code__", "__defaults__", "__kwdefaults__")}
+            self._note(*[f"{name}.{part} is {self._name(value)}" for part, value in parts.items()], has_row=True)
+            self._rows.add("code", function, *parts.values())
             if function.__kwdefaults__:
                 self.content(function.__kwdefaults__)
 
     def tensor(self, tensor: Any) -> None:
         """Note how a tensor lies and whether it requires a gradient."""
         if self._is_new("tensor", id(tensor)):
-            name = self._name(tensor)
-            self._texts.append(f"{name}._meta is {self._name(tensor._meta)}")
-            self._texts.append(f"{name}._requires_grad is {tensor._requires_grad}")
-            self._texts.append(f"{name}._is_inference is {tensor._is_inference}")
-            self._texts.append(f"({name}._aliases is None or {name}._aliases.version == {name}._seen)")
+            name, meta = self._name(tensor), tensor._meta
+            requires_grad, is_inference = tensor._requires_grad, tensor._is_inference
+            self._note(
+                f"{name}._meta is {self._name(meta)}",
+                f"{name}._requires_grad is {requires_grad}",
+                f"{name}._is_inference is {is_inference}",
+                f"({name}._aliases is None or {name}._aliases.version == {name}._seen)",
+                has_row=True,
+            )
+            self._rows.add("tensor", tensor, meta, requires_grad, is_inference)
 
     def check(self) -> Callable[[], bool]:
-        """Return a function that tells whether all of them hold."""
-        body = "\n".join([f"    if not ({text}): return False" for text in self._texts])
+        """Return a function that tells whether all of them hold; Python has the last word where C does not say so."""
+        if hold is None:
+            return self.whole()
+        rows, others = self._rows.check(hold), self._function(self._others)
+        whole = cache(self.whole)  # its text is compiled when it is needed
+        return lambda: (rows() and others()) or whole()()
+
+    def whole(self) -> Callable[[], bool]:
+        """Return a function of Python that tells whether all of them hold."""
+        return self._function(self._texts)
+
+    def _function(self, texts: Sequence[str]) -> Callable[[], bool]:
+        """Return a function that tells whether some of them hold."""
+        body = "\n".join([f"    if not ({text}): return False" for text in texts])
         code = compile(f"def check():\n{body}\n    return True\n", "<conditions of a compiled function>", "exec")
-        made: dict[str, Any] = self._globals
+        made: dict[str, Any] = dict(self._globals)
         exec(code, made)  # noqa: S102  the text consists of the lines above and of names that are counted here
         return made.pop("check")  # type: ignore[no-any-return]  # else both would keep each other alive

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+from telegrad._native.binding import ids_of
 from telegrad._tensor.autograd_graph import Aliases, GradientEdge, OperationNode
 from telegrad._tensor.tensor import Tensor, new_tensor
 from telegrad_protocol import wire
@@ -47,7 +48,7 @@ class _Record:
         self._flat = Flat(run.instructions, run.first)
         self._count, self._unfreed = run.count, run.unfreed
         places = {tensor._id: place for place, tensor in enumerate(arguments.tensors)}
-        self._inputs = [_source(number, places, notes) for number in inputs]
+        self._inputs = tuple([_source(number, places, notes) for number in inputs])
         self._others = frozenset([id(tensor) for tensor in notes.tensors.values()])
         if not (arguments.are_unchanged() and notes.have_kept_histories()):
             raise ImpureError("it changes what is known of tensors that were there before")
@@ -83,7 +84,7 @@ class _Record:
 
     def replay(self, tensors: list[Tensor]) -> Any:
         """Queue what the call would have queued, and return what it would have returned."""
-        first = self._queue([tensors[one]._id if one.__class__ is int else one._id for one in self._inputs])
+        first = self._queue(_ids_of(self._inputs, tensors))
         return self._result(first, Made(tensors, self._history.made(tensors)))
 
     def _is_known(self) -> bool:
@@ -127,6 +128,14 @@ class InnerRecord(_Record):
             self._unfreed,
             situation.modes,
         )
+
+
+def _ids_in_python(sources: tuple[Any, ...], tensors: list[Any]) -> list[int]:
+    """Return the numbers of tensors, each of which is given, or by its place among the others."""
+    return [tensors[one]._id if one.__class__ is int else one._id for one in sources]
+
+
+_ids_of: Final = ids_of or _ids_in_python
 
 
 def _source(id: int, places: dict[int, int], notes: Notes) -> Any:

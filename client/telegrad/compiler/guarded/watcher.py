@@ -13,6 +13,7 @@ from functools import partial
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
+from telegrad._native import ABSENT
 from telegrad._tensor.tensor import Tensor
 from telegrad.compiler.originals import original_of
 from telegrad.nn._hooks import GLOBAL
@@ -20,7 +21,6 @@ from telegrad.nn.modules.module import Module
 
 from . import lookups, purity
 from .calling import Calling
-from .conditions import ABSENT
 from .rewriting import WATCHED, rewritten
 
 _MOST_DEEP: Final = 64
