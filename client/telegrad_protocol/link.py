@@ -66,6 +66,7 @@ class Link:
         self.announced = 0
         """The last frame that the other end was told of."""
         self._unannounced_bytes = 0
+        self._most_unannounced = min(ACK_BYTES, window // 2)
         self._tail: deque[_Kept] = deque()
 
     @property
@@ -90,8 +91,7 @@ class Link:
     @property
     def wants_acknowledgement(self) -> bool:
         """Whether so many bytes or frames are unacknowledged that the other end should be told now."""
-        unannounced = self.released - self.announced
-        return self._unannounced_bytes >= min(ACK_BYTES, self.window // 2) or unannounced >= ACK_FRAMES
+        return self._unannounced_bytes >= self._most_unannounced or self.released - self.announced >= ACK_FRAMES
 
     def header(self, kind: int) -> bytes:
         """The link header of the frame that ``keep`` takes next, or of an ``ACK``, which has no number."""

@@ -32,6 +32,8 @@ class Frame(NamedTuple):
 
 def frame_parts(kind: int, number: int, parts: Sequence[Buffer]) -> Parts:
     """Return a frame in the form in which ``FrameWriter.put_parts`` takes it."""
+    if len(parts) == 1 and len(parts[0]):
+        return HEADER.pack(len(parts[0]), kind, number), parts[0]
     return (HEADER.pack(sum(map(len, parts)), kind, number), *(part for part in parts if len(part)))
 
 
@@ -91,6 +93,15 @@ class FrameReader:
         return [Frame(kind, number, body)]
 
     def _parse(self) -> list[Frame]:
+        if self._end >= HEADER.size:
+            length, kind, number = HEADER.unpack_from(self._view)
+            if HEADER.size + length == self._end and length <= self._max_bytes:  # as with answers that are waited for
+                frame = Frame(kind, number, bytes(self._view[HEADER.size : self._end]))
+                self._end = 0
+                return [frame]
+        return self._parse_all()
+
+    def _parse_all(self) -> list[Frame]:
         frames: list[Frame] = []
         start, end, view = 0, self._end, self._view
         while end - start >= HEADER.size:
@@ -147,8 +158,17 @@ class FrameWriter:
 
     def flush(self) -> bool:
         """Write what the socket takes and return whether that was everything; ``EOFError`` if the other end is gone."""
+        queue = self._queue
         try:
-            while self._queue:
+            if queue and not self._fds and len(queue) <= _MAX_BUFFERS:
+                written = self._socket.sendmsg(queue)
+                if written == self.pending:
+                    queue.clear()
+                    self.pending = 0
+                    return True
+                self.pending -= written
+                self._drop(written)
+            while queue:
                 self._write_some()
         except (BlockingIOError, InterruptedError):
             return False
