@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 import sys
 import threading
@@ -14,7 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from telegrad._native import VARIABLE, place
 from telegrad._native import binding as native
+from telegrad._native.compiling import compiler
 from telegrad._ops import call as python_call
 from telegrad._ops import functions
 from telegrad._ops.call_plan import PLANS
@@ -24,9 +27,19 @@ from telegrad.profiler._log import _id_of, _noting, _noting_with_stacks, told
 from telegrad_protocol import messages, wire
 from telegrad_protocol.errors import ShapeError
 
-pytestmark = pytest.mark.skipif(native.call is python_call.call, reason="there is no compiler of C")
+pytestmark = [
+    pytest.mark.skipif(compiler() is None, reason="there is no compiler of C"),
+    pytest.mark.skipif(os.environ.get(VARIABLE) == "never", reason="calls are Python's by a setting"),
+]
 PROGRAMS = 40
 TURNS = 100
+
+
+def test_it_is_compiled_where_there_is_a_compiler() -> None:
+    library = place.library()
+    failure = library.with_name("failed") if library is not None else None
+    assert native.native is not None, failure.read_text() if failure is not None and failure.exists() else "no library"
+    assert native.call is not python_call.call
 
 
 @cache

@@ -79,7 +79,7 @@ has_room(void)
 }
 
 static PyObject *
-id_of(PyObject *pattern, PyObject *values, PyObject *result)
+id_made_by(PyObject *pattern, PyObject *values, PyObject *result)
 {
     PyObject *id = result != NULL && IS(result, Tensor) ? Py_XNewRef(SLOT(result, Tensor___id)) : NULL;
     if (id == NULL)
@@ -94,7 +94,7 @@ note(PyObject *pattern, PyObject *values, PyObject *result, int64_t begin)
     int64_t end = monotonic_ns();
     PyObject *kind, *error, *trace;
     PyErr_Fetch(&kind, &error, &trace);
-    PyObject *id = id_of(pattern, values, result), *stack = NULL;
+    PyObject *id = id_made_by(pattern, values, result), *stack = NULL;
     if (id != NULL) stack = notes.with_stacks ? stack_of_caller() : Py_NewRef(Py_None);
     if (stack != NULL && notes.is_on && has_room()) {
         Note row = {Py_NewRef(pattern), Py_NewRef(id), Py_NewRef(stack), begin, end, PyThread_get_thread_ident()};
