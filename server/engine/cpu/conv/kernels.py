@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,6 +142,16 @@ def _tile_for(loops: Any, lanes: int) -> tuple[int, int]:
     return min(loops.SHAPES, key=time)
 
 
+@lru_cache(maxsize=1024)
+def _parts_of(
+    transposed: bool, kernel: tuple[int, ...], sizes: tuple[int, ...], stride: Any, padding: Any, dilation: Any
+) -> list[tuple[Part, ...]]:
+    """The parts of a result of these sizes, one of each axis, in all combinations."""
+    numbers = [ops.spread("convolution", "", v, len(kernel)) for v in (stride, padding, dilation)]
+    parts_of = parts_of_transposed if transposed else parts_of_convolution
+    return combinations([parts_of(*row) for row in zip(kernel, *numbers, sizes, strict=True)])
+
+
 @kernel(ops.convolution, keys.CPU)
 def convolution(
     xp, input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, *, out
@@ -158,12 +169,9 @@ def convolution(
         arguments = (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
         generic.convolution(xp, *arguments, out=out)
         return
-    numbers = [ops.spread("convolution", "", v, weight.ndim - 2) for v in (stride, padding, dilation)]
-    parts_of = parts_of_transposed if transposed else parts_of_convolution
-    rows = zip(weight.shape[2:], *numbers, out.shape[2:], strict=True)
-    all_parts = combinations([parts_of(*row) for row in rows])
+    all_parts = _parts_of(transposed, weight.shape[2:], out.shape[2:], stride, padding, dilation)
     if not all([part.taps for parts in all_parts for part in parts]):
-        out[...] = 0 if bias is None else bias.reshape(-1, *(1,) * len(numbers[0]))
+        out[...] = 0 if bias is None else bias.reshape(-1, *(1,) * (weight.ndim - 2))
     for parts in all_parts:
         target = out[(..., *[slice(part.first, None, part.every) for part in parts])]
         if not all([part.taps for part in parts]):
@@ -226,9 +234,7 @@ def convolution_weight_backward(
     if loops is None:
         generic._convolution_weight_backward(xp, *arguments, out=out)
         return
-    numbers = [ops.spread("convolution", "", v, len(kernel_size)) for v in (stride, padding, dilation)]
-    rows = zip(kernel_size, *numbers, grad_output.shape[2:], strict=True)
-    parts = combinations([parts_of_convolution(*row) for row in rows])[0]
+    parts = _parts_of(False, tuple(kernel_size), grad_output.shape[2:], stride, padding, dilation)[0]
     if are_planes:
         axes = _as_image_parts(parts)
         gradients = planes.weight_gradients(loops, _as_image(grad_output), _as_image(input), axes, groups)

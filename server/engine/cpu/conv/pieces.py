@@ -19,6 +19,8 @@ _WORK = 1 << 25
 """Multiply-adds of a piece, at most: half a millisecond."""
 _POSITIONS = 256
 """So many positions of the result a piece has, where there are as many: for all of them weights are read once."""
+_PIECES = 8
+"""So many pieces there are, if each has as many positions, for threads to take."""
 _TURN_BYTES = 1 << 23
 """Bytes of the source that are copied at a time, with the zeros around them: they stay in a last-level cache."""
 _BYTES = 4
@@ -102,7 +104,8 @@ def _pieces_of(shape: tuple[int, ...], parts: tuple[Part, ...], products: int) -
         starts = range(0, lines, step)
         return [Piece(slice(n, n + 1), slice(i, min(i + step, lines))) for n in range(samples) for i in starts]
     whole = max(line_bytes * _width(parts[0]), 1)
-    batch = max(1, min(most // lines, max(BLOCK_BYTES // whole, -(-_POSITIONS // (positions * lines)))))
+    fitting = min(BLOCK_BYTES // whole, -(-samples // _PIECES))
+    batch = max(1, min(most // lines, max(fitting, -(-_POSITIONS // (positions * lines)))))
     batch = _divisor(samples, min(batch, samples))
     return [Piece(slice(n, min(n + batch, samples)), slice(0, lines)) for n in range(0, samples, batch)]
 
