@@ -20,12 +20,13 @@ import numpy as np
 
 from telegrad_protocol.errors import ArgumentError, CaptureError
 
+from . import compiled
 from .array_library import gaussian
 
 DEFAULT_SEED: Final = 67280421310721
 STATE_BYTES: Final = 16
 
-_WORDS_PER_BLOCK: Final = 4
+WORDS_PER_BLOCK: Final = 4
 _ROUNDS: Final = 10
 _LOW: Final = np.uint64(0xFFFFFFFF)
 _HALF: Final = np.uint64(32)
@@ -99,7 +100,7 @@ class Generator:
     def reserve(self, words: int) -> int:
         """Take ``words`` 32-bit words, rounded up to whole blocks, and return the first block."""
         first = self._offset
-        self._offset = (first + -(-words // _WORDS_PER_BLOCK)) % (1 << 64)
+        self._offset = (first + -(-words // WORDS_PER_BLOCK)) % (1 << 64)
         return first
 
     def draw(self, words: int) -> tuple[int, int, int]:
@@ -117,7 +118,7 @@ class Generator:
         position = first - self._ahead_first
         if self._ahead is None or not 0 <= position <= _AHEAD - blocks:
             self._ahead, self._ahead_first, position = _Philox(np, self._seed, _AHEAD).words(first, _AHEAD), first, 0
-        return self._ahead[position * _WORDS_PER_BLOCK : (position + blocks) * _WORDS_PER_BLOCK]
+        return self._ahead[position * WORDS_PER_BLOCK : (position + blocks) * WORDS_PER_BLOCK]
 
 
 class PlacedGenerator(Generator):
@@ -148,8 +149,8 @@ class PlacedGenerator(Generator):
 
     def draw(self, words: int) -> tuple[int, int, int]:
         """Take words for a kernel, counted from the state at the address."""
-        first = self.words // _WORDS_PER_BLOCK
-        self.words += -(-words // _WORDS_PER_BLOCK) * _WORDS_PER_BLOCK
+        first = self.words // WORDS_PER_BLOCK
+        self.words += -(-words // WORDS_PER_BLOCK) * WORDS_PER_BLOCK
         return 0, first, self._pointer
 
 
@@ -232,16 +233,47 @@ class _Philox:
         c3.fill(np.uint64(constant & 0xFFFFFFFF))
 
 
+class _CompiledPhilox:
+    """The same stream on a CPU, by a compiled loop."""
+
+    def __init__(self, loops: Any, seed: int, blocks: int) -> None:
+        self._loop, self._seed = loops.words, signed(seed)
+        self._out = np.empty(blocks * WORDS_PER_BLOCK, np.uint32)
+
+    def words(self, first: int, blocks: int) -> Any:
+        """The uint32 words of some blocks, in memory that the next call overwrites."""
+        out = self._out[: blocks * WORDS_PER_BLOCK]
+        self._loop(self._seed, signed(first), out)
+        return out
+
+
+def signed(number: int) -> int:
+    """The number of 64 bits, modulo 2**64, as a signed one of the same bits."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _stream(xp: Any, gen: Generator, total: int, chunk: int) -> _Philox | _CompiledPhilox:
+    """What makes the words of so many blocks, in chunks."""
+    if xp is not np:
+        loops = None
+    elif total * WORDS_PER_BLOCK >= compiled.LEAST:
+        loops = compiled.kernels("philox")
+    else:
+        loops = compiled.loaded("philox")
+    seed = gen.initial_seed()
+    return _Philox(xp, seed, chunk) if loops is None else _CompiledPhilox(loops, seed, chunk)
+
+
 def _chunks(xp: Any, gen: Generator, n: int, words_each: int) -> Iterator[tuple[slice, Any]]:
     """Yield where values go, with the words that they are made from (up to a whole block, so perhaps some more)."""
-    total = -(-n * words_each // _WORDS_PER_BLOCK)
+    total = -(-n * words_each // WORDS_PER_BLOCK)
     first = gen.reserve(n * words_each)
     chunk = min(_CPU_CHUNK if xp is np else _GPU_CHUNK, total)
     small = xp is np and total <= _AHEAD // 16
-    source = None if small else _Philox(xp, gen.initial_seed(), chunk)
-    values = chunk * _WORDS_PER_BLOCK // words_each
+    source = None if small else _stream(xp, gen, total, chunk)
+    values = chunk * WORDS_PER_BLOCK // words_each
     for start in range(0, n, values or 1):
-        done = start * words_each // _WORDS_PER_BLOCK
+        done = start * words_each // WORDS_PER_BLOCK
         blocks = min(chunk, total - done)
         words = source.words(first + done, blocks) if source else gen._small(first, blocks)
         yield slice(start, min(start + values, n)), words
