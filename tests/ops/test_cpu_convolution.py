@@ -218,7 +218,7 @@ def test_results_do_not_depend_on_the_number_of_threads(
 
 def test_every_tile_multiplies_as_double_precision_does(rng: Any) -> None:
     """Whichever tile is chosen elsewhere: all have the same results, for every remainder of rows, lanes and length."""
-    products = compiled.kernels("products")
+    products = compiled.kernels("images.products")
     for tile, lanes, length in itertools.product(products.SHAPES, (1, 15, 64, 81), (1, 1030)):
         rows, width = tile[0], tile[1] * products.LANES
         blocks, count = -(-lanes // width), 3 * rows - 1

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as TF
 
-from server.engine.cpu import pooling
+from server.engine.cpu.conv import pooling
 from server.engine.device import threads
 from server.engine.ops import pooling as generic
 

@@ -30,8 +30,8 @@ CHAINS: Final = (
     ("fourier", "single_signals"),
     ("loops", "blas", *[f"factorizations.{name}" for name in ("spectra", "eigenvectors", "matrices", "orthogonal")]),
     ("factorizations.interleaved",),
-    *[(name,) for name in ("elementwise", "rows", "products", "planes", "pooling")],
-    *[(name,) for name in ("pool", "calls", "routines", "philox")],
+    *[(f"images.{name}",) for name in ("products", "planes", "pooling")],
+    *[(name,) for name in ("elementwise", "rows", "pool", "calls", "routines", "philox")],
 )  # fmt: skip
 """One process compiles modules that import one another, or two would compile the same; the longest come first."""
 MODULES: Final = tuple(chain.from_iterable(CHAINS))

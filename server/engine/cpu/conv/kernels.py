@@ -164,7 +164,7 @@ def convolution(
     lanes = out.shape[1] // groups
     amount = (input if transposed else out).size * weight.size / max(len(weight), 1)
     are_planes = _are_planes(lanes, weight.ndim - 2, amount / max(len(out) * groups, 1))
-    loops = _loops("planes" if are_planes else "products", amount, input, weight, bias, out)
+    loops = _loops("images.planes" if are_planes else "images.products", amount, input, weight, bias, out)
     if loops is None:
         arguments = (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
         generic.convolution(xp, *arguments, out=out)
@@ -229,7 +229,7 @@ def convolution_weight_backward(
     lanes = len(out) // groups
     amount = grad_output.size * out.size / max(len(out), 1) if input.size else 0
     are_planes = _are_planes(lanes, len(kernel_size), amount / max(groups, 1))
-    loops = _loops("planes" if are_planes else "products", amount, grad_output, input, out)
+    loops = _loops("images.planes" if are_planes else "images.products", amount, grad_output, input, out)
     arguments = (grad_output, input, kernel_size, stride, padding, dilation, groups, channels_last)
     if loops is None:
         generic._convolution_weight_backward(xp, *arguments, out=out)

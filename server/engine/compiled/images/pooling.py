@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import EXACT, compiled, f32, i32, inlined
+from ..arithmetic import EXACT, compiled, f32, i32, inlined
 
 Array = Any
 _IMAGES, _INDICES = "float32[:,:,::1]", "int64[:,:,::1]"

@@ -23,7 +23,7 @@ def _loops(dims: int, size: int, *arrays: Array) -> Any:
     are_rows = all([array.flags.c_contiguous and array.dtype in (np.float32, np.int64) for array in arrays])
     if not are_rows or dims > 2 or not 0 < size < 1 << 31 or arrays[0].size < compiled.LEAST:
         return None
-    return compiled.kernels("pooling") if arrays[0].dtype.char == "f" else None
+    return compiled.kernels("images.pooling") if arrays[0].dtype.char == "f" else None
 
 
 def _images(array: Array, dims: int) -> Array:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arithmetic import compiled, f32
-from .signals import transpose_block
-from .tiles import LANES, read, write
+from ..arithmetic import compiled, f32
+from ..signals import transpose_block
+from ..tiles import LANES, read, write
 
 Array = Any
 OFFSETS = "int64[::1]"
