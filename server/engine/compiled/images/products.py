@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..arithmetic import compiled, f32
-from .panels import OFFSETS, pack, pad, unpack, unpack_lanes
 from ..tiles import LANES, SHAPES, tile
+from .panels import OFFSETS, pack, pad, unpack, unpack_lanes
 
 __all__ = ["LANES", "SHAPES", "accumulate", "add_up", "multiply", "pack_all", "pad"]
 
