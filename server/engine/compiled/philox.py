@@ -1,7 +1,7 @@
 """Random words of the counter-based generator Philox 4x32-10, and what is drawn of them at once.
 
-``server.engine.random`` says which words a generator has, and computes the same without these loops. Seeds and numbers
-of blocks are 64 bits, given as signed numbers.
+``array_library.random_words.philox`` says which words there are, and computes the same without these loops. Seeds and
+numbers of blocks are 64 bits, given as signed numbers.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from server.engine import compiled, keys, random
+from server.engine import compiled, keys
+from server.engine.array_library.random_words import philox
 from server.engine.device import threads
 from server.engine.ops import nn as generic
 from server.engine.registry import kernel
@@ -37,8 +38,8 @@ def native_dropout(xp, input, p, train, *, generator, out):
     source, result, are_kept = (array.reshape(-1) for array in (input, output, mask))
     calls = []
     for share in threads.shares_of(input.size, _COST * input.nbytes, threads.VECTOR):
-        first = block + share.start // random.WORDS_PER_BLOCK
-        numbers = random.signed(seed), random.signed(first), limit, scale
+        first = block + share.start // philox.WORDS_PER_BLOCK
+        numbers = philox.signed(seed), philox.signed(first), limit, scale
         calls.append((*numbers, source[share], result[share], are_kept[share]))
     threads.run_loop(loops.dropout, calls)
 
