@@ -151,6 +151,8 @@ def cases() -> Iterator[tuple[Case, float]]:
     yield _trained("gelu, tanh, and gradient", [LARGE], lambda F, x: F.gelu(x, approximate="tanh")), _SAME
     yield _trained("conv2d 3x3 of 64 to 64, 56x56, B8, and gradients", [(8, 64, 56, 56), (64, 64, 3, 3)], _conv), _ANY
     yield from _convolutions()
+    pool = lambda F, x: F.max_pool2d(x, 3, 2, 1, 1, False)
+    yield _trained("max_pool2d 3x3/2 of 64, 112x112, B8, and gradient", [(8, 64, 112, 112)], pool), _ANY
     yield _trained("batch_norm and gradients", [IMAGES, (64,), (64,)], _batch_norm), _ANY
     yield _cross_entropy(), _ANY
     yield _embedding(), _ANY

@@ -5,8 +5,6 @@ and what needs a logarithm or an angle is computed in float64 and rounded once. 
 numbers below float64 in float32: those differ in the last bits.) A generator is a seed and an offset, counted in blocks
 of four 32-bit words; a request takes whole blocks, so splitting one at a multiple of four words (four values, or two of
 those made from 64 bits) changes nothing. Knows nothing of values, ops, sessions or the wire.
-
-J. Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (SC 2011).
 """
 
 from __future__ import annotations
@@ -20,17 +18,12 @@ import numpy as np
 
 from telegrad_protocol.errors import ArgumentError, CaptureError
 
-from .array_library import gaussian
+from . import compiled
+from .array_library.random_words import gaussian
+from .array_library.random_words.philox import WORDS_PER_BLOCK, CompiledPhilox, Philox
 
 DEFAULT_SEED: Final = 67280421310721
 STATE_BYTES: Final = 16
-
-_WORDS_PER_BLOCK: Final = 4
-_ROUNDS: Final = 10
-_LOW: Final = np.uint64(0xFFFFFFFF)
-_HALF: Final = np.uint64(32)
-_MULTIPLIERS: Final = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
-_WEYL: Final = (0x9E3779B9, 0xBB67AE85)
 
 # Blocks that are computed at once: on a CPU the scratch memory stays in a core's cache, on a GPU launches are few.
 _CPU_CHUNK: Final = 8192
@@ -99,7 +92,7 @@ class Generator:
     def reserve(self, words: int) -> int:
         """Take ``words`` 32-bit words, rounded up to whole blocks, and return the first block."""
         first = self._offset
-        self._offset = (first + -(-words // _WORDS_PER_BLOCK)) % (1 << 64)
+        self._offset = (first + -(-words // WORDS_PER_BLOCK)) % (1 << 64)
         return first
 
     def draw(self, words: int) -> tuple[int, int, int]:
@@ -116,8 +109,8 @@ class Generator:
         """Words of a few blocks, out of many computed at once: a hundred NumPy calls cost the same for both."""
         position = first - self._ahead_first
         if self._ahead is None or not 0 <= position <= _AHEAD - blocks:
-            self._ahead, self._ahead_first, position = _Philox(np, self._seed, _AHEAD).words(first, _AHEAD), first, 0
-        return self._ahead[position * _WORDS_PER_BLOCK : (position + blocks) * _WORDS_PER_BLOCK]
+            self._ahead, self._ahead_first, position = Philox(np, self._seed, _AHEAD).words(first, _AHEAD), first, 0
+        return self._ahead[position * WORDS_PER_BLOCK : (position + blocks) * WORDS_PER_BLOCK]
 
 
 class PlacedGenerator(Generator):
@@ -148,100 +141,33 @@ class PlacedGenerator(Generator):
 
     def draw(self, words: int) -> tuple[int, int, int]:
         """Take words for a kernel, counted from the state at the address."""
-        first = self.words // _WORDS_PER_BLOCK
-        self.words += -(-words // _WORDS_PER_BLOCK) * _WORDS_PER_BLOCK
+        first = self.words // WORDS_PER_BLOCK
+        self.words += -(-words // WORDS_PER_BLOCK) * WORDS_PER_BLOCK
         return 0, first, self._pointer
 
 
-def philox4x32(xp: Any, counter: Any, seed: int) -> None:
-    """Replace four counter words by four random words, in each column of ``counter`` (uint64[4, n], values < 2**32)."""
-    _rounds(xp, counter, xp.empty_like(counter[:2]), _round_keys(seed))
-
-
-def _rounds(xp: Any, lanes: Any, products: Any, keys: list[tuple[np.uint64, np.uint64]]) -> None:
-    (c0, c1, c2, c3), (p0, p1) = lanes, products
-    for key0, key1 in keys:
-        xp.multiply(c0, _MULTIPLIERS[0], out=p0)
-        xp.multiply(c2, _MULTIPLIERS[1], out=p1)
-        _mix(xp, p1, c1, key0, out=c0)
-        _mix(xp, p0, c3, key1, out=c2)
-        xp.bitwise_and(p1, _LOW, out=c1)
-        xp.bitwise_and(p0, _LOW, out=c3)
-
-
-def _round_keys(seed: int) -> list[tuple[np.uint64, np.uint64]]:
-    low, high = seed & 0xFFFFFFFF, seed >> 32
-    return [
-        (np.uint64((low + i * _WEYL[0]) & 0xFFFFFFFF), np.uint64((high + i * _WEYL[1]) & 0xFFFFFFFF))
-        for i in range(_ROUNDS)
-    ]
-
-
-def _mix(xp: Any, product: Any, word: Any, key: np.uint64, out: Any) -> None:
-    xp.right_shift(product, _HALF, out=out)
-    xp.bitwise_xor(out, word, out=out)
-    xp.bitwise_xor(out, key, out=out)
-
-
-class _Philox:
-    """The stream of one seed, with scratch memory for a number of blocks."""
-
-    def __init__(self, xp: Any, seed: int, blocks: int) -> None:
-        self.xp = xp
-        self.keys = _round_keys(seed)
-        self.numbers = xp.arange(blocks, dtype=np.uint64)
-        self.lanes = xp.empty((4, blocks), np.uint64)
-        self.products = xp.empty((2, blocks), np.uint64)
-        self.out = xp.empty((blocks, 2), np.uint64)
-
-    def words(self, first: int, blocks: int) -> Any:
-        """The uint32 words of some blocks, in memory that the next call overwrites."""
-        xp, lanes, products, out = self.xp, self.lanes[:, :blocks], self.products[:, :blocks], self.out[:blocks]
-        first %= 1 << 64
-        high = first >> 32
-        if (first + blocks - 1) >> 32 == high:
-            self._two_rounds(first & 0xFFFFFFFF, high, lanes, products[0])
-            _rounds(xp, lanes, products, self.keys[2:])
-        else:
-            xp.add(self.numbers[:blocks], np.uint64(first), out=lanes[0])
-            xp.right_shift(lanes[0], _HALF, out=lanes[1])
-            xp.bitwise_and(lanes[0], _LOW, out=lanes[0])
-            lanes[2:] = 0
-            _rounds(xp, lanes, products, self.keys)
-        for pair in (0, 1):
-            high_word = lanes[2 * pair + 1]
-            xp.left_shift(high_word, _HALF, out=high_word)
-            xp.bitwise_or(lanes[2 * pair], high_word, out=out[:, pair])
-        return out.reshape(-1).view(np.uint32)
-
-    def _two_rounds(self, low: int, high: int, lanes: Any, product: Any) -> None:
-        """Two rounds of the counters (low, high, 0, 0), (low + 1, high, 0, 0) and so on; half of it is constant."""
-        xp, (c0, c1, c2, c3) = self.xp, lanes
-        (key0, key1), (next0, next1) = self.keys[:2]
-        constant = (high ^ int(key0)) * int(_MULTIPLIERS[0])
-        xp.add(self.numbers[: len(c0)], np.uint64(low), out=c0)
-        xp.multiply(c0, _MULTIPLIERS[0], out=product)
-        xp.right_shift(product, _HALF, out=c2)
-        xp.bitwise_xor(c2, key1, out=c2)
-        xp.bitwise_and(product, _LOW, out=c3)
-        xp.multiply(c2, _MULTIPLIERS[1], out=product)
-        xp.bitwise_xor(c3, np.uint64(constant >> 32) ^ next1, out=c2)
-        xp.right_shift(product, _HALF, out=c0)
-        xp.bitwise_xor(c0, next0, out=c0)
-        xp.bitwise_and(product, _LOW, out=c1)
-        c3.fill(np.uint64(constant & 0xFFFFFFFF))
+def _stream(xp: Any, gen: Generator, total: int, chunk: int) -> Philox | CompiledPhilox:
+    """What makes the words of so many blocks, in chunks."""
+    if xp is not np:
+        loops = None
+    elif total * WORDS_PER_BLOCK >= compiled.LEAST:
+        loops = compiled.kernels("philox")
+    else:
+        loops = compiled.loaded("philox")
+    seed = gen.initial_seed()
+    return Philox(xp, seed, chunk) if loops is None else CompiledPhilox(loops, seed, chunk)
 
 
 def _chunks(xp: Any, gen: Generator, n: int, words_each: int) -> Iterator[tuple[slice, Any]]:
     """Yield where values go, with the words that they are made from (up to a whole block, so perhaps some more)."""
-    total = -(-n * words_each // _WORDS_PER_BLOCK)
+    total = -(-n * words_each // WORDS_PER_BLOCK)
     first = gen.reserve(n * words_each)
     chunk = min(_CPU_CHUNK if xp is np else _GPU_CHUNK, total)
     small = xp is np and total <= _AHEAD // 16
-    source = None if small else _Philox(xp, gen.initial_seed(), chunk)
-    values = chunk * _WORDS_PER_BLOCK // words_each
+    source = None if small else _stream(xp, gen, total, chunk)
+    values = chunk * WORDS_PER_BLOCK // words_each
     for start in range(0, n, values or 1):
-        done = start * words_each // _WORDS_PER_BLOCK
+        done = start * words_each // WORDS_PER_BLOCK
         blocks = min(chunk, total - done)
         words = source.words(first + done, blocks) if source else gen._small(first, blocks)
         yield slice(start, min(start + values, n)), words

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as TF
 
 from server.engine import compiled
-from server.engine.cpu.conv import kernels, planes
+from server.engine.cpu.conv import kernels, pieces, planes
 from server.engine.cpu.conv.parts import offsets
 from server.engine.device import threads
 from server.engine.ops import convolution as generic
@@ -218,27 +218,54 @@ def test_results_do_not_depend_on_the_number_of_threads(
 
 def test_every_tile_multiplies_as_double_precision_does(rng: Any) -> None:
     """Whichever tile is chosen elsewhere: all have the same results, for every remainder of rows, lanes and length."""
-    products = compiled.kernels("products")
+    products = compiled.kernels("images.products")
     for tile, lanes, length in itertools.product(products.SHAPES, (1, 15, 64, 81), (1, 1030)):
         rows, width = tile[0], tile[1] * products.LANES
         blocks, count = -(-lanes // width), 3 * rows - 1
         left, right = (rng.standard_normal(shape).astype("f") for shape in ((count, length), (length, lanes)))
-        panels = np.empty((blocks, length, width), "f")
-        products.pack(right.ctypes.data, right.strides[1], lanes, np.arange(length) * right.strides[0], panels)
+        panels = np.empty((1, blocks, length, width), "f")
+        places = np.arange(length) * right.strides[0]
+        products.pack_all(0, blocks, right.ctypes.data, 0, right.strides[1], lanes, places, panels)
         starts = np.minimum(np.arange(3 * rows), count - 1) * left.strides[0]
         steps = np.arange(length) * left.strides[1]
-        out = np.full((count, lanes + 1), -1.0, "f")
-        products.multiply[tile](
-            left.ctypes.data, starts, steps, panels, np.ones((blocks, width), "f"), out.ctypes.data,
-            np.arange(count) * out.strides[0], out.strides[1], lanes, np.empty((96, width), "f"),
+        bias, exact = np.ones((blocks, width), "f"), left.astype(float) @ right
+        for is_across in (False, True):  # lanes side by side, or rows
+            out = np.full((lanes + 1, count) if is_across else (count, lanes + 1), -1.0, "f")
+            result = out.T if is_across else out
+            products.multiply[tile](
+                0, 3, 3, address(left), 0, starts, steps, panels, bias, address(result),
+                np.arange(count) * result.strides[0], result.strides[1], lanes, np.empty((96, width), "f"),
+            )  # fmt: skip
+            np.testing.assert_allclose(result[:, :-1], exact + 1, rtol=1e-5, atol=1e-5 * math.sqrt(length))
+            assert (result[:, -1] == -1).all()
+        totals, gradients = np.full((2, 1, blocks, 3 * rows, width), math.nan, "f"), np.empty((lanes, count), "f")
+        edges, sides = np.array([0, 1, 3]), [np.repeat(address(side), 3) for side in (right, left)]
+        products.accumulate[tile](
+            0, 2 * blocks, True, edges, sides[0], right.strides[1], lanes, places, sides[1], 0, starts, steps, totals,
+            np.empty((length, width), "f"),
         )  # fmt: skip
-        exact = left.astype(float) @ right
-        np.testing.assert_allclose(out[:, :-1], exact + 1, rtol=1e-5, atol=1e-5 * math.sqrt(length))
-        assert (out[:, -1] == -1).all()
-        first, sums = min(lanes, width), np.ones((3 * rows, width), "f")
-        sides = [np.array([side.ctypes.data] * 2) for side in (right, left)]
-        places = np.arange(length) * right.strides[0]
-        panel = np.empty((1, length, width), "f")
-        products.accumulate[tile](sides[0], right.strides[1], first, places, sides[1], starts, steps, panel, sums)
-        added = sums[:count, :first]
-        np.testing.assert_allclose(added, 2 * exact[:, :first] + 1, rtol=1e-5, atol=2e-5 * math.sqrt(length))
+        products.add_up(0, blocks, totals, gradients.ctypes.data, 4 * count, lanes, np.arange(count) * 4)
+        np.testing.assert_allclose(gradients.T, 3 * exact, rtol=1e-5, atol=3e-5 * math.sqrt(length))
+
+
+def address(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return np.array([array.ctypes.data])
+
+
+def test_images_of_several_turns_agree(
+    adapter: EngineAdapter, rng: Any, only_loops: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sources that are padded some samples at a time, and such of which not even a sample is padded at once."""
+    for most in (1 << 16, 1 << 13):
+        monkeypatch.setattr(pieces, "_TURN_BYTES", most)
+        pieces.turns_of.cache_clear()
+        for layout in (torch.contiguous_format, torch.channels_last):
+            x, weight = (t.to(memory_format=layout) for t in (numbers(rng, 7, 9, 33, 29), numbers(rng, 20, 9, 3, 3)))
+            check(adapter, x, weight, numbers(rng, 20), [1, 1], [1, 2], [1, 1], 1)
+            check(adapter, x, weight, None, [2, 3], [2, 0], [1, 2], 1)
+    pieces.turns_of.cache_clear()
+
+
+def test_pieces_are_alike_where_a_divisor_is_near() -> None:
+    assert [pieces._divisor(16, most) for most in (1, 3, 5, 16)] == [1, 2, 4, 16]
+    assert pieces._divisor(17, 5) == 5

@@ -29,10 +29,9 @@ from server.kernel_cache import kernels_directory
 CHAINS: Final = (
     ("fourier", "single_signals"),
     ("loops", "blas", *[f"factorizations.{name}" for name in ("spectra", "eigenvectors", "matrices", "orthogonal")]),
-    *[
-        (name,) for name in
-        ("factorizations.interleaved", "elementwise", "rows", "products", "planes", "pool", "calls", "routines")
-    ],
+    ("factorizations.interleaved",),
+    *[(f"images.{name}",) for name in ("products", "planes", "pooling")],
+    *[(name,) for name in ("elementwise", "rows", "pool", "calls", "routines", "philox")],
 )  # fmt: skip
 """One process compiles modules that import one another, or two would compile the same; the longest come first."""
 MODULES: Final = tuple(chain.from_iterable(CHAINS))

@@ -22,12 +22,16 @@ LEAST_BYTES = 1 << 19
 """Bytes of operands and results from which on threads pay for memory-bound work: waking one takes some 30 us."""
 LEAST_SHARE = 1 << 18
 """The same of what a thread takes at a time, at least."""
-_SHARES_PER_THREAD = 3
+SHARES_PER_THREAD = 3
 """So that a thread that is held up, since other processes use the processors too, holds up less."""
 VECTOR = 64
 """A multiple of the elements that compiled loops compute at a time."""
 LEAST_PRODUCTS = 1 << 22
 """Multiply-adds that a thread takes at a time, at least; they pay from four times as many on."""
+_LEAST_SHARE_PRODUCTS = 1 << 20
+"""The same where pieces are parts of one compiled loop, and nothing else."""
+_MOST_PRODUCTS = 1 << 27
+"""Multiply-adds of a piece, at most: some milliseconds, after which it is seen whether work is to end."""
 
 
 most = math.inf
@@ -90,7 +94,7 @@ def shares_of(length: int, nbytes: int, multiple: int = 1) -> Sequence[slice]:
     if number == 1 or nbytes < LEAST_BYTES or length < 2 * multiple:
         return [slice(0, length)]
     units = -(-length // multiple)
-    return _shares(length, units, multiple, max(1, min(units, nbytes // LEAST_SHARE, _SHARES_PER_THREAD * number)))
+    return _shares(length, units, multiple, max(1, min(units, nbytes // LEAST_SHARE, SHARES_PER_THREAD * number)))
 
 
 @lru_cache(maxsize=1024)
@@ -98,6 +102,12 @@ def _shares(length: int, units: int, multiple: int, number: int) -> tuple[slice,
     """So many slices of a dimension of so many units."""
     parts = parts_of(units, number)
     return tuple([slice(part.start * multiple, min(part.stop * multiple, length)) for part in parts])
+
+
+def shares_of_products(units: int, products: int) -> Sequence[slice]:
+    """Slices of the units of a job of so many multiply-adds, of which each is computed by itself."""
+    number = min(SHARES_PER_THREAD * count(), products // _LEAST_SHARE_PRODUCTS) if count() > 1 else 1
+    return parts_of(units, min(units, max(1, number, products // _MOST_PRODUCTS)))
 
 
 def run_vectors(loop: Any, *arrays: Any) -> None:

@@ -13,12 +13,13 @@ from telegrad_protocol.ops import nn as ops
 from .derivatives import with_zero_derivative
 
 
-def _scale(p):
+def dropout_scale(p):
+    """What elements that are kept are multiplied by."""
     return 1.0 / (1.0 - p) if p < 1.0 else 0.0
 
 
 def _dropout_gradient(grad_output, mask, p, train):
-    return F.native_dropout_backward(grad_output, mask, _scale(p) if train is not False else 1.0)
+    return F.native_dropout_backward(grad_output, mask, dropout_scale(p) if train is not False else 1.0)
 
 
 @implements(ops.native_dropout, input=_dropout_gradient)
@@ -29,7 +30,7 @@ def native_dropout(xp, input, p, train, *, generator, out):
         return
     mask[...] = random.bernoulli(xp, generator, 1.0 - p, input.size).reshape(input.shape)
     xp.multiply(input, mask, out=output)
-    xp.multiply(output, _scale(p), out=output)
+    xp.multiply(output, dropout_scale(p), out=output)
 
 
 @implements(

@@ -6,16 +6,15 @@ tables of offsets, from the source or, where that needs padding, from copies of 
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from server.engine import compiled, keys
 from server.engine.array_library.addresses import data_address
-from server.engine.cpu.memory import scratch
 from server.engine.device import threads
 from server.engine.ops import convolution as generic
 from server.engine.registry import kernel
@@ -31,7 +30,7 @@ from .parts import (
     tap_offsets,
     weight_offsets,
 )
-from .pieces import Piece, is_channels_last, pieces_of, reached, whole_of
+from .pieces import Alike, Turn, is_channels_last, reached, turns_of
 from .products import are_products, multiply, multiply_gradients
 
 Array = Any
@@ -75,22 +74,39 @@ class _Work(NamedTuple):
     def blocks(self) -> int:
         return -(-self.lanes // self.width)
 
-    def lanes_of(self, group: int, block: int) -> tuple[int, int]:
-        """The first of a block's channels of the result, and how many there are."""
-        return group * self.lanes + block * self.width, min(self.width, self.lanes - block * self.width)
+    @property
+    def units(self) -> int:
+        """The panels that weights, or their gradients, are made of."""
+        return self.groups * self.blocks
 
-    def pieces(self) -> list[Piece]:
-        return pieces_of(self.source, self.parts, self.groups * self.lanes * self.channels * self.taps)
+    def turns(self) -> Iterator[tuple[Array, Turn]]:
+        """Yield what a turn reads, padded, and its pieces."""
+        products = self.groups * self.lanes * self.channels * self.taps
+        for turn in turns_of(self.source.shape, self.parts, products):
+            yield reached(self.loops, self.source, self.parts, turn.piece), turn
 
-    def starts(self, window: Array, like: Array, multiple: int = 1) -> Array:
-        """Where the windows of the positions of ``like`` begin, a piece of the result."""
+    def sizes(self, alike: Alike) -> tuple[int, ...]:
+        """The samples and places of a piece of the result."""
+        return (alike.samples, alike.lines, *[part.size for part in self.parts[1:]])
+
+    def starts(self, window: Array, alike: Alike, multiple: int = 1) -> Array:
+        """Where the windows of the positions of a piece begin."""
         across = [part.step * step for part, step in zip(self.parts, window.strides[2:], strict=True)]
-        return offsets((*zip(_without_channels(like.shape), (window.strides[0], *across), strict=True),), multiple)
+        return offsets((*zip(self.sizes(alike), (window.strides[0], *across), strict=True),), multiple)
+
+    def places(self, result: Array, alike: Alike) -> Array:
+        """Where the positions of a piece are in the first channel of a result."""
+        return offsets((*zip(self.sizes(alike), (result.strides[0], *result.strides[2:]), strict=True),))
 
     def steps(self, window: Array, multiple: int = 1) -> Array:
         """Where the elements of a window are, from its beginning on."""
         channels_last = is_channels_last(self.source)
         return tap_offsets(self.parts, window.strides[2:], self.channels, window.strides[1], channels_last, multiple)
+
+    def shares(self, alike: Alike, units: int) -> Sequence[slice]:
+        """Units of pieces of a size that a thread takes at a time."""
+        positions = math.prod(self.sizes(alike)) * len(alike.first_samples)
+        return threads.shares_of_products(units, positions * self.groups * self.lanes * self.channels * self.taps)
 
 
 def _loops(name: str, work: float, *arrays: Array | None) -> Any:
@@ -126,18 +142,14 @@ def _tile_for(loops: Any, lanes: int) -> tuple[int, int]:
     return min(loops.SHAPES, key=time)
 
 
-def _without_channels(numbers: tuple[int, ...]) -> tuple[int, ...]:
-    return numbers[:1] + numbers[2:]
-
-
-def _places(like: Array) -> Array:
-    """The offsets of the positions of a piece of a result, in its first channel."""
-    return offsets((*zip(_without_channels(like.shape), _without_channels(like.strides), strict=True),))
-
-
-def _channel(array: Array, number: int) -> int:
-    """The address of a channel."""
-    return data_address(array) + number * int(array.strides[1])
+@lru_cache(maxsize=1024)
+def _parts_of(
+    transposed: bool, kernel: tuple[int, ...], sizes: tuple[int, ...], stride: Any, padding: Any, dilation: Any
+) -> list[tuple[Part, ...]]:
+    """The parts of a result of these sizes, one of each axis, in all combinations."""
+    numbers = [ops.spread("convolution", "", v, len(kernel)) for v in (stride, padding, dilation)]
+    parts_of = parts_of_transposed if transposed else parts_of_convolution
+    return combinations([parts_of(*row) for row in zip(kernel, *numbers, sizes, strict=True)])
 
 
 @kernel(ops.convolution, keys.CPU)
@@ -152,18 +164,19 @@ def convolution(
     lanes = out.shape[1] // groups
     amount = (input if transposed else out).size * weight.size / max(len(weight), 1)
     are_planes = _are_planes(lanes, weight.ndim - 2, amount / max(len(out) * groups, 1))
-    loops = _loops("planes" if are_planes else "products", amount, input, weight, bias, out)
+    loops = _loops("images.planes" if are_planes else "images.products", amount, input, weight, bias, out)
     if loops is None:
         arguments = (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
         generic.convolution(xp, *arguments, out=out)
         return
-    numbers = [ops.spread("convolution", "", v, weight.ndim - 2) for v in (stride, padding, dilation)]
-    parts_of = parts_of_transposed if transposed else parts_of_convolution
-    for parts in combinations([parts_of(*row) for row in zip(weight.shape[2:], *numbers, out.shape[2:], strict=True)]):
+    all_parts = _parts_of(transposed, weight.shape[2:], out.shape[2:], stride, padding, dilation)
+    if not all([part.taps for parts in all_parts for part in parts]):
+        out[...] = 0 if bias is None else bias.reshape(-1, *(1,) * (weight.ndim - 2))
+    for parts in all_parts:
         target = out[(..., *[slice(part.first, None, part.every) for part in parts])]
         if not all([part.taps for part in parts]):
-            target[...] = 0 if bias is None else bias.reshape(-1, *(1,) * len(parts))
-        elif are_planes:
+            continue
+        if are_planes:
             axes = _as_image_parts(parts)
             weights = planes.taps_of(_as_image(weight), axes, groups, transposed)
             planes.convolve(loops, _as_image(input), weights, bias, axes, groups, _as_image(target))
@@ -174,34 +187,23 @@ def convolution(
 
 def _convolve(work: _Work, weight: Array, bias: Array | None, transposed: bool, out: Array) -> None:
     """Write a part of a result."""
-    panels, pieces = _packed_weights(work, weight, transposed), work.pieces()
-    biases = np.zeros((work.groups, work.blocks, work.width), "f")
+    panels, loop = _packed_weights(work, weight, transposed), work.loops.multiply[work.tile]
+    biases = np.zeros((work.units, work.width), "f")
     if bias is not None:
         biases.reshape(work.groups, -1)[:, : work.lanes] = bias.reshape(work.groups, work.lanes)
-
-    loop = work.loops.multiply[work.tile]
-
-    def calls(piece: Piece, window: Array, memory: Iterator[Array]) -> Iterator[tuple[Any, ...]]:
-        target = out[piece.samples, :, piece.lines]
-        tables, places = (work.starts(window, target, work.tile[0]), work.steps(window)), _places(target)
-        source, result = _channel(window, 0), _channel(target, 0)
-        for group in range(work.groups):
-            yield (
-                source + group * work.channels * window.strides[1], *tables, panels[group], biases[group],
-                result + group * work.lanes * target.strides[1], places, target.strides[1], work.lanes, next(memory),
+    for window, turn in work.turns():
+        for alike in turn.alike:
+            pieces, step = len(alike.first_samples) * work.groups, work.parts[0].step
+            splits = min(work.blocks, -(-threads.SHARES_PER_THREAD * threads.count() // pieces))
+            given = (
+                splits, alike.addresses(window, turn.piece, step), work.channels * window.strides[1],
+                work.starts(window, alike, work.tile[0]), work.steps(window), panels, biases,
+                alike.addresses(out[turn.piece.samples, :, turn.piece.lines], turn.piece, 1), work.places(out, alike),
+                out.strides[1], work.lanes,
             )  # fmt: skip
-
-    def run(number: int) -> None:
-        window = reached(work.source, work.parts, pieces[number])
-        for arguments in calls(pieces[number], window, itertools.repeat(scratch("sums", (_ROWS, work.width), "f"))):
-            loop(*arguments)
-
-    whole = whole_of(work.loops, work.source, work.parts, pieces)
-    if whole is None:
-        threads.run(run, len(pieces))
-    else:
-        memory = iter(np.empty((len(pieces) * work.groups, _ROWS, work.width), "f"))
-        threads.run_loop(loop, [some for piece in pieces for some in calls(piece, whole.reached(piece), memory)])
+            shares = work.shares(alike, pieces * splits)
+            memory = np.empty((len(shares), _ROWS, work.width), "f")
+            threads.run_loop(loop, [(share.start, share.stop, *given, sums) for share, sums in zip(shares, memory)])
 
 
 def _packed_weights(work: _Work, weight: Array, transposed: bool) -> Array:
@@ -211,8 +213,9 @@ def _packed_weights(work: _Work, weight: Array, transposed: bool) -> Array:
         work.parts, weight.strides[2:], work.channels, channel_step, is_channels_last(work.source)
     )  # fmt: skip
     panels = np.empty((work.groups, work.blocks, len(steps), work.width), "f")
-    for weights, panel in zip(weight.reshape(work.groups, -1, *weight.shape[1:]), panels, strict=True):
-        work.loops.pack(weights.ctypes.data, lane_step, work.lanes, steps, panel)
+    given = data_address(weight), len(weight) // work.groups * weight.strides[0], lane_step, work.lanes, steps, panels
+    shares = threads.shares_of(work.units, 2 * panels.nbytes)
+    threads.run_loop(work.loops.pack_all, [(share.start, share.stop, *given) for share in shares])
     return panels
 
 
@@ -226,14 +229,12 @@ def convolution_weight_backward(
     lanes = len(out) // groups
     amount = grad_output.size * out.size / max(len(out), 1) if input.size else 0
     are_planes = _are_planes(lanes, len(kernel_size), amount / max(groups, 1))
-    loops = _loops("planes" if are_planes else "products", amount, grad_output, input, out)
+    loops = _loops("images.planes" if are_planes else "images.products", amount, grad_output, input, out)
     arguments = (grad_output, input, kernel_size, stride, padding, dilation, groups, channels_last)
     if loops is None:
         generic._convolution_weight_backward(xp, *arguments, out=out)
         return
-    numbers = [ops.spread("convolution", "", v, len(kernel_size)) for v in (stride, padding, dilation)]
-    rows = zip(kernel_size, *numbers, grad_output.shape[2:], strict=True)
-    parts = combinations([parts_of_convolution(*row) for row in rows])[0]
+    parts = _parts_of(False, tuple(kernel_size), grad_output.shape[2:], stride, padding, dilation)[0]
     if are_planes:
         axes = _as_image_parts(parts)
         gradients = planes.weight_gradients(loops, _as_image(grad_output), _as_image(input), axes, groups)
@@ -243,57 +244,42 @@ def convolution_weight_backward(
             generic._convolution_weight_backward(xp, *arguments, out=out)
         return
     work = _Work(loops, _tile_for(loops, lanes), input, parts, groups, lanes)
-    sums, is_last = _weight_sums(work, grad_output), is_channels_last(input)
-    result = np.moveaxis(out, 1, -1) if is_last else out
-    for group, block in np.ndindex(sums.shape[:2]):
-        first, count = work.lanes_of(group, block)
-        columns = sums[group, block, : math.prod(result.shape[1:])].reshape(*result.shape[1:], -1)
-        result[first : first + count] = np.moveaxis(columns, -1, 0)[:count]
+    _write_gradients(work, grad_output, out)
+
+
+def _write_gradients(work: _Work, grad: Array, out: Array) -> None:
+    """Write the gradients of weights: sums over pieces, some of which are made apart, and then added up."""
+    totals = _weight_sums(work, grad)
+    result = np.moveaxis(out, 1, -1) if is_channels_last(work.source) else out
+    places = offsets((*zip(result.shape[1:], result.strides[1:], strict=True),))
+    given = totals, data_address(out), out.strides[0], work.lanes, places
+    shares = threads.shares_of(work.units, totals.nbytes + out.nbytes)
+    threads.run_loop(work.loops.add_up, [(share.start, share.stop, *given) for share in shares])
 
 
 def _weight_sums(work: _Work, grad: Array) -> Array:
-    """The gradients of weights as (groups, blocks, rows, width), where a row is a channel's tap, or superfluous."""
-    chunks, rows = _chunks(work, grad), work.tile[0]
-    length = -(-work.channels * work.taps // rows) * rows
-    totals = np.zeros((len(chunks), work.groups, work.blocks, length, work.width), "f")
-    loop = work.loops.accumulate[work.tile]
-    pieces = [piece for chunk in chunks for piece in chunk]
-    whole = whole_of(work.loops, work.source, work.parts, pieces)
+    """Sums of the gradients of weights, (chunks, groups, blocks, rows, width), where a row is a channel's tap.
 
-    def call(number: Sequence[int], pieces: list[Piece], windows: list[Array]) -> tuple[Any, ...]:
-        chunk, group, block = number
-        first, count = work.lanes_of(group, block)
-        parts = [grad[piece.samples, :, piece.lines] for piece in pieces]
-        rights = np.array([_channel(part, first) for part in parts])
-        lefts = np.array([_channel(window, group * work.channels) for window in windows])
-        places = _places(parts[0])
-        return (
-            rights, grad.strides[1], count, places, lefts, work.steps(windows[0], rows),
-            work.starts(windows[0], parts[0]), np.empty((1, len(places), work.width), "f"), totals[chunk, group, block],
-        )  # fmt: skip
-
-    numbers = list(np.ndindex(totals.shape[:3]))
-    if whole is not None:
-        windows = [[whole.reached(piece) for piece in chunk] for chunk in chunks]
-        threads.run_loop(loop, [call(number, chunks[number[0]], windows[number[0]]) for number in numbers])
-    else:
-
-        def add(number: int) -> None:
-            for piece in chunks[numbers[number][0]]:
-                window = reached(work.source, work.parts, piece)  # its memory is read by addresses
-                loop(*call(numbers[number], [piece], [window]))
-
-        threads.run(add, len(numbers))
-    return totals[0] if len(totals) == 1 else totals.sum(axis=0)
-
-
-def _chunks(work: _Work, grad: Array) -> list[list[Piece]]:
-    """Pieces whose gradients are added up one after the other, all of one shape; the same for any number of threads."""
-    of_shape: dict[Any, list[Piece]] = {}
-    for piece in work.pieces():
-        shape = piece.samples.stop - piece.samples.start, piece.lines.stop - piece.lines.start
-        of_shape.setdefault(shape, []).append(piece)
-    wanted = -(-_SUMS // (work.groups * work.blocks))
-    return [
-        pieces[part] for pieces in of_shape.values() for part in threads.parts_of(len(pieces), min(len(pieces), wanted))
-    ]
+    There are superfluous rows after the last. How many chunks there are depends on the shapes alone.
+    """
+    turns, rows, step = list(work.turns()), work.tile[0], work.parts[0].step
+    most = max([len(alike.first_samples) for _, turn in turns for alike in turn.alike])
+    chunks, length = min(most, -(-_SUMS // work.units)), -(-work.channels * work.taps // rows) * rows
+    totals = np.empty((chunks, work.groups, work.blocks, length, work.width), "f")
+    loop, is_first = work.loops.accumulate[work.tile], True
+    for window, turn in turns:
+        for alike in turn.alike:
+            pieces = len(alike.first_samples)
+            places = work.places(grad, alike)
+            given = (
+                is_first, np.array([pieces * chunk // chunks for chunk in range(chunks + 1)]),
+                alike.addresses(grad[turn.piece.samples, :, turn.piece.lines], turn.piece, 1), grad.strides[1],
+                work.lanes, places, alike.addresses(window, turn.piece, step), work.channels * window.strides[1],
+                work.steps(window, rows), work.starts(window, alike), totals,
+            )  # fmt: skip
+            shares = work.shares(alike, chunks * work.units)
+            panels = np.empty((len(shares), len(places), work.width), "f")
+            calls = [(share.start, share.stop, *given, panel) for share, panel in zip(shares, panels)]
+            threads.run_loop(loop, calls)
+            is_first = False
+    return totals

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .arithmetic import compiled, f32, inlined
+from ..arithmetic import compiled, f32, inlined
 
 Array = Any
 _PIECE = 2048

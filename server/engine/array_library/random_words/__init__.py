@@ -1,0 +1,1 @@
+"""Random words and what is made of them on bare arrays. Knows no generators."""
