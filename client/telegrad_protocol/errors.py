@@ -4,7 +4,7 @@ A type per thing that a caller can do about it; each also is the builtin that Py
 
     TelegradError
     |-- ShapeError (RuntimeError)            operands whose shapes do not fit together
-    |-- DTypeError (RuntimeError)            an element type that the operation does not take
+    |-- DTypeError (NotImplementedError)     an element type that the operation does not take
     |-- DeviceError (RuntimeError)           operands on different devices, or a device that is not there
     |-- DimensionError (IndexError)          a dimension that the tensor does not have
     |-- IndexOutOfRangeError (IndexError, RuntimeError)  an index beyond the size of its dimension
@@ -77,7 +77,7 @@ class ShapeError(TelegradError, RuntimeError):
     """Operands have shapes that do not fit together."""
 
 
-class DTypeError(TelegradError, RuntimeError):
+class DTypeError(TelegradError, NotImplementedError):
     """The operation does not take this element type."""
 
 

@@ -93,13 +93,21 @@ def broadcast_shapes(op: str, *shapes: Size) -> Size:
 
 
 def broadcast_strides(shape: Size, strides: Size, target: Size) -> Size:
-    """Return the strides that show ``shape`` as ``target``: zero along every dimension that is repeated."""
+    """Return the strides that show ``shape`` as ``target``: zero along every dimension that is repeated.
+
+    As in PyTorch, a new dimension of size 1 has the extent of those behind it as its stride.
+    """
+    if not shape:
+        return (0,) * len(target)
     lead = len(target) - len(shape)
     aligned = (
         0 if size == 1 and wanted != 1 else stride
         for size, stride, wanted in zip(shape, strides, target[lead:], strict=True)
     )
-    return (0,) * lead + tuple(aligned)
+    result = tuple(aligned)
+    for dim in range(lead - 1, -1, -1):
+        result = (target[dim + 1] * result[0] if target[dim] == 1 else 0, *result)
+    return result
 
 
 def result_strides(shape: Size, operands: Sequence[tuple[Size, Size]]) -> Size:

@@ -54,6 +54,7 @@ COVERED_ELSEWHERE |= {
     "_cofactors", "_eigvals", "_eigvalsh", "_householder_product", "_linalg_lstsq", "_linalg_pinv", "_linalg_solve",
     "_lu_with_info", "_permutation", "_plain_lu", "_svdvals", "det", "frobenius_norm", "inverse", "linalg_matmul",
     "linalg_matrix_exp", "matrix_power", "nuclear_norm", "orgqr", "slogdet", "vander", "_linalg_cond",
+    "_linalg_matrix_norm",
     "_linalg_lstsq_plain", "_linalg_matrix_rank", "_linalg_vecdot", "_matrix_power", "_ormqr",
 }  # fmt: skip
 COVERED_ELSEWHERE |= {

@@ -7,6 +7,7 @@ from typing import Any
 
 from telegrad._ops.functions import function
 from telegrad._session.grad_mode import no_grad
+from telegrad._session.own_code import note
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ShapeError
 
@@ -72,6 +73,7 @@ def pca_lowrank(
 
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) -> Any:
     """Return the compact LU factorization and its pivots; with ``get_infos`` also whether each matrix was singular."""
+    note("torch.lu is deprecated in favor of torch.linalg.lu_factor / torch.linalg.lu_factor_ex")
     result = tuple(_call("linalg_lu_factor_ex", A, pivot=pivot))[: 3 if get_infos else 2]
     if out is None:
         return result
@@ -82,6 +84,7 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) 
 
 def chain_matmul(*matrices: Any, out: Tensor | None = None) -> Tensor:
     """Multiply matrices in the order that takes the fewest multiplications; see ``linalg.multi_dot``."""
+    note("torch.chain_matmul is deprecated. Use torch.linalg.multi_dot, which accepts a list of two or more tensors.")
     listed = list(matrices[0]) if len(matrices) == 1 and isinstance(matrices[0], (list, tuple)) else list(matrices)
     if len(listed) == 1:
         return listed[0]  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ import numpy as np
 from telegrad._ops.operand_classes import overrides
 from telegrad._ops.sharing import lend, sharing
 from telegrad._session.grad_mode import is_grad_enabled
+from telegrad._session.own_code import note_once
 from telegrad._tensor.host_arrays import UNKNOWN_TO_NUMPY, array_of, scalar_of
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
@@ -77,12 +78,24 @@ def _bool(self: Tensor) -> bool:
 def _number(self: Tensor, kind: str) -> Any:
     if self._meta.numel != 1:
         raise ArgumentError(f"{kind}: only a tensor with one element can become a number, not {self._meta}")
-    if self._meta.dtype.is_complex and kind != "complex":
-        raise DTypeError(f"{kind}: a complex tensor cannot become a real number; use tensor.real")
-    return item(self)
+    value = item(self)
+    if kind == "complex" or not self._meta.dtype.is_complex:
+        return value
+    if value.imag:
+        raise DTypeError(f"{kind}: value cannot be converted to type double without overflow: {value}; use tensor.real")
+    return value.real
+
+
+def _note_lost_gradient(tensor: Tensor) -> None:
+    if tensor.requires_grad and is_grad_enabled():
+        note_once(
+            "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior.\n"
+            "Consider using tensor.detach() first."
+        )
 
 
 def _float(self: Tensor) -> float:
+    _note_lost_gradient(self)
     return float(_number(self, "float"))
 
 
@@ -91,6 +104,7 @@ def _int(self: Tensor) -> int:
 
 
 def _complex(self: Tensor) -> complex:
+    _note_lost_gradient(self)
     return complex(_number(self, "complex"))
 
 

@@ -17,6 +17,7 @@ from telegrad._ops.call_plan import PLANS, CallPlan
 from telegrad._ops.sharing import sharing
 from telegrad._session import own_code
 from telegrad._session.call_sites import CallSites
+from telegrad._session.grad_mode import entered_inference
 from telegrad._session.parts.repeating import RepeatingQueue
 from telegrad._session.sending.batch_ends import BatchEnds
 from telegrad._session.sending.send_queue import SendQueue
@@ -50,6 +51,7 @@ def _prepared() -> Any:
         thread=thread, default_modes=DEFAULT, plans=PLANS, dtypes=vars(dtypes), own_files=own_code.own_files,
         other_files=own_code.other_files, is_own=own_code.is_own, is_usual=_is_usual, getframe=sys._getframe,
         call=_python.call, join=_python._join, finalize=Tensor.__del__, deque=deque, absent=ABSENT, sharing=sharing,
+        entered_inference=entered_inference,
     )  # fmt: skip
     Tensor.__del__ = finalizer  # type: ignore[method-assign]
     BatchEnds.places_of = staticmethod(native.places_of)

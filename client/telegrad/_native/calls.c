@@ -51,6 +51,16 @@ take_parent(Work *work, PyObject *tensor)
     return 1;
 }
 
+/* Whether a tensor was made in inference mode, which a recorded call may not save. */
+static int
+is_inference(PyObject *tensor)
+{
+    if (PyList_GET_SIZE(the_entered_inference) == 0) return 0;
+    PyObject *made = PyObject_GetAttr(tensor, text__is_inference);
+    Py_XDECREF(made);
+    return made != Py_False;
+}
+
 static int
 take_operand(Work *work, PyObject *tensor, int records)
 {
@@ -63,7 +73,8 @@ take_operand(Work *work, PyObject *tensor, int records)
     if (!is_current(tensor)) return 0;
     work->metas[work->tensors] = Py_NewRef(meta);
     work->ids[work->tensors++] = Py_NewRef(id);
-    return records ? take_parent(work, tensor) : 1;
+    if (!records) return 1;
+    return !is_inference(tensor) && take_parent(work, tensor);
 }
 
 static int

@@ -25,7 +25,7 @@
 /* What else ``prepare`` is given: see there in ``__init__.py``. */
 #define OBJECTS(X)                                                                                                     \
     X(ClientSession) X(thread) X(default_modes) X(plans) X(dtypes) X(own_files) X(other_files) X(is_own) X(is_usual)   \
-    X(getframe) X(call) X(join) X(finalize) X(deque) X(absent) X(sharing)
+    X(getframe) X(call) X(join) X(finalize) X(deque) X(absent) X(sharing) X(entered_inference)
 
 #define TEXTS(X) X(_id) X(keeps_saved) X(modes) X(_default) X(_is_inference) X(_introduce) X(_gradient_edge) X(queue) X(_send_full) X(free)
 

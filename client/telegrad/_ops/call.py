@@ -27,6 +27,7 @@ from .call_plan import PLANS, CallPlan, plan_for
 from .duals import DualTensor, duals
 from .mutation import mutate
 from .operand_classes import DISPATCHING, OVERRIDING, OperandHasHandler, is_handled
+from .operands import inference_tensors
 from .packing import pack_saved
 from .sharing import sharing
 
@@ -115,6 +116,8 @@ def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
         results = _finish(pattern, plan, session, values, wire, parents, modes)
         if modes.packs and parents and not plan.is_view:
             pack_saved(session, results, plan.grad_name)
+        if parents and inference_tensors.exist and inference_tensors.is_among(values):
+            inference_tensors.check_saved(pattern, values, results)
         return results
     new_id = session.new_id
     id = new_id()
@@ -128,6 +131,8 @@ def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
         result._is_inference = True
     freed = session.take_dead() if session._dead else ()
     session.queue(Call(plan.index, session.sites.current(2), (id,), wire, freed), modes)
+    if parents and inference_tensors.exist and inference_tensors.is_among(values):
+        inference_tensors.check_saved(pattern, values, result)
     return result
 
 

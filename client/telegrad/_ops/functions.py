@@ -36,6 +36,7 @@ from .operand_classes import (
     patterns_of,
     unknown_handler_of,
 )
+from .operands.expanded_targets import SELECTING, with_expanded_targets
 from .outputs import check_separate, into, like_target, targets_of
 from .randomness import checked
 from .replaced import REPLACED, replacement_of
@@ -99,6 +100,8 @@ def _miss_of(public: str) -> Miss:
     miss = _with_numbers(_with_out(miss, outs, public) if outs else miss, plain, public in _OF_TWO_NUMBERS)
     if plain[0].is_random:
         miss = _with_generator(miss, public)
+    if public in SELECTING:
+        miss = with_expanded_targets(miss, public, function)
     if has_older_forms(public):
         miss = _with_older_forms(miss, plain[0])
     copied = next((op for op in plain if "copied" in op.out_rules), None)

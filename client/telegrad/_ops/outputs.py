@@ -16,6 +16,8 @@ from telegrad_protocol.ops import Op
 from telegrad_protocol.ops.contract import describe
 from telegrad_protocol.ops.targets import ONE_VALUE_EVERYWHERE, check_target_type
 
+from .operands.expanded_targets import SELECTING, is_expanded
+
 _OF_SEVERAL_VIEWS = frozenset(("ChunkBackward0", "SplitBackward0", "SplitWithSizesBackward0", "UnbindBackward0"))
 """Names of nodes of operations that return several views."""
 
@@ -112,6 +114,8 @@ def check_target(op: Op, target: Any) -> None:
     """Refuse to write into a tensor, or into several, whose elements share memory among themselves."""
     if op.name in ONE_VALUE_EVERYWHERE:
         return
+    if op.public in SELECTING and is_expanded(target):
+        raise ArgumentTypeError(f"{op.public}: the target is expanded")  # which has the call written in another way
     for meta in target if isinstance(target, tuple) else (target,):
         if meta is not None:
             check_distinct(op.public, meta)

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from numbers import Number
 from typing import Any, Final
 
+from telegrad._session.own_code import note_once
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.dtypes import bool_
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op
 
@@ -30,6 +32,11 @@ _FORMS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 """For each function the places of tensors (T) and numbers (N) in its older forms, and what those numbers are called."""
 _told: list[str] = []
 _LOSSES = frozenset(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"))
+_FORMER: Final = {
+    "qr": "torch.linalg.qr", "cholesky": "torch.linalg.cholesky", "triangular_solve": "torch.linalg.solve_triangular",
+}  # fmt: skip
+"""Functions that PyTorch deprecates, and what stands for them."""
+_CASTING = frozenset(("_to_copy", "copy_", "fill_", "sum", "prod", "cumsum", "cumprod"))
 _SPREADS = frozenset(("std", "var", "std_mean", "var_mean"))
 
 
@@ -67,22 +74,63 @@ def _warn(op: Op) -> None:
 def warn_of(op: Op, given: Sequence[Any], inferred: Any) -> None:
     """Warn, with PyTorch's words, of a call whose arguments are ``given``, tensors as metas, and of its result."""
     message = None
-    if op.public in _LOSSES:
+    if op.public in _LOSSES and given[0].shape != given[1].shape:
         message = _broadcast_target(given[0], given[1])
     elif op.public in _SPREADS:
         message = _no_freedom(op, given, inferred[0] if isinstance(inferred, tuple) else inferred)
+    elif op.public in _FORMER:
+        message = (
+            f"torch.{op.public} is deprecated in favor of {_FORMER[op.public]} and will be removed in a future release."
+        )
+    elif op.public == "kl_div" and given[2] is given[3] is None and given[4] == "mean":
+        message = (
+            "reduction: 'mean' divides the total loss by both the batch size and the support size. 'batchmean' divides "
+            "only by the batch size, and aligns with the KL div math definition."
+        )
+    elif op.public == "softmin" and given[1] is None:
+        message = "Implicit dimension choice for softmin has been deprecated. Change the call to include dim=X."
+    elif op.name in _CASTING and _discards_imaginary_part(op, given, inferred):
+        note_once("Casting complex values to real discards the imaginary part")
+    elif op.public in ("searchsorted", "bucketize"):
+        _note_copies(op.public, given)
     elif op.public == "cross" and given[2] is None:
         message = (
             "Using torch.cross without specifying the dim arg is deprecated. Please either pass the dim explicitly or "
             "simply use torch.linalg.cross, whose dim is the last one"
         )
+    elif op.module == "nn.functional" and _is_in_older_form(op, given):
+        message = "size_average and reduce args will be deprecated, please use the argument reduction instead."
     if message is not None:
         warnings.warn(message, UserWarning, stacklevel=2)
 
 
-def _broadcast_target(input: Meta, target: Meta) -> str | None:
-    if input.shape == target.shape:
-        return None
+def _note_copies(name: str, given: Sequence[Any]) -> None:
+    for operand, what in zip(given[:2] if name == "searchsorted" else given[1::-1], ("boundary", "input value")):
+        if isinstance(operand, Meta) and not operand.is_contiguous:
+            note_once(
+                f"torch.searchsorted(): {what} tensor is non-contiguous, this will lower the performance due to extra "
+                "data copy when converting non-contiguous tensor to contiguous, please use contiguous tensors."
+            )
+
+
+def _is_in_older_form(op: Op, given: Sequence[Any]) -> bool:
+    named = dict(zip([param.name for param in op.params], given, strict=True))
+    return named.get("size_average") is not None or named.get("reduce") is not None
+
+
+def _discards_imaginary_part(op: Op, given: Sequence[Any], inferred: Any) -> bool:
+    source = given[1] if op.mutates else given[0]
+    result = given[0] if op.mutates else inferred
+    return (
+        isinstance(source, Meta)
+        and isinstance(result, Meta)
+        and source.dtype.is_complex
+        and not result.dtype.is_complex
+        and result.dtype is not bool_
+    )
+
+
+def _broadcast_target(input: Meta, target: Meta) -> str:
     return (
         f"Using a target size ({_size(target)}) that is different to the input size ({_size(input)}). This will likely "
         "lead to incorrect results due to broadcasting. Please ensure they have the same size."

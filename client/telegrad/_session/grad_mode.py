@@ -13,6 +13,8 @@ from typing import Any, Self, TypeVar, overload
 from .thread_modes import thread
 
 F = TypeVar("F", bound=Callable[..., Any])
+entered_inference: list[bool] = []
+"""Has an element once inference mode was on: before, no tensor was made in it."""
 
 
 def _set_grad(enabled: bool) -> None:
@@ -144,6 +146,8 @@ class inference_mode(ModeBlock):
         return inference_mode(self.mode)
 
     def __enter__(self) -> None:
+        if self.mode and not entered_inference:
+            entered_inference.append(True)
         modes = self.previous = thread.modes
         thread.modes = modes.of(
             not self.mode, self.mode, modes.autocast, modes.streams, modes.gpu, modes.default_device, modes.packs

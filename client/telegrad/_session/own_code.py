@@ -1,9 +1,13 @@
-"""Which code is telegrad's own, and how IPython calls the code of a cell. Knows neither sessions nor tensors."""
+"""Which code is telegrad's own, warnings at lines of the program, and how IPython calls the code of a cell.
+
+Knows neither sessions nor tensors.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import Any
 
 import telegrad_protocol
@@ -19,6 +23,9 @@ _OWN = tuple(
 own_files: set[str] = set()
 other_files: set[str] = set()
 """Names of files, as code objects have them, that are known to be telegrad's, and known not to be."""
+
+told: set[str] = set()
+"""What ``note_once`` has warned of."""
 
 
 def is_own(file: str) -> bool:
@@ -43,6 +50,18 @@ def depth_of_program() -> int:
     while frame is not None and is_own(frame.f_code.co_filename):
         frame, depth = frame.f_back, depth + 1
     return depth
+
+
+def note(text: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the program that is running."""
+    warnings.warn(text, category, stacklevel=depth_of_program())
+
+
+def note_once(text: str) -> None:
+    """Warn at the line of the program that is running, unless the process was warned of this before."""
+    if text not in told:
+        told.add(text)
+        warnings.warn(text, stacklevel=depth_of_program())
 
 
 def running_shell() -> Any:

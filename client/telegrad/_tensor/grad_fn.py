@@ -77,6 +77,18 @@ def shown_node(edge: GradientEdge, tensor: Any = None, behind: tuple[GradFn, int
     return shown
 
 
+def saved_names(tensor: Any) -> frozenset[str]:
+    """Return what the operation that computed a tensor has saved, by the names of its operands. One round trip.
+
+    It is empty where the server's node cannot be told.
+    """
+    try:
+        saved = shown_node(tensor._gradient_edge(), tensor)._numbered("_saved").saved
+    except TelegradError:
+        return frozenset()
+    return frozenset([name for name, (kind, count) in saved.items() if kind in ("tensor", "tensors") and count])
+
+
 class InputMetadata(NamedTuple):
     """The form of a gradient that reaches a node."""
 

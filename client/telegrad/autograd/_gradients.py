@@ -11,6 +11,7 @@ from typing import Final
 
 from telegrad._ops.operand_classes import HANDLERS, OVERRIDING
 from telegrad._session.grad_mode import no_grad, set_grad_enabled
+from telegrad._session.own_code import note_once
 from telegrad._session.session import ClientSession
 from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._tensor.autograd_graph import GradientEdge, GradientNode, StandInNode, reachable
@@ -33,7 +34,17 @@ def gradient_of(leaf: Tensor, create_graph: bool) -> Tensor:
 
 
 def pairs_for(leaves: Sequence[Tensor], create_graph: bool) -> list[tuple[int, int]]:
-    """Return for every leaf its number and that of its gradient, which ``gradient_of`` gives."""
+    """Return for every leaf its number and that of its gradient, which ``gradient_of`` gives.
+
+    With ``create_graph`` gradients refer to the leaves that refer to them, of which the program is warned once.
+    """
+    if create_graph:
+        note_once(
+            "Using backward() with create_graph=True will create a reference cycle between the parameter and its "
+            "gradient which can cause a memory leak. We recommend using autograd.grad when creating the graph to avoid "
+            "this. If you have to use this function, make sure to reset the .grad fields of your parameters to None "
+            "after use to break the cycle and avoid the leak."
+        )
     pairs = []
     for leaf in leaves:
         gradient = leaf._grad

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from telegrad._session.own_code import note
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import AutogradError
 
@@ -36,6 +37,8 @@ class Variable(metaclass=VariableMeta):
 
     _execution_engine = _Engine()
 
-    def __new__(cls, data: Tensor | None = None, requires_grad: bool = False) -> Any:
+    def __new__(cls, data: Tensor | None = None, requires_grad: bool = False, volatile: bool = False) -> Any:
         """Return the tensor; an empty one without data."""
+        if volatile:
+            note("volatile was removed and now has no effect. Use `with torch.no_grad():` instead.")
         return (Tensor() if data is None else data.detach()).requires_grad_(requires_grad)

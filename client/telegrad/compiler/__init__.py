@@ -10,8 +10,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
-from telegrad._programs.notes import note_once
 from telegrad._session.current import thread_sessions
+from telegrad._session.own_code import note_once
 from telegrad.nn.modules.module import Module
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn
 
-from telegrad._programs.notes import note_once
+from telegrad._session.own_code import note_once
 from telegrad.nn.modules.module import Module
 from telegrad_protocol.errors import NotSupportedError
 

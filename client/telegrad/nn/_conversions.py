@@ -8,6 +8,7 @@ from typing import Any, TypeVar, overload
 from telegrad._ops.functions import function
 from telegrad._session.devices import DeviceLike, as_device
 from telegrad._session.grad_mode import no_grad
+from telegrad._session.own_code import note
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import BY_NAME, DType, as_dtype
 from telegrad_protocol.errors import ArgumentTypeError
@@ -54,6 +55,11 @@ class ConversionsMixin:
         device, dtype = destination(args, kwargs)
         if dtype is not None and not dtype.is_differentiable:
             raise ArgumentTypeError(f"nn.Module.to only accepts floating point or complex dtypes, not {dtype.name}")
+        if dtype is not None and dtype.is_complex:
+            note(
+                "Complex modules are a new feature under active development whose design may change, and some modules "
+                "might not work as expected when using complex tensors as parameters or buffers."
+            )
 
         def moved(tensor: Tensor) -> Tensor:
             wanted = dtype if tensor.dtype.is_differentiable else None

@@ -16,6 +16,7 @@ from telegrad._functions.numeric.distances import pdist as pdist
 from telegrad._lazy import lazy
 from telegrad._ops.functions import function, names_in
 from telegrad._ops.signatures import publish
+from telegrad._session.own_code import note
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
 from telegrad._ops.overriding import (
@@ -248,6 +249,16 @@ def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero whole channels of (n, c, h, w)."""
+    if input.ndim not in (3, 4):
+        note(
+            f"dropout2d: Received a {input.ndim}-D input to dropout2d, which is deprecated and will result in an error "
+            "in a future release. To retain the behavior and silence this warning, please use dropout instead."
+        )
+    elif input.ndim == 3:
+        note(
+            "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout behavior is desired:"
+            " the input is (N, C, L). Please use dropout1d for that."
+        )
     return _drop("feature_dropout", input, p, training, inplace)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from telegrad._ops.functions import function
 from telegrad._ops.overriding import handle_torch_function, has_torch_function_unary
 from telegrad._session.grad_mode import no_grad
+from telegrad._session.own_code import note
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ShapeError
 
@@ -194,6 +195,7 @@ def kaiming_uniform_(
 ) -> Tensor:
     """K. He et al., Delving deep into rectifiers (2015), with a uniform distribution."""
     if not tensor.numel():
+        note("Initializing zero-element tensors is a no-op")
         return tensor
     bound = math.sqrt(3.0) * _deviation(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
@@ -203,7 +205,10 @@ def kaiming_normal_(
     tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
 ) -> Tensor:
     """The same with a normal distribution."""
-    return normal_(tensor, 0.0, _deviation(tensor, a, mode, nonlinearity), generator) if tensor.numel() else tensor
+    if not tensor.numel():
+        note("Initializing zero-element tensors is a no-op")
+        return tensor
+    return normal_(tensor, 0.0, _deviation(tensor, a, mode, nonlinearity), generator)
 
 
 def _former(name: str) -> Callable[..., Tensor]:

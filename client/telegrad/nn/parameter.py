@@ -72,6 +72,8 @@ class Parameter(Tensor, metaclass=_Kind):
     def _adopt(self, data: Tensor, requires_grad: bool) -> None:
         Tensor.__init__(self, data._session, data._id, data._meta)
         data._id = 0
+        if data._is_inference:
+            self._is_inference = True
         if requires_grad:
             self.requires_grad_()
 

@@ -10,6 +10,7 @@ from weakref import finalize
 
 from telegrad._session.current import current_session
 from telegrad._session.grad_mode import enable_grad, is_grad_enabled, set_grad_enabled
+from telegrad._session.own_code import note
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import set_autocast, thread
 from telegrad._tensor.autograd_graph import LeafNode, reachable
@@ -281,6 +282,11 @@ def checkpoint(
     same the second time, unless ``preserve_rng_state=False``.
     """
     preserve = bool(kwargs.pop("preserve_rng_state", True))
+    if use_reentrant is None:
+        note(
+            "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. use_reentrant=False is "
+            "recommended, and what is done without it here"
+        )
     if use_reentrant:
         if kwargs:
             raise ArgumentError("Unexpected keyword arguments: " + ",".join(kwargs))

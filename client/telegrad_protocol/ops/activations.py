@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad_protocol.dtypes import float32
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, DTypeError
 from telegrad_protocol.meta import Meta
 
 from .contract import Scalar, pointwise
@@ -93,6 +93,8 @@ def softplus(input: Meta, beta: Scalar = 1.0, threshold: Scalar = 20.0) -> Meta:
 def hardtanh(input: Meta, min_val: Scalar = -1.0, max_val: Scalar = 1.0) -> Meta:
     """Limit every element to [min_val, max_val]."""
     _check_numbers("hardtanh", input, min_val, max_val)
+    if not input.dtype.is_signed and (min_val < 0 or max_val < 0):  # type: ignore[operator]
+        raise DTypeError(f"hardtanh: cannot do hardtanh on an unsigned type with negative limits, got {input}")
     if min_val > max_val:  # type: ignore[operator]
         raise ArgumentError(f"hardtanh: min_val cannot be greater than max_val, got {min_val} and {max_val}")
 

@@ -221,7 +221,7 @@ def masked_scatter(input: Meta, mask: Meta, source: Meta) -> Meta:
         raise DTypeError(f"masked_scatter: masked_scatter_ only supports boolean masks, got {mask}")
     check_source("masked_scatter", input, source)
     shape = broadcast_shapes("masked_scatter", input.shape, mask.shape)
-    return input.like(shape) if shape != input.shape else like(input, None, None)
+    return input.like(shape)
 
 
 @op(data_dependent=True, differentiable=False)

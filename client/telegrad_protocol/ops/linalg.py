@@ -314,8 +314,7 @@ def cross(input: Meta, other: Meta, dim: int | None = None) -> Meta:
         raise ShapeError(
             f"cross: inputs dimension {along if dim is None else dim} must have length 3, got {input} and {other}"
         )
-    spread = (input.shape, input.strides), (other.shape, other.strides)
-    return input.like(shape, result_type((input, other)), strides=result_strides(shape, spread))
+    return input.like(shape, result_type((input, other)))
 
 
 alias("ger", outer)

@@ -82,6 +82,15 @@ def matrix_norm_named(
     return _normed("linalg.matrix_norm", A, dim, keepdim, dtype)
 
 
+@op(name="_linalg_matrix_norm", method=False, out=False, differentiable=False)
+def plain_matrix_norm(A: Meta, ord: str, dim: Size, keepdim: bool) -> Meta:
+    """Compute a norm of matrices that have elements, without a derivative; ``ord`` is nuc or the name of a number."""
+    if not A.numel:
+        raise ShapeError(f"linalg.matrix_norm: expected matrices that have elements, got {A}")
+    _check_matrix_norm("linalg.matrix_norm", A, ord if ord == "nuc" else float(ord), dim, None)
+    return _normed("linalg.matrix_norm", A, dim, keepdim, None)
+
+
 def _normed(name: str, A: Meta, dim: int | Size | None, keepdim: bool, dtype: DType | None) -> Meta:
     return A.like(reduced(name, A, dim, keepdim), (dtype or A.dtype).to_real())
 

@@ -180,15 +180,22 @@ def aminmax(input: Meta, *, dim: int | None = None, keepdim: bool = False) -> tu
     return extremum, extremum
 
 
+def _check_not_bool(name: str, input: Meta) -> None:
+    if input.dtype is bool_:
+        raise DTypeError(f"{name}: {name}(): does not support bool input, got {input}; use input.int()")
+
+
 @op(differentiable=False)
 def argmax(input: Meta, dim: int | None = None, keepdim: bool = False) -> Meta:
     """Return the index of the largest element; in the flattened tensor where no dimension is given."""
+    _check_not_bool("argmax", input)
     return _extremum("argmax", input, dim, keepdim).like(dtype=int64)
 
 
 @op(differentiable=False)
 def argmin(input: Meta, dim: int | None = None, keepdim: bool = False) -> Meta:
     """Return the index of the smallest element; in the flattened tensor where no dimension is given."""
+    _check_not_bool("argmin", input)
     return _extremum("argmin", input, dim, keepdim).like(dtype=int64)
 
 

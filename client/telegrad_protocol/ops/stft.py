@@ -41,7 +41,7 @@ def stft(
     if not input.dtype.is_differentiable or input.ndim not in (1, 2):
         raise ShapeError(f"stft: expected a floating point or complex tensor of 1 or 2 dimensions, got {input}")
     if return_complex is None and not _is_complex(input, window):
-        raise ArgumentError("stft: requires the return_complex parameter be given for real inputs")
+        raise ArgumentError("stft requires the return_complex parameter be given for real inputs")
     if center and align_to_window is not None:
         raise ArgumentError("stft: align_to_window should only be set when center = false")
     length = input.shape[-1]

@@ -1,4 +1,4 @@
-"""Norms, powers, exponentials, ranks and products of matrices."""
+"""Powers, exponentials, ranks and products of matrices."""
 
 from __future__ import annotations
 
@@ -15,76 +15,9 @@ from telegrad_protocol.ops import matrix_functions as ops
 
 from .complex import conj
 from .matrices import adjoint, constant_of
+from .matrix_norms import matrix_norm_of
 from .solvers import number_tolerances, tolerances
 from .spectra import plain_eigvalsh, plain_svdvals
-
-
-@composite(ops.vector_norm)
-def vector_norm(x, ord, dim, keepdim, *, dtype):
-    return F.norm(x, ord, dim, keepdim, dtype=dtype)
-
-
-def _matrix_norm(A, ord, dim, keepdim, dtype):
-    A = A if dtype is None or dtype is A.dtype else F._to_copy(A, dtype=dtype)
-    rows, columns = ops.matrix_dims("linalg.matrix_norm", A.meta, dim)
-    if ord in (1, 2, math.inf) and not (A.shape[rows] and A.shape[columns]):
-        return F.sum(F.abs(A), (rows, columns), keepdim)
-    if ord == "fro":
-        return F.norm(A, 2, (rows, columns), keepdim)
-    if ord in ("nuc", 2, -2):
-        values = F.linalg_svdvals(F.movedim(A, (rows, columns), (-2, -1)))
-        result = F.sum(values, -1) if ord == "nuc" else (F.amax if ord == 2 else F.amin)(values, -1)
-    else:
-        if abs(ord) == math.inf:
-            rows, columns = columns, rows
-        sums = F.sum(F.abs(A), rows, True)
-        result = (F.amax if ord > 0 else F.amin)(sums, columns, True)
-    removed = {d % A.ndim for d in dim}
-    shape = [1 if d in removed else size for d, size in enumerate(A.shape) if keepdim or d not in removed]
-    return F.reshape(result, shape)
-
-
-@comes_to(ops.vector_norm)
-def _only_norm(records, x, ord, dim, keepdim, dtype):
-    return Single(OPERATORS["norm"])
-
-
-@comes_to(ops.matrix_norm_named)
-def _only_norm_of_elements(records, A, ord, dim, keepdim, dtype):
-    if ord != "fro" or not (dtype is None or dtype is A.dtype):
-        return None
-    dims = ops.matrix_dims("linalg.matrix_norm", A, dim)
-    return Single(OPERATORS["norm"], lambda args: (args[0], 2, dims, args[3], None))
-
-
-@composite(ops.matrix_norm)
-def matrix_norm(A, ord, dim, keepdim, *, dtype):
-    return _matrix_norm(A, ord, dim, keepdim, dtype)
-
-
-@composite(ops.matrix_norm_named)
-def matrix_norm_named(A, ord, dim, keepdim, *, dtype):
-    return _matrix_norm(A, ord, dim, keepdim, dtype)
-
-
-@composite(ops.norm)
-def norm(input, ord, dim, keepdim, *, dtype):
-    if ord is None:
-        return F.norm(input, 2, dim, keepdim, dtype=dtype)
-    listed = (dim,) if isinstance(dim, int) else dim
-    if len(listed) == 2 if listed is not None else input.ndim == 2:
-        return _matrix_norm(input, ord, listed or (0, 1), keepdim, dtype)
-    return F.norm(input, ord, dim, keepdim, dtype=dtype)
-
-
-@composite(ops.norm_named)
-def norm_named(input, ord, dim, keepdim, *, dtype):
-    return _matrix_norm(input, ord, dim or (0, 1), keepdim, dtype)
-
-
-@composite(ops.nuclear_norm)
-def nuclear_norm(input, dim, keepdim):
-    return _matrix_norm(input, "nuc", dim or (0, 1), keepdim, None)
 
 
 def _cond(A, p):
@@ -99,7 +32,7 @@ def _cond(A, p):
     inverse, info = F.linalg_inv_ex(A)
     is_singular = F.ne(info, 0)
     inverse = F.masked_fill(inverse, F.unsqueeze(F.unsqueeze(is_singular, -1), -1), 0)
-    product = _matrix_norm(A, p, (-2, -1), False, None) * _matrix_norm(inverse, p, (-2, -1), False, None)
+    product = matrix_norm_of(A, p, (-2, -1), False, None) * matrix_norm_of(inverse, p, (-2, -1), False, None)
     return F.masked_fill(product, is_singular, math.inf)
 
 

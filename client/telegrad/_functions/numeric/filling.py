@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from telegrad._ops.functions import function
+from telegrad._session.own_code import note
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
@@ -51,6 +52,10 @@ def range(
     dtype: DType | None = None, layout: Any = None, device: Any = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """Return the numbers from ``start`` to ``end``, which is included, ``step`` apart."""
+    note(
+        "torch.range is deprecated and will be removed in a future release because its behavior is inconsistent with "
+        "Python's range builtin. Instead, use torch.arange, which produces values in [start, end)."
+    )
     first, last = (0, start) if end is None else (start, end)
     if step == 0 or (last - first) * step < 0:
         raise ArgumentError(f"range: steps of {step} do not lead from {first} to {last}")

@@ -9,7 +9,7 @@ from typing import Any
 from telegrad._ops.functions import function
 from telegrad._tensor.size import Size
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.dtypes import bool_, complex128, float64, int64
+from telegrad_protocol.dtypes import INTEGER, bool_, complex128, float64, int64
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 
 from ..creation import tensor
@@ -41,12 +41,21 @@ def float_power_(self: Tensor, exponent: Any) -> Tensor:
 
 def ldexp(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Multiply by powers of two: input * 2 ** other."""
-    return into("ldexp", input * function("pow")(2.0, other), out)  # type: ignore[no-any-return]
+    return into("ldexp", _times_power(input, other), out)  # type: ignore[no-any-return]
+
+
+def _times_power(input: Tensor, other: Tensor) -> Tensor:
+    """Return input * 2 ** other; integer exponents change no type, and only the product overflows."""
+    tensors = isinstance(input, Tensor) and isinstance(other, Tensor)
+    if not tensors or not input.is_floating_point() or other.dtype.category != INTEGER:
+        return input * function("pow")(2.0, other)  # type: ignore[no-any-return]
+    product: Tensor = input.to(float64) * function("pow")(2.0, other.to(float64))
+    return product.to(input.dtype)
 
 
 def ldexp_(self: Tensor, other: Tensor) -> Tensor:
     """Multiply the elements by powers of two."""
-    return self.mul_(function("pow")(2.0, other))
+    return self.copy_(_times_power(self, other))
 
 
 def isreal(input: Tensor) -> Tensor:

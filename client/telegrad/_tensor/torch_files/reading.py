@@ -36,7 +36,7 @@ _CLASSES: Final = {"numpy.ndarray": np.ndarray, "torch.Tensor": Tensor}
 
 
 class ForeignObjectError(NotSupportedError, UnpicklingError):
-    """A file has an object that is not read with ``weights_only``; PyTorch raises an UnpicklingError for it."""
+    """A file is none of PyTorch's, or has an object that is not read with ``weights_only``: an UnpicklingError."""
 
 
 @dataclass(frozen=True)

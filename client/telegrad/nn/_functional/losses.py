@@ -9,6 +9,7 @@ from typing import Any
 from telegrad._functions.creation import tensor
 from telegrad._functions.gradients import with_zero_derivative
 from telegrad._ops.functions import function
+from telegrad._session.own_code import note
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import int64
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
@@ -22,7 +23,9 @@ _FILLED = "Expected non-empty vector or matrix with optional 0-dim batch size"
 def reduction_of(size_average: Flag, reduce: Flag, reduction: str) -> str:
     """Return the reduction that is meant, with PyTorch's former pair of flags taken into account."""
     if size_average is not None or reduce is not None:
-        return "none" if reduce is False else "sum" if size_average is False else "mean"
+        kind = "none" if reduce is False else "sum" if size_average is False else "mean"
+        note(f"size_average and reduce args will be deprecated, please use reduction='{kind}' instead.")
+        return kind
     if reduction not in ("none", "mean", "sum"):
         raise ArgumentError(f"{reduction} is not a valid value for reduction")
     return reduction

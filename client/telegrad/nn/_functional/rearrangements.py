@@ -8,6 +8,7 @@ from telegrad._functions.gradients import with_zero_derivative
 from telegrad._functions.memory.formats import in_format_of
 from telegrad._ops.functions import function
 from telegrad._session.grad_mode import no_grad
+from telegrad._session.own_code import note
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ShapeError
 
@@ -102,6 +103,8 @@ def instance_norm(
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
     """Draw from a relaxed categorical distribution; with ``hard`` one-hot, with the gradient of the relaxed draw."""
+    if eps != 1e-10:
+        note("`eps` parameter is deprecated and has no effect.")
     noise = function("empty_like")(logits.detach()).exponential_().log().neg()
     soft = function("softmax")((logits + noise) / tau, dim)
     if not hard:

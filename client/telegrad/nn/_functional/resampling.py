@@ -17,6 +17,7 @@ from telegrad._functions.creation import tensor
 from telegrad._functions.gradients import with_zero_derivative
 from telegrad._functions.memory.formats import in_format_of
 from telegrad._ops.functions import function
+from telegrad._session.own_code import note
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float32, float64, int32, uint8
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeError
@@ -25,6 +26,7 @@ from .byte_images import combined_bytes
 from .half_precision import computed_in_float32
 
 Factors = Sequence[float | None]
+_ALIGNMENT_HAS_CHANGED = "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0."
 _LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
 
 
@@ -243,6 +245,8 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
         )
     if min(size) <= 0:
         raise ArgumentError(f"Expected non-zero, positive output size. Got {tuple(size)}")
+    if align_corners is None:
+        note(_ALIGNMENT_HAS_CHANGED)
     axes = [_evenly(count, bool(align_corners), theta) for count in size[2:]]
     grids = meshgrid(*axes, indexing="ij")
     base = function("stack")([*reversed(grids), function("ones_like")(grids[0])], -1).reshape(1, -1, dims + 1)
@@ -279,11 +283,7 @@ def grid_sample(
     if mode == "bicubic" and dims == 3:
         raise NotImplementedError("grid_sample(): bicubic interpolation only supports 4D input")
     if align_corners is None:
-        warnings.warn(
-            "Default grid_sample and affine_grid behavior has changed to align_corners=False since 1.3.0. Please "
-            "specify align_corners=True if the old behavior is desired.",
-            stacklevel=2,
-        )
+        note(_ALIGNMENT_HAS_CHANGED)
     return _sampled(input, grid, mode, padding_mode, bool(align_corners))
 
 

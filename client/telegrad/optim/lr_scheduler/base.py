@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from telegrad._session.own_code import note
 from telegrad._tensor.tensor import Tensor
 from telegrad.optim.optimizer import Optimizer
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
@@ -70,6 +71,14 @@ class LRScheduler:
                 UserWarning,
                 stacklevel=2,
             )
+        if epoch is not None:
+            note(
+                "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. "
+                "Please use `scheduler.step()` to step the scheduler."
+            )
+        self._go_on(epoch)
+
+    def _go_on(self, epoch: int | None) -> None:
         self._step_count += 1
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         self._get_lr_called_within_step = True

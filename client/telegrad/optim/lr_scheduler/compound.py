@@ -44,7 +44,7 @@ class SequentialLR(LRScheduler):
         place = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[place]
         if place > 0 and self._milestones[place - 1] == self.last_epoch:
-            scheduler.step(0)
+            scheduler._go_on(0)
         else:
             scheduler.step()
         self._last_lr = scheduler.get_last_lr()

@@ -73,6 +73,9 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.last_epoch = math.floor(epoch)
         self._set(self.get_lr())
 
+    def _go_on(self, epoch: float | None) -> None:
+        self.step(epoch)
+
     def _move_to(self, epoch: float) -> None:
         if epoch < 0:
             raise ArgumentError(f"Expected non-negative epoch, but got {epoch}")
