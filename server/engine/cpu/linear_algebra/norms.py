@@ -52,8 +52,9 @@ def norm(request: Request) -> Launch | None:
     input, p, dim, _, dtype = request.args
     (out,) = request.outs
     order = 2 if p is None else p
-    is_plain = input.dtype is out.dtype in (float32, float64) and dtype in (None, input.dtype)
-    if not is_plain or not (input.is_contiguous and out.is_contiguous and 0 < input.numel <= _MOST_NUMBERS and order):
+    is_plain = input.dtype.is_differentiable and input.dtype.to_real() is out.dtype and out.dtype in (float32, float64)
+    is_dense = input.is_contiguous and out.is_contiguous
+    if not (is_plain and is_dense and dtype in (None, input.dtype) and 0 < input.numel <= _MOST_NUMBERS and order):
         return None
     dims = range(input.ndim) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim
     reduced = set(wrap_dims("norm", tuple(dims), input.ndim)) if input.ndim else set()
@@ -66,4 +67,7 @@ def norm(request: Request) -> Launch | None:
     def launch(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
         write(args[0].array.reshape(shape), outs[0].array.reshape(-1))
 
-    return launch
+    def launch_complex(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        write(np.absolute(args[0].array.reshape(shape)), outs[0].array.reshape(-1))
+
+    return launch_complex if input.dtype.is_complex else launch
