@@ -70,6 +70,7 @@ def test_lobpcg_refuses_what_is_too_small(tg: Any) -> None:
         tg.lobpcg(tg.eye(5), k=2)
 
 
+@pytest.mark.filterwarnings("ignore:torch.lu is deprecated", "ignore:torch.chain_matmul is deprecated")
 def test_older_helpers(tg: Any, rng: np.random.Generator) -> None:
     numbers = rng.standard_normal((4, 4))
     a = tg.tensor(numbers)
