@@ -13,7 +13,7 @@ from server.engine import keys
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 from server.engine.programs.fused import FUSERS, JOINERS, Executor, Joiner
-from server.engine.programs.joined import CASTS, GRADIENTS, NORM, PARTS, SUMS, Joined
+from server.engine.programs.joined import CASTS, GRADIENTS, NORM, PARTS, PRODUCTS, SUMS, Joined
 from server.engine.value import Backend, Value
 
 from ..ops.adapters import EngineAdapter
@@ -72,6 +72,27 @@ def _casts(joined: Joined, values: Values, news: dict[str, Any]) -> Values:
     return {role: F._to_copy(values[role], dtype=meta.dtype) for role, meta in news.items()}
 
 
+def _products(joined: Joined, values: Values, news: dict[str, Any]) -> Values:
+    products, rows = joined.attributes[0], values["input"]
+    made: Values = {}
+    if products.norm:
+        affine = [values.get("scale"), values.get("shift")][: 2 if products.norm == "_layer_norm" else 1]
+        rows = getattr(F, products.norm)(rows, (rows.meta.shape[-1],), *affine, products.eps)[0]
+    for part in products.parts:
+        of = {
+            weight: F.linear(rows, values[weight], values.get(bias)) for weight, bias in zip(part.weights, part.biases)
+        }
+        operands = tuple([{**values, **of}[source] for source in part.sources])
+        kernel, count = part.kernel, len(part.kernel.loads)
+        named = list(zip(part.outs, kernel.news, strict=True))
+        made |= {out: operands[register.number] for out, (register, _) in named if register.number < count}
+        computed = [(out, new) for out, new in named if new[0].number >= count]
+        if kernel.computes:
+            run = FUSERS[keys.CPU].makes(rows.backend, kernel._replace(news=tuple([new for _, new in computed]))).run
+            made |= dict(zip([out for out, _ in computed], run(operands), strict=True))
+    return made
+
+
 def join_on_the_host(monkeypatch: pytest.MonkeyPatch) -> list[Joined]:
     """Have kernels of joined steps made for the host until the test ends; returns what they are made of."""
     made: list[Joined] = []
@@ -97,6 +118,7 @@ def join_on_the_host(monkeypatch: pytest.MonkeyPatch) -> list[Joined]:
         (CASTS, _casts),
         (SUMS, _sums),
         (PARTS, _parts),
+        (PRODUCTS, _products),
     ):
         monkeypatch.setitem(JOINERS, (keys.CPU, kind), joiner(compute))
     return made
@@ -106,4 +128,5 @@ def shifted(adapter: EngineAdapter, tensor: torch.Tensor, by: int) -> Value:
     """A copy of a tensor that begins so many elements within its memory."""
     flat = torch.zeros(tensor.numel() + by, dtype=tensor.dtype)
     flat[by:] = tensor.reshape(-1)
-    return adapter.tensor(flat[by:].view(tensor.shape))
+    value: Value = adapter.tensor(flat[by:].view(tensor.shape))
+    return value

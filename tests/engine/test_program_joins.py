@@ -16,7 +16,7 @@ from server.engine.programs.analysis import Analysis, shared_memory
 from server.engine.programs.expansion import traced
 from server.engine.programs.graph import Graph
 from server.engine.programs.grouping import Grouping
-from server.engine.programs.joined import CASTS, GRADIENTS, NORM, SUMS, Joined
+from server.engine.programs.joined import CASTS, GRADIENTS, NORM, PRODUCTS, SUMS, Joined
 from server.engine.programs.joins import casts
 from server.engine.programs.joins.casts import join_casts
 from server.engine.programs.specialise import ALL, specialise
@@ -53,7 +53,20 @@ def _random_chain(rng: random.Random, count: int) -> Callable[..., tuple[Value, 
         for _ in range(count):
             a, b = rng.choice(values[-4:]), rng.choice(values)
             wide = a if a.dtype is dtypes.float32 else F._to_copy(a, dtype=dtypes.float32)
-            kinds = ("norm", "norm", "gradients", "gradients", "add", "add", "cast", "mm", "mul", "write", "layer")
+            kinds = (
+                "norm",
+                "norm",
+                "gradients",
+                "gradients",
+                "add",
+                "add",
+                "cast",
+                "mm",
+                "mul",
+                "write",
+                "layer",
+                "linear",
+            )
             kind = rng.choice(kinds)
             if kind == "norm":
                 given = [weight, None][rng.random() < 0.3]
@@ -66,6 +79,8 @@ def _random_chain(rng: random.Random, count: int) -> Callable[..., tuple[Value, 
                 input, (_, mean, rstd) = rng.choice(norms)
                 made = F._layer_norm_gradients(wide, input, mean, rstd, weight, (LENGTH,))
                 values += [made[0]]
+            elif kind == "linear":
+                values += [F.linear(wide, square, None) for _ in range(rng.randint(1, 2))]
             elif kind == "cast":
                 values.append(F._to_copy(a, dtype=rng.choice((dtypes.float32, *HALVES))))
             elif kind == "mm":
@@ -107,7 +122,7 @@ def test_random_programs_compute_what_they_do_without(
         for mine, other in zip(joined_results, wanted, strict=True):
             assert adapter.numpy(mine).tobytes() == adapter.numpy(other).tobytes(), f"{executable.describe()}"
         kinds |= {one.kind for one in joined}
-    assert kinds == {NORM, GRADIENTS, SUMS, CASTS}
+    assert kinds == {NORM, GRADIENTS, SUMS, CASTS, PRODUCTS}
 
 
 def test_a_residual_sum_is_read_by_its_normalization(adapter: EngineAdapter, joined: list[Joined]) -> None:

@@ -19,6 +19,8 @@ from telegrad_protocol.meta import Meta
 from .attention.calls import HEADS, few_rows
 from .attention.hopper_kernel_text import TILINGS
 from .gemm import calls as gemm_calls
+from .gemm import usual_products
+from .index import joined_writes
 from .optim.multi_tensor import CAPACITIES
 from .pointwise import joining
 from .random import placed_state
@@ -71,6 +73,8 @@ def usual_texts(target: str) -> Collection:
         joining.check_loads(dtypes.float32)
         joined_norms.usual_loads()
         column_sums.usual_loads()
+        usual_products.usual_loads()
+        joined_writes.usual_loads()
         for dtype in (*TYPES, dtypes.int64):
             gemm_calls.check_loads(dtype)
     return collection

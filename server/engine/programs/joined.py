@@ -1,7 +1,8 @@
 """Steps around another operation that one kernel of a device executes: what they read and make, told by roles.
 
 A normalization reads a sum that nobody has to make before it, or gives its result in half precision besides; casts of
-many tensors are one launch. What makes kernels of them is registered with ``fused``.
+many tensors are one launch; products take what is computed of their rows before and of their results after. What makes
+kernels of them is registered with ``fused``.
 """
 
 from __future__ import annotations
@@ -37,6 +38,17 @@ PARTS: Final = "attention gradients as parts"
 
 It reads what ``_attention_backward`` reads, and makes ``out``. Its attributes are whether the mask is causal, the
 scale, and which operand's gradient each part is: 0 for the query, 1 for the key, 2 for the value.
+"""
+PRODUCTS: Final = "products"
+"""Products of the same few rows, with a normalization of the rows before and element-wise steps after.
+
+It reads ``input``, ``scale`` and ``shift`` of the normalization, and what its parts name, which make ``out`` with
+numbers: see ``product_parts``.
+"""
+WRITES: Final = "writes"
+"""Copies of slices to the same places of several tensors, which the kernel has only if these places are there.
+
+It reads ``index``, and writes each ``source`` with a number into the ``target`` with the same number.
 """
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from server.engine.cuda.runtime.geometry import VECTOR_BYTES
 from server.engine.cuda.runtime.launch import load, pointer
+from server.engine.cuda.runtime.overlapping import OVERLAPPING
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.operators import Request
 from server.engine.ops.attention import suits_few_rows
@@ -86,14 +87,14 @@ def forward(request: Request) -> Launch | None:
     sizes = (shared, group, rows, columns, width, depth, tiles, is_causal, splits, span)
     shape = struct.pack("=10if", *sizes, scale * math.log2(math.e))
     kinds = ("", (0,) * 4) if mask is None else _kind_of_mask(mask, (samples, heads, rows, columns))
-    text = assembled(PRELUDE, text_of(CTYPES[query.dtype], kinds[0], *shares))
+    text = assembled(PRELUDE, OVERLAPPING, text_of(CTYPES[query.dtype], kinds[0], *shares))
     layouts = [_steps(meta.strides) for meta in (request.outs[0], query, key, value)]
     fire = load(text, "attention_few_rows").prepare(
-        (splits, shared * tiles, samples), shares.threads, "PPPPPP", [*layouts, _steps(kinds[1]), shape]
+        (splits, shared * tiles, samples), shares.threads, "PPPPPP", [*layouts, _steps(kinds[1]), shape], overlaps=True
     )
     backend = request.backend
     merge = None if splits == 1 else load(text, "attention_merge_parts").prepare(
-        samples * shared * count, min(256, -(-depth // _WARP) * _WARP), "PP", [layouts[0], shape]
+        samples * shared * count, min(256, -(-depth // _WARP) * _WARP), "PP", [layouts[0], shape], overlaps=True
     )  # fmt: skip
     scratch = Meta.of((samples * shared * count * splits * (depth + 2),), dtypes.float32, query.device)
 

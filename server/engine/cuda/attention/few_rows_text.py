@@ -49,6 +49,15 @@ __device__ __forceinline__ void few_rows(
     __shared__ float tops[WARPS][R], totals[WARPS][R], kept[WARPS][R][D];
     const int lane = threadIdx.x % L, group = threadIdx.x / L, warp = threadIdx.x / 32;
     const int n = blockIdx.z, head = blockIdx.y / s.tiles, first = blockIdx.y % s.tiles * R, count = s.rows * s.group;
+    k += n * sk.n + head * sk.h; v += n * sv.n + head * sv.h;
+    const int begin = blockIdx.x * s.span, end = min(s.columns, begin + s.span);
+    let_next_begin();
+    const int near = begin + threadIdx.x;
+    if (V * sizeof(T) == 16 && near < end) {
+        fetch(k + near * sk.row, s.width * (int)sizeof(T));
+        fetch(v + near * sv.row, s.depth * (int)sizeof(T));
+    }
+    wait_for_earlier();
     float query[R][N];
     seen_t<N> seen[R];
     #pragma unroll
@@ -64,8 +73,6 @@ __device__ __forceinline__ void few_rows(
         #pragma unroll
         for (int i = 0; i < N; ++i) { query[r][i] *= s.scale_2; seen[r].sums[i] = 0; }
     }
-    k += n * sk.n + head * sk.h; v += n * sv.n + head * sv.h;
-    const int begin = blockIdx.x * s.span, end = min(s.columns, begin + s.span);
     for (int start = begin + group; start - group < end; start += GROUPS * AHEAD) {
         vec<T, V> keys[AHEAD][P], values[AHEAD][P];
         #pragma unroll
@@ -146,7 +153,15 @@ __device__ __forceinline__ void few_rows(
         const int r = e / s.depth, d = e % s.depth, row = first + r, at = head * s.group + row / s.rows;
         if (row >= count) break;
         seen_t<1> all = {HIDDEN, 0, {0}};
-        for (int w = 0; w < WARPS; ++w) all.merge(tops[w][r], totals[w][r], kept[w][r] + d);
+        #pragma unroll
+        for (int w = 0; w < WARPS; ++w) all.top = fmaxf(all.top, tops[w][r]);
+        const float from = all.top == HIDDEN ? 0.0f : all.top;
+        #pragma unroll
+        for (int w = 0; w < WARPS; ++w) {
+            const float its = power_of_two(tops[w][r] - from);
+            all.total += totals[w][r] * its;
+            all.sums[0] += kept[w][r][d] * its;
+        }
         if (s.splits == 1) {
             out[n * so.n + at * so.h + row % s.rows * so.row + d * so.column] = cast<T>(all.sums[0] * share(all.total));
             continue;
@@ -161,6 +176,8 @@ __device__ __forceinline__ void few_rows(
 // A block merges the parts of one row
 template <class T> __device__ void merge_parts(T* out, const float* parts, steps_t so, few_t s) {
     const int count = s.rows * s.group, row = blockIdx.x % count, head = blockIdx.x / count % s.heads;
+    let_next_begin();
+    wait_for_earlier();
     const int n = blockIdx.x / count / s.heads, at = head * s.group + row / s.rows, step = s.depth + 2;
     parts += (i64)blockIdx.x * s.splits * step;
     for (int d = threadIdx.x; d < s.depth; d += blockDim.x) {

@@ -11,22 +11,25 @@ from typing import Final, NamedTuple
 
 from server.engine.cuda.runtime.geometry import VECTOR_BYTES
 from server.engine.cuda.runtime.launch import Kernel, load
+from server.engine.cuda.runtime.overlapping import OVERLAPPING
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 
 from . import cublaslt
+from .few_rows_text import AHEAD, COLUMNS, WARPS
 from .launch import Run
 from .layout import Matrices
 from .product import Product
 
-_MOST_ROWS: Final = {dtypes.float32: 4, dtypes.float16: 2, dtypes.bfloat16: 2}
+MOST_ROWS: Final = {dtypes.float32: 4, dtypes.float16: 2, dtypes.bfloat16: 2}
 """With more rows libraries win, in half precision by tensor cores, since each weight is multiplied more often."""
 _LARGE: Final = 3 << 24
 """Weights in half precision of which libraries read so many as fast, unless there is one row."""
-_WARPS: Final = 8
-_WARP: Final = 32
-_ENOUGH_WARPS: Final = 4096
+WARP: Final = 32
+_ENOUGH_WARPS: Final = 1056
+"""Eight for each multiprocessor of an H100."""
+_MOST_WARPS: Final = 4224
 """Warps that keep a GPU's memory busy: about half of those that an H100 holds."""
 
 _TEXT = r"""
@@ -36,57 +39,23 @@ struct steps_t { i64 columns, depth, x, w, row, column, bias; };
 template <class T, int V, int M, int SPLIT> __device__ __forceinline__ void few_rows(
     T* out, const T* x, const T* w, const T* bias, int rows, steps_t s
 ) {
-    constexpr int WARPS = 8, AHEAD = 4, STEP = SPLIT * 32 * V;
     __shared__ float parts[WARPS][M];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const i64 column = (i64)blockIdx.x * (WARPS / SPLIT) + warp / SPLIT;
-    float sum[M] = {};
-    if (column < s.columns) {
-        w += column * s.w;
-        const auto add = [&](const vec<T, V>& weights, i64 at) {
-            #pragma unroll
-            for (int m = 0; m < M; ++m) {
-                const vec<T, V> read = *(const vec<T, V>*)(x + min(m, rows - 1) * s.x + at);
-                #pragma unroll
-                for (int e = 0; e < V; ++e) sum[m] += widen(weights.at[e]) * widen(read.at[e]);
-            }
-        };
-        i64 at = (warp % SPLIT * 32 + lane) * V;
-        for (; at + (AHEAD - 1) * STEP < s.depth; at += AHEAD * STEP) {
-            vec<T, V> weights[AHEAD];
-            #pragma unroll
-            for (int u = 0; u < AHEAD; ++u) weights[u] = *(const vec<T, V>*)(w + at + u * STEP);
-            #pragma unroll
-            for (int u = 0; u < AHEAD; ++u) add(weights[u], at + u * STEP);
-        }
-        vec<T, V> weights[AHEAD - 1];
-        #pragma unroll
-        for (int u = 0; u < AHEAD - 1; ++u)
-            if (at + u * STEP < s.depth) weights[u] = *(const vec<T, V>*)(w + at + u * STEP);
-        #pragma unroll
-        for (int u = 0; u < AHEAD - 1; ++u)
-            if (at + u * STEP < s.depth) add(weights[u], at + u * STEP);
-    }
-    #pragma unroll
-    for (int m = 0; m < M; ++m)
-        #pragma unroll
-        for (int apart = 16; apart; apart /= 2) sum[m] += __shfl_xor_sync(0xffffffffu, sum[m], apart);
-    if (SPLIT > 1) {
-        if (lane == 0)
-            #pragma unroll
-            for (int m = 0; m < M; ++m) parts[warp][m] = sum[m];
-        __syncthreads();
-        #pragma unroll
-        for (int m = 0; m < M; ++m) {
-            sum[m] = 0;
-            for (int part = 0; part < SPLIT; ++part) sum[m] += parts[warp / SPLIT * SPLIT + part][m];
-        }
-    }
-    if (column >= s.columns || warp % SPLIT || lane) return;
+    const i64 column = (i64)blockIdx.x * (WARPS / SPLIT) + threadIdx.x / 32 / SPLIT;
+    columns_t<T, V, 1, SPLIT> weights;
+    weights.w[0] = w + column * s.w;
+    weights.begin(column < s.columns ? (int)s.depth : 0);
+    let_next_begin();
+    weights.fetch_first();
+    wait_for_earlier();
+    weights.read();
+    float sum[1][M];
+    weights.multiply(sum, x, (int)s.x, rows);
+    weights.combine(sum, parts);
+    if (column >= s.columns || threadIdx.x % (32 * SPLIT)) return;
     const float added = bias ? (float)widen(bias[column * s.bias]) : 0.0f;
     #pragma unroll
     for (int m = 0; m < M; ++m)
-        if (m < rows) out[m * s.row + column * s.column] = cast<T>(sum[m] + added);
+        if (m < rows) out[m * s.row + column * s.column] = cast<T>(sum[0][m] + added);
 }
 """
 _KERNEL: Final = """
@@ -98,7 +67,7 @@ NAME: Final = "few_rows"
 """What this way to compute a product is called."""
 
 
-class _Sides(NamedTuple):
+class Sides(NamedTuple):
     """The few rows, the weights, the result and what is added to it; ``is_transposed``: of the transposed product."""
 
     few: Matrices
@@ -108,14 +77,14 @@ class _Sides(NamedTuple):
     is_transposed: bool
 
 
-def _sides(product: Product) -> _Sides | None:
+def sides_of(product: Product) -> Sides | None:
     """The product, or its transpose, as one with few rows; None if it has many rows and columns."""
     left, right, out, added = product.left, product.right, product.out, product.added
-    most = _MOST_ROWS.get(out.dtype, 0)
+    most = MOST_ROWS.get(out.dtype, 0)
     if out.rows <= most:
-        return _Sides(left, right, out, added, False)
+        return Sides(left, right, out, added, False)
     if out.columns <= most:
-        return _Sides(right.T, left.T, out.T, None if added is None else added.T, True)
+        return Sides(right.T, left.T, out.T, None if added is None else added.T, True)
     return None
 
 
@@ -128,7 +97,7 @@ def _are_vectors(matrix: Matrices, vector: int) -> bool:
 
 def takes(product: Product) -> bool:
     """Whether there is a kernel: few rows or columns, and factors whose rows are read in vectors."""
-    sides = _sides(product)
+    sides = sides_of(product)
     if sides is None or product.out.batch != 1 or product.is_empty or _is_large(sides):
         return False
     is_plain = product.activation == cublaslt.PLAIN and product.bias_gradient_at is None and product.alpha == 1
@@ -138,7 +107,7 @@ def takes(product: Product) -> bool:
     return _are_vectors(sides.few, vector) and _are_vectors(sides.weights.T, vector)
 
 
-def _is_large(sides: _Sides) -> bool:
+def _is_large(sides: Sides) -> bool:
     is_half = sides.out.dtype is not dtypes.float32
     return is_half and sides.out.rows > 1 and sides.weights.rows * sides.weights.columns > _LARGE
 
@@ -150,17 +119,17 @@ def _adds_a_row(product: Product, added: Matrices | None) -> bool:
 
 def run_of(product: Product) -> Run | None:
     """What computes the product; None where there is no kernel for it."""
-    sides = _sides(product)
+    sides = sides_of(product)
     if sides is None or not takes(product):
         return None
     few, weights, out, added, is_transposed = sides
-    split = _split(weights, VECTOR_BYTES // out.dtype.itemsize)
+    split = split_of(weights.columns, weights.rows, VECTOR_BYTES // out.dtype.itemsize)
     steps = struct.pack(
         "=7q", out.columns, few.columns, few.row_step, weights.column_step, out.row_step, out.column_step,
         0 if added is None else added.column_step,
     )  # fmt: skip
     fire = _kernel(out.dtype, 1 << (out.rows - 1).bit_length(), split).prepare(
-        -(-out.columns * split // _WARPS), _WARPS * _WARP, "PPPP", [("int", out.rows), steps]
+        -(-out.columns * split // WARPS), WARPS * WARP, "PPPP", [("int", out.rows), steps], overlaps=True
     )
 
     def run(stream: int, left: int, right: int, at_added: int, at_out: int, bias: int) -> None:
@@ -170,10 +139,15 @@ def run_of(product: Product) -> Run | None:
     return run
 
 
-def _split(weights: Matrices, vector: int) -> int:
-    """How many warps share a column of the result: as many as keep the memory busy and have something to read."""
+def split_of(columns: int, depth: int, vector: int) -> int:
+    """How many warps share a column of the result.
+
+    As few as read it at once, since more have to wait for each other, and enough for every multiprocessor.
+    """
     split = 1
-    while split < _WARPS and weights.columns * split < _ENOUGH_WARPS and 2 * split * _WARP * vector <= weights.rows:
+    while split < WARPS and 2 * split * WARP * vector <= depth and 2 * columns * split <= _MOST_WARPS:
+        if columns * split >= _ENOUGH_WARPS and depth <= AHEAD * split * WARP * vector:
+            break
         split *= 2
     return split
 
@@ -187,10 +161,10 @@ def _kernel(dtype: DType, rows: int, split: int) -> Kernel:
 def _text(dtype: DType, rows: int) -> str:
     ctype, vector = CTYPES[dtype], VECTOR_BYTES // dtype.itemsize
     kernels = [_KERNEL.format(T=ctype, V=vector, M=rows, split=each) for each in _SPLITS]
-    return assembled(PRELUDE, _TEXT, *kernels)
+    return assembled(PRELUDE, OVERLAPPING, COLUMNS, _TEXT, *kernels)
 
 
 def check_loads(dtype: DType) -> None:
     """Load the kernels of a type."""
-    for rows in range(_MOST_ROWS.get(dtype, 0).bit_length()):
+    for rows in range(MOST_ROWS.get(dtype, 0).bit_length()):
         _kernel(dtype, 1 << rows, 1)

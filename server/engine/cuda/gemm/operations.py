@@ -72,18 +72,19 @@ def scaled_vector_sum(request: Request) -> Launch | None:
 
 @prepares(ops.linear, keys.CUDA, deferrable=True)
 def linear(request: Request) -> Launch | None:
-    """(rows, k) @ (n, k).T + (n); a weight of one dimension is a matrix of one row."""
     input, weight, bias = request.args
-    out = request.outs[0]
+    described = linear_product(input, weight, bias, request.outs[0])
+    return None if described is None else multiplication(request.backend, described)
+
+
+def linear_product(input: Meta, weight: Meta, bias: Meta | None, out: Meta) -> Product | None:
+    """(rows, k) @ (n, k).T + (n); a weight of one dimension is a matrix of one row. None for what is no product."""
     by_weight = matrices(weight).T if weight.ndim == 2 else column(weight)
     result = flattened(out) if weight.ndim == 2 else _as_column(out)
     if result is None or (bias is not None and (bias.ndim > 1 or (weight.ndim == 1 and bias.numel > 1))):
         return None
     added = None if bias is None else spread(bias, (result.rows, result.columns))
-    return multiplication(
-        request.backend,
-        Product(flattened(input), by_weight, result, added=added, added_at=2, beta=0 if bias is None else 1),
-    )
+    return Product(flattened(input), by_weight, result, added=added, added_at=2, beta=0 if bias is None else 1)
 
 
 def _as_column(meta: Meta) -> Matrices | None:

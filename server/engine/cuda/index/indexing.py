@@ -28,7 +28,7 @@ from telegrad_protocol.ops import scattering as element_ops
 
 from .index_text import FETCHING, THREADS, fetching
 
-_MOVED = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "c128"}
+MOVED = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "c128"}
 """What elements of a size are moved as."""
 _ITEMS, _WIDE_ITEMS = 4, 2
 """Accesses of a thread, and those that take 16 bytes."""
@@ -165,7 +165,7 @@ def _fetch(
     if not fits_grid(iteration.grid):
         return None
     kinds = [CTYPES[meta.dtype] for meta in metas]
-    element = _MOVED[indexed.dtype.itemsize]
+    element = MOVED[indexed.dtype.itemsize]
     text = fetching(element, iteration.width, iteration.type, kinds, iteration.items, placement.wraps)
     kernel = load(assembled(PRELUDE, geometry.INDEXING, FAULTS, FETCHING, text), "run")
     fire = kernel.prepare(iteration.grid, THREADS, "PP" + "P" * len(kinds) + "PQ", iteration.constants)

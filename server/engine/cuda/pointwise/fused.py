@@ -85,7 +85,7 @@ class Written(NamedTuple):
         return function.prepare(self.blocks, THREADS, "P" * len(self.offsets), self.constants)
 
 
-class _Numbers:
+class Numbers:
     """The numbers that a kernel takes as parameters: their C++ types, names and bytes."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ def _registers(kernel: Kernel) -> list[str]:
     return held + [CTYPES[c.dtype if is_cast(c) else computing(c.dtype)] for c in kernel.computes]
 
 
-def _function(compute: Compute, held: list[str], out: str, numbers: _Numbers) -> Function:
+def _function(compute: Compute, held: list[str], out: str, numbers: Numbers) -> Function:
     expression = _expression(compute)
     assert expression is not None
     chosen, work = expression
@@ -126,8 +126,15 @@ def _function(compute: Compute, held: list[str], out: str, numbers: _Numbers) ->
     return Function(name, chosen.text, operands, added, CTYPES[type_], out, work.is_function)
 
 
-def _stored(kernel: Kernel) -> list[tuple[Register, Meta]]:
-    """What is written, and the registers that go there."""
+def computations_of(kernel: Kernel) -> tuple[list[Function], Numbers]:
+    """The computations of a kernel as CUDA functions, and the numbers that they take."""
+    held, numbers = _registers(kernel), Numbers()
+    computes = enumerate(kernel.computes, len(kernel.loads))
+    return [_function(compute, held, held[k], numbers) for k, compute in computes], numbers
+
+
+def stores_of(kernel: Kernel) -> list[tuple[Register, Meta]]:
+    """The registers that go to memory, with where they go: new values first, then operands that are written to."""
     return [*kernel.news, *[(register, kernel.loads[place]) for place, register in kernel.stores]]
 
 
@@ -135,11 +142,11 @@ def described(
     kernel: Kernel, singles: Sequence[bool], layout: str, width: int
 ) -> tuple[FusedText, list[bytes | tuple[str, int]]]:
     """Return what a kernel's text depends on, and the numbers that it takes; ``singles`` as in ``FusedText.loads``."""
-    stored, held, numbers, first = _stored(kernel), _registers(kernel), _Numbers(), len(kernel.loads)
-    functions = [_function(c, held, held[k], numbers) for k, c in enumerate(kernel.computes, first)]
+    functions, numbers = computations_of(kernel)
+    loads = tuple(zip([CTYPES[meta.dtype] for meta in kernel.loads], singles))
     text = FusedText(
-        tuple(functions), _library(kernel, functions, [meta for _, meta in stored]),
-        tuple(zip(held[:first], singles)), tuple([(CTYPES[meta.dtype], r.number) for r, meta in stored]),
+        tuple(functions), library_of([kernel], functions), loads,
+        tuple([(CTYPES[meta.dtype], register.number) for register, meta in stores_of(kernel)]),
         tuple(numbers.declared), layout, width,
     )  # fmt: skip
     return text, numbers.constants
@@ -147,7 +154,7 @@ def described(
 
 def written(kernel: Kernel) -> Written:
     """Write the text of a kernel, and fix its launch."""
-    stored = _stored(kernel)
+    stored = stores_of(kernel)
     metas = [*[meta for _, meta in stored], *kernel.loads]
     layout = layout_of(kernel.shape, metas)
     width, head = vector_width(layout, [meta.dtype.itemsize for meta in metas])
@@ -166,10 +173,11 @@ def _is_single(layout: Layout, operand: int, width: int) -> bool:
     return not any(layout.strides[operand]) if layout.is_flat else layout.inner(operand) == 0 and width > 1
 
 
-def _library(kernel: Kernel, functions: list[Function], written: list[Meta]) -> str:
+def library_of(kernels: Sequence[Kernel], functions: Sequence[Function]) -> str:
     """The functions that expressions call; approximate ones where nothing but half precision comes of them."""
-    is_half = all([m.dtype in HALVES for m in written]) and all([f.computed == "float" for f in functions])
-    is_complex = any([dtype.is_complex for dtype in kernel.dtypes])
+    results = [meta for kernel in kernels for _, meta in stores_of(kernel)]
+    is_half = all([m.dtype in HALVES for m in results]) and all([f.computed == "float" for f in functions])
+    is_complex = any([dtype.is_complex for kernel in kernels for dtype in kernel.dtypes])
     gamma = any(["gamma_of" in f.expression for f in functions])
     return f"{TO_HALF if is_half else ''}{REAL}{GAMMA if gamma else ''}{COMPLEX if is_complex else ''}"
 

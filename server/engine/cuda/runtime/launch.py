@@ -23,6 +23,7 @@ from server.engine.device.launch_queue import LaunchQueue
 from server.engine.value import Value
 
 from .compiler import KernelCompilationError, compile_cubin
+from .overlapping import can_overlap, launch_overlapping
 
 _PACKS = {
     kind: struct.Struct(f"={form}").pack
@@ -58,6 +59,7 @@ class Kernel:
         constants: Sequence[tuple[str, Any] | bytes] = (),
         shared: int = 0,
         table: int = 0,
+        overlaps: bool = False,
     ) -> Launch:
         """A launch of fixed geometry; call it with the stream and the varying parameters, which come first.
 
@@ -65,15 +67,17 @@ class Kernel:
         and a structure of 32 bytes by value. ``constants`` follow in the kernel's signature: ``("i64", 5)``, also
         ``int unsigned u64 float double pointer``; or the bytes of a structure by value. ``shared`` is in bytes.
         ``table``: the first parameter is an array of so many addresses by value, which come before the varying
-        parameters.
+        parameters. ``overlaps``: the kernel waits for earlier ones by itself, as ``overlapping`` says.
         """
         buffer, parameters, fill = _parameters(varying, constants, table)
         if shared > _LARGEST_STATIC:
             self._allow_shared(shared)
         geometry = (*_three(grid), *_three(block), shared)
         make = _launch_of_numbers if "f" in varying or "d" in varying else _launch
+        begins_early = overlaps and can_overlap(architecture(self._launches.index))
         launch = make(
-            self._function.ptr, geometry, fill, buffer, parameters, table + len(varying), self._launches
+            self._function.ptr, geometry, fill, buffer, parameters, table + len(varying), self._launches,
+            launch_overlapping if begins_early else cp.cuda.driver.launchKernel,
         )  # fmt: skip
         launch.kernel = self  # type: ignore[attr-defined]  # which holds the module for as long
         return launch
@@ -86,15 +90,16 @@ class Kernel:
 
 
 def _launch(
-    function: int, geometry: tuple[int, ...], fill: Any, buffer: Any, parameters: int, count: int, launches: LaunchQueue
-) -> Launch:
+    function: int, geometry: tuple[int, ...], fill: Any, buffer: Any, parameters: int, count: int,
+    launches: LaunchQueue, call: Launch,
+) -> Launch:  # fmt: skip
     """What fills ``count`` parameters in and launches, or waits where launches do.
 
     Each usual count has a function of its own: to take any number of them, and hand them on, costs a third more. Only
     the one that is needed is made, since so many are made for new shapes that the garbage collector would be called.
     """
     make: Callable[..., Launch] = _MAKERS.get(count, _of_any_number)
-    return make(cp.cuda.driver.launchKernel, function, geometry, fill, buffer, parameters, launches)
+    return make(call, function, geometry, fill, buffer, parameters, launches)
 
 
 def _of_one(call: Any, function: int, geometry: Any, fill: Any, buffer: Any, parameters: int, launches: Any) -> Launch:
@@ -205,11 +210,11 @@ _MAKERS: dict[int, Callable[..., Launch]] = {
 
 
 def _launch_of_numbers(
-    function: int, geometry: tuple[int, ...], fill: Any, buffer: Any, parameters: int, count: int, launches: LaunchQueue
-) -> Launch:
+    function: int, geometry: tuple[int, ...], fill: Any, buffer: Any, parameters: int, count: int,
+    launches: LaunchQueue, call: Launch,
+) -> Launch:  # fmt: skip
     """The same for a kernel that takes floating-point numbers, and does not wait: of them 0 and -0 are equal."""
     gx, gy, gz, bx, by, bz, shared = geometry
-    call = cp.cuda.driver.launchKernel
 
     def launch(stream: int, *values: Any) -> None:
         launches.flush()

@@ -14,7 +14,7 @@ from server.engine.programs.analysis import Analysis
 from server.engine.programs.fused import joins
 from server.engine.programs.graph import Slot, Step
 from server.engine.programs.grouping import Group, Grouping
-from server.engine.programs.joined import GRADIENTS, NORM, Joined
+from server.engine.programs.joined import GRADIENTS, NORM, PRODUCTS, Joined
 from server.engine.programs.lowering import Lowered
 from telegrad_protocol.meta import Meta
 
@@ -42,7 +42,7 @@ def _join(
     grouping: Grouping, uses: Uses, position: int, kind: str, around: Sequence[Group | None]
 ) -> None:  # fmt: skip
     group, known = grouping.by_step[position], grouping.analysis.known[grouping.steps[position].outs[0]]
-    if not isinstance(known, Meta) or grouping.analysis.bound[position] is None:
+    if not isinstance(known, Meta) or grouping.analysis.bound[position] is None or group.kind == PRODUCTS:
         return
     for other in around:
         if other is None or not grouping.has_nothing_between(group, other):
