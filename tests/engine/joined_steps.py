@@ -49,7 +49,8 @@ def _gradients(joined: Joined, values: Values, news: dict[str, Any]) -> Values:
 
 def _summed(rows: Value) -> Value:
     """The gradient of a bias, in the order in which a layer's operation adds it up."""
-    return dispatch(OPERATORS["_linear_backward"], (rows, None, None, True))[0]
+    summed: Value = dispatch(OPERATORS["_linear_backward"], (rows, None, None, True))[0]
+    return summed
 
 
 def _sums(joined: Joined, values: Values, news: dict[str, Any]) -> Values:

@@ -21,7 +21,7 @@ from server.engine.cuda.runtime.launch import multiprocessors
 from server.engine.cuda.runtime.prelude import CTYPES
 from server.engine.programs.fused import JOINERS, Executor, Joiner
 from server.engine.programs.joined import PRODUCTS, Joined
-from server.engine.programs.product_parts import Part, Products
+from server.engine.programs.joins.product_parts import Part, Products
 from server.engine.value import Backend, Value
 from telegrad_protocol.layout import Size, broadcast_strides
 from telegrad_protocol.meta import Meta

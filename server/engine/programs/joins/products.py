@@ -13,8 +13,8 @@ from server.engine.programs.fused import JOINERS, Kernel, Register, joins
 from server.engine.programs.graph import Slot, Step, slots_in
 from server.engine.programs.grouping import Group, Grouping
 from server.engine.programs.joined import PRODUCTS, Joined
+from server.engine.programs.joins.product_parts import NORMS, Part, Products
 from server.engine.programs.lowering import Lowered, lowered
-from server.engine.programs.product_parts import NORMS, Part, Products
 from telegrad_protocol.meta import Meta
 
 from .uses import Uses

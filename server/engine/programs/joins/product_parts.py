@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from .fused import Kernel
+from server.engine.programs.fused import Kernel
 
 NORMS: Final = ("_layer_norm", "_rms_norm")
 """Normalizations that rows may go through before they are multiplied."""
