@@ -32,7 +32,6 @@ from server.ipc.heartbeat import BEGIN, SESSION, Cancelled, Heartbeat
 from server.ipc.measures import ChoiceCounts, CompilationCounts, TenantLoad, WorkerState
 from server.library_choices import library_choices
 from telegrad_protocol import wire
-from telegrad_protocol.channels.awake import AwakeWaiting
 from telegrad_protocol.errors import CommunicationError, UnknownIdError, WorkerCrashedError
 
 from .connection import BUSY, IDLE, SessionConnection, failure_of, is_defect
@@ -66,7 +65,7 @@ class Worker:
         self._own_requests: dict[str, Callable[[int, list[Any]], Any]] = {
             "open": self._open, "close": self._close, "measurements": self._measured, "go_direct": self._go_direct,
         }  # fmt: skip
-        self._waiting_since, self._awake = 0.0, AwakeWaiting()
+        self._waiting_since = 0.0
         self._is_called = False
         """Whether a control request may have come since the sockets were last looked at."""
         self._slices = Slices(heartbeat, self._rounds, host.request_pause, self._has_trips, self._let_round_trips_pass)
@@ -133,7 +132,7 @@ class Worker:
             self._waiting_since = 0.0
             return self._selector.select(self._rounds.held_seconds)
         if activity == IDLE:
-            return self._awake.wait(self._selector.select, None)
+            return self._selector.select(None)
         now = time.monotonic()
         self._waiting_since = self._waiting_since or now
         if now - self._waiting_since > SPIN_SECONDS:

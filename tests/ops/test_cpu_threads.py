@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as TF
 
 from server.engine.device import cancellation, threads
-from telegrad_protocol.channels import processors
 
 from .adapters import EngineAdapter, to_torch
 
@@ -213,8 +212,8 @@ def test_threads_keep_to_the_quota_of_the_control_group(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any, content: str, expected: list[int]
 ) -> None:
     (tmp_path / "cpu.max").write_text(content)
-    monkeypatch.setattr(processors, "QUOTAS", (str(tmp_path / "missing"), str(tmp_path / "cpu.max")))
-    assert processors.quota() == expected
+    monkeypatch.setattr(threads, "QUOTAS", (str(tmp_path / "missing"), str(tmp_path / "cpu.max")))
+    assert threads.quota() == expected
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])

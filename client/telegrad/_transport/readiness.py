@@ -6,8 +6,6 @@ import select
 import time
 from typing import Final
 
-from telegrad_protocol.channels.awake import AwakeWaiting
-
 from .direct_channel import DirectChannel
 from .websocket import READ, WRITE, WebSocketConnection
 
@@ -16,12 +14,10 @@ DIRECT_SHIFT: Final = 8
 READ_BOTH: Final = READ | READ << DIRECT_SHIFT
 
 
-def wait_for_either(
-    connection: WebSocketConnection | None, direct: DirectChannel | None, seconds: float, waiting: AwakeWaiting
-) -> int:
-    """Wait until one of them can be read, or written to where that is wanted, or ``seconds`` have passed.
+def wait_for_either(connection: WebSocketConnection | None, direct: DirectChannel | None, seconds: float) -> int:
+    """Sleep until one of them can be read, or written to where that is wanted, or ``seconds`` have passed.
 
-    Returns what has happened. A worker's answer over a direct channel is waited for awake where that pays.
+    Returns what has happened.
     """
     sock = None if direct is None else direct.socket
     try:
@@ -36,7 +32,7 @@ def wait_for_either(
         poll.register(fd, direct.events)
         if connection is not None:
             poll.register(connection.fileno(), READ | WRITE if connection.unsent else READ)
-        for ready, events in waiting.wait(poll.poll, seconds * 1000):
+        for ready, events in poll.poll(seconds * 1000):
             happened |= events << DIRECT_SHIFT if ready == fd else events
     except (OSError, ValueError):
         return READ_BOTH  # another thread dropped one meanwhile

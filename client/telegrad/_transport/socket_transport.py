@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from telegrad_protocol import wire
-from telegrad_protocol.channels.awake import AwakeWaiting
 from telegrad_protocol.errors import CommunicationError, ConnectError, SessionLostError
 from telegrad_protocol.link import ACK_SECONDS, WINDOW_BYTES, Link, Parts, heartbeat_seconds
 from telegrad_protocol.messages import Hello
@@ -59,7 +58,8 @@ class SocketTransport:
     def __init__(
         self, address: Address, hello: Hello, flush: Callable[[], object] = lambda: None, window: int = WINDOW_BYTES
     ) -> None:
-        self.hello, self.address = hello, address
+        self.hello = hello
+        self.address = address
         self._flush = flush
         self._link = Link(min(window, hello.limits.get("window_bytes", window)))
         self._lock = threading.RLock()
@@ -68,7 +68,7 @@ class SocketTransport:
         self._peeked = self._link.inbox
         """The inbox that ``drop`` takes a frame from."""
         self._counted = TransportStats()
-        self._awake, self._pid = AwakeWaiting(), os.getpid()
+        self._pid = os.getpid()
         self._heartbeat = heartbeat_seconds(hello.lease_seconds)
         self._patience = min(self._heartbeat, ACK_SECONDS * 0.8)
         self._last_alive = time.monotonic()
@@ -289,7 +289,7 @@ class SocketTransport:
     def _wait(self, connection: WebSocketConnection | None, seconds: float) -> int:
         if connection is None:
             seconds = min(seconds, self._pause)
-        return wait_for_either(connection, self._direct, seconds, self._awake)
+        return wait_for_either(connection, self._direct, seconds)
 
     def _check(self) -> None:
         """Raise why nothing can be sent or received any more, if that is so."""

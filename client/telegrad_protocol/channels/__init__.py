@@ -1,1 +1,1 @@
-"""What direct channels between client and worker add: frames over Unix sockets, shared memory, and waiting awake."""
+"""What direct channels between client and worker add: frames over Unix sockets, and shared memory."""
