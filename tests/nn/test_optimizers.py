@@ -307,7 +307,8 @@ def test_schedulers_of_other_people(tg: Any) -> None:
     for _ in range(2):
         scheduler.step()
         rates.append(scheduler.get_last_lr()[0])
-    scheduler.step(7)
+    with pytest.warns(UserWarning, match="epoch parameter"):
+        scheduler.step(7)
     assert [*rates, scheduler.get_last_lr()[0]] == [0.8, 0.4, 0.2, 0.2]
 
 

@@ -227,7 +227,9 @@ def _make_wrapper_subclass(cls: type, size: Any, *args: Any, **kwargs: Any) -> A
 _Overrides.mode_handler = staticmethod(_of_mode)
 _Overrides.class_handler = staticmethod(_of_classes)
 _Overrides.class_entered = staticmethod(partial(ask_for, CLASSES))
-for _method in (_torch_function, disabled_torch_function, _enter, _make_subclass, _make_wrapper_subclass):
+for _method in (
+    _torch_function, disabled_torch_function, disabled_torch_dispatch, _enter, _make_subclass, _make_wrapper_subclass,
+):  # fmt: skip
     _method.__module__ = "telegrad"  # where users find ``Tensor``
 METHODS: dict[str, Any] = {
     "__torch_function__": classmethod(_torch_function), "__torch_dispatch__": classmethod(disabled_torch_dispatch),

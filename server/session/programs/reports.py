@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from server.engine import keys
@@ -13,6 +14,7 @@ from telegrad_protocol.programs.reports import ProgramReports
 
 from .compiled import Variant
 from .sequences import Program
+from .situations import Situation
 
 
 @answers(ProgramReports)
@@ -42,26 +44,33 @@ def _figures(variant: Variant | None, reason: str, with_texts: bool) -> dict[str
 
 def _lines_of(met: Any) -> Iterator[str]:
     """Describe a situation and the constants that are fixed in it."""
-    (modes, inputs, memory), constants = met
-    for number, described in enumerate(inputs):
-        yield f"input {number} is {_input(described)}"
-    for shared in _shared(memory):
+    found, constants = met
+    for number, text in enumerate(_inputs(found)):
+        yield f"input {number} is {text}"
+    for shared in _shared(found.memory):
         yield f"inputs {', '.join(map(str, shared))} share memory"
-    yield from _modes(*modes)
+    yield from _modes(*found.modes)
     yield f"constants have the digest {constants.hex()[:8]}"
 
 
-def _input(described: Any) -> str:
-    meta, *autograd = described if described.__class__ is tuple else (described,)
+def _inputs(found: Situation) -> Iterator[str]:
+    """Describe what a program was given."""
+    known = zip_longest(found.needs, found.histories, found.gradients)
+    for number, meta in enumerate(found.metas):
+        is_tracked = number < len(found.tracked) and found.tracked[number]
+        yield _laid_out(meta) + (_history(*next(known)) if is_tracked else "")
+
+
+def _laid_out(meta: Meta) -> str:
     text = f"{meta} on {meta.device}"
-    if meta is not Meta.of(meta.shape, meta.dtype, meta.device):
-        text += f", strides {list(meta.strides)}, offset {meta.offset}"
-    if not autograd:
+    if meta is Meta.of(meta.shape, meta.dtype, meta.device):
         return text
-    requires_grad, has_history, gradient = autograd
-    for holds, what in ((requires_grad, "requires a gradient"), (has_history, "has a history")):
-        text += f", {what}" if holds else ""
-    return text if gradient is None else f"{text}, has a gradient of {gradient}"
+    return f"{text}, strides {list(meta.strides)}, offset {meta.offset}"
+
+
+def _history(requires_grad: int, has_history: int | None, gradient: Meta | None) -> str:
+    needs, made = ", requires a gradient" if requires_grad else "", ", has a history" if has_history else ""
+    return needs + made + ("" if gradient is None else f", has a gradient of {gradient}")
 
 
 def _shared(memory: Sequence[int]) -> list[list[int]]:

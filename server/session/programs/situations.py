@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter, itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import ref
 
 from server.allocator import Block
@@ -32,6 +32,24 @@ _keys_of, _base_of = attrgetter("keys"), attrgetter("base")
 _node_of, _gradient_of, _needs_gradient = attrgetter("grad_fn"), attrgetter("grad"), attrgetter("requires_grad")
 
 
+class Situation(NamedTuple):
+    """What decides how a program runs besides its constants.
+
+    ``tracked`` tells of each input whether autograd knows of it; of those that it knows, ``needs`` tells whether they
+    require a gradient, ``histories`` whether something made them (empty if none), ``gradients`` the layouts of their
+    gradients (empty if there are none). ``memory`` has a number for each input, and then for each gradient: the same
+    where they share memory. Strings of bytes are compared as one.
+    """
+
+    modes: tuple[Any, ...]
+    metas: tuple[Meta, ...]
+    memory: tuple[int, ...]
+    tracked: bytes = b""
+    needs: bytes = b""
+    histories: bytes = b""
+    gradients: tuple[Meta | None, ...] = ()
+
+
 class Standing:
     """The situation that a program was in when it ran last, for as long as it can be told to be the same.
 
@@ -44,7 +62,7 @@ class Standing:
     def __init__(self) -> None:
         self._numbers: list[int] = []
         """The identities of the inputs of the run before."""
-        self._found: tuple[Any, ...] | None = None
+        self._found: Situation | None = None
         self._modes: Any = None
         self._changes = -1
         self._still: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple
@@ -56,7 +74,7 @@ class Standing:
         """Of these inputs: another value may have the identity of one that is gone."""
         self._dead: list[Any] = []
 
-    def of(self, state: SessionState, values: Sequence[Any], has_passes: bool) -> tuple[Any, ...] | None:
+    def of(self, state: SessionState, values: Sequence[Any], has_passes: bool) -> Situation | None:
         """Return the situation of a run on these inputs, as ``situation`` does."""
         modes = None if state.context.checks.outstanding else modes_of(state)
         if modes is None:
@@ -129,7 +147,7 @@ def modes_of(state: SessionState) -> tuple[Any, ...] | None:
     )  # fmt: skip
 
 
-def situation(state: SessionState, values: Sequence[Any], has_passes: bool) -> tuple[Any, ...] | None:
+def situation(state: SessionState, values: Sequence[Any], has_passes: bool) -> Situation | None:
     """Return what decides how a program runs on these inputs, besides its constants.
 
     None where the instructions have to be executed: the values have a history that a backward pass of the program would
@@ -145,16 +163,16 @@ def situation(state: SessionState, values: Sequence[Any], has_passes: bool) -> t
     known = list(map(_autograd_of, values))
     tracked = list(filter(None, known))
     if not tracked:
-        return modes, metas, shared_memory(values)
+        return Situation(modes, metas, shared_memory(values))
     nodes, gradients = list(map(_node_of, tracked)), list(map(_gradient_of, tracked))
     has_nodes = nodes.count(None) < len(nodes)
     if (has_nodes and has_passes) or _has_tracked_views(values, known):
         return None
-    which, needs = bytes(map(bool, known)), bytes(map(_needs_gradient, tracked))  # which are compared as one
+    which, needs = bytes(map(bool, known)), bytes(map(_needs_gradient, tracked))
     histories = bytes([node is not None for node in nodes]) if has_nodes else b""
     given = [gradient for gradient in gradients if gradient is not None]
     kinds = tuple([None if one is None else one.meta for one in gradients]) if given else ()
-    return modes, metas, which, needs, histories, kinds, shared_memory([*values, *given])
+    return Situation(modes, metas, shared_memory([*values, *given]), which, needs, histories, kinds)
 
 
 def _can_move(values: Sequence[Value], places: Sequence[int]) -> bool:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from telegrad._ops.batching import batching
 from telegrad._ops.call_pattern import CallPattern
+from telegrad._ops.duals import duals
 from telegrad._session.grad_mode import entered_inference as exist
 from telegrad._tensor.grad_fn import saved_names
 from telegrad._tensor.tensor import Tensor
@@ -35,7 +37,12 @@ def is_among(values: tuple[Any, ...]) -> bool:
 
 
 def check_saved(pattern: CallPattern, values: tuple[Any, ...], results: Any) -> None:
-    """Refuse a call that has saved a tensor which was made in inference mode. One round trip."""
+    """Refuse a call that has saved a tensor which was made in inference mode. One round trip.
+
+    Functions that differentiate or map take tensors from outside as their own, whatever mode these were made in.
+    """
+    if batching.levels or batching.derivatives or duals.levels:
+        return
     tracked = next((t for t in (results if isinstance(results, tuple) else (results,)) if t._node is not None), None)
     if tracked is None or tracked._session.holds_gradients:
         return

@@ -49,32 +49,6 @@ def _multiplication(rows: int, vectors: int) -> Any:
     height = _ROWS // rows * rows
 
     @compiled(
-        "int64", OFFSETS, OFFSETS, "int64", "int64", _SUMS, "int64", OFFSETS, "int64", "int64", _SUMS
-    )  # fmt: skip
-    def multiply_block(
-        source: int, starts: Array, steps: Array, panel: int, block: int, bias: Array, out: int, targets: Array,
-        lane_step: int, lanes: int, sums: Array,
-    ) -> None:  # fmt: skip
-        """Write the products with one panel."""
-        for top in range(0, starts.size, height):
-            bottom = min(top + height, starts.size)
-            for r in range(bottom - top):
-                for lane in range(width):
-                    sums[r, lane] = bias[block, lane]
-            for k in range(0, steps.size, _LENGTH):
-                length = min(_LENGTH, steps.size - k)
-                for r in range(top, bottom, rows):
-                    tile(
-                        rows, vectors, source, starts.ctypes.data + 8 * r, steps.ctypes.data + 8 * k,
-                        panel + _BYTES * width * k, length, sums.ctypes.data + _BYTES * width * (r - top),
-                    )  # fmt: skip
-            bottom = min(bottom, targets.size)
-            if lane_step == _BYTES:
-                unpack(sums.ctypes.data, width, lanes, out, targets, top, bottom)
-            else:
-                unpack_lanes(sums.ctypes.data, width, lanes, out, lane_step, targets, top, bottom)
-
-    @compiled(
         "int64", "int64", "int64", OFFSETS, "int64", OFFSETS, OFFSETS, _PANELS, _SUMS, OFFSETS, OFFSETS, "int64",
         "int64", _SUMS,
     )  # fmt: skip
@@ -98,10 +72,25 @@ def _multiplication(rows: int, vectors: int) -> Any:
             out = outs[piece] + group * lanes * lane_step
             for block in range(blocks * part // splits, blocks * (part + 1) // splits):
                 row = group * blocks + block
-                multiply_block(
-                    source, starts, steps, panels.ctypes.data + _BYTES * row * size, row, bias,
-                    out + block * width * lane_step, targets, lane_step, min(width, lanes - block * width), sums,
-                )  # fmt: skip
+                panel, place = panels.ctypes.data + _BYTES * row * size, out + block * width * lane_step
+                many = min(width, lanes - block * width)
+                for top in range(0, starts.size, height):
+                    bottom = min(top + height, starts.size)
+                    for r in range(bottom - top):
+                        for lane in range(width):
+                            sums[r, lane] = bias[row, lane]
+                    for k in range(0, steps.size, _LENGTH):
+                        length = min(_LENGTH, steps.size - k)
+                        for r in range(top, bottom, rows):
+                            tile(
+                                rows, vectors, source, starts.ctypes.data + 8 * r, steps.ctypes.data + 8 * k,
+                                panel + _BYTES * width * k, length, sums.ctypes.data + _BYTES * width * (r - top),
+                            )  # fmt: skip
+                    bottom = min(bottom, targets.size)
+                    if lane_step == _BYTES:
+                        unpack(sums.ctypes.data, width, many, place, targets, top, bottom)
+                    else:
+                        unpack_lanes(sums.ctypes.data, width, many, place, lane_step, targets, top, bottom)
 
     return multiply
 
