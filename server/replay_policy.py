@@ -159,21 +159,12 @@ class ReplayPolicy:
         if self._spent < self._budget:
             return False
         if self._next_cooldown:
-            self._begin_cooldown(limits)
+            self.cooldowns += 1
+            self.cooldown = self._next_cooldown
+            self._next_cooldown = min(2 * self._next_cooldown, limits.longest_cooldown)
+            self._budget = max(self._budget, min(2 * self._budget, limits.largest_budget))
+            self._spent = 0
         return True
-
-    def distrust(self) -> bool:
-        """Give up now, which is returned as by ``miss``: what signs promised has not come. Budgets are small again."""
-        self._budget = self._limits.budget
-        self._begin_cooldown(self._limits)
-        return True
-
-    def _begin_cooldown(self, limits: Limits) -> None:
-        self.cooldowns += 1
-        self.cooldown = self._next_cooldown
-        self._next_cooldown = min(2 * self._next_cooldown, limits.longest_cooldown)
-        self._budget = max(self._budget, min(2 * self._budget, limits.largest_budget))
-        self._spent = 0
 
     def begin_anew(self) -> None:
         """End a cooldown, and forget the ones before: what comes is not what repeated nothing."""

@@ -8,9 +8,9 @@ import pytest
 
 from server.allocator import CachingAllocator, SimulatedUpstream
 from server.allocator.cache import recall
-from server.allocator.cache.watch import FIRST_STREAK, NEW_BEFORE, Trial, Watch
+from server.allocator.cache.watch import FIRST_STREAK, NEW_BEFORE, Watch
 from server.allocator.core.sizes import MIB
-from server.replay_policy import ALLOCATOR_CALLS, ReplayPolicy
+from server.replay_policy import ALLOCATOR_CALLS
 
 SIZE = 256 * MIB
 
@@ -133,54 +133,3 @@ def test_requests_for_nothing_leave_remembered_calls_in_the_log() -> None:
     assert start is not None
     calls = allocator.sequence_since(start)
     assert calls is not None and len(calls.steps) == 2
-
-
-def test_learning_is_given_up_where_amounts_come_again_and_memory_lies_elsewhere_in_each_round(seed: int) -> None:
-    """What signs promise is looked at once the program has come round, long before the budget is spent."""
-    draw = random.Random(seed)
-    allocator = _cooled_down(draw)
-    policy, tried = allocator.recall.replay_policy, 0
-    sizes = [draw.randrange(1, 1 << 16) for _ in range(3000)]
-    before = policy.misses
-    for _ in range(8):  # a block that stays, of another size each time, moves all that follows
-        allocator.allocate(draw.randrange(1 << 16, 1 << 20), 0, 2)
-        held = []
-        for nbytes in sizes:
-            held.append(allocator.allocate(nbytes, 0, 1))
-            if len(held) > 20:
-                allocator.free(held.pop(0))
-        for block in held:
-            allocator.free(block)
-        tried += not policy.cooldown
-    assert tried, "amounts are a sign"
-    assert policy.cooldown and policy.misses - before < 4 * len(sizes)
-
-
-def test_a_trial_fails_by_what_is_new_in_the_second_round_alone(seed: int) -> None:
-    calls = random.Random(seed).randrange(10_000, 100_000)
-    for new, fails in ((0.95, True), (0.5, False), (0.0, False)):
-        trial, misses, names = Trial(), 5000, 3000
-        trial.begin(misses, calls)
-        outcomes = []
-        while misses < 5000 + 2 * calls:
-            is_first = misses < 5000 + calls
-            misses, names = misses + 256, names + int(256 * (1.0 if is_first else new))
-            outcomes.append(trial.has_failed(misses, names))
-        assert sum(outcomes) == fails
-        assert not any(outcomes[: calls // 256])
-
-
-def test_a_watch_tells_after_how_many_frees_they_come_again(seed: int) -> None:
-    watch, draw = Watch(), random.Random(seed)
-    length = draw.randrange(2 * FIRST_STREAK, 2000)
-    once = [draw.getrandbits(60) for _ in range(length)]
-    signs = [watch.repeats(number) for number in once * 3]
-    assert {sign for sign in signs if sign} == {length}
-
-
-def test_after_distrust_the_budget_is_the_first_one_again() -> None:
-    policy = ReplayPolicy(ALLOCATOR_CALLS)
-    policy.trust()
-    assert policy.room() == -(-ALLOCATOR_CALLS.largest_budget // ALLOCATOR_CALLS.cost)
-    assert policy.distrust() and policy.cooldown == ALLOCATOR_CALLS.cooldown
-    assert policy.room() == -(-2 * ALLOCATOR_CALLS.budget // ALLOCATOR_CALLS.cost)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from server.allocator.cache.pieces import Pieces
 from server.allocator.cache.placement import place_blocks, put_back
 from server.allocator.cache.steps import State, Step, count_calls
-from server.allocator.cache.watch import OTHERS, Signs, Trial
+from server.allocator.cache.watch import OTHERS, Signs
 from server.allocator.core.block import Block
 from server.allocator.core.block_cache import BlockCache
 from server.allocator.core.layer import Layer
@@ -52,20 +52,24 @@ class Recall:
         self._accounts = core.books.accounts
         self._oversize = core.config.max_split_size
         # The session whose calls are remembered in the states at hand, and the state that they have led to.
-        self._turn, self.state = 0, UNKNOWN
+        self._turn = 0
+        self.state = UNKNOWN
         # The calls since the totals were right, and the blocks whose use differs from what the segments say.
         self.log: list[Step] = []
         self._moved: set[Block] = set()
-        self._pieces, self._signs, self._trial = Pieces(), Signs(), Trial()
+        self._pieces = Pieces()
         # A key for each session. That of the session whose turn it is and the keys of the blocks in use, by exclusive
-        # or, are the name of a state, of which something is known by name.
+        # or, are the state's name.
         self._turn_keys: dict[int, int] = {}
         self._name = self._turn_key = self._key_of_turn(0)
+        # By name: what is known of states.
         self._states: dict[int, State] = {}
         self._changes = 0
         # Whether logged calls are being carried out; blocks that are freed meanwhile are queued.
-        self._is_flushing, self._queued_frees = False, list[Block]()
+        self._is_flushing = False
+        self._queued_frees: list[Block] = []
         self.replay_policy = ReplayPolicy(ALLOCATOR_CALLS)
+        self._signs = Signs()
         self._is_cooling, self._most_states = False, ALLOCATOR_CALLS.sightings
         # How many misses there are between two times that the policy is told of them, and how many of them are left.
         self._count = self._left = max(1, min(_LONGEST_COUNT, self._most_states >> 6))
@@ -234,13 +238,10 @@ class Recall:
         self._left -= 1
         if self._left:
             return
-        policy = self.replay_policy
-        gives_up = policy.miss(self._count)
-        if not gives_up and self._trial.has_failed(policy.misses, len(self._states)):
-            gives_up = policy.distrust()
+        gives_up = self.replay_policy.miss(self._count)
         if max(self.remembered()) >= self._most_states:
             self.forget()
-        self._count = self._left = max(1, min(_LONGEST_COUNT, self._most_states >> 6, policy.room()))
+        self._count = self._left = max(1, min(_LONGEST_COUNT, self._most_states >> 6, self.replay_policy.room()))
         if gives_up:
             self._begin_cooldown()
 
@@ -264,9 +265,8 @@ class Recall:
         held = 0 if account is None else hash((account.now,))
         if policy.cooldown <= 0:
             self._remember_again()
-        elif not held & OTHERS and (calls := self._signs.note(held, self._ledger.now, pointer)):
+        elif not held & OTHERS and self._signs.note(held, self._ledger.now, pointer):
             policy.trust()
-            self._trial.begin(policy.misses, calls)
             self._remember_again()
 
     def end_cooldown(self) -> bool:
