@@ -18,7 +18,7 @@ PROGRAMS = {
     "autograd.grad": "x = t.ones(1, requires_grad=True); t.autograd.grad(x * x, x, create_graph=True)",
     "complex to real": "t.ones(2, dtype=t.complex64).float()",
     "complex to bool": "t.ones(2, dtype=t.complex64).bool()",
-    "complex into real": "t.zeros(2).copy_(t.ones(2, dtype=t.complex64))",
+    "complex into real": "t.zeros(2, 5, 7).copy_(t.ones(2, 5, 7, dtype=t.complex64))",
     "sum of complex as real": "t.ones(2, dtype=t.complex64).sum(dtype=t.float32)",
     "kl_div": "t.nn.functional.kl_div(t.zeros(2, 3), t.ones(2, 3))",
     "kl_div by batch": "t.nn.functional.kl_div(t.zeros(2, 3), t.ones(2, 3), reduction='batchmean')",

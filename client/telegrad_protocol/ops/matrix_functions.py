@@ -82,12 +82,16 @@ def matrix_norm_named(
     return _normed("linalg.matrix_norm", A, dim, keepdim, dtype)
 
 
+_ORDERS = {format(number, "g"): number for number in _NUMBERS}
+"""Orders by the names that ``_linalg_matrix_norm`` takes, besides nuc."""
+
+
 @op(name="_linalg_matrix_norm", method=False, out=False, differentiable=False)
 def plain_matrix_norm(A: Meta, ord: str, dim: Size, keepdim: bool) -> Meta:
     """Compute a norm of matrices that have elements, without a derivative; ``ord`` is nuc or the name of a number."""
     if not A.numel:
         raise ShapeError(f"linalg.matrix_norm: expected matrices that have elements, got {A}")
-    _check_matrix_norm("linalg.matrix_norm", A, ord if ord == "nuc" else float(ord), dim, None)
+    _check_matrix_norm("linalg.matrix_norm", A, _ORDERS.get(ord, ord), dim, None)
     return _normed("linalg.matrix_norm", A, dim, keepdim, None)
 
 

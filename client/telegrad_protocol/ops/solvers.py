@@ -104,11 +104,17 @@ def logdet(input: Meta) -> Meta:
     return input.like(input.shape[:-2])
 
 
+def _check_real(*tolerances: Meta | Scalar | None) -> None:
+    if any([isinstance(tolerance, complex) for tolerance in tolerances]):
+        raise DTypeError(f"linalg.pinv: tolerances must be real numbers, got {tolerances}")
+
+
 @op(name="_linalg_pinv", method=False, out=False, no_grad=("atol", "rtol"))
 def plain_pinv(A: Meta, atol: Meta | Scalar, rtol: Meta | Scalar, hermitian: bool) -> Meta:
     """Compute the pseudo-inverse, in which singular values up to max(atol, rtol * the largest) count as 0."""
     check_matrix("linalg.pinv", A)
     check_floating("linalg.pinv", A)
+    _check_real(atol, rtol)
     for tolerance in (atol, rtol):
         if (
             isinstance(tolerance, Meta)
@@ -121,8 +127,7 @@ def plain_pinv(A: Meta, atol: Meta | Scalar, rtol: Meta | Scalar, hermitian: boo
 
 
 def _pseudo_inverse(A: Meta, hermitian: bool, *tolerances: Meta | Scalar | None) -> Meta:
-    if any([isinstance(tolerance, complex) for tolerance in tolerances]):
-        raise DTypeError(f"linalg.pinv: tolerances must be real numbers, got {tolerances}")
+    _check_real(*tolerances)
     atol, rtol = (t if isinstance(t, Meta) else 0.0 for t in (*tolerances, None, None)[:2])
     return plain_pinv.rule(A, atol, rtol, hermitian)
 
