@@ -183,6 +183,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "results_linalg": results_table("linalg-cpu"), "results_compiled": results_table("compiled-cpu"),
     "results_programs": results_table("programs-cpu"), "results_compiled_h200": results_table("compiled-h200"),
     "results_compiled_models": results_table("compiled-models-h200"),
+    "results_compiled_gpt": results_table("compiled-gpt-h200"),
     "results_serving": results_table("serving-cpu"),
     "results_linalg_mkl": results_table("linalg-cpu-mkl"),
     "results_attention": results_table("attention-h200"),
