@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from server.engine.autograd import changes
 from server.engine.autograd.inplace import requires_grad, set_requires_grad
 from server.engine.value import Value
 from telegrad_protocol import messages, queries
@@ -79,6 +80,7 @@ def _without_history(value: Value) -> Value:
         set_requires_grad(settled, requires_grad(value))
     grad = None if history is None else history.grad
     if grad is not None and settled.autograd is not None:
+        changes.note()
         settled.autograd.grad = _without_history(grad)
     return settled
 

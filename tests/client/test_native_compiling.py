@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,9 @@ from telegrad import _native
 from telegrad._native import compiling, place
 from telegrad_protocol.errors import ConfigurationError
 
-needs_compiler = pytest.mark.skipif(compiling.compiler() is None, reason="there is no compiler of C")
+from ..support.compilers import needs_compiler
+from ..transport.waiting import wait_until
+
 PROGRAM = """
 import numpy as np
 import telegrad as tg
@@ -56,8 +57,7 @@ def test_a_process_beside_compiles_it_for_later_programs(monkeypatch: pytest.Mon
     _native.compile_beside()
     library = place.library()
     assert library is not None
-    while place.is_missing(library):
-        time.sleep(0.01)
+    wait_until(lambda: not place.is_missing(library), "it is compiled, or has failed")
     assert _native.load() is not None
 
 

@@ -391,6 +391,14 @@ def test_files_before_pytorch_1_6_are_refused_where_they_end_too_early(tg: Any, 
             tg.load(io.BytesIO(changed))
 
 
+def test_keys_of_storages_that_are_no_list_are_refused(tg: Any, tmp_path: Path) -> None:
+    whole = _older({"w": torch.ones(4)}, tmp_path / "f")
+    begin = whole.rindex(b"\x80\x02]")  # the last pickle, of a list
+    for keys in (5, None, "0"):
+        with pytest.raises(ValueError, match="for the keys of its storages"):
+            tg.load(io.BytesIO(whole[:begin] + pickle.dumps(keys, 2)))
+
+
 @pytest.mark.parametrize(("content", "error"), [(b"", EOFError), (b"\x00garbage", pickle.UnpicklingError)])
 def test_errors_of_unreadable_files_are_those_that_programs_catch(
     tg: Any, tmp_path: Path, content: bytes, error: type[Exception]

@@ -18,6 +18,8 @@ from telegrad.compiler.guarded import record
 from telegrad.compiler.guarded.conditions import Conditions
 from telegrad.compiler.guarded.native_rows import KINDS
 
+from ..support.compilers import needs_calls_in_c
+
 CHECKS = 200
 
 
@@ -219,7 +221,7 @@ def test_what_attributes_raise_is_raised() -> None:
         check()
 
 
-@pytest.mark.skipif(hold is None, reason="there is no compiler of C")
+@needs_calls_in_c
 def test_what_usually_holds_is_compared_in_c(cases: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Conditions, "whole", lambda self: lambda: False)
     for case in cases:
@@ -229,7 +231,7 @@ def test_what_usually_holds_is_compared_in_c(cases: list[Case], monkeypatch: pyt
             assert conditions.check()()
 
 
-@pytest.mark.skipif(hold is None, reason="there is no compiler of C")
+@needs_calls_in_c
 def test_comparing_leaves_no_references(cases: list[Case]) -> None:
     conditions = Conditions()
     for case in cases:
@@ -251,7 +253,7 @@ def test_comparing_leaves_no_references(cases: list[Case]) -> None:
     assert grown(lambda: None) < CHECKS / 4
 
 
-@pytest.mark.skipif(hold is None, reason="there is no compiler of C")
+@needs_calls_in_c
 def test_c_refuses_what_has_another_form() -> None:
     assert hold is not None
     for arguments in ((), ((), bytearray()), (((),) * len(KINDS), bytearray(8)), (((),) * len(KINDS), b"")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from server.engine import functional as F
 from server.engine import keys
+from server.engine.cuda.texts import DescribedDevice
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 from server.engine.programs.fused import FUSERS, JOINERS, Executor, Joiner
@@ -19,6 +21,21 @@ from server.engine.value import Backend, Value
 from ..ops.adapters import EngineAdapter
 
 Values = dict[str, Value]
+
+
+class ExecutorDevice(DescribedDevice):
+    """What executors are made for where there is no device."""
+
+    empty = None
+
+    def as_current(self) -> Any:
+        return nullcontext()
+
+    def deferring(self, launch: Any) -> Any:
+        return launch
+
+    def on_device(self, run: Any) -> Any:
+        return run
 
 
 def _norm(joined: Joined, values: Values, news: dict[str, Any]) -> Values:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from server.engine.cuda import families
 from server.engine.cuda.attention import choices, parts
 from server.engine.cuda.rows import column_sums
 from server.engine.cuda.runtime.launch import collecting
-from server.engine.cuda.texts import DEVICE, DescribedDevice
+from server.engine.cuda.texts import DEVICE
 from server.engine.programs.expansion import traced
 from server.engine.programs.joined import GRADIENTS, PARTS, SUMS, Joined
 from server.engine.programs.specialise import ALL, specialise
@@ -27,7 +26,7 @@ from telegrad_protocol.meta import Meta
 
 from ..ops.adapters import EngineAdapter
 from .cuda_registrations import registrations, withdraw
-from .joined_steps import join_on_the_host
+from .joined_steps import ExecutorDevice, join_on_the_host
 from .test_program_passes import check
 
 _ = registrations
@@ -188,24 +187,9 @@ def test_parts_lie_side_by_side(dtype: DType, width: int, is_taken: bool) -> Non
     assert not parts.takes(masked)
 
 
-class _Device(DescribedDevice):
-    """What executors are made for."""
-
-    empty = None
-
-    def as_current(self) -> Any:
-        return nullcontext()
-
-    def deferring(self, launch: Any) -> Any:
-        return launch
-
-    def on_device(self, run: Any) -> Any:
-        return run
-
-
 def test_layers_that_are_alike_share_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that all of them have a plan once it has paid for itself; what is only collected is not kept."""
-    device, described = _Device(), _parts(dtypes.float32, 32)[0]
+    device, described = ExecutorDevice(), _parts(dtypes.float32, 32)[0]
     asked: list[Any] = []
 
     def gradients(request: Any, by_cudnn: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from server.engine.cuda.optim import casts
 from server.engine.cuda.pointwise.fused import texts_of
 from server.engine.cuda.rows import column_sums, layer_norm, totals
 from server.engine.cuda.runtime.launch import collecting
-from server.engine.cuda.texts import DescribedDevice
 from server.engine.programs.analysis import Analysis
 from server.engine.programs.expansion import traced
 from server.engine.programs.fused import JOINERS, Joiner
@@ -38,7 +36,7 @@ from telegrad_protocol.meta import Device, Meta
 from ..ops.adapters import EngineAdapter
 from .cuda_registrations import registrations, withdraw
 from .emulated_kernels import EmulatedKernel
-from .joined_steps import join_on_the_host, shifted
+from .joined_steps import ExecutorDevice, join_on_the_host, shifted
 
 _ = registrations
 families.import_families()
@@ -202,21 +200,6 @@ def test_what_only_moves_elements_is_no_kernel_of_its_own(tg: Any, seed: int, re
     assert after.total() == before.total() - fewer
 
 
-class _NoDevice(DescribedDevice):
-    """What executors are made for where there is no device."""
-
-    empty = None
-
-    def as_current(self) -> Any:
-        return nullcontext()
-
-    def deferring(self, launch: Any) -> Any:
-        return launch
-
-    def on_device(self, run: Any) -> Any:
-        return run
-
-
 def test_texts_of_joined_kernels_compile(
     tg: Any, seed: int, recorded: list[Any], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,7 +212,7 @@ def test_texts_of_joined_kernels_compile(
             continue
         kernel = passes.described(group, joined.steps, joined.analysis, uses).kernel
         with collecting(check.OLDEST):
-            texts.update(dict.fromkeys(texts_of(_NoDevice(), kernel), group.kind))  # type: ignore[arg-type]
+            texts.update(dict.fromkeys(texts_of(ExecutorDevice(), kernel), group.kind))  # type: ignore[arg-type]
     assert {*texts.values()} == {NORM, GRADIENTS, SUMS, PARTS, CASTS}
     for text, kind in texts.items():
         assert check.compile_one(text, check.OLDEST, ()) is None, kind

@@ -7,14 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.engine.device.cpu_backend import CpuBackend
-from server.session import profiling
 from server.session.programs.compiled import Variant
-from telegrad_protocol.meta import CPU
 
-from ..support.captures import simulate_captures
+from .node_tracer import trace_devices, tracing_nodes
 from .stretches import past_small_numbers
-from .test_profiled_stretches import NodeTracer
 
 RUNS = 24
 FUSED = "telegrad::fused_sin_mul_cos_add"
@@ -82,16 +78,11 @@ def test_a_graph_that_was_captured_without_a_profile_is_launched_under_it(
     tg: Any, x: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     """Its nodes were counted, so that each kernel belongs to its step."""
-    simulate_captures(monkeypatch)
-    tracer = NodeTracer()
-    monkeypatch.setattr(CpuBackend, "capture", tracer.capture(CpuBackend.capture))
-    monkeypatch.setattr(CpuBackend, "captured_work", lambda self: self.nodes)
+    tracer = tracing_nodes(monkeypatch)
     function = _settled(tg, x)
     captured = tracer.captured
     assert captured
-    monkeypatch.setattr(profiling, "_tracers", lambda state: {CPU: tracer})
-    start = profiling.start_profile
-    monkeypatch.setattr(profiling, "start_profile", lambda state, _, __, *rest: start(state, False, True, *rest))
+    trace_devices(monkeypatch, tracer)
     with tg.profiler.profile() as profile:
         for _ in range(3):
             function(x).numpy()

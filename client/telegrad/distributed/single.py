@@ -25,11 +25,11 @@ class ProcessGroup:
         self._backend = backend
 
     def rank(self) -> int:
-        """Return 0."""
+        """Return the number of this process in its group, which is 0."""
         return 0
 
     def size(self) -> int:
-        """Return 1."""
+        """Return how many processes the group has, which is 1."""
         return 1
 
     def name(self) -> str:
@@ -48,7 +48,7 @@ class Work:
     """What a communication with ``async_op=True`` returns: it is done."""
 
     def wait(self, timeout: Any = None) -> bool:
-        """Return at once."""
+        """Return True at once, since nothing was sent."""
         return True
 
     def is_completed(self) -> bool:

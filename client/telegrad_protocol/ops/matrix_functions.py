@@ -82,8 +82,13 @@ def matrix_norm_named(
     return _normed("linalg.matrix_norm", A, dim, keepdim, dtype)
 
 
-_ORDERS = {format(number, "g"): number for number in _NUMBERS}
-"""Orders by the names that ``_linalg_matrix_norm`` takes, besides nuc."""
+def name_of_order(ord: Scalar | str) -> str:
+    """Return the name by which ``_linalg_matrix_norm`` knows an order."""
+    return ord if isinstance(ord, str) else format(ord, "g")
+
+
+_ORDERS = {name_of_order(number): number for number in _NUMBERS}
+"""Orders that are numbers, by their names."""
 
 
 @op(name="_linalg_matrix_norm", method=False, out=False, differentiable=False)

@@ -8,10 +8,10 @@ nothing has to be counted.
 from __future__ import annotations
 
 count = 0
-"""How often something was told."""
+"""How many changes there were, of all values of this process."""
 
 
 def note() -> None:
-    """Count a change."""
+    """Count a change of what autograd knows of a value, made now."""
     global count
     count += 1

@@ -22,7 +22,7 @@ def vector_norm(x, ord, dim, keepdim, *, dtype):
 def matrix_norm_of(A, ord, dim, keepdim, dtype):
     """Compute a norm by operations that have derivatives, or by the one that has none where that will do."""
     if ord != "fro" and _is_plain(requires_grad(A), A.meta, dtype):
-        return F._linalg_matrix_norm(A, _name_of(ord), dim, keepdim)
+        return F._linalg_matrix_norm(A, ops.name_of_order(ord), dim, keepdim)
     A = A if dtype is None or dtype is A.dtype else F._to_copy(A, dtype=dtype)
     rows, columns = ops.matrix_dims("linalg.matrix_norm", A.meta, dim)
     if ord in (1, 2, math.inf) and not (A.shape[rows] and A.shape[columns]):
@@ -62,16 +62,12 @@ _COMPUTED = frozenset((float32, float64, complex64, complex128))
 def _only_plain_norm(records, A, ord, dim, keepdim, dtype):
     if not _is_plain(records, A, dtype):
         return None
-    return Single(OPERATORS["_linalg_matrix_norm"], lambda args: (args[0], _name_of(ord), dim, keepdim))
+    return Single(OPERATORS["_linalg_matrix_norm"], lambda args: (args[0], ops.name_of_order(ord), dim, keepdim))
 
 
 def _is_plain(records, A, dtype):
     is_computed = A.dtype in _COMPUTED and dtype in (None, A.dtype)
     return not records and A.device.type == "cpu" and A.numel and is_computed
-
-
-def _name_of(ord):
-    return ord if isinstance(ord, str) else format(ord, "g")
 
 
 @implements(ops.plain_matrix_norm)

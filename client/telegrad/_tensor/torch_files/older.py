@@ -59,13 +59,15 @@ class OlderFile:
         self._places: dict[str, int] = {}
 
     def read(self, names: Names) -> Any:
-        """Return what was saved."""
+        """Return the object that was saved, whose tensors and classes ``names`` makes."""
         return interpret_from(self._data, self._begin, names, self._where)[0]
 
     def find_storages(self, names: NamesOfOlderFile) -> None:
         """Note where the bytes of the storages lie; ``names`` make tensors without elements meanwhile."""
         _, place = interpret_from(self._data, self._begin, names, self._where)
         keys, place = interpret_from(self._data, place, names, self._where)
+        if not isinstance(keys, list):
+            raise ArgumentError(f"load: {self._where} is damaged: it has {keys!r} for the keys of its storages")
         for key in map(str, keys):
             storage = names.storages.get(key)
             count = int.from_bytes(self._data[place : place + 8], "little" if self._is_little else "big")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from server.engine import context, keys
-from server.engine.cuda.pointwise.fused import Numbers, computations_of, library_of, stores_of
+from server.engine.cuda.pointwise.fused import Numbers, computations_of, library_of, running, stores_of
 from server.engine.cuda.pointwise.fused_text import Function, FusedText, functions_of
 from server.engine.cuda.rows.rowwise import byte_offset
 from server.engine.cuda.runtime.geometry import VECTOR_BYTES
@@ -206,20 +206,11 @@ def makes(backend: Backend, joined: Joined) -> Executor:
     """Load the kernel, and return what allocates the results and starts it."""
     with backend.as_current():
         text, launch = _launch(backend, joined)
-    news, empty = [meta for _, meta in joined.news], backend.empty
-    start = backend.deferring(lambda args, outs: launch((*args, *outs)))
     numbers = {role: number for number, (role, _) in enumerate(joined.loads)}
     parts = joined.attributes[0].parts
     stored = [numbers[part.sources[place]] for part in parts for place, _ in part.kernel.stores]
-
-    def run(args: tuple[Any, ...]) -> tuple[Any, ...]:
-        values = tuple(map(empty, news))
-        start(args, values)
-        for place in stored:
-            args[place].storage.version += 1
-        return values
-
-    return Executor(backend.on_device(run), f"{joined!r}\n{text}", MODULE_BYTES)
+    run = running(backend, [meta for _, meta in joined.news], stored, lambda args, outs: launch((*args, *outs)))
+    return Executor(run, f"{joined!r}\n{text}", MODULE_BYTES)
 
 
 JOINERS[keys.CUDA, PRODUCTS] = Joiner(takes, makes)

@@ -30,7 +30,7 @@ from server.engine.programs.fused import (
     is_cast,
 )  # fmt: skip
 from server.engine.programs.joined import Joined
-from server.engine.value import Backend
+from server.engine.value import Backend, Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Device, Meta
@@ -188,14 +188,19 @@ def makes(backend: Backend, kernel: Kernel) -> Executor:
     with backend.as_current():
         fire = made.loaded()
     offsets = made.offsets
-    news, empty = [meta for _, meta in kernel.news], backend.empty
+    news = [meta for _, meta in kernel.news]
     stored = [place for place, _ in kernel.stores]
 
     def launch(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
         values = (*outs, *[args[place] for place in stored], *args)
         fire(backend.stream, *[value.storage.block.pointer + offset for value, offset in zip(values, offsets)])
 
-    start = backend.deferring(launch)
+    return Executor(running(backend, news, stored, launch), f"{kernel!r}\n{made.text}", MODULE_BYTES)
+
+
+def running(backend: Backend, news: Sequence[Meta], stored: Sequence[int], launch: Launch) -> Callable[..., Any]:
+    """What allocates the new values and launches a kernel, which writes to the operands in the places ``stored``."""
+    start, empty = backend.deferring(launch), backend.empty
 
     def run(args: tuple[Any, ...]) -> tuple[Any, ...]:
         values = tuple(map(empty, news))
@@ -204,7 +209,7 @@ def makes(backend: Backend, kernel: Kernel) -> Executor:
             args[place].storage.version += 1
         return values
 
-    return Executor(backend.on_device(run), f"{kernel!r}\n{made.text}", MODULE_BYTES)
+    return backend.on_device(run)
 
 
 class _Compiling:
