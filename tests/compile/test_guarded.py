@@ -289,6 +289,40 @@ def test_histories_are_those_of_the_function(tg: Any) -> None:
         assert seen == [(3, 2)]
 
 
+def _nodes_behind(node: Any) -> Any:
+    """The names of a node and of all that its gradients flow to, as a tree."""
+    return node.name(), [None if behind is None else _nodes_behind(behind) for behind, _ in node.next_functions]
+
+
+@pytest.mark.parametrize("asks_first", [False, True])
+def test_the_history_of_one_result_is_made_when_it_is_asked_for(tg: Any, asks_first: bool) -> None:
+    model = tg.nn.Sequential(tg.nn.Linear(4, 3), tg.nn.GELU(), tg.nn.LayerNorm(3), tg.nn.Linear(3, 2))
+    first, last = model[0], model[-1]
+
+    def function(x: Any) -> Any:
+        return (model(x) + x.sum()).sum()
+
+    compiled = tg.compile(function)
+    x = tg.linspace(-1, 1, 12).reshape(3, 4)
+    _called(compiled, x)
+    assert calls_of(compiled).replayed
+    told = []
+    for called in (compiled, function):
+        seen: list[Any] = []
+        loss = called(x)
+        if asks_first:
+            behind = loss.grad_fn.next_functions[0][0]
+            behind.register_hook(lambda given, taken, seen=seen: seen.append([one is None for one in given]))
+            seen.append(_nodes_behind(loss.grad_fn))
+        loss.backward()
+        gradients = [exactly(tg, parameter.grad) for parameter in model.parameters()]
+        model.zero_grad()
+        (inner,) = tg.autograd.grad(called(x), first.weight, create_graph=True)
+        (second,) = tg.autograd.grad(inner.square().sum(), last.weight)
+        told.append([seen, gradients, exactly(tg, second)])
+    assert told[0] == told[1]
+
+
 def _product(x: Any) -> Any:
     return x.sin() + x * x + x.cos()
 

@@ -154,6 +154,40 @@ def new_node(parents: Sequence[GradientEdge], name: str) -> OperationNode:
     return node
 
 
+class DeferredNode(OperationNode):
+    """The node of a result of many operations, whose nodes are made once something asks for its ``parents``.
+
+    ``edges`` are where gradients flow on to from all of them, in the order in which a walk notes them, and ``expand``
+    makes the parents of these. A pass that asks for nothing else goes from here to the edges.
+    """
+
+    __slots__ = ("_expand", "_parents", "edges")
+
+    def __init__(
+        self, name: str, edges: list[GradientEdge], expand: Callable[[list[GradientEdge]], tuple[GradientEdge, ...]]
+    ) -> None:  # fmt: skip
+        self.name, self.extras = name, None
+        self.edges = edges
+        self._expand: Callable[[list[GradientEdge]], tuple[GradientEdge, ...]] | None = expand
+        self._parents: tuple[GradientEdge, ...] = ()
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether nothing has asked for the parents yet."""
+        return self._expand is not None
+
+    @property
+    def parents(self) -> tuple[GradientEdge, ...]:
+        expand, self._expand = self._expand, None
+        if expand is not None:
+            self._parents, self.edges = expand(self.edges), []
+        return self._parents
+
+    @parents.setter
+    def parents(self, parents: tuple[GradientEdge, ...]) -> None:
+        self._expand, self._parents, self.edges = None, parents, []
+
+
 class GradientNode(OperationNode):
     """What computed a gradient that can be differentiated again; ``parents`` are more than what it depends on.
 
@@ -378,7 +412,8 @@ def gradient_receivers(roots: Iterable[GradientEdge]) -> Receivers | None:
             tensor = node.tensor()
         else:
             tensor = extras.retained() if extras is not None and extras.retained is not None else None
-            for parent in node.parents:
+            edges = node.edges if isinstance(node, DeferredNode) and node.is_deferred else node.parents
+            for parent in edges:
                 if parent not in seen:
                     seen.add(parent)
                     stack.append(parent)

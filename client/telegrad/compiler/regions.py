@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from telegrad._session.current import current_session, has_session
 from telegrad._session.own_code import is_own
 from telegrad._session.parts import mark
+from telegrad._session.parts.template_runs import expanded
 from telegrad._session.session import ClientSession
 from telegrad_protocol import messages
 from telegrad_protocol.programs.messages import RunProgram
@@ -212,7 +213,7 @@ class Region:
 
 def _all_of(kind: type[Instruction], entries: Iterable[Any]) -> list[Instruction]:
     """Return the instructions of a kind among entries of a queue, some of which have modes with them."""
-    instructions = [entry[1] if entry.__class__ is tuple else entry for entry in entries]
+    instructions = [entry[1] if entry.__class__ is tuple else entry for entry in expanded(list(entries))]
     return [one for one in instructions if one.__class__ is kind]
 
 

@@ -204,9 +204,13 @@ class Template:
         """Return the ids of a run, by slot."""
         return [*inputs, *range(first + self._new, first, -1)]
 
-    def instructions(self, ids: list[int]) -> list[Any]:
-        """Return the instructions of a run with these ids."""
-        return [make(ids) for make in self._makers]
+    def instruction(self, ids: list[int], number: int) -> Any:
+        """Return one instruction of a run with these ids."""
+        return self._makers[number](ids)
+
+    def instructions(self, ids: list[int], begin: int = 0) -> list[Any]:
+        """Return the instructions of a run with these ids, from one on."""
+        return [make(ids) for make in (self._makers[begin:] if begin else self._makers)]
 
     def _check(self, slot: int) -> int:
         """Return a slot that there may be; raises ProtocolError for others."""

@@ -17,11 +17,11 @@ from telegrad_protocol import wire
 from telegrad_protocol.programs.messages import RunProgram
 from telegrad_protocol.programs.rows import Flat, Template
 
+from .id_widths import width_of
+
 _MOST_BYTES: Final = 1 << 18
 """Larger parts are looked at instruction by instruction: what they upload takes longer than that."""
 _MOST_VARYING: Final = 64
-_BYTES_UP_TO: Final = ((1 << 7, 1), (1 << 8, 1), (1 << 16, 2), (1 << 32, 4))
-"""Integers below the first number take so many bytes in MessagePack, behind the byte that says how many."""
 
 
 class Varying(NamedTuple):
@@ -144,7 +144,7 @@ def expected_after(
         if field is not None:  # what else varies is compared like all that does not
             constants.append((field, flat.constants[position]))
     ids = [flat.inputs[position] for position in moving] + [*range(first + 1, first + len(template.ids(first, ())) + 1)]
-    left = min([_width_of(id)[0] - 1 - id for id in ids], default=0)
+    left = min([width_of(id)[0] - 1 - id for id in ids], default=0)
     return Expected(number, first, modes, text, mask, left, inputs, constants)
 
 
@@ -157,11 +157,6 @@ def _difference(text: bytes, other: bytes) -> int | None:
     return int.from_bytes(text, "big") - int.from_bytes(other, "big") if len(text) == len(other) else None
 
 
-def _width_of(id: int) -> tuple[int, int]:
-    """Return what ids of the same width are below, and how many bytes they take."""
-    return next(((most, width) for most, width in _BYTES_UP_TO if id < most), (1 << 64, 8))
-
-
 def _field_of_input(
     template: Template, position: int, text: bytes, first: int, inputs: Sequence[int]
 ) -> _Field | None:  # fmt: skip
@@ -169,7 +164,7 @@ def _field_of_input(
     mask = _difference(
         _encoded(template, first, [id + (place == position) for place, id in enumerate(inputs)]), text
     )  # fmt: skip
-    most, width = _width_of(inputs[position])
+    most, width = width_of(inputs[position])
     return _Field(position, mask, width, most, text) if mask and mask > 0 else None
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from .template_runs import expanded, further
+
 
 class Part:
     """Marks the beginning of a part in the queue. Ids above ``first`` were given out since.
@@ -34,8 +36,8 @@ class Holder(Protocol):
 
 
 def stood_for(queued: list[Any]) -> int:
-    """Return how many instructions those parts stand for of which none are in the queue."""
-    return sum([entry.stands_for for entry in queued if type(entry) is Part])
+    """Return how many instructions entries stand for that are none: parts of which none are queued, and templates."""
+    return sum([entry.stands_for for entry in queued if type(entry) is Part]) + further(queued)
 
 
 def without_parts(queued: list[Any]) -> list[Any]:
@@ -51,4 +53,4 @@ def without_parts(queued: list[Any]) -> list[Any]:
             count, instructions = entry.replaced
             sent += instructions
             place += count
-    return sent
+    return expanded(sent)

@@ -13,6 +13,7 @@ from telegrad_protocol.messages import Call, Site
 
 from .mark import Part, stood_for
 from .table import Program
+from .template_runs import TemplateRun, TemplateTexts, expanded
 
 
 class Stretch(NamedTuple):
@@ -102,27 +103,25 @@ class RepeatingQueue(UploadQueue):
             place -= 1
         if last is None or place < 0:
             return result, None
-        entries = [entry for entry in queued[place + 1 :] if entry.__class__ is not Site]
+        entries = [entry for entry in expanded(queued[place + 1 :]) if entry.__class__ is not Site]
         return result, Stretch(entries, first, before, list(self._dead))
 
     def queue_again(
-        self, make: Callable[[int], list[Any]], count: int, unfreed: Sequence[int], modes: Modes
+        self, texts: TemplateTexts, inputs: list[int], count: int, unfreed: Sequence[int], modes: Modes
     ) -> int:  # fmt: skip
-        """Queue the instructions that ``make`` makes of the number before those of the next ``count`` tensors.
+        """Queue a run of a template in a part, and return the number before those of the next ``count`` tensors.
 
         Tensors that have died are freed by the first one. ``unfreed`` are distances of those that the next call frees.
         """
         first = self._give_out(count) - 1
-        instructions = make(first)
+        ids = texts.template.ids(first, inputs)
+        one = texts.template.instruction(ids, 0)
         if self._dead:
-            one = instructions[0]
-            instructions[0] = Call(one.op, one.site, one.outs, one.args, [*self.take_dead(), *one.freed])
-        if modes is DEFAULT:
-            self._pending.extend(instructions)
-        else:
-            self._pending.extend([(modes, one) for one in instructions])
+            one = Call(one.op, one.site, one.outs, one.args, [*self.take_dead(), *one.freed])
+        run = TemplateRun(texts, first, inputs, ids)
+        self._pending.extend((one, run) if modes is DEFAULT else ((modes, one), (modes, run)))
         self._dead.extend([first + distance for distance in unfreed])
-        self.operations += len(instructions)
+        self.operations += 1 + len(run)
         if self.operations >= self._full_at:
             self._send_full()
         return first

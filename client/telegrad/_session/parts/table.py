@@ -8,6 +8,7 @@ the program.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Final
 
 from telegrad._session.thread_modes import DEFAULT, Modes
@@ -18,6 +19,7 @@ from telegrad_protocol.programs.rows import Flat, Template, is_writable
 
 from .expected import Expected, Varying, expected_after
 from .modal import MODAL, with_modes
+from .template_runs import TemplateRun, encoded, expanded
 
 MOST_PROGRAMS: Final = 256
 """A session has so many programs at most: a further one takes the place of the oldest."""
@@ -176,16 +178,16 @@ class ProgramTable:
         Where it ``verifies``, the server is to compare what it executes as one with the instructions.
         """
         plain = [entry[1] if type(entry) is tuple else entry for entry in queued]
-        modes = [entry[0] if type(entry) is tuple else DEFAULT for entry in queued]
+        modes = _modes_of(queued)
         text = _encoded(plain)
         for program in self._expected.get(len(text), ()):
             run = program.run_as_expected(text, modes, first)
             if run is not None:
                 self.runs += 1
                 return _sent_under(program.under, [run], verifies)
-        sent, whole = self._compare(queued, first, verifies)
+        sent, whole = self._compare(expanded(queued), first, verifies)
         if whole is not None and text and whole.is_to_be_expected():
-            whole.expected = expected_after(whole.number, first, plain, modes, whole.moving, whole.varying)
+            whole.expected = expected_after(whole.number, first, expanded(plain), modes, whole.moving, whole.varying)
             others = [other for other in self._expected.get(len(text), ()) if other is not whole]
             self._expected[len(text)] = [whole, *others[: _MOST_EXPECTED - 1]]
         return sent
@@ -248,12 +250,12 @@ class ProgramTable:
 
 def instructions_of(queued: list[Any]) -> list[Any]:
     """Return the instructions of a part as a program has them: with changes of modes, and without lines told of."""
-    return _under_one([entry for entry in queued if entry.__class__ is not messages.Site])[0]
+    return _under_one([entry for entry in expanded(queued) if entry.__class__ is not messages.Site])[0]
 
 
 def modes_of(queued: list[Any]) -> Modes | None:
     """Return the modes that a part is a run of a program under: those of its first instruction."""
-    return _under_one([entry for entry in queued if entry.__class__ is not messages.Site])[1]
+    return _under_one([entry for entry in expanded(queued) if entry.__class__ is not messages.Site])[1]
 
 
 def run_in(table: ProgramTable, sent: list[Any]) -> Program | None:
@@ -266,9 +268,18 @@ def run_in(table: ProgramTable, sent: list[Any]) -> Program | None:
 def _encoded(plain: list[Any]) -> bytes:
     """Return the bytes of instructions, none where something among them is no instruction."""
     try:
-        return wire.encoder.encode(plain)
+        return encoded(plain)
     except TypeError:
         return b""
+
+
+def _modes_of(queued: list[Any]) -> list[Modes]:
+    """Return the modes of each entry, for runs of templates those of each instruction; none where all are default."""
+    if tuple not in map(type, queued):
+        return []
+    entries = [entry if type(entry) is tuple else (DEFAULT, entry) for entry in queued]
+    modes = [[mode] * (len(one) if one.__class__ is TemplateRun else 1) for mode, one in entries]
+    return [*chain.from_iterable(modes)]
 
 
 def _sent_under(modes: Modes, sent: list[Any], verifies: bool) -> list[Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, cast
 
-from telegrad._tensor.autograd_graph import GradientEdge, OperationNode, new_node
+from telegrad._tensor.autograd_graph import DeferredNode, GradientEdge, OperationNode, new_node
 from telegrad._tensor.tensor import Tensor
 
 from .plain_run import ImpureError
@@ -22,6 +23,9 @@ class History:
 
     def __init__(self, given: list[Tensor], others: list[Tensor]) -> None:
         self._steps: list[tuple[str, list[int]] | int | Tensor] = []
+        self._wanted: set[int] = set()
+        """The numbers that were returned for results."""
+        self._pushed: list[int] = []
         self._numbers: dict[int, int] = {}
         self._kept: list[GradientEdge] = []
         """Nodes that have a number: no others get their ``id``."""
@@ -40,6 +44,7 @@ class History:
                 self._steps.append(source)
             self._kept.append(one)
             self._numbers[id(one)] = len(self._numbers)
+        self._wanted.add(self._numbers[id(node)])
         return self._numbers[id(node)]
 
     def _in_order(self, node: GradientEdge) -> list[Any]:
@@ -61,18 +66,55 @@ class History:
     def settle(self) -> None:
         """Keep nothing but what the nodes are made of."""
         self._numbers, self._sources, self._kept = {}, {}, []
+        if len(self._wanted) == 1:
+            self._pushed = self._order_of_walk(*self._wanted)
 
-    def made(self, given: list[Tensor]) -> list[GradientEdge]:
-        """Return the nodes anew, by number, for a call with these arguments."""
+    def _order_of_walk(self, number: int) -> list[int]:
+        """Return the steps that are tensors, in the order in which a walk from a node would have to note them at once.
+
+        It then comes to them in the order in which it would by the nodes between.
+        """
+        seen, stack, met = {number}, [number], []
+        while stack:
+            step = self._steps[one := stack.pop()]
+            if step.__class__ is not tuple:
+                met.append(one)
+                continue
+            further = [parent for parent in dict.fromkeys(step[1]) if parent not in seen]
+            seen.update(further)
+            stack += further
+        return met[::-1]
+
+    def made(self, given: list[Tensor]) -> Mapping[int, GradientEdge]:
+        """Return the nodes of the results anew, by number, for a call with these arguments."""
+        if len(self._wanted) == 1:
+            (number,) = self._wanted
+            name: Any = self._steps[number]
+            edges = [_edge(self._steps[one], given) for one in self._pushed]
+            return {number: DeferredNode(name[0], edges, self._expanded)}
+        return dict(enumerate(self._nodes({}, given)))
+
+    def _expanded(self, edges: list[GradientEdge]) -> tuple[GradientEdge, ...]:
+        """Return the parents of the only node that is asked for, given what the tensors' nodes were."""
+        (number,) = self._wanted
+        nodes = self._nodes(dict(zip(self._pushed, edges, strict=True)), [])
+        return cast("OperationNode", nodes[number]).parents
+
+    def _nodes(self, known: dict[int, GradientEdge], given: list[Tensor]) -> list[GradientEdge]:
+        """Return all nodes anew; those of tensors where they are not ``known``."""
         nodes: list[GradientEdge] = []
-        for step in self._steps:
+        for number, step in enumerate(self._steps):
             if step.__class__ is tuple:
                 name, parents = step
                 nodes.append(new_node([nodes[parent] for parent in parents], name))
             else:
-                tensor: Any = given[step] if step.__class__ is int else step
-                nodes.append(tensor._node or tensor._gradient_edge())
+                nodes.append(known.get(number) or _edge(step, given))
         return nodes
+
+
+def _edge(step: Any, given: list[Tensor]) -> GradientEdge:
+    tensor: Any = given[step] if step.__class__ is int else step
+    return tensor._node or tensor._gradient_edge()  # type: ignore[no-any-return]
 
 
 def _parents(node: GradientEdge) -> tuple[GradientEdge, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from telegrad._native.binding import ids_of
+from telegrad._session.parts.template_runs import TemplateTexts
 from telegrad._tensor.autograd_graph import Aliases, GradientEdge, OperationNode
 from telegrad._tensor.tensor import Tensor, new_tensor
 from telegrad_protocol import wire
@@ -24,7 +25,7 @@ class Made:
 
     __slots__ = ("nodes", "results", "tensors")
 
-    def __init__(self, tensors: list[Tensor], nodes: list[GradientEdge]) -> None:
+    def __init__(self, tensors: list[Tensor], nodes: Mapping[int, GradientEdge]) -> None:
         self.tensors, self.nodes = tensors, nodes
         self.results: dict[int, Tensor] = {}
 
@@ -118,16 +119,12 @@ class InnerRecord(_Record):
 
     def __init__(self, *about: Any) -> None:
         super().__init__(*about)
-        self._template = Template(len(self._flat.inputs), self._flat.rows, self._flat.constants)
+        flat = self._flat
+        self._texts = TemplateTexts(Template(len(flat.inputs), flat.rows, flat.constants))
 
     def _queue(self, inputs: list[int]) -> int:
-        situation, template = self._situation, self._template
-        return situation.session.queue_again(
-            lambda first: template.instructions(template.ids(first, inputs)),
-            self._count,
-            self._unfreed,
-            situation.modes,
-        )
+        situation = self._situation
+        return situation.session.queue_again(self._texts, inputs, self._count, self._unfreed, situation.modes)
 
 
 def _ids_in_python(sources: tuple[Any, ...], tensors: list[Any]) -> list[int]:
