@@ -132,15 +132,16 @@ class HostKernel:
 
     def prepare(
         self, grid: Any, block: int, varying: str, constants: Sequence[Any] = (), shared: int = 0,
-        overlaps: bool = False,
+        overlaps: bool = False, table: int = 0,
     ) -> Callable[..., None]:  # fmt: skip
         """What is called with the stream and addresses."""
         packed = [one if isinstance(one, bytes) else _PACKS[one[0]](one[1]) for one in constants]
-        assert len(self._types) == len(varying) + len(packed)
+        assert len(self._types) == bool(table) + len(varying) + len(packed)
 
         def fire(stream: int, *addresses: int) -> None:
-            assert len(addresses) == len(varying)
-            items = [*[struct.pack("=Q", address) for address in addresses], *packed]
+            assert len(addresses) == table + len(varying)
+            listed = [struct.pack(f"={table}Q", *addresses[:table])] if table else []
+            items = [*listed, *[struct.pack("=Q", address) for address in addresses[table:]], *packed]
             held = [ctypes.create_string_buffer(item) for item in items]
             array = (ctypes.c_void_p * len(held))(*[ctypes.addressof(item) for item in held])
             self._library.launch(*_three(grid), block, array)

@@ -15,7 +15,7 @@ from server.engine.cuda.texts import DescribedDevice
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 from server.engine.programs.fused import FUSERS, JOINERS, Executor, Joiner
-from server.engine.programs.joined import CASTS, GRADIENTS, NORM, PARTS, PRODUCTS, SUMS, Joined
+from server.engine.programs.joined import CASTS, GRADIENTS, NORM, PARTS, PRODUCTS, SUMS, WEIGHTS, Joined
 from server.engine.value import Backend, Value
 
 from ..ops.adapters import EngineAdapter
@@ -111,6 +111,15 @@ def _products(joined: Joined, values: Values, news: dict[str, Any]) -> Values:
     return made
 
 
+def _weights(joined: Joined, values: Values, news: dict[str, Any]) -> Values:
+    made: Values = {}
+    for role in [role for role in news if role.startswith("weight")]:
+        number, bias = role.split()[1], role.replace("weight", "bias")
+        operands = (values[f"grad {number}"], values[f"input {number}"], None, bias in news)
+        made |= dict(zip((role, bias), dispatch(OPERATORS["_linear_backward"], operands), strict=False))
+    return made
+
+
 def join_on_the_host(monkeypatch: pytest.MonkeyPatch) -> list[Joined]:
     """Have kernels of joined steps made for the host until the test ends; returns what they are made of."""
     made: list[Joined] = []
@@ -137,6 +146,7 @@ def join_on_the_host(monkeypatch: pytest.MonkeyPatch) -> list[Joined]:
         (SUMS, _sums),
         (PARTS, _parts),
         (PRODUCTS, _products),
+        (WEIGHTS, _weights),
     ):
         monkeypatch.setitem(JOINERS, (keys.CPU, kind), joiner(compute))
     return made

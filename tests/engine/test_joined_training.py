@@ -24,7 +24,7 @@ from server.engine.programs.expansion import traced
 from server.engine.programs.fused import JOINERS, Joiner
 from server.engine.programs.graph import Graph, Step, run
 from server.engine.programs.grouping import Grouping
-from server.engine.programs.joined import CASTS, GRADIENTS, NORM, PARTS, PRODUCTS, SUMS, Joined
+from server.engine.programs.joined import CASTS, GRADIENTS, NORM, PARTS, PRODUCTS, SUMS, WEIGHTS, Joined
 from server.engine.programs.joins import passes
 from server.engine.programs.joins.sums import with_sums_apart
 from server.engine.programs.joins.uses import Uses
@@ -161,7 +161,9 @@ def test_joined_steps_change_no_bit(tg: Any, seed: int, makes_kernels: bool, mon
     made = join_on_the_host(monkeypatch) if makes_kernels else []
     for mine, other in zip(_trained(tg, seed, True), expected, strict=True):
         np.testing.assert_array_equal(mine, other)
-    assert {one.kind for one in made} == ({NORM, GRADIENTS, SUMS, PARTS, CASTS, PRODUCTS} if makes_kernels else set())
+    assert {one.kind for one in made} == (
+        {NORM, GRADIENTS, SUMS, PARTS, CASTS, PRODUCTS, WEIGHTS} if makes_kernels else set()
+    )
 
 
 def test_what_only_moves_elements_is_no_kernel_of_its_own(tg: Any, seed: int, recorded: list[Any]) -> None:

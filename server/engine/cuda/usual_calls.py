@@ -19,7 +19,7 @@ from telegrad_protocol.meta import Meta
 from .attention.calls import HEADS, few_rows
 from .attention.hopper_kernel_text import TILINGS
 from .gemm import calls as gemm_calls
-from .gemm import usual_products
+from .gemm import usual_products, weight_gradients
 from .index import joined_writes
 from .optim.multi_tensor import CAPACITIES
 from .pointwise import joining
@@ -75,6 +75,7 @@ def usual_texts(target: str) -> Collection:
         column_sums.usual_loads()
         usual_products.usual_loads()
         joined_writes.usual_loads()
+        weight_gradients.check_loads(dtypes.float32)
         for dtype in (*TYPES, dtypes.int64):
             gemm_calls.check_loads(dtype)
     return collection

@@ -45,6 +45,12 @@ PRODUCTS: Final = "products"
 It reads ``input``, ``scale`` and ``shift`` of the normalization, and what its parts name, which make ``out`` with
 numbers: see ``product_parts``.
 """
+WEIGHTS: Final = "weight gradients"
+"""The gradients of the weights and biases of several layers.
+
+It reads each ``grad`` and ``input`` with a number, and makes the ``weight`` with that number and, where the layer has
+one, the ``bias``.
+"""
 WRITES: Final = "writes"
 """Copies of slices to the same places of several tensors, which the kernel has only if these places are there.
 

@@ -22,10 +22,11 @@ from .expansion import expanded
 from .fused import FUSERS, JOINERS, Executor, Kernel, Pending
 from .graph import Graph, Slot, Step, replaced, slots_in, text_of
 from .grouping import Group, Grouping
-from .joined import Joined
+from .joined import WEIGHTS, Joined
 from .joins import passes
 from .joins.sums import has_sums_apart, with_sums_apart
 from .joins.uses import Uses
+from .joins.weights import with_weights_apart
 from .lowering import Lowered
 from .temporaries import peak_bytes
 
@@ -97,7 +98,7 @@ def optimised(
             state = shorten(state)
         counts[name] = counts.get(name, 0) + before - len(state.steps)
     if options.fuse:
-        state = _take_sums_apart(state)
+        state = _take_weights_apart(_take_sums_apart(state))
     return Specialisation(graph, steps, state, counts, options)
 
 
@@ -120,6 +121,13 @@ def _take_sums_apart(state: _State) -> _State:
     if not has_sums_apart(state.steps, keys):
         return state
     return state._replace(steps=with_sums_apart(state.steps, state.analysis(), keys))
+
+
+def _take_weights_apart(state: _State) -> _State:
+    keys = _keys()
+    if not any([(key, WEIGHTS) in JOINERS for key in keys.values()]):
+        return state
+    return state._replace(steps=with_weights_apart(state.steps, state.analysis(), keys))
 
 
 def _keys() -> dict[object, int]:

@@ -1,0 +1,100 @@
+"""Gradients of layers' weights and biases, which no other gradient waits for: those of several layers are one launch.
+
+A layer's backward pass makes its input's gradient, too, which the layer below waits for. So it is taken apart where a
+device can join the rest with that of other layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from server.engine.programs.analysis import Analysis
+from server.engine.programs.fused import JOINERS
+from server.engine.programs.graph import Slot, Step
+from server.engine.programs.grouping import Group, Grouping
+from server.engine.programs.joined import WEIGHTS, Joined
+from server.engine.programs.lowering import Lowered
+from telegrad_protocol.meta import Meta
+
+_LAYER: Final = "_linear_backward"
+
+
+def with_weights_apart(steps: Sequence[Step], analysis: Analysis, keys: Mapping[object, int]) -> list[Step]:
+    """Make the gradients of weights and biases by steps of their own, where there are several that can be joined."""
+    found = [step for step in steps if _is_layer(step) and _is_taken([step], analysis, keys)]
+    if len(found) < 2:
+        return list(steps)
+    chosen = {id(step) for step in found if step.args[2] is not None}
+    return [part for step in steps for part in (_apart(step) if id(step) in chosen else [step])]
+
+
+def _is_layer(step: Step) -> bool:
+    """Whether a step makes a weight's gradient."""
+    return step.operator.op.name == _LAYER and step.args[1] is not None
+
+
+def _apart(step: Step) -> list[Step]:
+    """The input's gradient, and the others."""
+    grad, input, weight, has_bias = step.args
+    return [
+        Step(step.operator, (grad, None, weight, False), step.outs[:1]),
+        Step(step.operator, (grad, input, None, has_bias), step.outs[1:]),
+    ]
+
+
+def _is_taken(steps: Sequence[Step], analysis: Analysis, keys: Mapping[object, int]) -> bool:
+    """Whether a device makes the gradients of these layers' weights in one launch."""
+    if not all([isinstance(analysis.known[arg], Meta) for step in steps for arg in step.args[:2]]):
+        return False
+    kernel = _lowered(steps, analysis).kernel
+    joiner = JOINERS.get((keys.get(kernel.device, 0), WEIGHTS))
+    return joiner is not None and isinstance(kernel, Joined) and joiner.takes(kernel)
+
+
+def join_weights(grouping: Grouping) -> None:
+    """Join each gradient of a weight with those before it, as many as a device takes."""
+    last: dict[Any, Group] = {}
+    for position, step in enumerate(grouping.steps):
+        group = grouping.by_step[position]
+        if not _is_layer(step) or step.args[2] is not None or group.positions != [position]:
+            continue
+        device = getattr(grouping.analysis.known[step.args[0]], "device", None)
+        earlier = last.get(device)
+        if earlier is not None and _can_join(grouping, earlier, group):
+            grouping.absorb(earlier, group)
+            earlier.kind = WEIGHTS
+        else:
+            last[device] = group
+
+
+def _can_join(grouping: Grouping, group: Group, other: Group) -> bool:
+    positions = sorted(group.positions + other.positions)
+    if any([grouping.analysis.bound[p] is None for p in positions]):
+        return False
+    is_taken = _is_taken([grouping.steps[p] for p in positions], grouping.analysis, grouping.keys)
+    return is_taken and grouping.has_nothing_between(group, other)
+
+
+def lowered_weights(positions: Sequence[int], steps: Sequence[Step], analysis: Analysis) -> Lowered:
+    """Describe the kernel of several layers' gradients."""
+    return _lowered([steps[p] for p in positions], analysis)
+
+
+def _lowered(steps: Sequence[Step], analysis: Analysis) -> Lowered:
+    loads: dict[str, Slot] = {}
+    news: dict[str, Slot] = {}
+    for number, step in enumerate(steps):
+        grad, input, weight, _ = step.args
+        loads |= {f"grad {number}": grad, f"input {number}": input}
+        made = step.outs if weight is None else step.outs[1:]
+        news |= dict(zip([f"weight {number}", f"bias {number}"][: len(made)], made, strict=True))
+    described = Joined(WEIGHTS, _LAYER, (), _metas(loads, analysis), _metas(news, analysis))
+    roots = analysis.roots
+    return Lowered(
+        described, tuple([roots[slot] for slot in loads.values()]), tuple([roots[slot] for slot in news.values()])
+    )
+
+
+def _metas(slots: Mapping[str, Slot], analysis: Analysis) -> tuple[tuple[str, Any], ...]:
+    return tuple([(role, analysis.known[slot]) for role, slot in slots.items()])
