@@ -127,7 +127,7 @@ def test_gradients_are_those_of_the_layers(
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     "rows, layers",
-    [*STACKS, ((12, 64), ((512, 128, True), (128, 512, True), (384, 128, False), (128, 128, True))),
+    [*STACKS, ((12, 64), ((128, 512, True), (512, 128, True), (128, 384, False), (384, 128, True))),
      ((4096,), ((64, 96, True), (96, 64, True)))],
     ids=str,
 )  # fmt: skip
