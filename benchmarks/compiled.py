@@ -15,7 +15,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -173,11 +173,20 @@ def _measure(name: str, make: Make, tg: Any, device: str) -> list[Figure]:
     if device != "cpu":
         ways["reduce-overhead"] = (torch, partial(torch.compile, mode="reduce-overhead"))
     samples: dict[str, list[float]] = {}
+    begun: dict[str, float] = {}
+    peaks: dict[str, float] = {}
+    step: Any = None
     for way, (lib, compile) in ways.items():
+        step = None
         gc.collect()
         gc.freeze()  # what other ways have left, PyTorch's compilers above all, is none of this one's garbage
+        peak = _Peak(lib, device)
         step = make(lib, device, compile)
+        begin = time.perf_counter()
+        step_seconds(step, _WARM)
+        begun[way] = time.perf_counter() - begin
         samples[way] = _settled_seconds(step)
+        peaks[way] = peak.nbytes()
         if way == "compiled":
             sent = _sent(name, step, tg)
     medians = {way: _median(seconds) * 1e3 for way, seconds in samples.items()}
@@ -186,7 +195,32 @@ def _measure(name: str, make: Make, tg: Any, device: str) -> list[Figure]:
         note = f"compiled {medians['compiled']:.3g} ms, {way} {medians[way]:.3g} ms"
         ratios = [mine / other for mine, other in zip(samples["compiled"], samples[way], strict=True)]
         figures.append(figure(f"{name}: compiled over {way}", "x", ratios, baseline=note, **medians))
-    return [*figures, sent]
+    return [*figures, *_costs(name, begun, peaks), sent]
+
+
+class _Peak:
+    """The most memory of a device that is allocated from here on, besides what is allocated now."""
+
+    def __init__(self, lib: Any, device: str) -> None:
+        self._cuda = None if device == "cpu" else lib.cuda
+        if self._cuda is not None:
+            self._cuda.synchronize()
+            self._cuda.reset_peak_memory_stats()
+            self._before = self._cuda.memory_allocated()
+
+    def nbytes(self) -> float:
+        """How many bytes that were up to now; 0 on the host, where nobody counts them."""
+        return 0.0 if self._cuda is None else float(self._cuda.max_memory_allocated() - self._before)
+
+
+def _costs(name: str, begun: dict[str, float], peaks: dict[str, float]) -> Iterator[Figure]:
+    """What compiling costs, beside ``torch.compile``: the first calls, and the memory of the device."""
+    for title, unit, costs in (("the first calls", "s", begun), ("peak memory", "MiB", peaks)):
+        scale = 1 if unit == "s" else 1 << 20
+        mine, other = costs["compiled"] / scale, costs["torch.compile"] / scale
+        if other:
+            note = f"compiled {mine:.4g} {unit}, torch.compile {other:.4g} {unit}"
+            yield figure(f"{name}: {title} over torch.compile", "x", [mine / other], at_most=1.0, baseline=note)
 
 
 def _as_it_is(function: Any) -> Any:
