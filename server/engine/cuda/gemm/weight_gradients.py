@@ -28,10 +28,12 @@ from .weight_gradients_text import MOST_PARTS, NAME, THREADS, TILE, text_of
 _ROLES: Final = ("grad", "input", "weight", "bias")
 """What each part reads and makes, in the order of a kernel's addresses."""
 _VECTORS: Final = (4, 2, 1)
-_MOST_ROWS: Final = 4096
+_MOST_ROWS: Final = 2048
 """A block goes through all rows: with more, libraries that share rows among blocks are faster."""
 _MOST_TILES: Final = 256
 """Tiles of one result: with so many it fills a device alone."""
+_MOST_WORK: Final = 1 << 18
+"""Rows times tiles of one result: larger products are what libraries are better at."""
 _MOST_HELD: Final = 32 << 20
 """Bytes of what is read, which is held until the launch."""
 
@@ -70,8 +72,12 @@ def takes(joined: Joined) -> bool:
     if sum([meta.nbytes for meta in metas]) > _MOST_HELD or not all([flattened(meta).is_by_rows for meta in metas]):
         return False
     parts = [_part(joined, number) for number in range(count)]
-    is_small = all([part.rows <= _MOST_ROWS and part.tiles <= _MOST_TILES for part in parts])
-    return is_small and len({_vector(joined, number) for number in range(count)}) == 1
+    return all(map(_is_small, parts)) and len({_vector(joined, number) for number in range(count)}) == 1
+
+
+def _is_small(part: _Part) -> bool:
+    is_short = part.rows <= _MOST_ROWS and part.tiles <= _MOST_TILES
+    return is_short and part.rows * part.tiles <= _MOST_WORK
 
 
 def _part(joined: Joined, number: int) -> _Part:

@@ -126,7 +126,7 @@ template <int V> __device__ __forceinline__ void gradients_of(
 }
 """
 _KERNEL: Final = r"""
-extern "C" __global__ void __launch_bounds__(256, 3) weight_gradients(addresses_t addresses, parts_t parts) {{
+extern "C" __global__ void __launch_bounds__(256, 2) weight_gradients(addresses_t addresses, parts_t parts) {{
     u32 p = 0;
     while (blockIdx.x >= parts.at[p].end) ++p;
     const u64* at = addresses.at + 4 * p;
