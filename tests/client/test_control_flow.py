@@ -41,3 +41,17 @@ def test_what_they_are_given_is_checked(tg: Any) -> None:
         tg.cond(True, lambda: 1, lambda: 2, tg.ones(1))
     with pytest.raises(ValueError, match="takes 1 values and has returned 2"):
         tg.while_loop(lambda n: True, lambda n: (n, n), (tg.ones(1),))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [lambda a: a.sum(), lambda a: a.long(), lambda a: (a, a), lambda a: 1.0],
+    ids=["shape", "type", "two", "no tensor"],
+)
+def test_a_program_selects_only_of_what_is_alike(tg: Any, other: Any) -> None:
+    class Choice(tg.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return tg.cond(x.sum() > 0, lambda a: a * 2, other, (x,))
+
+    with pytest.raises(tg.errors.ArgumentError, match="cond: true_fn returns"):
+        tg.export.export(Choice(), (tg.ones(3),))

@@ -21,6 +21,22 @@ def mlp(lib: Any) -> Any:
     return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 3))
 
 
+def branches(lib: Any) -> Any:
+    """Functions of which a tensor chooses one when the program runs."""
+
+    class Branches(lib.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = lib.nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            return lib.cond(
+                x.mean() > 0, lambda a: (self.layer(a).sin(), a.sum(0)), lambda a: (a.cos() - 1, -a.sum(0)), (x,)
+            )
+
+    return Branches()
+
+
 def shapes(lib: Any) -> Any:
     """Integers of all kinds that depend on sizes: products, sums, floors, ends of slices, sizes of new tensors."""
 
@@ -218,6 +234,7 @@ def decoder_inputs(lib: Any, batch: int) -> dict[str, Any]:
 
 
 CASES = {
+    "branches": Case(branches, {"x": ("batch", 4)}, {"batch": 3}, [{"batch": size} for size in (5, 3, 2, 9)]),
     "mlp": Case(mlp, {"input": ("batch", 4)}, {"batch": 3}, [{"batch": 1}, {"batch": 17}]),
     "shapes": Case(
         shapes, {"x": ("batch", "time", 3)}, {"batch": 2, "time": 7},

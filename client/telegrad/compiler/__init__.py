@@ -15,7 +15,7 @@ from telegrad._session.own_code import note_once
 from telegrad.nn.modules.module import Module
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 
-from . import regions, reports
+from . import exporting, regions, reports
 from .backends import list_backends as list_backends
 from .backends import require_known
 from .compiled_functions import compiled
@@ -86,7 +86,7 @@ _MODES: Final = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-
 
 def is_compiling() -> bool:
     """Whether the code that asks is called, directly or not, by a compiled function, or is being exported."""
-    return regions.active.region is not None or regions.active.is_exporting
+    return regions.active.region is not None or exporting.state.is_active
 
 
 is_dynamo_compiling = is_compiling
@@ -94,7 +94,7 @@ is_dynamo_compiling = is_compiling
 
 def is_exporting() -> bool:
     """Whether the code that asks is being exported."""
-    return regions.active.is_exporting
+    return exporting.state.is_active
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:

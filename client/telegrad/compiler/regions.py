@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import partial
 from traceback import FrameSummary
 from types import FrameType
@@ -23,7 +22,7 @@ from telegrad._session.session import ClientSession
 from telegrad_protocol import messages
 from telegrad_protocol.programs.messages import RunProgram
 
-from . import logs, reports
+from . import exporting, logs, reports
 from .breaks import GraphBreak, Unsupported, reason_of
 from .captured import is_captured
 from .guarded.arguments import Arguments
@@ -73,15 +72,14 @@ DEFAULT_OPTIONS: Final = Options()
 
 class _Active(threading.local):
     region: Region | None = None
-    is_exporting = False
     disabled = 0
     errors_on_breaks = False
     observer: Observer | None = None
 
 
 active: Final = _Active()
-"""The call of a compiled function that the thread is in, in how many blocks nothing is compiled, whether graph breaks
-are errors, and whether a module is being exported."""
+"""The call of a compiled function that the thread is in, in how many blocks nothing is compiled, and whether graph
+breaks are errors."""
 
 
 class Region:
@@ -235,7 +233,7 @@ def run(
     if session.holder is not None or session.blocking or not session.is_open:
         return function(*args, **kwargs)
     region = Region(session, function, options)
-    if calls is None or active.is_exporting or options.verify or region.is_observed:
+    if calls is None or exporting.state.is_active or options.verify or region.is_observed:
         with region:
             return function(*args, **kwargs)
     if calls.is_hopeful:
@@ -253,16 +251,6 @@ def run(
         result = calls.made(session, function, args, kwargs)
     calls.note(session, region.parts)
     return result
-
-
-@contextmanager
-def exporting() -> Iterator[None]:
-    """Tell whoever asks in this block that a module is being exported."""
-    active.is_exporting = True
-    try:
-        yield
-    finally:
-        active.is_exporting = False
 
 
 def run_disabled(function: Callable[..., Any], args: Any, kwargs: Any, reason: str) -> Any:

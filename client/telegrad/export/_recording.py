@@ -12,7 +12,7 @@ from telegrad._ops.functions import function
 from telegrad._session.current import using
 from telegrad._session.own_code import is_own
 from telegrad._tensor.tensor import Tensor
-from telegrad.compiler.regions import exporting
+from telegrad.compiler.exporting import exporting
 from telegrad.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from telegrad_protocol.errors import ProgramError, TelegradError
 from telegrad_protocol.meta import Meta
