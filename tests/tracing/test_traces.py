@@ -160,7 +160,7 @@ def test_stacks_are_exported(tg: Any, tmp_path: Path) -> None:
     profile = profiled(tg, with_stack=True)
     linear = next(event for event in profile.events() if event.name == "aten::linear")
     assert linear.stack[0].startswith(f"{PROFILED}(") and linear.stack[0].endswith(": train")
-    assert linear.stack[1].endswith(": _profile")
+    assert linear.stack[1].endswith(": profiled")
     profile.export_stacks(str(tmp_path / "stacks"), "self_cpu_time_total")
     lines = (tmp_path / "stacks").read_text().splitlines()
     assert lines and all(int(line.rpartition(" ")[2]) > 0 for line in lines)
