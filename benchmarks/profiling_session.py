@@ -105,7 +105,9 @@ def _pairs(off: Callable[[], float], on: Callable[[], float]) -> list[float]:
     return more
 
 
-def session_figures(name: str, records: bool, with_memory: bool, recurs: bool) -> Iterator[Figure]:
+def session_figures(
+    name: str, records: bool, with_memory: bool, recurs: bool, with_devices: bool = True
+) -> Iterator[Figure]:
     """What a profile adds to the session of a worker for an addition of 64x64."""
     from tests.support.idle_gpu import IdleHost
 
@@ -122,12 +124,12 @@ def session_figures(name: str, records: bool, with_memory: bool, recurs: bool) -
         return (time.thread_time() - begin) / (BATCH * BATCHES) * 1e6
 
     def profiled() -> float:
-        with _Profiled(session, stream, with_memory):
+        with _Profiled(session, stream, with_memory, with_devices):
             return min([seconds() for _ in range(3)])
 
     more = _pairs(lambda: min([seconds() for _ in range(3)]), profiled)
     without = counter.of(lambda: execute(session, stream.loop()))
-    with _Profiled(session, stream, with_memory):
+    with _Profiled(session, stream, with_memory, with_devices):
         execute(session, stream.loop())
         noted = counter.of(lambda: execute(session, stream.loop()))
     session.close()
@@ -139,11 +141,12 @@ def session_figures(name: str, records: bool, with_memory: bool, recurs: bool) -
 class _Profiled:
     """Profiles a session within the block."""
 
-    def __init__(self, session: Session, stream: _Stream, with_memory: bool) -> None:
-        self._session, self._stream, self._with_memory = session, stream, with_memory
+    def __init__(self, session: Session, stream: _Stream, with_memory: bool, with_devices: bool) -> None:
+        self._session, self._stream = session, stream
+        self._options = with_memory, with_devices, LIMIT
 
     def __enter__(self) -> None:
-        execute(self._session, self._stream.query("start_profile", self._with_memory, True, LIMIT))
+        execute(self._session, self._stream.query("start_profile", *self._options))
 
     def __exit__(self, *raised: object) -> None:
         execute(self._session, self._stream.query("stop_profile"))
@@ -200,6 +203,7 @@ SESSIONS: Final = (
     ("calls that do not come again", False, False, False),
     ("calls with a history", True, False, True),
     ("calls that come again, profile_memory", False, True, True),
+    ("calls that come again, the CPU alone", False, False, True, False),
 )
 
 

@@ -8,6 +8,7 @@ import torch
 
 from conformance import aten_schemas
 from conformance.aten_schemas import TABLE
+from telegrad._library import aten
 from telegrad._library.compiled import decompositions
 from telegrad._library.schemas.text import parse_schema
 
@@ -145,3 +146,35 @@ def test_decompositions_compute_what_pytorchs_operators_do(tg: Any) -> None:
         checked += 1
     assert checked > 50
     assert {overload._opname for overload in table} >= set(DECOMPOSED)
+
+
+UNMARKED = {"complex", "floor_divide", "hardswish", "isclose", "polar", "special_ndtr"}
+"""Operators on each element of which PyTorch marks no overload."""
+
+
+def _marks(overload: Any) -> set[str]:
+    return {tag.name for tag in overload.tags}
+
+
+def test_operators_have_pytorchs_marks(tg: Any) -> None:
+    """More overloads are marked as pointwise here: PyTorch leaves many that write into tensors out."""
+    exact = {"pt2_compliant_tag", "out", "inplace", "inplace_view", "nondeterministic_seeded", "data_dependent_output"}
+    pairs = []
+    for name in aten.names():
+        for overload in getattr(tg.ops.aten, name).overloads() if aten.function_of(name) is not None else ():
+            theirs = getattr(getattr(torch.ops.aten, name), overload, None)
+            ours = getattr(getattr(tg.ops.aten, name), overload)
+            takes_tensors = any(str(argument.type).find("Tensor") >= 0 for argument in ours._schema.arguments)
+            if theirs is not None and takes_tensors and "hacked_twin" not in overload:
+                pairs.append((name, overload, _marks(ours), _marks(theirs)))
+    assert len(pairs) > 2000
+    of_numbers = {("copy_", "Tensor"), ("copy_", "int"), ("copy_", "float")}
+    assert [p for p in pairs if p[2] & exact != p[3] & exact and p[:2] not in of_numbers] == []
+    shaped = [p[:2] for p in pairs if ("dynamic_output_shape" in p[2]) != ("dynamic_output_shape" in p[3])]
+    assert [(name, overload) for name, overload in shaped if "out" not in overload] == [
+        ("index", "list_Tensor"), ("repeat_interleave", "self_Tensor"), ("repeat_interleave", "self_int"),
+    ]  # fmt: skip
+    for mark in ("pointwise", "reduction"):
+        known = {p[0].removesuffix("_") for p in pairs if mark in p[3]}
+        assert {p[0] for p in pairs if mark in p[3] and mark not in p[2]} <= {"equal", "linalg__powsum"}
+        assert {p[0].removesuffix("_") for p in pairs if mark in p[2]} - known <= UNMARKED

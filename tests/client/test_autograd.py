@@ -333,6 +333,40 @@ PROGRAMS = [
     """,
     """
     import copy
+    p = t.nn.Parameter(t.ones(2))
+    p.grad, p.note = t.ones(2), [1]
+    q, r = copy.deepcopy([p, p])
+    (q is r, q.grad, vars(q), q, copy.copy(p).note is p.note, p.__deepcopy__({id(p): 5}))
+    """,
+    """
+    import copy
+    net = t.nn.Linear(1, 1, bias=False)
+    net(t.ones(1, 1)).sum().backward()
+    twin = copy.deepcopy(net)
+    twin(t.ones(1, 1) * 3).sum().backward()
+    (net.weight.grad, twin.weight.grad)
+    """,
+    """
+    import copy
+    class Scaled(t.nn.Parameter):
+        def __new__(cls, data, requires_grad=True): return super().__new__(cls, data * 2, requires_grad)
+    p = copy.deepcopy(Scaled(t.ones(2), False))
+    (p.detach(), p.requires_grad, type(p).__name__)
+    """,
+    """
+    import copy
+    x, y = t.ones(2), t.ones(1)
+    x.note, x.other, x.again = [1], y, [y]
+    z = copy.deepcopy(x)
+    (z.note is x.note, z.note, z.other is x.other, z.other is z.again[0], copy.copy(x).note is x.note)
+    """,
+    """
+    import copy
+    x = t.ones(2)
+    (x.__deepcopy__({id(x): 5}), copy.deepcopy(x, {id(x): 6}))
+    """,
+    """
+    import copy
     x = t.ones(2)
     a, b = copy.deepcopy([x, x])
     a is b

@@ -120,6 +120,37 @@ with Counting("outer") as outer, Counting("inner"):
     assert_same(ours, theirs)
 
 
+def test_modes_see_when_operations_begin_and_cease_to_be_recorded(tg: Any) -> None:
+    program = f"""{PROLOGUE}
+seen = []
+class Telling(overrides.TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        seen.append((function.__name__, args))
+        return function(*args, **(kwargs or {{}}))
+@t.no_grad()
+def computed():
+    return t.is_grad_enabled()
+with Telling():
+    with t.no_grad(), t.enable_grad(), t.set_grad_enabled(False):
+        seen.append(t.is_grad_enabled())
+    t.set_grad_enabled(False)
+    t.set_grad_enabled(True)
+    seen.append(computed())
+    t.set_grad_enabled(False)(computed)()
+    with t.inference_mode():
+        seen.append(t.is_grad_enabled())
+class Refusing(Telling):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return None
+with Refusing(), t.no_grad():
+    seen.append(t.is_grad_enabled())
+(seen, t.is_grad_enabled())
+"""
+    ours, theirs = evaluate(program, tg)
+    assert ("_set_grad_enabled", (False,)) in theirs[0]
+    assert_same(ours, theirs)
+
+
 @pytest.mark.parametrize(
     "place",
     ["t: t.add", "T: T.add", "F: F.relu", "F: F.softmax", "t: t.sin", "t.linalg: t.linalg.det", "t.fft: t.fft.fft"],

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import telegrad
-from telegrad.errors import IndexOutOfRangeError
+from telegrad._session import last_errors
+from telegrad.errors import IndexOutOfRangeError, SessionLostError
 
 from .server_process import ROOT, ServerProcess, clean_environment
 
@@ -160,3 +164,31 @@ def test_a_bad_limit_is_refused(server: ServerProcess, monkeypatch: pytest.Monke
     monkeypatch.setenv("TELEGRAD_DISCONNECT_SECONDS", "soon")
     with pytest.raises(telegrad.errors.ConfigurationError, match="TELEGRAD_DISCONNECT_SECONDS must be a number"):
         telegrad.connect(server.url)
+
+
+def test_a_daemon_threads_block_leaves_its_session_to_the_end_of_the_program(
+    host: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """It had printed that its session was lost, with status 1, where the end of the program had just closed that."""
+    reported: list[BaseException] = []
+    monkeypatch.setattr(last_errors, "report", reported.append)
+    opened: list[Any] = []
+    is_open, is_ending = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with contextlib.suppress(SystemExit), telegrad.connect(in_process=host) as connection:
+            opened.append(connection)
+            is_open.set()
+            is_ending.wait()
+            telegrad.ones(2)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    is_open.wait()
+    session = opened[0].session
+    session.ends_with_program = True
+    session._end(SessionLostError("the session was closed at the server"))
+    is_ending.set()
+    thread.join()
+    assert reported == []
+    assert [str(error).splitlines()[0] for error in opened[0].end()] == ["the session was closed at the server"]

@@ -20,7 +20,7 @@ import sys
 import telegrad as tg
 tg.connect(sys.argv[1])
 kept = [tg.randn(1000, 1000, requires_grad=True) for _ in range(20)]
-loss = sum((x @ x).relu().sum() for x in kept)
+loss = sum((x * x).relu().sum() for x in kept[1:]) + (kept[0] @ kept[0]).relu().sum()
 raw = tg.cuda.caching_allocator_alloc(5 << 20)
 pool = tg.cuda.MemPool()
 with tg.cuda.use_mem_pool(pool):

@@ -49,29 +49,37 @@ def _shell(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, env=clean_environment(**variables), capture_output=True, text=True)
 
 
-def test_ones_own_sessions_are_listed_and_ended(start_program: Start) -> None:
+def test_ones_own_sessions_are_listed_and_ended(
+    start_program: Start, owner: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:  # fmt: skip
+    def shell(*arguments: str) -> tuple[int, str, str]:
+        status = main(["sessions", *arguments])
+        return (status, *capsys.readouterr())
+
     with ServerProcess(TELEGRAD_TOKEN=TOKEN) as server:
-        variables = {"TELEGRAD_TOKEN": TOKEN, "TELEGRAD_OWNER": MINE, "TELEGRAD_URL": server.url}
-        program = start_program(HOLD, server.url, **variables)
+        variables = {"TELEGRAD_TOKEN": TOKEN, "TELEGRAD_URL": server.url}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        program = start_program(HOLD, server.url, **(variables | {"TELEGRAD_OWNER": owner}))
         other = start_program(HOLD, server.url, **(variables | {"TELEGRAD_OWNER": OTHER}))
         assert program.stdout is not None and other.stdout is not None
         session, foreign = program.stdout.readline().strip(), other.stdout.readline().strip()
-        listed = _shell("sessions", **variables)
-        assert listed.returncode == 0, listed.stderr
+        listed = _shell("sessions", **(variables | {"TELEGRAD_OWNER": owner}))
+        assert (listed.returncode, listed.stderr) == (0, "") and session in shell()[1]
         title, row = listed.stdout.splitlines()
         assert title.split()[:3] == ["SESSION", "OPENED", "IDLE"]
         assert session in row and foreign not in listed.stdout
         assert "in use" in row and "cpu 4.0 MiB" in row and f"process {program.pid}" in row
-        refused = _shell("sessions", "end", foreign, **variables)
-        assert (refused.returncode, refused.stdout) == (1, "")
-        assert "belongs to another owner" in refused.stderr
-        assert _shell("sessions", "end", session, server.url, **variables).stdout == f"ended session {session}\n"
-        assert _shell("sessions", **variables).stdout == f"you have no session at {server.url}\n"
-        assert "ended" in _shell("sessions", "end", session, **variables).stderr
+        refused = shell("end", foreign)
+        assert refused[:2] == (1, "") and "belongs to another owner" in refused[2]
+        assert shell("end", session, server.url) == (0, f"ended session {session}\n", "")
+        assert shell() == (0, f"you have no session at {server.url}\n", "")
+        assert "ended" in shell("end", session)[2]
         assert program.communicate("go\n")[0].startswith("SessionLostError its owner has ended the session")
         assert other.communicate("go\n")[0] == ""
-        without = _shell("sessions", **(variables | {"TELEGRAD_TOKEN": ""}))
-        assert without.returncode == 1 and "token" in without.stderr
+        monkeypatch.setenv("TELEGRAD_TOKEN", "")
+        status, _, errors = shell()
+        assert status == 1 and "token" in errors
 
 
 def test_a_session_whose_program_died_is_found_and_taken_over_without_a_key(

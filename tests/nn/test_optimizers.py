@@ -351,3 +351,28 @@ def test_states_of_schedulers_go_from_pytorch_to_telegrad_and_back(tg: Any) -> N
             scheduler.step()
             twin.step()
             assert twin.get_last_lr() == pytest.approx(scheduler.get_last_lr())
+
+
+@pytest.mark.parametrize("name", ["Adadelta", "Adagrad", "RMSprop", "Rprop"])
+@pytest.mark.parametrize(("before", "after"), [("float32", "float64"), ("float64", "float32"), ("float32", "bfloat16")])
+def test_models_that_become_of_another_type_keep_their_states(
+    tg: Any, name: str, before: str, after: str, rng: np.random.Generator
+) -> None:  # fmt: skip
+    """What was accumulated stays of the type that it has."""
+    start, grads = rng.standard_normal(5), rng.standard_normal((4, 5))
+    found = []
+    for library in (tg, torch):
+        weight = library.nn.Parameter(library.tensor(start, dtype=getattr(library, before)))
+        optimizer = getattr(library.optim, name)([weight], lr=0.1)
+        for step, grad in enumerate(grads):
+            if step == 2:
+                weight.grad = None
+                weight.data = weight.data.to(getattr(library, after))
+            weight.grad = library.tensor(grad, dtype=weight.dtype)
+            optimizer.step()
+        state = {key: value for key, value in optimizer.state[weight].items() if key != "step"}
+        assert {str(value.dtype).rpartition(".")[2] for value in state.values()} == {before}
+        found.append([value.double().tolist() for value in (weight.detach(), *state.values())])
+    tolerance = 2e-2 if after == "bfloat16" else 1e-5
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from .adapters import TORCH_TO_OURS, EngineAdapter, to_torch
 from .harness import flatten
+from .norm_bounds import layer_norm_bounds
 
 pytestmark = pytest.mark.gpu
 
@@ -73,11 +74,22 @@ OUT = {mine: theirs for theirs, mine in TORCH_TO_OURS.items()}
 IMAGES = [(4, 33, 9, 7), (8, 64, 32, 32)]
 
 
+def compare_within(engine: EngineAdapter, found: Any, expected: Any, bounds: Any) -> None:
+    """Each element is within its own bound."""
+    for mine, reference, bound in zip(flatten(found), flatten(expected), flatten(bounds), strict=True):
+        error = (to_torch(engine.numpy(mine)).double() - reference).abs()
+        share = float((error / bound).nan_to_num(0).max())
+        assert bool((error <= bound).all()), f"an error is {share:.3g} times its bound"
+
+
 def check(
     engine: EngineAdapter, mine: Callable[..., Any], theirs: Callable[..., torch.Tensor], *inputs: torch.Tensor,
-    slack: float = 1.0,
+    slack: float = 1.0, bounds: Callable[..., Any] | None = None,
 ) -> None:  # fmt: skip
-    """Result and gradients, on aligned and on misaligned inputs; and that a second run gives the same bits."""
+    """Result and gradients, on aligned and on misaligned inputs; and that a second run gives the same bits.
+
+    ``bounds`` returns how far the elements of the result and of gradients may be off, for a gradient of the result.
+    """
     dtype = inputs[0].dtype
     (expected, grad), gradients = differentiated(theirs, *inputs)
     grad = grad.to(dtype).double() if dtype in (torch.float16, torch.bfloat16) else grad
@@ -86,6 +98,9 @@ def check(
     gradients = list(torch.autograd.grad(theirs(*wide), leaves, grad))
     for change in (lambda x: x, misaligned):
         found, found_gradients = ours(engine, mine, grad, *map(change, inputs))
+        if bounds is not None:
+            compare_within(engine, [found, *found_gradients], [expected, *gradients], bounds(grad))
+            continue
         compare(engine, found, expected, dtype, slack)
         compare(engine, found_gradients, gradients, dtype, slack)
     again, gradients_again = ours(engine, mine, grad, *map(misaligned, inputs))
@@ -236,6 +251,7 @@ def test_cross_entropy_of_many_small_rows_and_of_none(engine: EngineAdapter) -> 
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("length", [length for length in LENGTHS if length > 1])
 def test_layer_norm(engine: EngineAdapter, length: int, affine: bool, dtype: torch.dtype) -> None:
+    """Rows whose elements are nearly equal, which short ones may be, are sensitive to each rounding."""
     parameters = [torch.randn(length).to(dtype), torch.randn(length).to(dtype)] if affine else []
 
     def mine(x: Any, *parameters: Any) -> Any:
@@ -244,7 +260,13 @@ def test_layer_norm(engine: EngineAdapter, length: int, affine: bool, dtype: tor
     def theirs(x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
         return functional.layer_norm(x, (length,), *parameters)
 
-    check(engine, mine, theirs, rows(length, dtype, 37) + 1, *parameters, slack=4)
+    x = rows(length, dtype, 37) + 1
+
+    def bounds(grad: torch.Tensor) -> Any:
+        result, gradients = layer_norm_bounds(x.double(), grad, parameters, dtype)
+        return [result, *gradients]
+
+    check(engine, mine, theirs, x, *parameters, bounds=bounds)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

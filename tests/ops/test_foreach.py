@@ -9,7 +9,7 @@ import torch
 
 from server.engine.backward import grad
 from server.engine.ops.foreach import EXPRESSIONS as IMPLEMENTED
-from telegrad_protocol.errors import ArgumentError, AutogradError
+from telegrad_protocol.errors import ArgumentError, AutogradError, DTypeError
 from telegrad_protocol.ops import foreach as contracts
 from tests.gpus import ALL_DEVICES
 
@@ -116,6 +116,21 @@ def test_types_may_differ_between_lists(adapter: EngineAdapter) -> None:
     _compare(adapter, "_foreach_add", [torch.randn(3), torch.randn(4)], torch.tensor(2.0))
 
 
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "maximum", "addcmul", "addcdiv"])
+def test_results_get_the_types_of_what_they_are_written_into(adapter: EngineAdapter, name: str) -> None:
+    first = [torch.rand(5).add(0.5).to(dtype) for dtype in (*TYPES[:4], torch.float32)]
+    others = [
+        torch.rand(5, dtype=torch.float64).add(0.5).to(dtype) for dtype in (TYPES[1], TYPES[0], *TYPES[:2], TYPES[4])
+    ]
+    mine = _ours(adapter, (first, *[others] * (2 if name.startswith("addc") else 1)))
+    if name == "addcdiv":  # integers are not divided
+        first, mine = first[:-1], [values[:-1] for values in mine]
+        others = others[:-1]
+    getattr(adapter.functional, f"_foreach_{name}_")(*mine)
+    getattr(torch, f"_foreach_{name}_")(first, *[others] * (len(mine) - 1))
+    _check(adapter, mine[0], first, name)
+
+
 def test_not_a_number_is_kept(adapter: EngineAdapter) -> None:
     first = [torch.tensor([float("nan"), 1.0, float("inf")])]
     second = [torch.tensor([1.0, float("nan"), 2.0])]
@@ -159,8 +174,10 @@ def test_lists_that_do_not_fit_are_refused(adapter: EngineAdapter) -> None:
         adapter.functional._foreach_add(pair, pair[:1])
     with pytest.raises(ArgumentError, match="at least one"):
         adapter.functional._foreach_sqrt([])
-    with pytest.raises(ArgumentError, match="does not go into"):
+    with pytest.raises(DTypeError, match="_foreach_add_: result type float32 can't be cast to int64"):
         adapter.functional._foreach_add_(_ours(adapter, ([torch.ones(2, dtype=torch.int64)],))[0], 0.5)
+    with pytest.raises(ArgumentError, match="does not go into"):
+        adapter.functional._foreach_add_(pair, _ours(adapter, ([torch.ones(2, 2)] * 2,))[0])
     with pytest.raises(ArgumentError, match="no expression"):
         adapter.functional._foreach_apply_(pair, "system", pair, [], [], [0.0, 0.0])
     with pytest.raises(ArgumentError, match="no expression"):

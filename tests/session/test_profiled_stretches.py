@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import telegrad
 from server.engine.device.launch_queue import LaunchQueue
 from server.engine.profiling import recorder, stretch_notes
 from server.engine.profiling.descriptions import Description
@@ -21,6 +22,7 @@ from telegrad_protocol.tracing import recording
 
 from ..support.captures import Again, simulate_captures
 from .node_tracer import trace_devices, tracing_nodes
+from .queued import queued_host
 from .stretches import past_small_numbers
 
 ROUNDS = 7
@@ -137,6 +139,21 @@ def test_a_second_profile_executes_as_one_what_the_first_has_recorded(tg: Any, x
     _rounds(tg, x)
     second = [event for event in _profile(tg, x, 2).events() if event.name == STRETCH]
     assert second and second[-1].cpu_children
+
+
+def test_calls_are_executed_as_one_on_a_gpu_of_which_nothing_is_told() -> None:
+    """Where the CPU alone is profiled there is no work of the GPU that could belong to the wrong operation."""
+    with telegrad.connect(in_process=queued_host()[0]):
+        x = past_small_numbers(telegrad).ones(6, 6)
+        expected = _rounds(telegrad, x, 3 * ROUNDS)[0]
+        activities = [telegrad.profiler.ProfilerActivity.CPU]
+        with telegrad.profiler.profile(activities=activities) as profile:
+            for found in _rounds(telegrad, x, 2 * ROUNDS):
+                np.testing.assert_array_equal(found, expected)
+        events = profile.events()
+    assert sum([event.name == STRETCH for event in events]) > ROUNDS
+    assert sum([event.name == "aten::sin" for event in events]) == 4 * 2 * ROUNDS
+    assert not [event for event in events if event.device_type.name == "CUDA"]
 
 
 def test_notes_count_as_no_nodes_of_the_backward_graph(tg: Any) -> None:

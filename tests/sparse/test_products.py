@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from telegrad import TelegradError
 from telegrad._ops.functions import function
+
+from .twins import outcome
 
 DTYPES = ("float64", "float32", "float16", "bfloat16", "complex64", "complex128", "int64", "int32")
 TOLERANCES = {"float32": 1e-5, "complex64": 1e-5, "float16": 1e-2, "bfloat16": 5e-2}
@@ -120,3 +123,22 @@ def test_a_repeated_product_waits_for_nothing(tg: Any) -> None:
     for _ in range(3):
         (adjacency.t() @ tg.relu(adjacency @ x)).sum().backward()
     assert tg.wire_stats().round_trips == before
+
+
+NODES = """
+t.sparse.mm(s, d); s @ d; t.mm(s, d); t.mv(s, w); s @ w; t.addmm(b, s, d); t.sparse.addmm(b, s, d); d.t() @ s.t()
+t.sparse.mm(s, s.t()); s @ s.t(); c @ d; t.sparse.mm(c, d); t.mv(c, w); t.addmm(b, c, d); t.matmul(c, d)
+t.sparse.mm(c, d, "mean"); t.sparse.mm(c, d, "sum"); t.sparse.sampled_addmm(c, b @ d.t().clone(), t.eye(3))
+t.bmm(t.stack([s, s]), t.stack([d, d]))
+"""
+
+
+@pytest.mark.parametrize("text", [text.strip() for text in NODES.replace("\n", ";").split(";") if text.strip()])
+def test_products_are_shown_as_pytorchs_nodes(tg: Any, text: str) -> None:
+    def operands(t: Any) -> dict[str, Any]:
+        given = {"d": t.ones(3, 4), "b": t.ones(2, 4), "w": t.ones(3), "s": t.eye(2, 3).to_sparse()}
+        given["c"] = t.eye(2, 3).to_sparse_csr()
+        return {name: value.requires_grad_() for name, value in given.items()}
+
+    ours, theirs = (outcome(text, t, operands) for t in (tg, torch))
+    assert ours.grad_fn.name() == theirs.grad_fn.name()

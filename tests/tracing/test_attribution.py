@@ -22,7 +22,7 @@ from telegrad_protocol.tracing import chrome, recording
 from telegrad_protocol.tracing.recording import Descriptor, DeviceWork, Recording, packed, unpacked
 from telegrad_protocol.tracing.timeline import Timeline
 
-from .test_profiles import read_strictly
+from .test_traces import read_strictly
 
 PROPERTIES = {
     "name": "GPU", "numSms": 4, "maxThreadsPerMultiprocessor": 2048, "regsPerMultiprocessor": 65536,

@@ -12,7 +12,7 @@ import pytest
 from server.engine.profiling import cupti_activity
 from telegrad_protocol.tracing.recording import CallRow, FlushRow, KernelRow, PartRow, rows_of
 
-from .test_profiles import read_strictly
+from .test_traces import read_strictly
 
 pytestmark = pytest.mark.gpu
 

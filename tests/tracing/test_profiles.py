@@ -1,12 +1,10 @@
-"""Profiles of programs: rows and columns beside PyTorch's, schedules, traces that PyTorch's tools read, waits."""
+"""Profiles of programs: rows and columns beside PyTorch's, schedules, waits."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import threading
 import warnings
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,31 +13,13 @@ import torch
 
 from telegrad_protocol.errors import ArgumentError, AutogradError, IndexOutOfRangeError, NotSupportedError
 
-FIELDS = {"ph", "name", "pid", "tid", "ts"}
-
-
-def _train(lib: Any, steps: int, profile: Any = None) -> None:
-    weight = lib.ones(16, 8, requires_grad=True)
-    x = lib.ones(4, 8)
-    for _ in range(steps):
-        with lib.profiler.record_function("forward"):
-            loss = lib.nn.functional.linear(x, weight).relu().sum()
-        loss.backward()
-        weight.grad = None
-        if profile is not None:
-            profile.step()
-
-
-def _profile(lib: Any, steps: int = 2, **options: Any) -> Any:
-    with lib.profiler.profile(activities=[lib.profiler.ProfilerActivity.CPU], **options) as profile:
-        _train(lib, steps, profile if options.get("schedule") else None)
-    return profile
+from .profiled import profiled, train
 
 
 def test_rows_have_pytorchs_names_counts_shapes_and_flops(tg: Any) -> None:
-    _train(tg, 3)
-    ours = _profile(tg, record_shapes=True, with_flops=True)
-    theirs = _profile(torch, record_shapes=True, with_flops=True)
+    train(tg, 3)
+    ours = profiled(tg, record_shapes=True, with_flops=True)
+    theirs = profiled(torch, record_shapes=True, with_flops=True)
     names = ("aten::linear", "aten::relu", "aten::sum", "aten::mm", "forward", "SumBackward0", "ReluBackward0")
     rows = {event.key: event for event in ours.key_averages()}
     expected = {event.key: event for event in theirs.key_averages()}
@@ -62,7 +42,7 @@ def test_rows_have_pytorchs_names_counts_shapes_and_flops(tg: Any) -> None:
 
 
 def test_events_and_averages_have_pytorchs_attributes(tg: Any) -> None:
-    ours, theirs = _profile(tg), _profile(torch)
+    ours, theirs = profiled(tg), profiled(torch)
     later = {
         "activity_type", "event_metadata", "external_id", "extra_meta", "flow_id", "flow_start", "flow_type",
         "input_dtypes", "is_python_function", "linked_correlation_id", "metadata_json", "python_id", "python_module_id",
@@ -86,8 +66,8 @@ def test_events_and_averages_have_pytorchs_attributes(tg: Any) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"record_shapes": True}, {"profile_memory": True}], ids=str)
 def test_tables_have_pytorchs_columns(tg: Any, options: Any) -> None:
-    ours = _profile(tg, **options).key_averages(group_by_input_shape="record_shapes" in options)
-    theirs = _profile(torch, **options).key_averages(group_by_input_shape="record_shapes" in options)
+    ours = profiled(tg, **options).key_averages(group_by_input_shape="record_shapes" in options)
+    theirs = profiled(torch, **options).key_averages(group_by_input_shape="record_shapes" in options)
     for keywords in ({"sort_by": "self_cpu_time_total"}, {"row_limit": 3, "max_name_column_width": 9}, {"header": "H"}):
         mine, their = ours.table(**keywords).splitlines(), theirs.table(**keywords).splitlines()
         titles = [next(line for line in lines if "# of Calls" in line).split("  ") for lines in (mine, their)]
@@ -142,7 +122,7 @@ def test_schedules_choose_the_steps(tg: Any, tmp_path: Path) -> None:
         steps = [event.trace_name for event in profile.events() if event.is_user_annotation and "#" in event.trace_name]
         seen.append((profile.step_num, steps))
 
-    _profile(tg, 8, schedule=tg.profiler.schedule(wait=1, warmup=1, active=2, repeat=2), on_trace_ready=ready)
+    profiled(tg, 8, schedule=tg.profiler.schedule(wait=1, warmup=1, active=2, repeat=2), on_trace_ready=ready)
     assert seen == [(4, ["ProfilerStep#2", "ProfilerStep#3"]), (8, ["ProfilerStep#6", "ProfilerStep#7"])]
     for steps in range(12):
         for options in ({"wait": 1, "warmup": 1, "active": 2, "repeat": 1}, {"wait": 0, "warmup": 2, "active": 1},
@@ -152,56 +132,11 @@ def test_schedules_choose_the_steps(tg: Any, tmp_path: Path) -> None:
                 their = torch.profiler.schedule(**options)(steps)
             assert tg.profiler.schedule(**options)(steps).name == their.name
     handler = tg.profiler.tensorboard_trace_handler(str(tmp_path), "w", use_gzip=True)
-    _profile(tg, 3, schedule=tg.profiler.schedule(wait=0, warmup=0, active=3, repeat=1), on_trace_ready=handler)
+    profiled(tg, 3, schedule=tg.profiler.schedule(wait=0, warmup=0, active=3, repeat=1), on_trace_ready=handler)
     (written,) = tmp_path.iterdir()
     assert written.name.startswith("w.") and written.name.endswith(".pt.trace.json.gz")
     with gzip.open(written, "rt") as file:
         assert json.load(file)["traceEvents"]
-
-
-def read_strictly(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Read a trace as PyTorch's tools do: the events by category, everything that they look at checked."""
-    assert document["schemaVersion"] == 1 and isinstance(document["deviceProperties"], list)
-    assert isinstance(document["baseTimeNanoseconds"], int) and document["displayTimeUnit"] == "ms"
-    by_category: dict[str, list[dict[str, Any]]] = {}
-    flows: dict[tuple[str, int], set[str]] = {}
-    for event in document["traceEvents"]:
-        assert event.keys() >= FIELDS, event
-        assert isinstance(event["pid"], int) and isinstance(event["tid"], int), event
-        if event["ph"] == "X":
-            assert event["dur"] >= 0 and isinstance(event["args"], dict)
-            by_category.setdefault(event["cat"], []).append(event)
-        elif event["ph"] in "sf":
-            flows.setdefault((event["cat"], event["id"]), set()).add(event["ph"])
-        else:
-            assert event["ph"] in "Mi"
-    assert all(ends == {"s", "f"} for ends in flows.values())
-    launches = {event["args"]["correlation"]: event for event in by_category.get("cuda_runtime", [])}
-    externals = {event["args"]["External id"] for event in by_category.get("cpu_op", [])}
-    for kind in ("kernel", "gpu_memcpy", "gpu_memset"):
-        for event in by_category.get(kind, []):
-            args = event["args"]
-            assert {"device", "stream", "correlation", "External id"} <= args.keys()
-            assert (event["pid"], event["tid"]) == (args["device"], args["stream"])
-            launch = launches[args["correlation"]]
-            assert launch["ts"] <= event["ts"] and ("ac2g", args["correlation"]) in flows
-            annotated = {e["args"]["External id"] for e in by_category.get("user_annotation", [])}
-            assert args["External id"] in externals | {0} | annotated
-    return by_category
-
-
-def test_steps_that_are_waited_or_warmed_up_for_are_executed_as_without_a_profile(tg: Any) -> None:
-    """Neither the client's call nor the session has anything of a profile then."""
-    x = tg.ones(2)
-    state = x._session.transport._session.state
-    noted = []
-    with tg.profiler.profile(schedule=tg.profiler.schedule(wait=1, warmup=1, active=1, repeat=2)) as profile:
-        for _ in range(6):
-            (x + x).sum().item()
-            noted.append((_notes_calls(), state.context.profiler is not None))
-            assert bool(state.plain_handlers) is bool("send_batch" in vars(x._session.transport)) is noted[-1][0]
-            profile.step()
-    assert noted == 2 * [(False, False), (False, False), (True, True)]
 
 
 def _notes_calls() -> bool:
@@ -217,124 +152,18 @@ def _notes_calls() -> bool:
     return not is_free
 
 
-def test_the_trace_has_client_wire_and_worker_on_one_clock(tg: Any, tmp_path: Path) -> None:
-    path = tmp_path / "trace.json"
-    chosen = tg.profiler.schedule(wait=0, warmup=0, active=2, repeat=1)
-    with tg.profiler.profile(with_stack=True, schedule=chosen) as profile:
-        _train(tg, 2, profile)
-        profile.add_metadata("run", "7")
-    profile.export_chrome_trace(str(path))
-    document = json.loads(path.read_text())
-    by_category = read_strictly(document)
-    assert document["run"] == "7" and document["telegrad"]["clocks_are_the_same"] is True
-    steps = [event["name"] for event in by_category["user_annotation"] if event["name"].startswith("ProfilerStep#")]
-    assert steps == ["ProfilerStep#0", "ProfilerStep#1"]
-    operations = [event for event in by_category["cpu_op"] if event["name"] == "aten::relu"]
-    calls = [event for event in by_category["client_call"] if event["name"] == "aten::relu"]
-    assert len(operations) == len(calls) == 2
-    for call, operation in zip(calls, operations, strict=True):
-        assert call["ts"] <= operation["ts"] and __file__ in call["args"]["Call stack"]
-        assert f"{__file__}(" in operation["args"]["Call stack"]
-    assert by_category["wire"] and {event["pid"] for event in calls} != {event["pid"] for event in operations}
-    arrows = [event for event in document["traceEvents"] if event.get("cat") == "client_to_worker"]
-    assert len(arrows) >= 2 * len(calls)
-    inside = [(e["ts"], e["ts"] + e["dur"]) for e in by_category["user_annotation"] if "Step" in e["name"]]
-    assert all(any(a <= op["ts"] <= b for a, b in inside) for op in operations), "operations lie in their steps"
-
-
-def _links(lib: Any, path: Path) -> list[list[tuple[str, str]]]:
-    """Train and return, for each backward pass, which operations arrows lead from, and to which nodes."""
-    weight, x = lib.full((4, 8), 0.5, requires_grad=True), lib.ones(2, 8)
-
-    def step() -> None:
-        (lib.mm(x, weight.t()).sin().exp() * 2).sum().backward()
-
-    step()
-    with lib.profiler.profile(activities=[lib.profiler.ProfilerActivity.CPU]) as profile:
-        for _ in range(4):  # the later ones are replayed
-            step()
-    profile.export_chrome_trace(str(path))
-    events = json.loads(path.read_text())["traceEvents"]
-    spans = {(e["ts"], e["tid"]): e for e in events if e.get("cat") == "cpu_op" and "Sequence number" in e["args"]}
-    ends: dict[int, dict[str, Any]] = {}
-    for event in events:
-        if event.get("cat") == "fwdbwd":
-            ends.setdefault(event["id"], {})[event["ph"]] = spans[event["ts"], event["tid"]]
-    pairs = sorted([(pair["f"]["ts"], pair["s"], pair["f"]) for pair in ends.values()], key=lambda pair: pair[0])
-    assert all(pair[1]["args"]["Sequence number"] == pair[2]["args"]["Sequence number"] for pair in pairs)
-    assert all(pair[1]["ts"] + pair[1]["dur"] <= pair[2]["ts"] for pair in pairs)
-    names = [(pair[1]["name"], pair[2]["name"]) for pair in pairs]
-    count = len(names) // 4
-    return [names[count * k : count * (k + 1)] for k in range(4)]
-
-
-def test_arrows_lead_from_operations_to_the_nodes_that_they_have_made(tg: Any, tmp_path: Path) -> None:
-    theirs = _links(torch, tmp_path / "theirs.json")
-    assert _links(tg, tmp_path / "ours.json") == theirs
-    assert [node for _, node in theirs[0]][:2] == ["SumBackward0", "MulBackward0"]
-
-
-def test_every_kind_of_call_is_found_again_in_the_worker(tg: Any, tmp_path: Path) -> None:
-    """Results that are new, several or views, and operands that are written into, in two threads at a time."""
-    from telegrad._ops.functions import function
-
-    zero = function("_foreach_zero_")
-    names = ("aten::mul", "aten::unbind", "aten::add_", "aten::_foreach_zero_", "aten::select", "aten::nonzero")
-
-    def first(x: Any, y: Any) -> None:
-        for _ in range(5):
-            x * y, tg.unbind(x), y.add_(1), zero([x, y]), x[0], y.nonzero()
-
-    def second(x: Any, y: Any) -> None:
-        for _ in range(5):
-            x * y, tg.unbind(x), y.add_(1), zero([x, y]), x[0], y.nonzero()
-
-    with tg.profiler.profile(with_stack=True) as profile:
-        thread = threading.Thread(target=second, args=(tg.ones(2, 2), tg.ones(2, 2)), name="the second")
-        thread.start()
-        first(tg.ones(2, 2), tg.ones(2, 2))
-        thread.join()
-        tg.cuda.synchronize()
-    for name in names:
-        innermost = [event.stack[0] for event in profile.events() if event.name == name and event.cpu_parent is None]
-        assert sorted(line.rpartition(": ")[2] for line in innermost) == ["first"] * 5 + ["second"] * 5, name
-        assert all(len(event.stack) > 1 for event in profile.events() if event.name == name), name
-    profile.export_chrome_trace(str(tmp_path / "trace.json"))
-    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    calls = {(e["ts"], e["tid"]): e for e in events if e.get("cat") == "client_call"}
-    begins = [e for e in events if e.get("cat") == "client_to_worker" and e["ph"] == "s"]
-    led_from = Counter(calls[e["ts"], e["tid"]]["name"] for e in begins)
-    assert [led_from[name] for name in names] == [10] * len(names)
-    assert len({e["tid"] for e in begins}) == 2
-
-
-def test_a_bounded_number_of_the_clients_calls_is_noted(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from telegrad._ops import functions
-    from telegrad.profiler import _log
-
-    monkeypatch.setattr(_log, "MOST", 100)
-    plain, x = vars(functions)["call"], tg.ones(2)
-    with tg.profiler.profile() as profile:
-        for _ in range(300):
-            x + x
-        assert vars(functions)["call"] is plain, "the rest is called as ever"
-    assert len(profile.profiler.captured.log.calls) == 100
-    assert sum(event.count for event in profile.key_averages() if event.key == "aten::add") == 300
-
-
-def test_stacks_are_exported(tg: Any, tmp_path: Path) -> None:
-    profile = _profile(tg, with_stack=True)
-    linear = next(event for event in profile.events() if event.name == "aten::linear")
-    assert linear.stack[0].startswith(f"{__file__}(") and linear.stack[0].endswith(": _train")
-    assert linear.stack[1].endswith(": _profile")
-    profile.export_stacks(str(tmp_path / "stacks"), "self_cpu_time_total")
-    lines = (tmp_path / "stacks").read_text().splitlines()
-    assert lines and all(int(line.rpartition(" ")[2]) > 0 for line in lines)
-    assert any("_train" in line.split(";")[-1] for line in lines)
-    averages = profile.key_averages(group_by_stack_n=1)
-    assert any(event.stack for event in averages) and "Source Location" in averages.table()
-    with pytest.raises(ArgumentError, match="metric should be one of"):
-        profile.export_stacks(str(tmp_path / "stacks"), "time")
+def test_steps_that_are_waited_or_warmed_up_for_are_executed_as_without_a_profile(tg: Any) -> None:
+    """Neither the client's call nor the session has anything of a profile then."""
+    x = tg.ones(2)
+    state = x._session.transport._session.state
+    noted = []
+    with tg.profiler.profile(schedule=tg.profiler.schedule(wait=1, warmup=1, active=1, repeat=2)) as profile:
+        for _ in range(6):
+            (x + x).sum().item()
+            noted.append((_notes_calls(), state.context.profiler is not None))
+            assert bool(state.plain_handlers) is bool("send_batch" in vars(x._session.transport)) is noted[-1][0]
+            profile.step()
+    assert noted == 2 * [(False, False), (False, False), (True, True)]
 
 
 def test_the_older_profiler(tg: Any) -> None:
@@ -400,19 +229,3 @@ def test_nothing_is_left_of_a_profile(tg: Any) -> None:
     with tg.profiler.profile() as profile:  # the one that met an error has ended
         tg.ones(2).mul_(3)
     assert "aten::mul_" in {event.name for event in profile.events()}
-
-
-def test_a_full_trace_says_so(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from telegrad.profiler import _capture
-
-    monkeypatch.setattr(_capture, "LIMIT", 1 << 20)
-    x = tg.ones(4)
-    with pytest.warns(UserWarning, match="limit of 1 MiB for the trace"), tg.profiler.profile() as profile:
-        for _ in range(20_000):
-            x.add_(1)
-    assert 8_000 < len(profile.events()) < 20_000
-    assert x[0].item() == 20_001
-    from telegrad._session.current import current_session
-
-    with pytest.raises(ArgumentError, match="expected a limit"):
-        current_session().query("start_profile", False, False, 1 << 40)

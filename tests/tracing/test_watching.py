@@ -13,7 +13,7 @@ import telegrad
 from tests.memory.test_pages import BROWSER, FLAGS
 from tests.session.server import HttpSession, ServerProcess
 
-from .test_profiles import read_strictly
+from .test_traces import read_strictly
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from importlib import import_module
 from io import BytesIO
 from typing import Any
@@ -17,14 +18,18 @@ _OWN_PACKAGES = ("telegrad", "torch")
 """Where telegrad's own classes say that they are from; it is PyTorch's place in programs that import ``torch``."""
 
 
-def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
+def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Any:
+    if id(self) in memo:
+        return memo[id(self)]
     if not self.is_leaf:
         raise AutogradError(
             "deepcopy: Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the "
             "moment; use detach().clone()"
         )
     has_views = self._base is not None or self._aliases is not None
-    copy = memo[id(self)] = _like(self, _copied_view(self, memo) if has_views else self.detach().clone())
+    data = _copied_view(self, memo) if has_views else self.detach().clone()
+    copy = memo[id(self)] = type(self)._wrap(data)
+    _furnish(copy, self, deepcopy(self.__dict__, memo), deepcopy(slots_of(self), memo))
     if self._grad is not None:
         copy.grad = _deepcopy(self._grad, memo)
     return copy
@@ -46,16 +51,18 @@ def _copied_view(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
 
 
 def _copy(self: Tensor) -> Tensor:
-    return _like(self, self.detach())
+    copy: Tensor = type(self)._wrap(self.detach())
+    _furnish(copy, self, self.__dict__, slots_of(self))
+    return copy
 
 
-def _like(tensor: Tensor, data: Tensor) -> Tensor:
-    """Return an object of the class of ``tensor``, with its attributes, that takes over the elements of ``data``."""
-    copy: Tensor = type(tensor)._wrap(data)
-    copy.__dict__.update(tensor.__dict__)
-    for name, value in slots_of(tensor).items():
+def _furnish(copy: Tensor, original: Tensor, attributes: dict[str, Any], slots: dict[str, Any]) -> None:
+    """Give a tensor that was just made attributes, and have it require a gradient if the original one does."""
+    copy.__dict__.update(attributes)
+    for name, value in slots.items():
         object.__setattr__(copy, name, value)
-    return copy.requires_grad_() if tensor.requires_grad else copy
+    if original.requires_grad:
+        copy.requires_grad_()
 
 
 def _reduce(self: Tensor, protocol: Any) -> Any:

@@ -22,6 +22,7 @@ from telegrad_protocol.errors import NotSupportedError
 
 from . import keys
 from .aten_functions import function_of
+from .aten_tags import tags_of
 from .operator_entry import Kernel, Operator
 from .overloads import OpOverload, OpOverloadPacket
 from .schemas.text import parse_schema
@@ -70,7 +71,8 @@ class AtenOperator(Operator):
     asks_python = False
 
     def __init__(self, text: str, name: str) -> None:
-        super().__init__(parse_schema(f"{NAMESPACE}::{text}"), takes_numbers=name in _TAKES_NUMBERS)
+        schema = parse_schema(f"{NAMESPACE}::{text}")
+        super().__init__(schema, tags_of(schema), takes_numbers=name in _TAKES_NUMBERS)
         self.public = name
         self.compute: Callable[..., Any] | None = function_of(name)
         self._own = Kernel(self.run)

@@ -13,6 +13,7 @@ from importlib import import_module
 from types import CodeType, FunctionType
 from typing import Any, Final
 
+from telegrad._session import grad_mode
 from telegrad._tensor.tensor import Tensor
 
 from .operand_classes import overrides
@@ -83,6 +84,8 @@ def _functions() -> Iterator[FunctionType]:
     seen: set[int] = {id(checks._assert)}
     not_asking = frozenset(_NOT_ASKING.split())
     yield checks._assert
+    recording: Any = grad_mode._set_grad_enabled
+    yield recording
     for module in (import_module(package), functional):
         for name, value in list(vars(module).items()):
             if isinstance(value, FunctionType) and name[0] != "_" and name not in not_asking:

@@ -8,6 +8,7 @@ from typing import Any
 from telegrad._ops.operand_classes import overrides as _overrides
 from telegrad._ops.overriding import disabled as _disabled
 from telegrad._ops.overriding import disabled_torch_function as _disabled_torch_function
+from telegrad._session.grad_mode import _set_grad_enabled as _set_grad_enabled
 from telegrad._tensor.generator import Generator as Generator
 from telegrad._tensor.size import Size as Size
 from telegrad._tensor.tensor import Tensor as _Tensor

@@ -103,7 +103,12 @@ class Connection:
             raise errors[0]
 
     def end(self, waits: bool = True) -> list[TelegradError]:
-        """End the session as ``disconnect`` does, and return what failed; ``waits``: of what is not done, too."""
+        """End the session as ``disconnect`` does, and return what failed; ``waits``: of what is not done, too.
+
+        A daemon thread leaves a session that the end of the program is ending to that, which tells what failed.
+        """
+        if self.session.ends_with_program and threading.current_thread().daemon:
+            return []
         try:
             return finish(self.session, self._seconds if waits else None) if self in _connections else []
         finally:

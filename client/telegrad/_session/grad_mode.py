@@ -17,7 +17,8 @@ entered_inference: list[bool] = []
 """Has an element once inference mode was on: before, no tensor was made in it."""
 
 
-def _set_grad(enabled: bool) -> None:
+def _set_grad_enabled(enabled: bool) -> None:
+    """Record operations or do not; modes that answer functions are asked under this name, as in PyTorch."""
     modes = thread.modes
     thread.modes = modes.of(
         enabled, modes.inference, modes.autocast, modes.streams, modes.gpu, modes.default_device, modes.packs
@@ -79,7 +80,7 @@ class set_grad_enabled(ModeBlock):
     def __init__(self, mode: bool) -> None:
         self.mode = bool(mode)
         self.previous = thread.modes.grad
-        _set_grad(self.mode)
+        _set_grad_enabled(self.mode)
 
     def __repr__(self) -> str:
         return f"torch.autograd.grad_mode.set_grad_enabled(mode={self.mode})"
@@ -88,14 +89,14 @@ class set_grad_enabled(ModeBlock):
         return set_grad_enabled(self.mode)
 
     def __call__(self, function: F) -> F:
-        _set_grad(self.previous)
+        _set_grad_enabled(self.previous)
         return super().__call__(function)
 
     def __enter__(self) -> None:
-        _set_grad(self.mode)
+        _set_grad_enabled(self.mode)
 
     def __exit__(self, *_: object) -> None:
-        _set_grad(self.previous)
+        _set_grad_enabled(self.previous)
 
 
 class no_grad(ModeBlock):
@@ -114,10 +115,10 @@ class no_grad(ModeBlock):
 
     def __enter__(self) -> None:
         self.previous = thread.modes.grad
-        _set_grad(self.mode)
+        _set_grad_enabled(self.mode)
 
     def __exit__(self, *_: object) -> None:
-        _set_grad(self.previous)
+        _set_grad_enabled(self.previous)
 
 
 class enable_grad(no_grad):

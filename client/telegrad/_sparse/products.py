@@ -18,6 +18,7 @@ from .coalescing import coalesce, from_positions
 from .conversions import to_coordinates, to_dense, to_lines
 from .functions import implements, run
 from .indices import arange, expanded, merged, starts, summed
+from .shown_nodes import shown_as
 from .tensor import BLOCKED, BY_ROWS, SparseTensor
 
 
@@ -100,6 +101,7 @@ def _check(name: str, left: Tensor, right: Tensor, ndim: int = 2) -> None:
 
 
 @implements("mm", "spmm")
+@shown_as("MmBackward0")
 def mm(input: Tensor, mat2: Tensor) -> Any:
     """Multiply two matrices, of which at least one is sparse; the result is sparse where both are."""
     _check("mm", input, mat2)
@@ -113,6 +115,7 @@ def mm(input: Tensor, mat2: Tensor) -> Any:
 
 
 @implements("mv")
+@shown_as("MvBackward0")
 def mv(input: Tensor, vec: Tensor) -> Any:
     """Multiply a sparse matrix by a dense vector."""
     if isinstance(vec, SparseTensor):
@@ -121,6 +124,7 @@ def mv(input: Tensor, vec: Tensor) -> Any:
 
 
 @implements("bmm")
+@shown_as("BmmBackward0")
 def bmm(input: Tensor, mat2: Tensor) -> Any:
     """Multiply matrices by matrices, batch by batch; one of the operands is sparse."""
     _check("bmm", input, mat2, 3)
@@ -168,6 +172,7 @@ def matmul(input: Tensor, other: Tensor) -> Any:
 
 
 @implements("addmm")
+@shown_as("AddmmBackward0")
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """Return beta * input + alpha * (mat1 @ mat2)."""
     if isinstance(input, SparseTensor) and not (isinstance(mat1, SparseTensor) and isinstance(mat2, SparseTensor)):
@@ -204,6 +209,7 @@ def _sparse_product(left: SparseTensor, right: SparseTensor) -> SparseTensor:
     return product if left._kind is sparse_coo else to_lines(product, sparse_csr, None)
 
 
+@shown_as("SparseMmReduceImplBackward0")
 def reduced(input: SparseTensor, mat2: Tensor, reduce: str) -> Tensor:
     """Return for each row the sum, mean, largest or smallest of the terms of a product: (m,n) @ (n,k) -> (m,k)."""
     if reduce not in ("sum", "mean", "amax", "amin"):
@@ -220,6 +226,7 @@ def reduced(input: SparseTensor, mat2: Tensor, reduce: str) -> Tensor:
     return run("scatter_reduce", target, 0, places, terms, reduce, include_self=False)  # type: ignore[no-any-return]
 
 
+@shown_as("SparseSampledAddmmBackward0")
 def sampled_addmm(input: SparseTensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> SparseTensor:
     """Return beta * input + alpha * (mat1 @ mat2) at the stored indices of ``input``."""
     if not isinstance(input, SparseTensor) or input._kind is not sparse_csr:

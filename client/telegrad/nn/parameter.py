@@ -69,6 +69,12 @@ class Parameter(Tensor, metaclass=_Kind):
         made._adopt(data, requires_grad)
         return made
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Return a parameter with the same elements; as in PyTorch it has neither the gradient nor attributes."""
+        if id(self) not in memo:
+            memo[id(self)] = type(self)(self.detach().clone(), self.requires_grad)
+        return memo[id(self)]
+
     def _adopt(self, data: Tensor, requires_grad: bool) -> None:
         Tensor.__init__(self, data._session, data._id, data._meta)
         data._id = 0

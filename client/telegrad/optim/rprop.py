@@ -45,7 +45,7 @@ class Rprop(ForeachOptimizer):
         function("_foreach_add_")(factors, 1)
         function("_foreach_mul_")(sizes, factors)
         function("_foreach_clamp_")(sizes, least, most)
-        function("_foreach_copy_")(before, grads)
-        function("_foreach_addcmul_")(before, grads, changed, 1)  # no step where the sign has changed
-        directions = list(function("_foreach_sign")(before))
+        taken = list(function("_foreach_addcmul")(grads, grads, changed, 1))  # none where the sign has changed
+        function("_foreach_copy_")(before, taken)
+        directions = list(function("_foreach_sign")(taken))
         function("_foreach_addcmul_")(params, directions, sizes, -1)

@@ -21,6 +21,7 @@ from telegrad._sparse.building import sparse_csr_tensor as sparse_csr_tensor
 from telegrad._sparse.coalescing import coalesce as _coalesce
 from telegrad._sparse.functions import dispatch as _dispatch
 from telegrad._sparse.gradients import as_sparse_gradcheck as as_sparse_gradcheck
+from telegrad._sparse.shown_nodes import named as _named
 from telegrad._sparse.systems import spdiags as spdiags
 from telegrad._sparse.systems import spsolve as spsolve
 from telegrad._sparse.tensor import SparseTensor as _SparseTensor
@@ -67,7 +68,9 @@ def mm(input: Tensor, mat2: Tensor, reduce: str | None = None, *, out: Tensor | 
         return _products.reduced(input, mat2, reduce)  # type: ignore[arg-type]
     if not _any_sparse(input, mat2):
         return input.mm(mat2)
-    return _dispatch("mm", (input, mat2), {"out": out})  # type: ignore[no-any-return]
+    is_sparse = isinstance(input, _SparseTensor) and isinstance(mat2, _SparseTensor)
+    name = "SparseSparseMatmulBackward0" if is_sparse else "SparseAddmmBackward0"
+    return _named(_dispatch("mm", (input, mat2), {"out": out}), name)  # type: ignore[no-any-return]
 
 
 def _any_sparse(*operands: Any) -> bool:
@@ -76,7 +79,8 @@ def _any_sparse(*operands: Any) -> bool:
 
 def addmm(mat: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1.0, alpha: float = 1.0) -> Tensor:
     """Return beta * mat + alpha * (mat1 @ mat2), with gradients for a sparse ``mat1``."""
-    return _products.addmm(mat, mat1, mat2, beta=beta, alpha=alpha)  # type: ignore[no-any-return]
+    result = _products.addmm(mat, mat1, mat2, beta=beta, alpha=alpha)
+    return _named(result, "SparseAddmmBackward0")  # type: ignore[no-any-return]
 
 
 def sampled_addmm(

@@ -15,6 +15,7 @@ from telegrad_protocol.errors import ArgumentError, DTypeError
 from telegrad_protocol.meta import Meta
 
 from .contract import PUBLIC, Scalar, op
+from .targets import check_target_type
 
 UNARY = (
     "abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp", "expm1", "floor", "frac", "lgamma",
@@ -77,13 +78,14 @@ def _tensor_names(rule: Callable[..., Any]) -> list[str]:
 
 
 def _overwriting(name: str, rule: Rule) -> Callable[..., None]:
-    """The rule of an in-place form: results must go into the tensors of the first list."""
+    """The rule of an in-place form: results must go into the tensors of the first list, whose types they get."""
 
     @wraps(rule)
     def check(self: Any, *args: Any, **kwargs: Any) -> None:
         for target, result in zip(self, rule(self, *args, **kwargs), strict=True):
-            if target.shape != result.shape or target.dtype is not result.dtype or target.device is not result.device:
+            if target.shape != result.shape or target.device is not result.device:
                 raise ArgumentError(f"{name}: the result {result} does not go into {target}")
+            check_target_type(name, target.dtype, result.dtype)
 
     return check
 

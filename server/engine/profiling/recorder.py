@@ -71,10 +71,6 @@ def work_of(device: Device, tracer: DeviceTracer, began: int, ended: int, is_fin
 _NO_LAUNCHES: Final = NoCounter()
 
 
-def _gpus(ctx: Context) -> list[int]:
-    return [device.index or 0 for device in ctx.backends if device.type != "cpu"]
-
-
 class _Places(dict[Description, int]):
     """The places of descriptions in the order in which they were first noted."""
 
@@ -113,8 +109,11 @@ class Recorder:
         self.with_memory = with_memory
         self.due = 0 if with_memory else FULL
         """From which length of ``pending`` on ``attend`` is to be called after an operation."""
-        self.notes_stretches = all([number in self.logs for number in _gpus(ctx)])
-        """Whether operations may be executed as one without anything of them being lost."""
+        self.notes_stretches = len(self.logs) == len(tracers)
+        """Whether operations may be executed as one without anything of them being lost.
+
+        Of devices that are not traced nothing is told, so nothing can be lost.
+        """
         self.executed: tuple[Any, Any] | None = None
         """What notes the stretch that was just executed, and its stamps."""
         self.pending: list[Any] = []
