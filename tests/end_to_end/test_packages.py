@@ -12,6 +12,8 @@ from .server_process import ServerProcess
 
 PROGRAM = """
 import collections, hashlib, os, pathlib, sys
+from unittest import mock
+from pytest import MonkeyPatch
 import torch, torch.fx, torch.hub
 import torch.utils._pytree as pytree
 from torch import Tensor
@@ -99,6 +101,52 @@ torch.nn.functional.relu = lambda x, inplace=False: x + 1
 print(torch.nn.ReLU()(y).tolist())
 torch.nn.functional.relu = relu
 print(torch.nn.ReLU()(y).tolist())
+
+matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+with MonkeyPatch.context() as patch:
+    patch.setattr(torch.backends.cuda, "matmul", 1)
+    patch.setattr(torch.backends.cuda, "matmul", 2)
+    patch.setattr(torch.backends, "cudnn", 3)
+    patch.setattr(torch.cuda, "invented", 4, raising=False)
+    patch.setattr(torch.backends.mps, "is_available", lambda: True)
+    print(torch.backends.cuda.matmul, torch.backends.cudnn, torch.cuda.invented, torch.backends.mps.is_available())
+print(torch.backends.cuda.matmul is matmul, torch.backends.cudnn is cudnn, hasattr(torch.cuda, "invented"))
+with mock.patch.object(torch.backends.cuda, "matmul", 1):
+    with mock.patch("torch.backends.cuda.matmul", 2), mock.patch("torch.cuda.invented", 4, create=True):
+        print(torch.backends.cuda.matmul, torch.cuda.invented)
+    print(torch.backends.cuda.matmul, hasattr(torch.cuda, "invented"))
+print(torch.backends.cuda.matmul is matmul, torch.backends.mps.is_available())
+
+def numbers():
+    return [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 5.0])]
+
+for results in (
+    torch._foreach_mul(numbers(), scalar=2.0), torch._foreach_add(numbers(), other=numbers(), alpha=3),
+    torch._foreach_sub(numbers(), scalars=[1, 2]), torch._foreach_pow(numbers(), exponent=[2, 3]),
+    torch._foreach_lerp(numbers(), tensors1=torch._foreach_neg(numbers()), weight=0.25),
+    torch._foreach_lerp(numbers(), numbers(), weights=numbers()), torch._foreach_addcmul(*[numbers()] * 3, 3),
+    torch._foreach_addcdiv(numbers(), numbers(), tensor2=numbers(), scalars=[3, 4]),
+    torch._foreach_addcmul(numbers(), numbers(), numbers(), torch.tensor([3, 4])),
+    torch._foreach_maximum(numbers(), scalar=2.5),
+):
+    print([result.tolist() for result in results])
+
+class Kept(torch.nn.Linear):
+    def _replicate_for_data_parallel(self):
+        replica = super()._replicate_for_data_parallel()
+        replica.own = None
+        return replica
+
+layer = torch.nn.Sequential(Kept(1, 1), torch.nn.BatchNorm1d(1))
+replica, inner = layer._replicate_for_data_parallel(), layer[0]._replicate_for_data_parallel()
+print([*replica._modules], replica[1] is layer[1], replica._modules is layer._modules, inner.own, inner._parameters)
+compiled = torch.compile(layer)
+compiled._orig_mod = replica
+print(compiled._orig_mod is replica, "_orig_mod" in layer._modules)
+loader = torch.utils.data.DataLoader(range(4), num_workers=1, persistent_workers=True)
+print(loader._iterator, [batch.tolist() for batch in loader], loader._iterator is None)
+loader._iterator._shutdown_workers()
+print(torch.utils.data.DataLoader(int).dataset is int)  # what it is, is seen when something is read
 """
 
 
@@ -219,6 +267,7 @@ def test_types_without_tensors_are_refused_in_words(server: ServerProcess, tmp_p
 
 
 FILES = """
+from concurrent.futures import ThreadPoolExecutor
 import torch
 import safetensors.torch as files
 from safetensors import safe_open
@@ -231,6 +280,12 @@ with safe_open("x.safetensors", framework="pt", device="cpu") as file:
     part = file.get_slice("a")
     print(file.metadata(), sorted(file.keys()), part.get_shape(), part.get_dtype(), part[:, 1:].tolist())
     print(file.get_tensor("b").dtype, file.get_tensor("c").item())
+many = {str(name): torch.full((3, 1000), float(name)) for name in range(64)}
+files.save_file(many, "many.safetensors")
+with safe_open("many.safetensors", framework="pt") as file, ThreadPoolExecutor(8) as pool:
+    for _ in range(8):
+        read = list(pool.map(lambda name: file.get_slice(name)[1:], many))
+        print(all(torch.equal(one, many[name][1:]) for name, one in zip(many, read)))
 model, copy = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
 files.save_model(model, "m.safetensors")
 print(files.load_model(copy, "m.safetensors"), torch.equal(model.weight, copy.weight))

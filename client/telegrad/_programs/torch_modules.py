@@ -192,11 +192,35 @@ class TorchModule(ModuleType):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("__") or isinstance(value, TorchModule):  # importing sets a module in the one above it
+            if replaced := self.__dict__.get("_replaced", {}).pop(name, None):
+                setattr(self.__dict__["_served_by"][0], name, replaced[0])
             super().__setattr__(name, value)
         else:
+            self._note_replaced(name, value)
             setattr(self.__dict__["_served_by"][0], name, value)
             if name in self.__dict__:
                 super().__setattr__(name, value)
+
+    def _note_replaced(self, name: str, value: Any) -> None:
+        """Keep what a name stands for before it is set, up to a value that it had once and is given back."""
+        with suppress(AttributeError):
+            replaced = self.__dict__.setdefault("_replaced", {}).setdefault(name, [])
+            replaced.append(getattr(self.__dict__["_served_by"][0], name))
+            returned = next((place for place, former in enumerate(replaced) if former is value), None)
+            if returned is not None:
+                del replaced[max(returned, 1) :]
+
+    def __delattr__(self, name: str) -> None:
+        """Undo the last setting of a name, as tests do that put something else in its place; delete one never set."""
+        module, replaced = self.__dict__["_served_by"][0], self.__dict__.get("_replaced", {}).get(name)
+        if replaced:
+            setattr(module, name, replaced.pop() if len(replaced) > 1 else replaced[0])
+            self.__dict__.pop(name, None)  # it is looked up anew
+        elif name in vars(module):
+            delattr(module, name)
+            self.__dict__.pop(name, None)
+        else:
+            super().__delattr__(name)
 
     def __dir__(self) -> list[str]:
         names = [name for module in self.__dict__["_served_by"] for name in dir(module)]
