@@ -66,7 +66,7 @@ _OF_PROCESSES: Final = (
     "algorithms.ddp_comm_hooks.powerSGD_hook algorithms.join algorithms.model_averaging "
     "algorithms.model_averaging.averagers checkpoint checkpoint._consolidate_hf_safetensors "
     "checkpoint.default_planner checkpoint.format_utils checkpoint.hf_storage checkpoint.optimizer "
-    "checkpoint.state_dict checkpoint.state_dict_loader checkpoint.state_dict_saver constants device_mesh "
+    "checkpoint.state_dict_loader checkpoint.state_dict_saver constants device_mesh "
     "distributed_c10d fsdp fsdp.api fsdp.fully_sharded_data_parallel fsdp.sharded_grad_scaler fsdp.wrap launcher "
     "launcher.api nn.functional optim pipelining run tensor tensor._utils tensor.experimental "
     "tensor.experimental._attention tensor.parallel tensor.placement_types utils"
@@ -74,6 +74,7 @@ _OF_PROCESSES: Final = (
 """Modules below ``torch.distributed`` for what groups of processes share, which one module of telegrad's serves."""
 _ELSEWHERE: Final = {
     **{f"distributed.{module}": "_programs.private.process_groups" for module in _OF_PROCESSES.split()},
+    "distributed.checkpoint.state_dict": "_programs.private.state_dicts",
     "_C": "_programs.compiled_core",
     "__future__": "_programs.future_settings",
     "_tensor": "_programs.private.tensor_module",
