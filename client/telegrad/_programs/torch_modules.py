@@ -55,6 +55,9 @@ _PARTS: Final = {
         "sparse_adam swa_utils"
     ),
     "utils.data": "dataloader dataset distributed sampler",
+    "utils.data.datapipes": "datapipe",
+    "utils.data.datapipes.iter": "callable combinatorics combining grouping selecting sharding utils",
+    "utils.data.datapipes.map": "callable combinatorics combining grouping utils",
 }
 """Modules of PyTorch's by the package that they are in, whose names a program may import from either."""
 _LIBRARIES: Final = "cusparselt kleidiai miopen mkl mkldnn nnpack openmp opt_einsum quantized xnnpack"
