@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +13,7 @@ from .twins import assert_same, evaluate
 
 MADE = """
 d = t.distributed
-d.init_process_group("gloo", world_size=1, rank=0, store=d.HashStore() if t.__name__ == "torch" else None)
+d.init_process_group("gloo", world_size=1, rank=0, store=d.HashStore())
 """
 x = "x = t.arange(4.0) + 1"
 CALLS = {
@@ -105,6 +108,45 @@ def test_sizes_are_those_of_the_launcher(tg: Any, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(tg.errors.NotSupportedError, match=r"not 2; start the program once: .*nn\.DataParallel"):
         tg.distributed.init_process_group("nccl")
+
+
+STORES = """
+made = {"hash": d.HashStore(), "prefix": d.PrefixStore("p", d.HashStore()), "file": d.FileStore(path, 1)}
+s = made[kind]
+s.set("a", "1")
+seen = [s.get("a"), s.add("n", 3), s.add("n", -1), s.get("n"), s.check(["a", "z"]), s.check(["a"])]
+seen += [s.compare_set("c", "", "x"), s.compare_set("c", "y", "z"), s.compare_set("c", "x", "z")]
+seen += [s.compare_set("q", "y", "z"), s.check(["q"]), s.delete_key("a"), s.check(["a"])]
+s.set("b", b"\\x00\\xff")
+s.append("a", "bc")
+s.append("a", b"d")
+s.multi_set(["k", "l"], ["1", b"2"])
+s.wait(["k", "l"])
+s.set_timeout(timedelta(milliseconds=30))
+"""
+
+
+@pytest.mark.parametrize("kind", ["hash", "prefix", "file"])
+def test_stores_keep_bytes_by_keys(kind: str, tg: Any, tmp_path: Path) -> None:
+    made = f"d = t.distributed\n{STORES}"
+    given = {"kind": kind, "path": str(tmp_path / "store"), "timedelta": timedelta}
+    assert_same(*evaluate(f"{made}\n(seen, s.multi_get(['a', 'b', 'k', 'l']), str(s.timeout))", tg, **given))
+    ours, theirs = evaluate(f"{made}\ns.get('never')", tg, **given)
+    assert isinstance(ours, tg.distributed.DistStoreError) and isinstance(theirs, RuntimeError)
+
+
+def test_stores_of_one_name_are_shared_and_groups_begin_with_them(tg: Any, tmp_path: Path) -> None:
+    distributed, path = tg.distributed, str(tmp_path / "store")
+    first, second = distributed.FileStore(path, 1), distributed.FileStore(path)
+    setting = threading.Timer(0, first.set, ("later", "there"))
+    setting.start()
+    assert second.get("later") == b"there"
+    setting.join()
+    inner = distributed.PrefixStore("in", distributed.TCPStore("127.0.0.1", 0, 1, True))
+    inner.set("a", "b")
+    assert (inner.underlying_store.get("in/a"), inner.num_keys()) == (b"b", 1)
+    with pytest.raises(tg.errors.NotSupportedError, match=r"FileStore: a group has one process, not 2; .*DataParallel"):
+        distributed.FileStore(path, 2)
 
 
 def test_another_process_is_refused(tg: Any) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -109,6 +110,44 @@ print(weight.tolist())
 def test_pools_of_forked_processes_have_sessions_of_their_own(server: ServerProcess, start_program: Start) -> None:
     output, errors = start_program(POOL, server.url).communicate()
     assert output.splitlines() == ["[0.0, 4.0, 8.0, 12.0, 16.0, 20.0]", "True", "[1.0, 1.0]"], errors
+
+
+SERVED = """
+import multiprocessing, os, telegrad
+import torch
+
+def task(number):
+    try:
+        return weight.sum().item()
+    except Exception as error:
+        return (torch.ones(4) * number).sum().item(), "belongs to the process that was forked" in str(error)
+
+def nested(number):
+    pid = os.fork()
+    if pid == 0:
+        os._exit(int((torch.ones(2) * number).sum().item()))
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), torch.ones(1).item()
+
+weight = torch.ones(2)
+weight.sum().item()
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    print(pool.map(task, range(4)), pool.map(nested, [3]))
+torch.multiprocessing.start_processes(task, nprocs=1, start_method="fork")
+print(weight.tolist())
+"""
+
+
+def test_forked_processes_of_pytorchs_programs_open_sessions_by_themselves(
+    server: ServerProcess, start_program: Start, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(SERVED)
+    for where in ([server.url], []):
+        run = "import sys; from telegrad.__main__ import main; sys.exit(main(['run', *sys.argv[1:]]))"
+        output, errors = start_program(run, *(["--url", *where] if where else []), str(program)).communicate()
+        expected = str([(4.0 * number, True) for number in range(4)])
+        assert output.splitlines() == [f"{expected} [(6, 1.0)]", "[1.0, 1.0]"], errors
+    assert server.sessions == 0, "sessions of processes that have ended"
 
 
 ENDING = """

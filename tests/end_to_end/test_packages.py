@@ -14,6 +14,8 @@ from .server_process import ServerProcess
 
 PROGRAM = """
 import collections, hashlib, os, pathlib, sys
+from unittest import mock
+from pytest import MonkeyPatch
 import torch, torch.fx, torch.hub
 import torch.utils._pytree as pytree
 from torch import Tensor
@@ -101,6 +103,52 @@ torch.nn.functional.relu = lambda x, inplace=False: x + 1
 print(torch.nn.ReLU()(y).tolist())
 torch.nn.functional.relu = relu
 print(torch.nn.ReLU()(y).tolist())
+
+matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+with MonkeyPatch.context() as patch:
+    patch.setattr(torch.backends.cuda, "matmul", 1)
+    patch.setattr(torch.backends.cuda, "matmul", 2)
+    patch.setattr(torch.backends, "cudnn", 3)
+    patch.setattr(torch.cuda, "invented", 4, raising=False)
+    patch.setattr(torch.backends.mps, "is_available", lambda: True)
+    print(torch.backends.cuda.matmul, torch.backends.cudnn, torch.cuda.invented, torch.backends.mps.is_available())
+print(torch.backends.cuda.matmul is matmul, torch.backends.cudnn is cudnn, hasattr(torch.cuda, "invented"))
+with mock.patch.object(torch.backends.cuda, "matmul", 1):
+    with mock.patch("torch.backends.cuda.matmul", 2), mock.patch("torch.cuda.invented", 4, create=True):
+        print(torch.backends.cuda.matmul, torch.cuda.invented)
+    print(torch.backends.cuda.matmul, hasattr(torch.cuda, "invented"))
+print(torch.backends.cuda.matmul is matmul, torch.backends.mps.is_available())
+
+def numbers():
+    return [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 5.0])]
+
+for results in (
+    torch._foreach_mul(numbers(), scalar=2.0), torch._foreach_add(numbers(), other=numbers(), alpha=3),
+    torch._foreach_sub(numbers(), scalars=[1, 2]), torch._foreach_pow(numbers(), exponent=[2, 3]),
+    torch._foreach_lerp(numbers(), tensors1=torch._foreach_neg(numbers()), weight=0.25),
+    torch._foreach_lerp(numbers(), numbers(), weights=numbers()), torch._foreach_addcmul(*[numbers()] * 3, 3),
+    torch._foreach_addcdiv(numbers(), numbers(), tensor2=numbers(), scalars=[3, 4]),
+    torch._foreach_addcmul(numbers(), numbers(), numbers(), torch.tensor([3, 4])),
+    torch._foreach_maximum(numbers(), scalar=2.5),
+):
+    print([result.tolist() for result in results])
+
+class Kept(torch.nn.Linear):
+    def _replicate_for_data_parallel(self):
+        replica = super()._replicate_for_data_parallel()
+        replica.own = None
+        return replica
+
+layer = torch.nn.Sequential(Kept(1, 1), torch.nn.BatchNorm1d(1))
+replica, inner = layer._replicate_for_data_parallel(), layer[0]._replicate_for_data_parallel()
+print([*replica._modules], replica[1] is layer[1], replica._modules is layer._modules, inner.own, inner._parameters)
+compiled = torch.compile(layer)
+compiled._orig_mod = replica
+print(compiled._orig_mod is replica, "_orig_mod" in layer._modules)
+loader = torch.utils.data.DataLoader(range(4), num_workers=1, persistent_workers=True)
+print(loader._iterator, [batch.tolist() for batch in loader], loader._iterator is None)
+loader._iterator._shutdown_workers()
+print(torch.utils.data.DataLoader(int).dataset is int)  # what it is, is seen when something is read
 """
 
 
@@ -232,6 +280,7 @@ def test_types_without_tensors_are_refused_in_words(server: ServerProcess, tmp_p
 
 
 FILES = """
+from concurrent.futures import ThreadPoolExecutor
 import torch
 import safetensors.torch as files
 from safetensors import safe_open
@@ -244,6 +293,12 @@ with safe_open("x.safetensors", framework="pt", device="cpu") as file:
     part = file.get_slice("a")
     print(file.metadata(), sorted(file.keys()), part.get_shape(), part.get_dtype(), part[:, 1:].tolist())
     print(file.get_tensor("b").dtype, file.get_tensor("c").item())
+many = {str(name): torch.full((3, 1000), float(name)) for name in range(64)}
+files.save_file(many, "many.safetensors")
+with safe_open("many.safetensors", framework="pt") as file, ThreadPoolExecutor(8) as pool:
+    for _ in range(8):
+        read = list(pool.map(lambda name: file.get_slice(name)[1:], many))
+        print(all(torch.equal(one, many[name][1:]) for name, one in zip(many, read)))
 model, copy = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
 files.save_model(model, "m.safetensors")
 print(files.load_model(copy, "m.safetensors"), torch.equal(model.weight, copy.weight))
@@ -260,3 +315,73 @@ def test_safetensors_files_are_written_and_read_by_their_own_package(server: Ser
     assert _run("-m", "telegrad", program, folder=tmp_path / "a", url=server.url) == _on_pytorch(
         program, tmp_path / "b"
     )
+
+
+PIPES = """
+import torch
+from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe, functional_datapipe
+from torch.utils.data.datapipes import iter as streams, map as sequences
+from torch.utils.data.datapipes.iter.combinatorics import ShufflerIterDataPipe
+
+def is_odd(x):
+    return x % 2 == 1
+
+def next_one(x):
+    return x + 1
+
+def total(x, y):
+    return x + y
+
+S, M = streams.IterableWrapper, sequences.SequenceWrapper
+print(list(S(range(10)).map(next_one).filter(is_odd).batch(2)), list(S(range(7)).batch(3, drop_last=True)))
+nested = [[[1], [2]], [[3]]]
+print([list(S(nested).unbatch(level)) for level in (1, 2, -1)], list(S(iter([1, 2]))))
+print(list(S(range(3)).zip(S("abc"))), list(S([1]).concat(S([2, 3]))), list(S(range(4)).sharding_filter()))
+print(len(S(range(5)).batch(2)), len(S("abc").map(ord)), len(S("abc").concat(S("ab"))), len(S("abc").zip(S("ab"))))
+shuffled = S(range(20)).shuffle(buffer_size=8)
+print(sorted(shuffled), isinstance(shuffled, ShufflerIterDataPipe), len(shuffled), list(shuffled.set_shuffle(False)))
+torch.manual_seed(5)
+passes = [list(shuffled.set_shuffle(True)) for _ in range(2)]
+torch.manual_seed(5)
+print(passes[0] != passes[1], list(shuffled) == passes[0], list(shuffled.set_seed(3)) == list(shuffled.set_seed(3)))
+pairs = [(1, 2), (3, 4)]
+print(list(S(pairs).map(next_one, input_col=0)), list(S(pairs).map(total, input_col=[0, 1], output_col=-1)))
+print(list(S(pairs).map(total, input_col=[0, 1])), list(S([{"a": 1}]).map(next_one, input_col="a", output_col="b")))
+print(list(S(pairs).filter(is_odd, input_col=1)), [x.tolist() for x in S(pairs).collate()])
+sharded = S(range(7)).sharding_filter()
+sharded.apply_sharding(3, 1)
+print(list(sharded), len(sharded))
+pipe = M(range(5)).map(next_one)
+print(pipe[2], len(pipe), list(pipe), M([1]).concat(M([2]))[1], M([1, 2]).zip(M([3, 4]))[1], sorted(pipe.shuffle()))
+print(M(range(5)).batch(2)[2], len(M(range(5)).batch(2)), [x.tolist() for x in DataLoader(pipe, batch_size=2)])
+
+@functional_datapipe("twice")
+class Twice(IterDataPipe):
+    def __init__(self, source):
+        self.source = source
+
+    def __iter__(self):
+        for x in self.source:
+            yield x
+            yield x
+
+print(list(S([1, 2]).twice()), [x.tolist() for x in DataLoader(S(range(5)).twice(), batch_size=4)], Twice([1]))
+for use in (
+    lambda: S([1]).concat([1]), lambda: S([1]).nothing, lambda: len(S([1]).filter(is_odd)), lambda: S([1]).batch(0),
+    lambda: list(S([1]).unbatch()), lambda: M([1]).batch(1)[1], lambda: S([1]).map(is_odd, output_col=1),
+    lambda: functional_datapipe("twice")(Twice), lambda: S([1]).shuffle(buffer_size=0),
+):
+    try:
+        print(use())
+    except Exception as error:
+        print([kind.__name__ for kind in (TypeError, AttributeError, AssertionError, IndexError, ValueError)
+               if isinstance(error, kind)])
+print(issubclass(IterDataPipe, IterableDataset), issubclass(MapDataPipe, torch.utils.data.Dataset))
+"""
+
+
+def test_data_pipes_are_joined_by_calls(server: ServerProcess, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PIPES)
+    ours = _run("-m", "telegrad", program, folder=tmp_path / "a", url=server.url)
+    assert ours == _run(program, folder=tmp_path / "b") and len(ours[0]) > 20

@@ -42,7 +42,7 @@ INSTEAD: Final = {
     "quantization": "telegrad does not quantise; use half precision (torch.autocast, Module.half)",
     "storage": "memory is the server's, and programs make no storages; use a tensor, or tensor.untyped_storage()",
     "utils.bottleneck": "see telegrad.wire_stats and the server's /metrics",
-    "utils.data.datapipes": "use torch.utils.data.Dataset or IterableDataset",
+    "utils.data.datapipes.iter": "generators of Python do what the other pipes do; see IterableWrapper",
     "utils.mkldnn": "layouts of oneDNN belong to PyTorch's own process; call the module as it is",
     "xpu": "the server's GPUs are CUDA devices; see torch.cuda",
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import ModuleType
@@ -73,10 +74,14 @@ def _elements_of(tensor: Tensor) -> tuple[np.ndarray[Any, Any], Tensor]:
 
 
 class TensorFile:
-    """An open file of tensors, as ``safe_open`` returns it for PyTorch: each tensor is read when it is asked for."""
+    """An open file of tensors, as ``safe_open`` returns it for PyTorch: each tensor is read when it is asked for.
+
+    Several threads may ask at once: the file has one position, which belongs to one of them at a time.
+    """
 
     def __init__(self, filename: Any, device: Any = "cpu") -> None:
         self._device = as_device(device)
+        self._position = threading.Lock()
         self._file = open(filename, "rb")  # noqa: SIM115 - the block that this object is entered by closes it
         length = int.from_bytes(self._file.read(8), "little")
         self._entries: dict[str, Any] = json.loads(self._file.read(length))
@@ -105,8 +110,9 @@ class TensorFile:
         """Return the tensor that the file has under a name."""
         entry = self._entries[name]
         begin, end = entry["data_offsets"]
-        self._file.seek(self._begin + begin)
-        data = bytearray(self._file.read(end - begin))
+        with self._position:
+            self._file.seek(self._begin + begin)
+            data = bytearray(self._file.read(end - begin))
         dtype = named(_DTYPES[entry["dtype"]])
         if not data:
             return function("empty")(entry["shape"], dtype=dtype, device=self._device)

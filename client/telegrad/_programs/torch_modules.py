@@ -55,6 +55,9 @@ _PARTS: Final = {
         "sparse_adam swa_utils"
     ),
     "utils.data": "dataloader dataset distributed sampler",
+    "utils.data.datapipes": "datapipe",
+    "utils.data.datapipes.iter": "callable combinatorics combining grouping selecting sharding utils",
+    "utils.data.datapipes.map": "callable combinatorics combining grouping utils",
 }
 """Modules of PyTorch's by the package that they are in, whose names a program may import from either."""
 _LIBRARIES: Final = "cusparselt kleidiai miopen mkl mkldnn nnpack openmp opt_einsum quantized xnnpack"
@@ -66,7 +69,7 @@ _OF_PROCESSES: Final = (
     "algorithms.ddp_comm_hooks.powerSGD_hook algorithms.join algorithms.model_averaging "
     "algorithms.model_averaging.averagers checkpoint checkpoint._consolidate_hf_safetensors "
     "checkpoint.default_planner checkpoint.format_utils checkpoint.hf_storage checkpoint.optimizer "
-    "checkpoint.state_dict checkpoint.state_dict_loader checkpoint.state_dict_saver constants device_mesh "
+    "checkpoint.state_dict_loader checkpoint.state_dict_saver constants device_mesh "
     "distributed_c10d fsdp fsdp.api fsdp.fully_sharded_data_parallel fsdp.sharded_grad_scaler fsdp.wrap launcher "
     "launcher.api nn.functional optim pipelining run tensor tensor._utils tensor.experimental "
     "tensor.experimental._attention tensor.parallel tensor.placement_types utils"
@@ -74,6 +77,7 @@ _OF_PROCESSES: Final = (
 """Modules below ``torch.distributed`` for what groups of processes share, which one module of telegrad's serves."""
 _ELSEWHERE: Final = {
     **{f"distributed.{module}": "_programs.private.process_groups" for module in _OF_PROCESSES.split()},
+    "distributed.checkpoint.state_dict": "_programs.private.state_dicts",
     "_C": "_programs.compiled_core",
     "__future__": "_programs.future_settings",
     "_tensor": "_programs.private.tensor_module",
@@ -192,11 +196,35 @@ class TorchModule(ModuleType):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("__") or isinstance(value, TorchModule):  # importing sets a module in the one above it
+            if replaced := self.__dict__.get("_replaced", {}).pop(name, None):
+                setattr(self.__dict__["_served_by"][0], name, replaced[0])
             super().__setattr__(name, value)
         else:
+            self._note_replaced(name, value)
             setattr(self.__dict__["_served_by"][0], name, value)
             if name in self.__dict__:
                 super().__setattr__(name, value)
+
+    def _note_replaced(self, name: str, value: Any) -> None:
+        """Keep what a name stands for before it is set, up to a value that it had once and is given back."""
+        with suppress(AttributeError):
+            replaced = self.__dict__.setdefault("_replaced", {}).setdefault(name, [])
+            replaced.append(getattr(self.__dict__["_served_by"][0], name))
+            returned = next((place for place, former in enumerate(replaced) if former is value), None)
+            if returned is not None:
+                del replaced[max(returned, 1) :]
+
+    def __delattr__(self, name: str) -> None:
+        """Undo the last setting of a name, as tests do that put something else in its place; delete one never set."""
+        module, replaced = self.__dict__["_served_by"][0], self.__dict__.get("_replaced", {}).get(name)
+        if replaced:
+            setattr(module, name, replaced.pop() if len(replaced) > 1 else replaced[0])
+            self.__dict__.pop(name, None)  # it is looked up anew
+        elif name in vars(module):
+            delattr(module, name)
+            self.__dict__.pop(name, None)
+        else:
+            super().__delattr__(name)
 
     def __dir__(self) -> list[str]:
         names = [name for module in self.__dict__["_served_by"] for name in dir(module)]

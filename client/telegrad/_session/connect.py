@@ -10,6 +10,8 @@ import atexit
 import os
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from telegrad import _native
@@ -45,6 +47,8 @@ class Connection:
         self._seconds = seconds
         self.session = session
         self._server = server
+        self.reopen: Callable[[], Connection] | None = None
+        """What opens another session as this one was opened; None for an engine in this process."""
 
     @property
     def id(self) -> str:
@@ -260,6 +264,9 @@ def connect(
     connection = Connection(opened, server, seconds)
     last_errors.watch()
     _watch_process_end()
+    if in_process is None:
+        wishes = {"tls": tls, "gpus": gpus, "own_worker": own_worker, "kernels": "kernels" in client}
+        connection.reopen = partial(connect, address, token=token, **wishes)
     _connections.append(connection)
     enter(opened)
     interrupts.watch(thread_sessions)

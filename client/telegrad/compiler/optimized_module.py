@@ -14,7 +14,10 @@ from .guarded.calls import Calls
 
 
 class OptimizedModule(Module):
-    """Calls ``_orig_mod``, and shows that module's attributes as its own; setting one sets it there."""
+    """Calls ``_orig_mod``, and shows that module's attributes as its own; setting one sets it there.
+
+    Another module may be set as ``_orig_mod``.
+    """
 
     def __init__(self, mod: Module, options: regions.Options = regions.DEFAULT_OPTIONS) -> None:
         super().__init__()
@@ -39,7 +42,9 @@ class OptimizedModule(Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         modules = self.__dict__.get("_modules", {})
-        if name == "_has_hooks" or "_orig_mod" not in modules:  # hooks around this module are its own
+        if name == "_orig_mod":
+            modules[name] = value
+        elif name == "_has_hooks" or "_orig_mod" not in modules:  # hooks around this module are its own
             super().__setattr__(name, value)
         else:
             setattr(modules["_orig_mod"], name, value)

@@ -26,6 +26,13 @@ from .single import get_world_size as get_world_size
 from .single import init_process_group as init_process_group
 from .single import is_initialized as is_initialized
 from .single import new_group as new_group
+from .stores import DistError as DistError
+from .stores import DistStoreError as DistStoreError
+from .stores import FileStore as FileStore
+from .stores import HashStore as HashStore
+from .stores import PrefixStore as PrefixStore
+from .stores import Store as Store
+from .stores import TCPStore as TCPStore
 
 default_pg_timeout = timedelta(minutes=30)
 
@@ -54,24 +61,10 @@ class Backend(str):
     default_device_backend_map: dict[str, str] = {"cpu": GLOO, "cuda": NCCL}
 
 
-class Store:
-    """What processes share to find each other, of which there is none."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        _refuse(type(self).__name__)
-
-
-FileStore = HashStore = PrefixStore = TCPStore = Store
-
-
 group = GroupMember
 
 
-class DistError(RuntimeError):
-    """The error of PyTorch's communication, which is never raised here."""
-
-
-DistBackendError = DistNetworkError = DistStoreError = DistError
+DistBackendError = DistNetworkError = DistError
 
 
 def is_available() -> bool:

@@ -15,11 +15,17 @@ _NAMES: Final = (
 _METHODS: Final = {"maximum": "clamp_min", "minimum": "clamp_max"}
 _INPLACE_ONLY: Final = ("copy_", "zero_")
 _WITHOUT_INPLACE: Final = ("clone", "max", "mm", "norm")
+_FIRST: Final = ("other", "scalar", "scalars", "exponent", "tensors1", "src", "mat2")
+"""What PyTorch's overloads call the second operand, by which a program may pass it."""
+_RENAMED: Final = {"weights": "weight"}
+_OF_THREE: Final = ("addcdiv", "addcmul")
+"""Operations of three tensors, whose factor PyTorch also calls ``scalars`` and takes by its place."""
 
 
 def _of_each(method: str, is_inplace: bool) -> Callable[..., Any]:
     def run(self: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
         kwargs.pop("non_blocking", None)
+        args, kwargs = _as_method(method.removesuffix("_"), args, kwargs)
         results = []
         for place, tensor in enumerate(self):
             named = {name: _at(value, place) for name, value in kwargs.items()}
@@ -27,6 +33,17 @@ def _of_each(method: str, is_inplace: bool) -> Callable[..., Any]:
         return list(self) if is_inplace else tuple(results)
 
     return run
+
+
+def _as_method(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what the method of a tensor takes for what PyTorch's function over lists takes."""
+    if method in _OF_THREE:
+        if len(args) > 2 or "scalars" in kwargs:
+            factors = args[2] if len(args) > 2 else kwargs.pop("scalars")
+            kwargs["value"] = factors.tolist() if isinstance(factors, Tensor) else factors
+        return args[:2], kwargs
+    first = tuple(kwargs.pop(name) for name in _FIRST if name in kwargs)
+    return args + first, {_RENAMED.get(name, name): value for name, value in kwargs.items()}
 
 
 def _at(value: Any, place: int) -> Any:

@@ -27,17 +27,17 @@ _CLASSES: Final = (
 _SETTINGS: Final = (
     "CPUOffload CPUOffloadPolicy FullOptimStateDictConfig FullStateDictConfig LocalStateDictConfig MixedPrecision "
     "MixedPrecisionPolicy OffloadPolicy OptimStateDictConfig ShardedOptimStateDictConfig ShardedStateDictConfig "
-    "StateDictConfig StateDictOptions"
+    "StateDictConfig"
 )
 _FUNCTIONS: Final = (
     "_get_default_group _load_state_dict _or_policy _sync_module_states all_gather_tensor all_reduce "
     "all_to_all_single_autograd apply_activation_checkpointing batched_powerSGD_hook bf16_compress_hook "
     "bf16_compress_wrapper checkpoint_wrapper compute_local_shape_and_global_offset consolidate_safetensors_files "
     "context_parallel distribute_module distribute_tensor elastic_launch enable_wrap fp16_compress_hook "
-    "fp16_compress_wrapper fully_shard get_args_parser get_model_state_dict get_optimizer_state_dict get_state_dict "
+    "fp16_compress_wrapper fully_shard get_args_parser "
     "implicit_replication lambda_auto_wrap_policy load load_sharded_optimizer_state_dict load_state_dict main "
     "offload_wrapper parallelize_module permute_tensor pipeline powerSGD_hook register_fsdp_forward_method run save "
-    "save_state_dict set_model_state_dict set_optimizer_state_dict set_rotate_method set_state_dict "
+    "save_state_dict set_rotate_method "
     "size_based_auto_wrap_policy transformer_auto_wrap_policy wait_tensor wrap"
 )
 _CHOICES: Final = {

@@ -117,6 +117,17 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
         """Take the attributes of a copy."""
         self.__dict__.update(state)
 
+    def _replicate_for_data_parallel(self) -> Any:
+        """Return an object like this one with registries of its own, for ``DataParallel``; a class may keep more apart.
+
+        It has the same buffers and submodules, and no parameters: those of the copy's device are entered afterwards.
+        """
+        replica = object.__new__(type(self))
+        replica.__dict__.update(self.__dict__)
+        copies = {"_buffers": dict(self._buffers), "_modules": dict(self._modules)}
+        replica.__dict__.update(_parameters={}, _is_replica=True, **copies)
+        return replica
+
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Parameter):
             self._drop_name(name, "parameters")

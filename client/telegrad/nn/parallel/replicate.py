@@ -24,7 +24,7 @@ def replicate(network: M, devices: Sequence[DeviceLike], detach: bool = False) -
 
 
 def _copy_on(gpu: Device, network: M, detach: bool) -> M:
-    copies: dict[Module, Module] = {module: _shallow_copy(module) for module in network.modules()}
+    copies: dict[Module, Module] = {module: _copy_of(module) for module in network.modules()}
     moved: dict[int, Tensor] = {}
 
     def on_gpu(tensor: Tensor) -> Tensor:
@@ -34,25 +34,20 @@ def _copy_on(gpu: Device, network: M, detach: bool) -> M:
         return copy
 
     for module, copy in copies.items():
-        for registry in (copy._parameters, copy._buffers):
-            entries: dict[str, Any] = registry
+        for registry in ("_parameters", "_buffers"):
+            entries: dict[str, Any] = module.__dict__[registry]
             for name, tensor in entries.items():
-                if tensor is not None:
-                    entries[name] = on_gpu(tensor)
+                copy.__dict__[registry][name] = None if tensor is None else on_gpu(tensor)
         for name, child in module._modules.items():
             copy._modules[name] = None if child is None else copies[child]
     return copies[network]  # type: ignore[return-value]
 
 
-def _shallow_copy(module: Module) -> Module:
-    """Return an object like ``module`` with registries of its own, which has the same entries in them."""
+def _copy_of(module: Module) -> Module:
     if any(is_lazy(tensor) for tensor in (*module._parameters.values(), *module._buffers.values())):
         raise RuntimeError(
             "Modules with uninitialized parameters can't be used with `DataParallel`. "
             "Run a dummy forward pass to correctly initialize the modules"
         )
-    copy: Module = object.__new__(type(module))
-    copy.__dict__.update(module.__dict__)
-    for registry in ("_parameters", "_buffers", "_modules"):
-        copy.__dict__[registry] = dict(module.__dict__[registry])
-    return copy
+    replica: Module = module._replicate_for_data_parallel()
+    return replica

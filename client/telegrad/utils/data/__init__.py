@@ -5,6 +5,9 @@ from __future__ import annotations
 from .collate import default_collate as default_collate
 from .collate import default_convert as default_convert
 from .dataloader import DataLoader as DataLoader
+from .datapipes.datapipe import IterDataPipe as IterDataPipe
+from .datapipes.datapipe import MapDataPipe as MapDataPipe
+from .datapipes.datapipe import functional_datapipe as functional_datapipe
 from .dataset import ChainDataset as ChainDataset
 from .dataset import ConcatDataset as ConcatDataset
 from .dataset import Dataset as Dataset

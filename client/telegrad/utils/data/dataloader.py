@@ -9,7 +9,7 @@ from itertools import islice, repeat
 from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
 from telegrad._session.labelling import LABELLED_METHODS, LabelledMethod
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
+from telegrad_protocol.errors import ArgumentError
 
 from .collate import collate_on_host, default_collate, default_convert, upload_fields
 from .dataset import Dataset, IterableDataset, can_collate, samples_of
@@ -76,6 +76,7 @@ class DataLoader(Generic[T_co]):
         collate = default_convert if self.batch_sampler is None else default_collate
         self.collate_fn: Callable[[Any], Any] = collate_fn or collate
         self._workers: list[Executor] = []
+        self._iterator: _BaseDataLoaderIter | None = None
 
     def _default_sampler(self, shuffle: bool) -> Any:
         if isinstance(self.dataset, IterableDataset):
@@ -85,7 +86,9 @@ class DataLoader(Generic[T_co]):
     def __iter__(self) -> _BaseDataLoaderIter:
         indices = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
         if self.num_workers:
-            return _MultiProcessingDataLoaderIter(self, self._ahead(indices))
+            batches = _MultiProcessingDataLoaderIter(self, self._ahead(indices))
+            self._iterator = batches if self.persistent_workers else None
+            return batches
         return _SingleProcessDataLoaderIter(self, self._in_this_thread(indices))
 
     def __len__(self) -> int:
@@ -114,9 +117,12 @@ class DataLoader(Generic[T_co]):
             yield from self._collected(workers, indices)
         finally:
             if not self.persistent_workers:
-                self._workers = []
-                for worker in workers:
-                    worker.shutdown(cancel_futures=True)
+                self._stop(workers)
+
+    def _stop(self, workers: list[Executor]) -> None:
+        self._workers = []
+        for worker in workers:
+            worker.shutdown(cancel_futures=True)
 
     def _collected(self, workers: list[Executor], indices: Iterator[Any]) -> Iterator[Any]:
         reading, turn = list(workers), 0
@@ -219,6 +225,11 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """Batches that workers put together."""
 
+    def _shutdown_workers(self) -> None:
+        """End the pass, and workers that would have stayed for the next one."""
+        self.close()
+        self._loader._stop(self._loader._workers)
+
 
 class _BatchFetcher:
     """Reads samples by a list of indices, and collates them."""
@@ -287,8 +298,6 @@ def _check_sampling(
         unusable = [name for name, value in given.items() if value is not None]
         if unusable:
             raise ArgumentError(f"DataLoader: an IterableDataset is a stream and takes no {unusable[0]}")
-    elif not hasattr(dataset, "__getitem__"):
-        raise ArgumentTypeError(f"DataLoader: expected a data set, not a {type(dataset).__name__}")
     if sampler is not None and shuffle:
         raise ArgumentError("DataLoader: sampler option is mutually exclusive with shuffle")
     if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
