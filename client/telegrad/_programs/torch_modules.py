@@ -198,6 +198,15 @@ class TorchModule(ModuleType):
             if name in self.__dict__:
                 super().__setattr__(name, value)
 
+    def __delattr__(self, name: str) -> None:
+        """Delete a name here and in the first of telegrad's modules, as ``unittest.mock.patch`` does when it ends."""
+        first = self.__dict__["_served_by"][0]
+        is_here, is_there = self.__dict__.pop(name, None) is not None, name in vars(first)
+        if is_there:
+            delattr(first, name)
+        elif not is_here:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
     def __dir__(self) -> list[str]:
         names = [name for module in self.__dict__["_served_by"] for name in dir(module)]
         return sorted({*self.__dict__, *names})
