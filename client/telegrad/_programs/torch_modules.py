@@ -191,7 +191,10 @@ class TorchModule(ModuleType):
         raise kind(reason(full_name.removeprefix("torch."), dir(self)))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("__") or isinstance(value, TorchModule):  # importing sets a module in the one above it
+        if isinstance(value, TorchModule) and value.__name__ == f"{self.__name__}.{name}":
+            if not _is_shadowed(self.__dict__["_served_by"][0], name):  # importing sets a module in the one above it
+                super().__setattr__(name, value)
+        elif name.startswith("__"):
             super().__setattr__(name, value)
         else:
             setattr(self.__dict__["_served_by"][0], name, value)
@@ -210,6 +213,12 @@ class TorchModule(ModuleType):
     def __dir__(self) -> list[str]:
         names = [name for module in self.__dict__["_served_by"] for name in dir(module)]
         return sorted({*self.__dict__, *names})
+
+
+def _is_shadowed(module: ModuleType, name: str) -> bool:
+    """Whether a package of telegrad's has under a module's name what is no module, as ``autograd.gradcheck`` is."""
+    value = getattr(module, name, None)
+    return value is not None and not isinstance(value, ModuleType)
 
 
 def _public_names(module: ModuleType) -> list[str]:
