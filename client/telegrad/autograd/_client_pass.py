@@ -135,6 +135,11 @@ class ClientPass(NodeHooks):
                 running.innermost = outer
         return self
 
+    @property
+    def has_inputs(self) -> bool:
+        """Whether the gradients of some tensors alone are computed."""
+        return self._inputs is not None
+
     def computes(self, node: GradientEdge) -> bool:
         """Return whether the pass computes the gradient of what this node has computed."""
         if node not in self._nodes:
@@ -152,7 +157,7 @@ class ClientPass(NodeHooks):
         if self._inputs is not None:
             receivers = [tensor for tensor in self._inputs if tensor._gradient_edge() in self._reached]
         else:
-            receivers = [tensor for node in self._reached if (tensor := _receiver(node)) is not None]
+            receivers = [tensor for node in self._reached for tensor in _receivers(node)]
             receivers = [tensor for tensor in receivers if tensor._id not in self._named]
         if self._held:
             own = [leaf for leaf in receivers if leaf._session.holds_gradients]
@@ -234,11 +239,14 @@ class ClientPass(NodeHooks):
         ready = [node for node in dict.fromkeys(self._roots) if not counts.get(node)]
         stopped: list[tuple[float, int, GradientEdge]] = []
         order = count()
+        outputs = _Outputs(self._nodes)
         while ready or stopped:
             if ready:
                 node = ready.pop()
+                complete = outputs.complete(node)
+                for stop in [one for one in complete if self._stops_at(one)]:
+                    heappush(stopped, (-_age(stop), next(order), stop))
                 if self._stops_at(node):
-                    heappush(stopped, (-_age(node), next(order), node))
                     continue
                 passes = node in self._reached and self._runs(node) and not isinstance(node, ClientNode)
                 flows: Sequence[GradientEdge] = parents_of(node) if passes else ()
@@ -284,9 +292,7 @@ class ClientPass(NodeHooks):
                 result = hook(gradient)
                 if result is not None:
                     if not isinstance(result, Tensor):
-                        raise ArgumentTypeError(
-                            f"hook: expected the hook to return a tensor, not {type(result).__name__}"
-                        )
+                        raise ArgumentTypeError(f"expected Variable, but hook returned {type(result).__name__!r}")
                     gradient = result
             given = None if gradient is taken else (gradient,)
         leaf = node.tensor() if isinstance(node, LeafNode) and self._inputs is None and watched.after else None
@@ -303,8 +309,8 @@ class ClientPass(NodeHooks):
             arrived[output] = node.metas[output]
         if node.is_released:
             raise AutogradError(
-                "backward: Trying to backward through the graph a second time, but its saved tensors are freed; "
-                "pass retain_graph=True to the first pass"
+                "backward: Trying to backward through the graph a second time, but its saved tensors are freed. "
+                "Specify retain_graph=True for the first pass"
             )
         if node.held is not None or node not in self._on_server:
             return self._differentiate_held(node, arrived)
@@ -339,12 +345,33 @@ class ClientPass(NodeHooks):
         self._session.submit(messages.GiveGradients(self._number, self._site, stop, ids, leaves), thread.modes)
 
 
-def _receiver(node: GradientEdge) -> Tensor | None:
-    """Return the tensor that a node's gradient is stored in, if there is one."""
+class _Outputs:
+    """The outputs of functions, of which none is dealt with before gradients have reached all of the same function."""
+
+    def __init__(self, nodes: set[GradientEdge]) -> None:
+        self._missing: dict[ClientNode, int] = {}
+        self._waiting: dict[ClientNode, list[GradientEdge]] = {}
+        for node in nodes:
+            if isinstance(node, ClientOutput):
+                self._missing[node.function] = self._missing.get(node.function, 0) + 1
+
+    def complete(self, node: GradientEdge) -> list[GradientEdge]:
+        """Note that all gradients of a node have arrived, and return the nodes that can be dealt with because of it."""
+        if not isinstance(node, ClientOutput):
+            return [node]
+        function = node.function
+        self._missing[function] -= 1
+        waiting = self._waiting.setdefault(function, [])
+        waiting.append(node)
+        return [] if self._missing[function] else self._waiting.pop(function)
+
+
+def _receivers(node: GradientEdge) -> list[Tensor]:
+    """Return the tensors that the gradients of a node are stored in."""
     if isinstance(node, LeafNode):
-        return node.tensor()
-    retained = node.extras.retained if node.extras is not None else None
-    return retained() if retained is not None else None
+        leaf = node.tensor()
+        return [] if leaf is None else [leaf]
+    return [] if node.extras is None else node.extras.retaining()
 
 
 def _age(node: GradientEdge) -> float:

@@ -108,8 +108,8 @@ def is_lazy(param: Any) -> bool:
 
 _WITHOUT_SHAPE: Final = frozenset(
     ("_to_copy", "bfloat16", "bool", "char", "copy_", "cpu", "cuda", "data", "detach", "detach_", "double", "float",
-     "get_device", "half", "int", "is_complex", "is_floating_point", "is_meta", "long", "requires_grad_", "short", "size",
-     "to", "type")
+     "get_device", "half", "int", "is_complex", "is_floating_point", "is_meta", "long", "requires_grad_", "short",
+     "size", "to", "type")
 )  # fmt: skip
 """Functions that take a tensor whose shape is not known yet."""
 
