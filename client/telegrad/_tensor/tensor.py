@@ -19,11 +19,11 @@ from telegrad_protocol.errors import (
     DeviceError,
     DimensionError,
     DTypeError,
-    ShapeError,
 )
 from telegrad_protocol.messages import RetainGrad, SetGrad, SetRequiresGrad, Watch
 from telegrad_protocol.meta import Device, Meta
 
+from .assigned_gradients import check_gradient
 from .autograd_graph import Aliases, Extras, GradientEdge, LeafNode, OperationNode, Watched, has_gradient
 from .grad_fn import HANDLES, GradFn, shown_node, warn_of_no_gradient
 from .hooks import Hook, RemovableHandle
@@ -277,23 +277,8 @@ class Tensor(Attached):
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
-            if not isinstance(value, Tensor):
-                raise ArgumentTypeError(
-                    f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}"
-                )
+            check_gradient(self, value, Tensor)
             require_one_session("grad", self, value)
-        if value is not None and value._meta.shape != self._meta.shape:
-            raise ShapeError(
-                f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size "
-                f"'{list(self.shape)}'. Please ensure that the gradient and the tensor are the same size"
-            )
-        ours = (self._meta.shape, self.dtype, self.device)
-        if value is not None and (value._meta.shape, value.dtype, value.device) != ours:
-            raise ShapeError(
-                f"grad: {value._meta} on {value.device} cannot be the gradient of {self._meta} on {self.device}"
-            )
-        if value is self:
-            raise AutogradError("can't assign Variable as its own grad")
         if value is None and self._grad is None:
             return
         self._grad = value

@@ -46,6 +46,7 @@ from ._gradients import (
 )
 from ._held_pass import watched_at
 from ._node_hooks import NodeHooks
+from ._outputs import Outputs
 from .anomaly_mode import refuse_nan
 
 
@@ -239,7 +240,7 @@ class ClientPass(NodeHooks):
         ready = [node for node in dict.fromkeys(self._roots) if not counts.get(node)]
         stopped: list[tuple[float, int, GradientEdge]] = []
         order = count()
-        outputs = _Outputs(self._nodes)
+        outputs = Outputs(self._nodes)
         while ready or stopped:
             if ready:
                 node = ready.pop()
@@ -343,27 +344,6 @@ class ClientPass(NodeHooks):
             ids = tuple([None if gradient is None else gradient._id for gradient in gradients])
             self._lineage.extend([t._gradient_edge() for t in gradients if t is not None and t._is_tracked()])
         self._session.submit(messages.GiveGradients(self._number, self._site, stop, ids, leaves), thread.modes)
-
-
-class _Outputs:
-    """The outputs of functions, of which none is dealt with before gradients have reached all of the same function."""
-
-    def __init__(self, nodes: set[GradientEdge]) -> None:
-        self._missing: dict[ClientNode, int] = {}
-        self._waiting: dict[ClientNode, list[GradientEdge]] = {}
-        for node in nodes:
-            if isinstance(node, ClientOutput):
-                self._missing[node.function] = self._missing.get(node.function, 0) + 1
-
-    def complete(self, node: GradientEdge) -> list[GradientEdge]:
-        """Note that all gradients of a node have arrived, and return the nodes that can be dealt with because of it."""
-        if not isinstance(node, ClientOutput):
-            return [node]
-        function = node.function
-        self._missing[function] -= 1
-        waiting = self._waiting.setdefault(function, [])
-        waiting.append(node)
-        return [] if self._missing[function] else self._waiting.pop(function)
 
 
 def _receivers(node: GradientEdge) -> list[Tensor]:

@@ -154,3 +154,13 @@ def keep_retained(
             gradient = next(one for source, one in zip(sources, gradients, strict=True) if source is tensor)
             if gradient is not None:
                 tensor.grad = gradient.clone() if tensor._grad is None else tensor._grad + gradient
+
+
+def materialized(
+    results: Sequence[Tensor | None], sources: Sequence[Tensor], create_graph: bool
+) -> tuple[Tensor | None, ...]:
+    """Put zeros in the places of missing gradients; they require a gradient where a graph is made, as others do."""
+    return tuple(
+        gradient if gradient is not None else source.new_zeros(source.shape, requires_grad=create_graph)
+        for gradient, source in zip(results, sources, strict=True)
+    )

@@ -38,6 +38,7 @@ from ._gradients import (
     drop_unreached,
     gradient_meta,
     keep_retained,
+    materialized,
     missing_in,
     new_gradient,
     pairs_for,
@@ -124,13 +125,9 @@ def grad(
         raise ArgumentError("grad: only_inputs=False is not supported; use backward() to accumulate into leaves")
     if is_grads_batched:
         passes = partial(
-            grad,
-            outputs,
-            inputs,
-            create_graph=create_graph,
-            allow_unused=allow_unused,
+            grad, outputs, inputs, create_graph=create_graph, allow_unused=allow_unused,
             materialize_grads=materialize_grads,
-        )
+        )  # fmt: skip
         return _batched(passes, grad_outputs, create_graph if retain_graph is None else retain_graph)
     if materialize_grads and allow_unused is False:
         raise ArgumentError(
@@ -176,7 +173,7 @@ def grad(
         raise AutogradError(UNUSED)
     if not any(used):
         nothing: list[Tensor | None] = [None] * len(sources)
-        return _materialized(nothing, sources, create_graph) if materialize_grads else tuple(nothing)
+        return materialized(nothing, sources, create_graph) if materialize_grads else tuple(nothing)
     retained = retained_between(reached, [source for source, is_used in zip(sources, used, strict=True) if is_used])
     wanted = [*sources, *missing_in(sources, retained)]
     retain = create_graph if retain_graph is None else retain_graph
@@ -188,7 +185,7 @@ def grad(
     del results[len(sources) :]
     if unhooked:
         results = [unhooked.get(source._id, result) for source, result in zip(sources, results, strict=True)]
-    return _materialized(results, sources, create_graph) if materialize_grads else tuple(results)
+    return materialized(results, sources, create_graph) if materialize_grads else tuple(results)
 
 
 def _to_sources(
@@ -305,16 +302,6 @@ def _batched(
     if not count:
         raise ArgumentError("grad: is_grads_batched needs grad_outputs for at least one pass")
     return tuple(in_level(count, listed, lambda given: passes(grad_outputs=given, retain_graph=retain_graph)))
-
-
-def _materialized(
-    results: Sequence[Tensor | None], sources: Sequence[Tensor], create_graph: bool
-) -> tuple[Tensor | None, ...]:
-    """Put zeros in the places of missing gradients; they require a gradient where a graph is made, as others do."""
-    return tuple(
-        gradient if gradient is not None else source.new_zeros(source.shape, requires_grad=create_graph)
-        for gradient, source in zip(results, sources, strict=True)
-    )
 
 
 def _adopt(gradients: Iterable[Tensor | None], shows_grad: bool) -> None:
