@@ -241,7 +241,10 @@ def _run_composite_form(operator: Operator, args: tuple[Any, ...], signature: Si
     result = dispatch(OPERATORS[op.base.name], args[: len(op.base.params)])
     results = result if result.__class__ is tuple else (result,)
     if op.form == "out" and any(r.autograd is not None and r.autograd.requires_grad for r in results):
-        raise AutogradError(f"{op.public}: out= does not support differentiation, but an operand requires grad")
+        raise AutogradError(
+            f"{op.public}(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            "arguments requires grad."
+        )
     targets = tuple([args[position] for position in op.mutates])
     for target, computed in zip(targets, results, strict=True):
         call(OPERATORS["copy_"], (target, computed), {})

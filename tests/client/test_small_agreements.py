@@ -210,3 +210,12 @@ def test_an_image_of_the_same_size_is_a_copy(tg: Any, rng: np.random.Generator, 
     same = tg.nn.functional.interpolate(image, scale_factor=1, mode=mode)
     image.zero_()
     np.testing.assert_allclose(same.numpy(), pixels, rtol=1e-12)
+
+
+@pytest.mark.parametrize("count", ["2**70", "2**31", "-1", "0", "'a'", "1.0", "True"])
+@pytest.mark.parametrize("name", ["set_num_threads", "set_num_interop_threads"])
+def test_numbers_of_threads_are_refused_at_once(tg: Any, name: str, count: str) -> None:
+    ours, theirs = evaluate(f"t.{name}({count})", tg)
+    assert isinstance(theirs, (RuntimeError, ValueError))
+    assert isinstance(ours, ValueError)
+    assert tg.ones(2).sum().item() == 2

@@ -376,3 +376,48 @@ def test_models_that_become_of_another_type_keep_their_states(
     tolerance = 2e-2 if after == "bfloat16" else 1e-5
     for ours, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+def test_groups_are_the_dictionaries_that_were_given(tg: Any) -> None:
+    for t in (torch, tg):
+        group: dict[str, Any] = {"params": t.nn.Parameter(t.ones(1))}
+        optimizer = t.optim.SGD([group], lr=0.1)
+        assert optimizer.param_groups[0] is group
+        assert group["lr"] == 0.1
+
+
+def test_names_of_parameters_stay_where_the_loaded_state_has_none(tg: Any) -> None:
+    for t in (torch, tg):
+        named = t.optim.SGD([("a", t.nn.Parameter(t.ones(1)))], lr=0.1)
+        named.load_state_dict(t.optim.SGD([t.nn.Parameter(t.ones(1))], lr=0.2).state_dict())
+        assert named.param_groups[0]["param_names"] == ["a"]
+        assert named.param_groups[0]["lr"] == 0.2
+
+
+def test_a_copied_optimizer_has_the_attributes_of_the_first(tg: Any) -> None:
+    parameter = tg.nn.Parameter(tg.ones(1))
+    optimizer = tg.optim.SGD([parameter], lr=0.1)
+    parameter.sum().backward()
+    optimizer.step()
+    public = [{name for name in vars(o) if name[0] != "_"} for o in (optimizer, copy.deepcopy(optimizer))]
+    assert public[0] == public[1]
+
+
+def test_tensors_that_retain_their_gradient_are_optimized(tg: Any) -> None:
+    for t in (torch, tg):
+        inner = t.ones(2, requires_grad=True) * 2
+        inner.retain_grad()
+        optimizer = t.optim.SGD([inner], lr=0.5)
+        (inner * inner).sum().backward()
+        optimizer.step()
+        assert inner.tolist() == [0.0, 0.0]
+
+
+def test_parameters_are_refused_in_pytorchs_words(tg: Any) -> None:
+    for t in (torch, tg):
+        with pytest.raises(TypeError, match=r"iterable of Tensors or dicts, but got \w+.FloatTensor"):
+            t.optim.SGD(t.ones(1))
+        with pytest.raises(TypeError, match="need to be organized in ordered collections"):
+            t.optim.SGD([{"params": {t.ones(1)}}])
+        with pytest.raises(ValueError, match="can't optimize a non-leaf Tensor"):
+            t.optim.SGD([t.ones(1, requires_grad=True) * 2])

@@ -113,6 +113,8 @@ def _get_data(self: Tensor) -> Tensor:
 
 def _set_data(self: Tensor, other: Tensor) -> None:
     require_one_session("data", self, other)
+    if self._requires_grad and not other.dtype.is_differentiable:
+        raise AutogradError("data set to a tensor that requires gradients must be floating point or complex dtype")
     self._become(other.detach())
 
 

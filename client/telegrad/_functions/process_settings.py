@@ -10,6 +10,7 @@ import numpy as np
 from telegrad._session import settings
 from telegrad._session.devices import DeviceLike
 from telegrad._tensor.host_arrays import TO_NUMPY
+from telegrad._tensor.number_checks import is_integer
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType, get_default_dtype
 from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedError
@@ -24,9 +25,7 @@ def get_num_threads() -> int:
 
 def set_num_threads(num: int) -> None:
     """Bound the threads that an operation on the server's CPU uses, of those that its operator allows."""
-    if num <= 0:
-        raise ArgumentError(f"set_num_threads: expected a positive number of threads, not {num}")
-    settings.put("num_threads", int(num))
+    settings.put("num_threads", _number_of_threads("set_num_threads", num))
 
 
 def get_num_interop_threads() -> int:
@@ -36,8 +35,18 @@ def get_num_interop_threads() -> int:
 
 def set_num_interop_threads(num: int) -> None:
     """Do nothing but check: a session runs its operations in the order of the program."""
-    if num <= 0:
-        raise ArgumentError(f"set_num_interop_threads: expected a positive number of threads, not {num}")
+    _number_of_threads("set_num_interop_threads", num)
+
+
+def _number_of_threads(name: str, given: Any) -> int:
+    """Return a number of threads that fits into 32 bits; ArgumentError for anything else."""
+    if not is_integer(given) or isinstance(given, bool):
+        raise ArgumentError(f"{name} expects an int, but got {type(given).__name__}")
+    if given <= 0:
+        raise ArgumentError(f"{name} expects a positive integer, not {given}")
+    if given >= 2**31:
+        raise ArgumentError(f"{name}: Overflow when unpacking long: {given} threads are too many")
+    return int(given)
 
 
 def set_flush_denormal(mode: bool) -> bool:

@@ -33,7 +33,8 @@ def mutate(
                     check_writable(op, tensor)
         if parents and op.form == "out":
             raise AutogradError(
-                f"{op.public}: out= does not support differentiation, but an operand requires grad; use no_grad()"
+                f"{op.public}(): functions with out=... arguments don't support automatic differentiation, but one of "
+                "the arguments requires grad. Use no_grad()"
             )
     if plan.keeps_apart and targets[0]._aliases is not None:
         check_separate(op.public, targets, values, wholly=False)

@@ -195,13 +195,17 @@ class TorchModule(ModuleType):
         raise kind(reason(full_name.removeprefix("torch."), dir(self)))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("__") or isinstance(value, TorchModule):  # importing sets a module in the one above it
+        first = self.__dict__["_served_by"][0]
+        if isinstance(value, TorchModule) and value.__name__ == f"{self.__name__}.{name}":
             if replaced := self.__dict__.get("_replaced", {}).pop(name, None):
-                setattr(self.__dict__["_served_by"][0], name, replaced[0])
+                setattr(first, name, replaced[0])
+            if not _is_shadowed(first, name):  # importing sets a module in the one above it
+                super().__setattr__(name, value)
+        elif name.startswith("__"):
             super().__setattr__(name, value)
         else:
             self._note_replaced(name, value)
-            setattr(self.__dict__["_served_by"][0], name, value)
+            setattr(first, name, value)
             if name in self.__dict__:
                 super().__setattr__(name, value)
 
@@ -223,12 +227,18 @@ class TorchModule(ModuleType):
         elif name in vars(module):
             delattr(module, name)
             self.__dict__.pop(name, None)
-        else:
-            super().__delattr__(name)
+        elif self.__dict__.pop(name, None) is None:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
         names = [name for module in self.__dict__["_served_by"] for name in dir(module)]
         return sorted({*self.__dict__, *names})
+
+
+def _is_shadowed(module: ModuleType, name: str) -> bool:
+    """Whether a package of telegrad's has under a module's name what is no module, as ``autograd.gradcheck`` is."""
+    value = getattr(module, name, None)
+    return value is not None and not isinstance(value, ModuleType)
 
 
 def _public_names(module: ModuleType) -> list[str]:

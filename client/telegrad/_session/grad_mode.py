@@ -56,7 +56,8 @@ class ModeBlock:
                 try:
                     step, arguments = type(generator).send, ((yield item),)
                 except GeneratorExit:
-                    generator.close()
+                    with self.again():
+                        generator.close()
                     raise
                 except BaseException as error:
                     step, arguments = type(generator).throw, (error,)

@@ -97,7 +97,7 @@ class NumberedNode:
 
 
 class Extras:
-    """What few nodes have: ``retained`` refers to the tensor if its ``retain_grad`` was called.
+    """What few nodes have: ``retained`` refers to the results whose ``retain_grad`` was called, by their numbers.
 
     ``watched`` are places with hooks, by the numbers of the tensors that they were registered on. ``numbered`` is there
     once the program has asked the server about the node.
@@ -108,8 +108,12 @@ class Extras:
     def __init__(self) -> None:
         self.numbered: NumberedNode | None = None
         self.metadata: dict[Any, Any] = {}
-        self.retained: ReferenceType[Any] | None = None
+        self.retained: dict[int, ReferenceType[Any]] = {}
         self.watched: dict[int, Watched] = {}
+
+    def retaining(self) -> list[Any]:
+        """Return the results that keep their gradients, as far as they are there still."""
+        return [tensor for holder in self.retained.values() if (tensor := holder()) is not None]
 
     def active(self) -> list[Watched]:
         """Return the places that have hooks."""
@@ -410,13 +414,14 @@ def gradient_receivers(roots: Iterable[GradientEdge]) -> Receivers | None:
                 stand_ins.append(node)
         if isinstance(node, LeafNode):
             tensor = node.tensor()
-        else:
-            tensor = extras.retained() if extras is not None and extras.retained is not None else None
-            edges = node.edges if isinstance(node, DeferredNode) and node.is_deferred else node.parents
-            for parent in edges:
-                if parent not in seen:
-                    seen.add(parent)
-                    stack.append(parent)
-        if tensor is not None:
-            receivers.append(tensor)
+            if tensor is not None:
+                receivers.append(tensor)
+            continue
+        if extras is not None:
+            receivers += extras.retaining()
+        edges = node.edges if isinstance(node, DeferredNode) and node.is_deferred else node.parents
+        for parent in edges:
+            if parent not in seen:
+                seen.add(parent)
+                stack.append(parent)
     return Receivers(receivers, are_certain, stand_ins)

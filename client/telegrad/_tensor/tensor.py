@@ -19,11 +19,11 @@ from telegrad_protocol.errors import (
     DeviceError,
     DimensionError,
     DTypeError,
-    ShapeError,
 )
 from telegrad_protocol.messages import RetainGrad, SetGrad, SetRequiresGrad, Watch
 from telegrad_protocol.meta import Device, Meta
 
+from .assigned_gradients import check_gradient
 from .autograd_graph import Aliases, Extras, GradientEdge, LeafNode, OperationNode, Watched, has_gradient
 from .grad_fn import HANDLES, GradFn, shown_node, warn_of_no_gradient
 from .hooks import Hook, RemovableHandle
@@ -277,20 +277,18 @@ class Tensor(Attached):
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
         if value is not None:
+            check_gradient(self, value, Tensor)
             require_one_session("grad", self, value)
-        ours = (self._meta.shape, self.dtype, self.device)
-        if value is not None and (value._meta.shape, value.dtype, value.device) != ours:
-            raise ShapeError(
-                f"grad: {value._meta} on {value.device} cannot be the gradient of {self._meta} on {self.device}"
-            )
-        if value is self:
-            raise AutogradError("grad: can't assign Variable as its own grad")
         if value is None and self._grad is None:
             return
         self._grad = value
         if value is not None and self._session is not value._session:
             return  # one of the two is the program's own, and the server knows of neither as a gradient
         self._session.submit(SetGrad(self._id, None if value is None else value._number_of_gradient()))
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
 
     def _number_of_gradient(self) -> int | None:
         """Return the number by which the server knows this tensor as a gradient; None where the client alone does."""
@@ -303,14 +301,16 @@ class Tensor(Attached):
         node = self._gradient_edge()
         if isinstance(node, OperationNode):
             node.extras = node.extras or Extras()
-            node.extras.retained = ref(self)
+            node.extras.retained[self._id] = ref(self)
             self._session.submit(RetainGrad(self._id))
 
     @property
     def retains_grad(self) -> bool:
         """Whether ``retain_grad`` was called."""
         node = self._node
-        return isinstance(node, OperationNode) and node.extras is not None and node.extras.retained is not None
+        if not isinstance(node, OperationNode) or node.extras is None:
+            return False
+        return any(tensor is self for tensor in node.extras.retaining())
 
     def register_hook(self, hook: Hook) -> RemovableHandle:
         """Call ``hook(grad)`` whenever the gradient of this tensor is computed; what it returns replaces the gradient.
@@ -323,7 +323,7 @@ class Tensor(Attached):
         """Call ``hook(tensor)`` whenever a backward pass has accumulated into the ``.grad`` of this leaf."""
         if self.requires_grad and not self.is_leaf:
             raise AutogradError(
-                "register_post_accumulate_grad_hook: the hook can be registered on leaves only; use register_hook()"
+                "post accumulate grad hooks cannot be registered on non-leaf tensors; use register_hook()"
             )
         return RemovableHandle.add(self._watch("register_post_accumulate_grad_hook").after, hook)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from telegrad._session.grad_mode import (
@@ -65,3 +67,15 @@ if not TYPE_CHECKING:  # type checkers know the names, and tell of unknown ones
             globals().update({other: getattr(home, other) for other, place in _NAMES.items() if place == _NAMES[name]})
             return globals()[name]
         raise AttributeError(f"module 'telegrad.autograd' has no attribute {name!r}")
+
+
+class _Package(ModuleType):
+    """This package, in which the name of a module that has a function of the same name is the function."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, ModuleType) and name in _NAMES:  # importing sets a module in the one above it
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

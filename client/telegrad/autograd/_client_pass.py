@@ -46,6 +46,7 @@ from ._gradients import (
 )
 from ._held_pass import watched_at
 from ._node_hooks import NodeHooks
+from ._outputs import Outputs
 from .anomaly_mode import refuse_nan
 
 
@@ -135,6 +136,11 @@ class ClientPass(NodeHooks):
                 running.innermost = outer
         return self
 
+    @property
+    def has_inputs(self) -> bool:
+        """Whether the gradients of some tensors alone are computed."""
+        return self._inputs is not None
+
     def computes(self, node: GradientEdge) -> bool:
         """Return whether the pass computes the gradient of what this node has computed."""
         if node not in self._nodes:
@@ -152,7 +158,7 @@ class ClientPass(NodeHooks):
         if self._inputs is not None:
             receivers = [tensor for tensor in self._inputs if tensor._gradient_edge() in self._reached]
         else:
-            receivers = [tensor for node in self._reached if (tensor := _receiver(node)) is not None]
+            receivers = [tensor for node in self._reached for tensor in _receivers(node)]
             receivers = [tensor for tensor in receivers if tensor._id not in self._named]
         if self._held:
             own = [leaf for leaf in receivers if leaf._session.holds_gradients]
@@ -234,11 +240,14 @@ class ClientPass(NodeHooks):
         ready = [node for node in dict.fromkeys(self._roots) if not counts.get(node)]
         stopped: list[tuple[float, int, GradientEdge]] = []
         order = count()
+        outputs = Outputs(self._nodes)
         while ready or stopped:
             if ready:
                 node = ready.pop()
+                complete = outputs.complete(node)
+                for stop in [one for one in complete if self._stops_at(one)]:
+                    heappush(stopped, (-_age(stop), next(order), stop))
                 if self._stops_at(node):
-                    heappush(stopped, (-_age(node), next(order), node))
                     continue
                 passes = node in self._reached and self._runs(node) and not isinstance(node, ClientNode)
                 flows: Sequence[GradientEdge] = parents_of(node) if passes else ()
@@ -284,9 +293,7 @@ class ClientPass(NodeHooks):
                 result = hook(gradient)
                 if result is not None:
                     if not isinstance(result, Tensor):
-                        raise ArgumentTypeError(
-                            f"hook: expected the hook to return a tensor, not {type(result).__name__}"
-                        )
+                        raise ArgumentTypeError(f"expected Variable, but hook returned {type(result).__name__!r}")
                     gradient = result
             given = None if gradient is taken else (gradient,)
         leaf = node.tensor() if isinstance(node, LeafNode) and self._inputs is None and watched.after else None
@@ -303,8 +310,8 @@ class ClientPass(NodeHooks):
             arrived[output] = node.metas[output]
         if node.is_released:
             raise AutogradError(
-                "backward: Trying to backward through the graph a second time, but its saved tensors are freed; "
-                "pass retain_graph=True to the first pass"
+                "backward: Trying to backward through the graph a second time, but its saved tensors are freed. "
+                "Specify retain_graph=True for the first pass"
             )
         if node.held is not None or node not in self._on_server:
             return self._differentiate_held(node, arrived)
@@ -339,12 +346,12 @@ class ClientPass(NodeHooks):
         self._session.submit(messages.GiveGradients(self._number, self._site, stop, ids, leaves), thread.modes)
 
 
-def _receiver(node: GradientEdge) -> Tensor | None:
-    """Return the tensor that a node's gradient is stored in, if there is one."""
+def _receivers(node: GradientEdge) -> list[Tensor]:
+    """Return the tensors that the gradients of a node are stored in."""
     if isinstance(node, LeafNode):
-        return node.tensor()
-    retained = node.extras.retained if node.extras is not None else None
-    return retained() if retained is not None else None
+        leaf = node.tensor()
+        return [] if leaf is None else [leaf]
+    return [] if node.extras is None else node.extras.retaining()
 
 
 def _age(node: GradientEdge) -> float:

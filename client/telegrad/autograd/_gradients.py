@@ -134,10 +134,9 @@ def are_computed(tensors: Sequence[Tensor | None]) -> list[bool]:
 
 def retained_between(reached: Iterable[GradientEdge], sources: Sequence[Tensor]) -> list[Tensor]:
     """Return the tensors with ``retain_grad`` among those that a pass goes through on its way to ``sources``."""
-    extras = [node.extras for node in reached if node.extras is not None]
-    holders = [one.retained() for one in extras if one.retained is not None]
+    holders = [tensor for node in reached if node.extras is not None for tensor in node.extras.retaining()]
     wanted = {source._gradient_edge() for source in sources} if holders else set()
-    through = [one for one in holders if one is not None and not wanted.isdisjoint(reachable([one._gradient_edge()]))]
+    through = [one for one in holders if not wanted.isdisjoint(reachable([one._gradient_edge()]))]
     return sorted(through, key=lambda tensor: tensor._id)  # in the same order in each run
 
 
@@ -155,3 +154,13 @@ def keep_retained(
             gradient = next(one for source, one in zip(sources, gradients, strict=True) if source is tensor)
             if gradient is not None:
                 tensor.grad = gradient.clone() if tensor._grad is None else tensor._grad + gradient
+
+
+def materialized(
+    results: Sequence[Tensor | None], sources: Sequence[Tensor], create_graph: bool
+) -> tuple[Tensor | None, ...]:
+    """Put zeros in the places of missing gradients; they require a gradient where a graph is made, as others do."""
+    return tuple(
+        gradient if gradient is not None else source.new_zeros(source.shape, requires_grad=create_graph)
+        for gradient, source in zip(results, sources, strict=True)
+    )

@@ -38,6 +38,7 @@ from ._gradients import (
     drop_unreached,
     gradient_meta,
     keep_retained,
+    materialized,
     missing_in,
     new_gradient,
     pairs_for,
@@ -82,6 +83,8 @@ def backward(
             _continue(stopping.handed, retain, create_graph, inputs)
         return
     wanted = receivers.tensors
+    if inputs is not None and not wanted:
+        return  # no gradient flows to any of them
     leaves = pairs_for(wanted, create_graph)
     site = session.sites.current()
     session.submit(
@@ -122,13 +125,9 @@ def grad(
         raise ArgumentError("grad: only_inputs=False is not supported; use backward() to accumulate into leaves")
     if is_grads_batched:
         passes = partial(
-            grad,
-            outputs,
-            inputs,
-            create_graph=create_graph,
-            allow_unused=allow_unused,
+            grad, outputs, inputs, create_graph=create_graph, allow_unused=allow_unused,
             materialize_grads=materialize_grads,
-        )
+        )  # fmt: skip
         return _batched(passes, grad_outputs, create_graph if retain_graph is None else retain_graph)
     if materialize_grads and allow_unused is False:
         raise ArgumentError(
@@ -151,6 +150,8 @@ def grad(
             return with_indices_of(inputs, gradients_of_values)
     roots, gradients = _roots(outputs, grad_outputs, "grad")
     sources = _listed(inputs)
+    if not sources:
+        raise AutogradError("`inputs` argument to `grad()` cannot be empty.")
     require_one_session("grad", roots[0], *sources)
     for source in sources:
         if not has_gradient(source):
@@ -172,7 +173,7 @@ def grad(
         raise AutogradError(UNUSED)
     if not any(used):
         nothing: list[Tensor | None] = [None] * len(sources)
-        return _materialized(nothing, sources) if materialize_grads else tuple(nothing)
+        return materialized(nothing, sources, create_graph) if materialize_grads else tuple(nothing)
     retained = retained_between(reached, [source for source, is_used in zip(sources, used, strict=True) if is_used])
     wanted = [*sources, *missing_in(sources, retained)]
     retain = create_graph if retain_graph is None else retain_graph
@@ -184,7 +185,7 @@ def grad(
     del results[len(sources) :]
     if unhooked:
         results = [unhooked.get(source._id, result) for source, result in zip(sources, results, strict=True)]
-    return _materialized(results, sources) if materialize_grads else tuple(results)
+    return materialized(results, sources, create_graph) if materialize_grads else tuple(results)
 
 
 def _to_sources(
@@ -303,13 +304,6 @@ def _batched(
     return tuple(in_level(count, listed, lambda given: passes(grad_outputs=given, retain_graph=retain_graph)))
 
 
-def _materialized(results: Sequence[Tensor | None], sources: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-    return tuple(
-        gradient if gradient is not None else source.new_zeros(source.shape)
-        for gradient, source in zip(results, sources, strict=True)
-    )
-
-
 def _adopt(gradients: Iterable[Tensor | None], shows_grad: bool) -> None:
     for gradient in gradients:
         if gradient is not None and gradient._is_tracked():
@@ -363,7 +357,10 @@ def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], l
                 "differentiate its real part, or pass a gradient"
             )
         if gradient is not None and gradient._meta.shape != root._meta.shape:
-            raise ShapeError(f"{name}: gradient {gradient._meta} does not have the shape of {root._meta}")
+            raise ShapeError(
+                f"Mismatch in shape: grad_output[{number}] has a shape of {gradient.shape} and output[{number}] has a "
+                f"shape of {root.shape}."
+            )
     return roots, given
 
 
@@ -373,16 +370,16 @@ def _receivers(roots: list[Tensor], inputs: Any) -> Receivers | None:
         return gradient_receivers([root._gradient_edge() for root in roots])
     listed = _listed(inputs)
     if not listed:
-        raise AutogradError("backward: inputs must not be empty")
+        raise AutogradError("`inputs` argument to `backward()` cannot be empty.")
     require_one_session("backward", roots[0], *listed)
     reached = reachable([root._gradient_edge() for root in roots])
     for tensor in listed:
         if not has_gradient(tensor):
             raise AutogradError(f"backward: {tensor._meta} among inputs does not require grad")
-    if has_client_parts(reached):
-        return None
     tensors = [tensor for tensor in listed if tensor._gradient_edge() in reached]
     stand_ins = [node for node in stand_ins_among(reached) if any(node.target is tensor for tensor in listed)]
+    if (tensors or stand_ins) and has_client_parts(reached):
+        return None
     return Receivers([*tensors, *[node.held for node in stand_ins]], not has_gradients(reached), stand_ins)
 
 

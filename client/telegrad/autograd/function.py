@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
@@ -47,8 +48,8 @@ class _Context(FunctionCtx):
         """The tensors that ``save_for_backward`` was given."""
         if self._saved is None:
             raise AutogradError(
-                "saved_tensors: Trying to backward through the graph a second time, but its saved tensors are freed; "
-                "pass retain_graph=True to the first pass"
+                "saved_tensors: Trying to backward through the graph a second time, but its saved tensors are freed. "
+                "Specify retain_graph=True for the first pass"
             )
         return tuple([item.unpack() if isinstance(item, (_Saved, PackedSaved)) else item for item in self._saved])
 
@@ -136,10 +137,19 @@ class Function(FunctionCtx):
     """Whether ``backward`` is refused where a saved tensor was modified in place, and hooks pack what is saved."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise AutogradError(f"{type(self).__name__} should not be instantiated; call {type(self).__name__}.apply")
+        warnings.warn(
+            f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
+            "invoke them on the class itself. Instantiating an autograd function will raise an error in a future "
+            "version of PyTorch.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise AutogradError("Legacy autograd function with non-static forward method is deprecated; use apply")
+        raise AutogradError(
+            "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
+            "function with static forward method, and call its apply."
+        )
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:

@@ -107,7 +107,7 @@ class ConversionsMixin:
 
     def share_memory(self: C) -> C:
         """Return the module: its tensors are the server's, and no process shares memory with another."""
-        return self
+        return self._apply(lambda t: t.share_memory_())
 
 
 def convert(parameter: Tensor, fn: Callable[[Tensor], Tensor]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,7 +51,13 @@ class GradientBoundary:
         return args
 
     def leave(self, output: Any) -> Any:
-        """Return the output of the call, behind the boundary."""
+        """Return the output of the call, behind the boundary; a warning says where it has no place for tensors."""
+        if not isinstance(output, (Tensor, tuple)):
+            warnings.warn(
+                "For backward hooks to be called, module output should be a Tensor or a tuple of Tensors but received "
+                f"{type(output)}",
+                stacklevel=4,
+            )
         outputs = output if isinstance(output, tuple) else (output,)
         places = [place for place, value in enumerate(outputs) if isinstance(value, Tensor)]
         if not any(outputs[place].requires_grad for place in places):
@@ -105,4 +112,4 @@ def _replace(values: tuple[Any, ...], places: Sequence[int], by: Sequence[Any]) 
     changed = list(values)
     for place, value in zip(places, by, strict=True):
         changed[place] = value
-    return tuple(changed)
+    return values._make(changed) if hasattr(values, "_make") else tuple(changed)

@@ -6,6 +6,8 @@ may be overridden.
 
 from __future__ import annotations
 
+import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -14,6 +16,7 @@ from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError, StateDictError
+from telegrad_protocol.shown_name import shown_name
 
 from .parameter import Parameter, is_lazy
 
@@ -78,7 +81,7 @@ class StateDictMixin:
         """Put the state of this module alone into ``destination``."""
         for name, tensor in _own(self).items():
             if tensor is not None:
-                destination[prefix + name] = tensor if keep_vars else tensor.detach()
+                destination[prefix + name] = tensor if keep_vars or is_lazy(tensor) else tensor.detach()
         if _has_extra(self):
             destination[prefix + _EXTRA] = self.get_extra_state()
 
@@ -169,17 +172,23 @@ class StateDictMixin:
 
 
 class _LoadHook:
-    """A hook before loading, and the module that is passed to it first, if there is one."""
+    """A hook before loading, and the module that is passed to it first, if there is one, but is not kept by it."""
 
     def __init__(self, hook: Hook, module: Any) -> None:
         self.hook = hook
-        self.module = module
+        self.module = None if module is None else weakref.ref(module)
 
     def __call__(self, *args: Any) -> None:
         if self.module is None:
             self.hook(*args)
         else:
-            self.hook(self.module, *args)
+            self.hook(self.module(), *args)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"hook": self.hook, "module": None if self.module is None else self.module()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]  # as it was made, of the copied module
 
 
 def _own(module: StateDictMixin) -> dict[str, Tensor | None]:
@@ -239,12 +248,21 @@ def _load_tensor(module: Any, name: str, key: str, given: Any, assign: bool, pro
     current = module._parameters.get(name) if name in module._parameters else module._buffers[name]
     if not isinstance(given, Tensor):
         problems.append(
-            f'While copying the parameter named "{key}", expected telegrad.Tensor or Tensor-like object from '
+            f'While copying the parameter named "{key}", expected {shown_name("Tensor")} or Tensor-like object from '
             f"checkpoint but received {type(given)}"
         )
         return
+    if is_lazy(current) and is_lazy(given):
+        return
     if not is_lazy(current) and current.ndim == 0 and tuple(given.shape) == (1,):
         given = given[0]  # checkpoints of PyTorch 0.3 have no scalars
+    if current.is_meta and not (given.is_meta or assign):
+        warnings.warn(
+            f"for {key}: copying from a non-meta parameter in the checkpoint to a meta parameter in the current model, "
+            "which is a no-op. (Did you mean to pass `assign=True` to assign items in the state dictionary to their "
+            "corresponding key in the module instead of copying them in place?)",
+            stacklevel=2,
+        )
     if not is_lazy(current) and given.shape != current.shape:
         problems.append(
             f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from telegrad._ops.functions import function
 from telegrad._ops.operand_classes import DISPATCHING, HANDLERS
@@ -112,6 +112,23 @@ def is_lazy(param: Any) -> bool:
     return getattr(param, "_is_uninitialized", False)
 
 
+_WITHOUT_SHAPE: Final = frozenset(
+    ("_to_copy", "bfloat16", "bool", "char", "copy_", "cpu", "cuda", "data", "detach", "detach_", "double", "float",
+     "get_device", "half", "int", "is_complex", "is_floating_point", "is_meta", "long", "requires_grad_", "short",
+     "size", "to", "type")
+)  # fmt: skip
+"""Functions that take a tensor whose shape is not known yet."""
+
+
+def require_shape(param: Any, who: str, when: str) -> None:
+    """Raise ValueError for a parameter without a shape, which ``who`` cannot take ``when`` it is applied."""
+    if is_lazy(param):
+        raise ValueError(
+            f"The module passed to `{who}` can't have uninitialized parameters. Make sure to run the dummy forward "
+            f"before applying {when}"
+        )
+
+
 class UninitializedTensorMixin:
     """A parameter or buffer whose shape is not known yet; ``materialize`` gives it one."""
 
@@ -119,12 +136,24 @@ class UninitializedTensorMixin:
     _is_uninitialized = True
     cls_to_become: type[Tensor]
 
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Let a tensor without a shape be moved and cast, and refuse all else with a ValueError."""
+        name = getattr(func, "__name__", str(func))
+        if name in _WITHOUT_SHAPE or name == "__get__":
+            return disabled_torch_function(cls, func, types, args, kwargs)
+        raise ValueError(
+            f"Attempted to use an uninitialized parameter in {func}. This error happens when you are using a "
+            "`LazyModule` or explicitly manipulating `torch.nn.parameter.UninitializedParameter` objects. When using "
+            "LazyModules Call `forward` with a dummy batch to initialize the parameters before calling torch functions"
+        )
+
     def materialize(self, shape: Any, device: DeviceLike = None, dtype: DType | None = None) -> None:
         """Become a tensor of this shape in uninitialised memory, by default of the device and type asked for first."""
         mine: Any = self
         place, kind = mine.device if device is None else device, dtype or mine.dtype
         self.__class__ = self.cls_to_become  # type: ignore[assignment]
-        mine._become(function("empty")(tuple(shape), dtype=kind, device=place))
+        mine._become(function("empty")(shape, dtype=kind, device=place))
 
     @property
     def shape(self) -> Any:
@@ -142,6 +171,11 @@ class UninitializedTensorMixin:
             "`LazyModule` or explicitly manipulating `torch.nn.parameter.UninitializedParameter` objects. When using "
             "LazyModules Call `forward` with a dummy batch to initialize the parameters before calling torch functions"
         )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return what makes it again: there are no elements to be written."""
+        mine: Any = self
+        return type(self), (mine.requires_grad, mine.device, mine.dtype)
 
     def share_memory_(self) -> Any:
         """Raise an error: there is no memory yet."""
@@ -168,7 +202,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
     __hash__ = Tensor.__hash__
 
 
-class UninitializedBuffer(UninitializedTensorMixin, Tensor):
+class UninitializedBuffer(UninitializedTensorMixin, Buffer):
     """A buffer of a lazy module before its first call."""
 
     __slots__ = ()

@@ -22,6 +22,8 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from telegrad_protocol.meta import Device
 
+from ._groups import copied, names_of, rounds
+
 Group = dict[str, Any]
 Parameters = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
 ParamsT = Parameters
@@ -75,8 +77,8 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                 raise RuntimeError(f"{step} must return None or a tuple of (new_args, new_kwargs), but got {replaced}.")
             (_, *args), kwargs = replaced
         result = step(self, *args, **kwargs)
-        if not self.has_stepped:
-            self.has_stepped = True
+        if not self._has_stepped:
+            self._has_stepped = True
         for post_hook in (*self._optimizer_step_post_hooks.values(), *_EVERYONES_AFTER.values()):
             post_hook(self, (self, *args), kwargs)
         return result
@@ -114,7 +116,10 @@ class Optimizer:
 
     def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):
-            raise ArgumentTypeError("optimizer: params should be an iterable of tensors or dictionaries, not a tensor")
+            raise ArgumentTypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
+                f"{params.type()}"
+            )
         self.defaults = defaults
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[Group] = []
@@ -126,13 +131,15 @@ class Optimizer:
             self.add_param_group(group)  # type: ignore[arg-type]
 
     def add_param_group(self, param_group: Group) -> None:
-        """Add parameters, with settings of their own."""
+        """Add parameters, with settings of their own: the dictionary itself, completed by defaults, as PyTorch does."""
         if not isinstance(param_group, dict):
             raise ArgumentTypeError(f"param_group must be a dict, but got {type(param_group)}")
-        group = dict(param_group)
-        params = group["params"]
+        group, params = param_group, param_group["params"]
         if isinstance(params, set):
-            raise ArgumentTypeError("optimizer parameters need to be in an order, which a set has not")
+            raise ArgumentTypeError(
+                "optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets "
+                "will change between runs. Please use a list instead."
+            )
         listed = [params] if isinstance(params, Tensor) else list(params)
         named = [isinstance(item, tuple) for item in listed]
         if any(named) and not all(named):
@@ -143,8 +150,13 @@ class Optimizer:
         group["params"] = listed
         self._check_parameters(listed)
         if any(("param_names" in other) != ("param_names" in group) for other in self.param_groups):
-            raise ArgumentError("all parameter groups must be given with names, or none")
+            raise ArgumentError(
+                "all optimizer param groups should be with/without names. cannot add param group "
+                f"{'with' if 'param_names' in group else 'without'} names to the optimizer"
+            )
         for name, value in self.defaults.items():
+            if value is required and name not in group:
+                raise ArgumentError(f"parameter group didn't specify a value of required optimization parameter {name}")
             group.setdefault(name, value)
         self.param_groups.append(group)
 
@@ -154,7 +166,7 @@ class Optimizer:
                 raise ArgumentTypeError(
                     f"optimizer can only optimize Tensors, but one of the params is {type(parameter).__name__}"
                 )
-            if not parameter.is_leaf:
+            if not parameter.is_leaf and not parameter.retains_grad:
                 raise ArgumentError(f"can't optimize a non-leaf Tensor: {parameter._meta}")
         present = {id(parameter) for group in self.param_groups for parameter in group["params"]}
         if len({id(parameter) for parameter in params}) != len(params):
@@ -166,8 +178,10 @@ class Optimizer:
         if any(id(parameter) in present for parameter in params):
             raise ArgumentError("some parameters appear in more than one parameter group")
 
-    has_stepped = False
+    _has_stepped = False
     """Whether ``step`` was called; schedulers warn where they are stepped before."""
+    _step_of_schedules: Callable[..., Any] | None = None
+    """The function that ``step`` was when a scheduler was made; schedulers warn where it has become another."""
     _repeats = False
     """Whether a group names a parameter more than once."""
     _added_settings: ClassVar[Group] = {}
@@ -188,7 +202,7 @@ class Optimizer:
             with_grad = [parameter for parameter in group["params"] if parameter._grad is not None]
             if HANDLERS:
                 with_grad = self._without_sparse(group, with_grad)
-            for distinct in _rounds(with_grad) if self._repeats else (with_grad,):
+            for distinct in rounds(with_grad) if self._repeats else (with_grad,):
                 for params in by_device(distinct):
                     self._update(group, params, [parameter._grad for parameter in params])
         return loss
@@ -267,11 +281,11 @@ class Optimizer:
         params = [p for group in groups for p in group["params"]]
         by_number = dict(zip([n for s in saved for n in s["params"]], params, strict=True))
         loaded = {
-            by_number.get(n, n): _copied(entry, by_number[n]) if n in by_number else entry
+            by_number.get(n, n): copied(entry, by_number[n]) if n in by_number else entry
             for n, entry in state_dict["state"].items()
         }
         settings = [
-            {**deepcopy({k: v for k, v in s.items() if k != "params"}), "params": g["params"]}
+            {**names_of(g), **deepcopy({k: v for k, v in s.items() if k != "params"}), "params": g["params"]}
             for g, s in zip(groups, saved, strict=True)
         ]
         self.__setstate__({"state": defaultdict(dict, loaded), "param_groups": settings})
@@ -323,31 +337,6 @@ class Optimizer:
             shown = sorted(group.keys() - {"params", "param_names"})
             lines += [f"Parameter Group {number}", *(f"    {key}: {group[key]}" for key in shown), ""]
         return "\n".join(lines) + ")"
-
-
-def _rounds(params: list[Tensor]) -> list[list[Tensor]]:
-    """Return the parameters in lists without repetition: all once, then those that are named twice, and so on."""
-    rounds: list[list[Tensor]] = []
-    seen: dict[int, int] = {}
-    for parameter in params:
-        number = seen[id(parameter)] = seen.get(id(parameter), -1) + 1
-        if number == len(rounds):
-            rounds.append([])
-        rounds[number].append(parameter)
-    return rounds
-
-
-def _copied(entry: dict[str, Any], parameter: Tensor) -> dict[str, Any]:
-    """A parameter's state where the parameter is, in its type; step counts stay float32."""
-    copied: dict[str, Any] = {}
-    for key, value in entry.items():
-        if not isinstance(value, Tensor):
-            copied[key] = deepcopy(value)
-        elif key == "step":
-            copied[key] = value.detach().to(parameter.device).clone()
-        else:
-            copied[key] = value.detach().to(parameter.device, parameter.dtype).clone()
-    return copied
 
 
 def check_at_least(name: str, value: Any, low: float = 0.0) -> None:

@@ -187,7 +187,7 @@ class SWALR(LRScheduler):
             raise ArgumentError(f"anneal_epochs must be equal or greater than 0, got {anneal_epochs}")
         self._anneal_strategy = anneal_strategy
         self.anneal_epochs = anneal_epochs
-        for rate, group in zip(one_each(swa_lr, optimizer, "values for swa_lr"), optimizer.param_groups, strict=True):
+        for rate, group in zip(one_each(swa_lr, optimizer, "swa_lr"), optimizer.param_groups, strict=True):
             group["swa_lr"] = rate
         super().__init__(optimizer, last_epoch)
 

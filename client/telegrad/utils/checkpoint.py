@@ -16,6 +16,7 @@ from telegrad._session.thread_modes import set_autocast, thread
 from telegrad._tensor.autograd_graph import LeafNode, reachable
 from telegrad._tensor.tensor import Tensor
 from telegrad.autograd import backward, grad
+from telegrad.autograd._client_pass import running
 from telegrad.autograd.function import Function
 from telegrad_protocol.errors import ArgumentError, AutogradError
 from telegrad_protocol.messages import RandomState
@@ -124,6 +125,12 @@ class CheckpointFunction(Function):
 
     @staticmethod
     def backward(ctx: Any, *args: Any) -> Any:
+        if running.innermost is not None and running.innermost.has_inputs:
+            raise AutogradError(
+                "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing an `inputs` "
+                "parameter to .backward(). To resolve this error, you can either set use_reentrant=False, or call "
+                ".backward() without passing the `inputs` argument."
+            )
         inputs = list(ctx.inputs)
         for place, tensor in zip(ctx.places, ctx.saved_tensors, strict=True):
             inputs[place] = tensor

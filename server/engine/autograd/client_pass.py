@@ -312,7 +312,10 @@ def _matching(gradients: Sequence[Value | None], metas: Sequence[Meta | None], c
 
 def _fitted(gradient: Value, meta: Meta) -> Value:
     if not _expands(meta.shape, gradient.meta.shape):
-        raise AutogradError(f"backward: a function returned the gradient {gradient.meta} for an input that is {meta}")
+        raise AutogradError(
+            f"backward: a function returned an invalid gradient - got {list(gradient.meta.shape)} but expected shape "
+            f"compatible with {list(meta.shape)}"
+        )
     fitted: Value = fit_gradient(gradient, meta)  # type: ignore[assignment]
     return fitted
 

@@ -174,7 +174,10 @@ def _write(
     if not needed:
         return redispatch(operator, args, signature, lower)
     if op.form == "out":
-        raise AutogradError(f"{op.public}: out= does not support differentiation, but an operand requires grad")
+        raise AutogradError(
+            f"{op.public}(): functions with out=... arguments don't support automatic differentiation, but one of the "
+            "arguments requires grad."
+        )
     kernel = descend(operator, lower)
     plan = plan_of(operator, args, signature)
     plans, has_outs = plan.gradient_plans, plan.outs is not None

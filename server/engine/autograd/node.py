@@ -117,8 +117,8 @@ class OpNode(Node):
         saved, plan = self.saved, self.plan
         if saved is None:
             raise AutogradError(
-                "Trying to backward through the graph a second time: its saved values were freed by the first; "
-                "pass retain_graph=True to keep them"
+                "Trying to backward through the graph a second time: its saved values were freed by the first. Specify "
+                "retain_graph=True to keep them"
             )
         operands = plan.constants.copy()
         for item in saved:

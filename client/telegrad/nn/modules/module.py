@@ -37,6 +37,7 @@ from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.shown_name import shown_name
 
 _global_forward_hooks, _global_forward_pre_hooks = GLOBAL.after, GLOBAL.before
+_global_forward_hooks_with_kwargs, _global_forward_hooks_always_called = GLOBAL.with_kwargs, GLOBAL.always_called
 _global_backward_hooks, _global_backward_pre_hooks = GLOBAL.around[2:]
 _global_parameter_registration_hooks = GLOBAL.on_parameter
 _global_buffer_registration_hooks = GLOBAL.on_buffer
@@ -114,8 +115,10 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the attributes of a copy."""
+        """Take the attributes of a copy; one of an older version may lack kinds of hooks, which it has none of then."""
         self.__dict__.update(state)
+        for name in _HOOKS:
+            self.__dict__.setdefault(name, OrderedDict())
 
     def _replicate_for_data_parallel(self) -> Any:
         """Return an object like this one with registries of its own, for ``DataParallel``; a class may keep more apart.

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from typing import Any
 
 from telegrad._session.grad_mode import no_grad
+from telegrad._tensor.size import Size
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn.modules.container import ModuleDict, ModuleList
 from telegrad.nn.modules.module import Module
 from telegrad.nn.parameter import Parameter
+from telegrad_protocol.meta import Meta
 
 __all__ = [
     "ParametrizationList", "cached", "is_parametrized", "register_parametrization", "remove_parametrizations",
@@ -68,34 +71,47 @@ class ParametrizationList(ModuleList):
             )
         self.is_tensor = isinstance(new, Tensor)
         self.ntensors = 1 if self.is_tensor else len(new)
+        before = original._meta
         if self.is_tensor:
-            if not unsafe and original.dtype is not new.dtype:
-                raise ValueError(
-                    "When `right_inverse` outputs one tensor, it may not change the dtype.\n"
-                    f"original.dtype: {original.dtype}\nright_inverse(original).dtype: {new.dtype}"
-                )
+            _require_alike(original, new)
             original.data = new
             _register(self, "original", original)
         else:
-            for number, part in enumerate(new):
-                kept = Parameter(part, original.requires_grad) if isinstance(original, Parameter) else part
-                _register(self, f"original{number}", kept)
+            self._register_parts(new, original)
         if not unsafe:
-            _check(self(), original)
+            _check(self(), before)
+
+    def _register_parts(self, parts: Sequence[Any], original: Tensor) -> None:
+        """Keep the tensors that the first parametrization takes; those of a parameter are parameters."""
+        for number, part in enumerate(parts):
+            if not isinstance(part, Tensor):
+                raise ValueError(
+                    "'right_inverse' must return a Tensor or a Sequence of tensors (list, tuple...). Got element "
+                    f"{number} of the sequence with type {type(part).__name__}."
+                )
+            kept = Parameter(part, original.requires_grad) if isinstance(original, Parameter) else part
+            _register(self, f"original{number}", kept.requires_grad_(original.requires_grad))
 
     def right_inverse(self, value: Tensor) -> None:
         """Make the originals what gives ``value``."""
         with no_grad():
             new: Any = _inverted(self, value.detach(), must_invert=True)
             if self.is_tensor:
+                _require_type(new, "`right_inverse` should return a tensor", "The tensor", "original", self.original)
                 self.original.data = new
                 return
+            if not isinstance(new, Sequence):
+                raise ValueError(f"'right_inverse' must return a sequence of tensors. Got {type(new).__name__}.")
             if len(new) != self.ntensors:
                 raise ValueError(
-                    f"'right_inverse' must return a sequence of tensors of length {self.ntensors}, got {len(new)}"
+                    f"'right_inverse' must return a sequence of tensors of length {self.ntensors}. Got a sequence of "
+                    f"length {len(new)}."
                 )
             for number, part in enumerate(new):
-                getattr(self, f"original{number}").data = part
+                kept = getattr(self, f"original{number}")
+                words = f"'right_inverse' must return a sequence of tensors, of which element {number} is none"
+                _require_type(part, words, f"Tensor {number}", f"original{number}", kept)
+                kept.data = part
 
     def forward(self) -> Tensor:
         first, *others = self._modules.values()
@@ -122,25 +138,83 @@ def _inverted(modules: ParametrizationList, value: Any, must_invert: bool) -> An
     return value
 
 
-def _check(value: Any, original: Tensor) -> None:
+def _require_alike(original: Tensor, new: Tensor) -> None:
+    """Refuse a right inverse that is of another type, or elsewhere."""
+    for what in ("dtype", "device"):
+        if getattr(original, what) != getattr(new, what):
+            raise ValueError(
+                f"When `right_inverse` outputs one tensor, it may not change the {what}.\n"
+                f"original.{what}: {getattr(original, what)}\n"
+                f"right_inverse(original).{what}: {getattr(new, what)}"
+            )
+
+
+def _require_type(value: Any, words: str, what: str, name: str, original: Tensor) -> None:
+    """Refuse what is no tensor, and a tensor of another type than what it is assigned to."""
     if not isinstance(value, Tensor):
-        raise ValueError(f"A parametrization must return a tensor. Got {type(value).__name__}.")
+        raise ValueError(f"{words}. Got {type(value).__name__}")
     if value.dtype is not original.dtype:
         raise ValueError(
-            "Registering a parametrization may not change the dtype of the tensor, unless `unsafe` flag is enabled.\n"
-            f"unparametrized dtype: {original.dtype}\nparametrized dtype: {value.dtype}"
+            f"{what} returned by `right_inverse` has dtype {value.dtype} while `{name}` has dtype {original.dtype}"
         )
-    if value.shape != original.shape:
-        raise ValueError(
-            "Registering a parametrization may not change the shape of the tensor, unless `unsafe` flag is enabled.\n"
-            f"unparametrized shape: {original.shape}\nparametrized shape: {value.shape}"
-        )
+
+
+def _check(value: Any, original: Meta) -> None:
+    """Refuse the value of a parametrization that has another shape or type than what it stands for."""
+    if not isinstance(value, Tensor):
+        raise ValueError(f"A parametrization must return a tensor. Got {type(value).__name__}.")
+    for what, before, now in (
+        ("dtype", original.dtype, value.dtype),
+        ("shape", Size(original.shape), value.shape),
+    ):
+        if before != now:
+            raise ValueError(
+                f"Registering a parametrization may not change the {what} of the tensor, unless `unsafe` flag is "
+                f"enabled.\nunparametrized {what}: {before}\nparametrized {what}: {now}"
+            )
+
+
+def _check_addition(parametrization: Any, current: Tensor, name: str) -> None:
+    """Refuse a further parametrization that, or whose right inverse, changes shape or type."""
+    value = parametrization(current)
+    _check(value, current._meta)
+    if not hasattr(parametrization, "right_inverse"):
+        return
+    with suppress(NotImplementedError):
+        back = parametrization.right_inverse(value)
+        if not isinstance(back, Tensor):
+            raise ValueError(f"parametrization.right_inverse must return a tensor. Got: {type(back).__name__}")
+        for what in ("dtype", "shape"):
+            if getattr(back, what) != getattr(current, what):
+                raise ValueError(
+                    f"The tensor returned by parametrization.right_inverse must have the same {what} as module.{name}, "
+                    f"unless the `unsafe` flag is enabled.\nmodule.{name}.{what}: {getattr(current, what)}\n"
+                    f"returned {what}: {getattr(back, what)}"
+                )
+
+
+def _refuse_pickling(self: Any) -> Any:
+    raise RuntimeError(
+        "Serialization of parametrized modules is only supported through state_dict(). See:\n"
+        "https://pytorch.org/tutorials/beginner/saving_loading_models.html"
+        "#saving-loading-a-general-checkpoint-for-inference-and-or-resuming-training"
+    )
+
+
+def _copied(self: Any, memo: dict[int, Any]) -> Any:
+    """Copy all that a module has, since what would be pickled is refused."""
+    copy = memo[id(self)] = self.__new__(self.__class__)
+    copy.__dict__.update(deepcopy(self.__dict__, memo))
+    return copy
 
 
 def _give_class(module: Module) -> None:
-    """Give the module a class of its own."""
+    """Give the module a class of its own, which is copied and not pickled: no module has it by its name."""
     base = type(module)
-    module.__class__ = type(f"Parametrized{base.__name__}", (base,), {"__module__": base.__module__})
+    names: dict[str, Any] = {"__module__": base.__module__, "__getstate__": _refuse_pickling}
+    if not hasattr(base, "__deepcopy__"):
+        names["__deepcopy__"] = _copied
+    module.__class__ = type(f"Parametrized{base.__name__}", (base,), names)
 
 
 def _give_property(module: Module, name: str) -> None:
@@ -170,11 +244,7 @@ def register_parametrization(
     if is_parametrized(module, tensor_name):
         lists = module.parametrizations[tensor_name]
         if not unsafe:
-            current = getattr(module, tensor_name)
-            _check(parametrization(current), current)
-            if hasattr(parametrization, "right_inverse"):
-                with suppress(NotImplementedError):
-                    _check(parametrization.right_inverse(current), current)
+            _check_addition(parametrization, getattr(module, tensor_name), tensor_name)
         lists.append(parametrization)
         lists.unsafe |= unsafe
     elif tensor_name in module._buffers or tensor_name in module._parameters:

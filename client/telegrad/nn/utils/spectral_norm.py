@@ -9,7 +9,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
 from telegrad.nn.modules.conv import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from telegrad.nn.modules.module import Module
-from telegrad.nn.parameter import Parameter
+from telegrad.nn.parameter import Parameter, require_shape
 
 
 class SpectralNorm:
@@ -56,6 +56,7 @@ def spectral_norm(
     weight = module._parameters[name]
     if weight is None:
         raise ValueError(f"`SpectralNorm` cannot be applied as parameter `{name}` is None")
+    require_shape(weight, "SpectralNorm", "spectral normalization")
     with no_grad():
         rows, columns = made.as_matrix(weight.detach()).shape
         u, v = (F.normalize(weight.new_empty(n).normal_(0, 1), dim=0, eps=eps) for n in (rows, columns))

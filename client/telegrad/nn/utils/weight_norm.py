@@ -7,7 +7,7 @@ from typing import Any
 
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn.modules.module import Module
-from telegrad.nn.parameter import Parameter
+from telegrad.nn.parameter import Parameter, require_shape
 
 
 def norm_except(weight: Tensor, dim: int) -> Tensor:
@@ -50,6 +50,7 @@ def weight_norm(module: Module, name: str = "weight", dim: int | None = 0) -> Mo
             raise RuntimeError(f"Cannot register two weight_norm hooks on the same parameter {name}")
     made = WeightNorm(name, -1 if dim is None else dim)
     weight = getattr(module, name)
+    require_shape(weight, "WeightNorm", "weight normalization")
     del module._parameters[name]
     module.register_parameter(f"{name}_g", Parameter(norm_except(weight.detach(), made.dim)))
     module.register_parameter(f"{name}_v", Parameter(weight.detach()))

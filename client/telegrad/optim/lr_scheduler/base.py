@@ -8,12 +8,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from telegrad._session.own_code import note
 from telegrad._tensor.tensor import Tensor
 from telegrad.optim.optimizer import Optimizer
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
+
+_HOW_TO: Final = "https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
+_UNEQUAL: Final = (
+    "{name} must have the same length as optimizer.param_groups. {name} has {given} values, param_groups has {wanted}."
+)
+EPOCH_DEPRECATION_WARNING: Final = (
+    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. Please use "
+    "`scheduler.step()` to step the scheduler."
+)
+
+
+def _function_of(method: Any) -> Any:
+    """Return what a bound method calls, and anything else as it is."""
+    return getattr(method, "__func__", method)
 
 
 def check_optimizer(optimizer: Any) -> None:
@@ -30,6 +44,8 @@ def own_rate(rate: Any) -> Any:
 class LRScheduler:
     """Base of schedulers: subclasses say the rates of step ``last_epoch`` in ``get_lr``."""
 
+    _is_initial = False
+
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         check_optimizer(optimizer)
         for number, group in enumerate(optimizer.param_groups):
@@ -40,13 +56,18 @@ class LRScheduler:
                     f"param 'initial_lr' is not specified in param_groups[{number}] when resuming an optimizer"
                 )
         self.optimizer = optimizer
+        optimizer._step_of_schedules = _function_of(optimizer.step)
         self.base_lrs = [own_rate(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
-        self._step_count = 0
-        self._is_initial = True
         self._get_lr_called_within_step = False
         """What other people's schedulers ask for before they warn of a direct call of ``get_lr``."""
         self._last_lr: list[Any] = []
+        self._initial_step()
+
+    def _initial_step(self) -> None:
+        """Count steps from here, and set the first rates."""
+        self._step_count = 0
+        self._is_initial = True
         self.step()
         self._is_initial = False
 
@@ -64,22 +85,34 @@ class LRScheduler:
 
     def step(self, epoch: int | None = None) -> None:
         """Go on to the next step and set its rates."""
-        if self._step_count == 1 and not self.optimizer.has_stepped:
+        if self._step_count == 1:
+            self._warn_of_order()
+        if epoch is not None:
+            note(EPOCH_DEPRECATION_WARNING)
+        self._step_count += 1
+        self._update_lr(epoch)
+
+    def _warn_of_order(self) -> None:
+        """Warn where the optimizer's step has become another method, or was not called before."""
+        known = self.optimizer._step_of_schedules
+        if known is not None and known is not _function_of(self.optimizer.step):
+            warnings.warn(
+                "Seems like `optimizer.step()` has been overridden after learning rate scheduler initialization. "
+                "Please, make sure to call `optimizer.step()` before `lr_scheduler.step()`. See more details at "
+                f"{_HOW_TO}",
+                UserWarning,
+                stacklevel=3,
+            )
+        elif not self.optimizer._has_stepped:
             warnings.warn(
                 "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in the opposite order, or "
-                "the first value of the learning rate schedule is skipped",
+                f"the first value of the learning rate schedule is skipped. See more details at {_HOW_TO}",
                 UserWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-        if epoch is not None:
-            note(
-                "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where possible. "
-                "Please use `scheduler.step()` to step the scheduler."
-            )
-        self._go_on(epoch)
 
-    def _go_on(self, epoch: int | None) -> None:
-        self._step_count += 1
+    def _update_lr(self, epoch: int | None = None) -> None:
+        """Set the rates of the next step, or of the one that is given; schedulers made of others call this, too."""
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         self._get_lr_called_within_step = True
         try:
@@ -107,10 +140,19 @@ class LRScheduler:
         self.__dict__.update(state_dict)
 
 
-def one_each(given: Any, optimizer: Optimizer, name: str) -> list[Any]:
-    """Return one setting per parameter group: those listed, or the same for all."""
+def undo_first_step(scheduler: LRScheduler) -> None:
+    """Count back the step that a scheduler, or those that it consists of, took when it was made."""
+    parts = getattr(scheduler, "_schedulers", None)
+    if parts is None:
+        scheduler.last_epoch -= 1
+    for part in parts or ():
+        undo_first_step(part)
+
+
+def one_each(given: Any, optimizer: Optimizer, name: str, words: str = _UNEQUAL) -> list[Any]:
+    """Return one setting per parameter group: those listed, or the same for all. ArgumentError says ``words``."""
     count = len(optimizer.param_groups)
     listed = list(given) if isinstance(given, (list, tuple)) else [given] * count
     if len(listed) != count:
-        raise ArgumentError(f"Expected {count} {name}, but got {len(listed)}")
+        raise ArgumentError(words.format(name=name, given=len(listed), wanted=count))
     return listed

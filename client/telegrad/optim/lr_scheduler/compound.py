@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from telegrad.optim.optimizer import Optimizer
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
-from .base import LRScheduler, own_rate
+from .base import LRScheduler, own_rate, undo_first_step
+from .plateau import ReduceLROnPlateau
 
 
 class SequentialLR(LRScheduler):
@@ -18,13 +19,15 @@ class SequentialLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1
     ) -> None:
-        if len(schedulers) < 1 or len(milestones) != len(schedulers) - 1:
+        if not schedulers:
+            raise ArgumentError("SequentialLR expects at least one scheduler, but got no scheduler.")
+        _check_parts("SequentialLR", schedulers, optimizer)
+        if len(milestones) != len(schedulers) - 1:
             raise ArgumentError(
-                f"SequentialLR: {len(schedulers)} schedulers need {max(len(schedulers) - 1, 0)} milestones, "
-                f"got {len(milestones)}"
+                "Sequential Schedulers expects number of schedulers provided to be one more than the number of "
+                f"milestone points, but got number of schedulers {len(schedulers)} and the number of milestones to be "
+                f"equal to {len(milestones)}"
             )
-        if any(scheduler.optimizer is not optimizer for scheduler in schedulers):
-            raise ArgumentError("SequentialLR: all schedulers must belong to the given optimizer")
         self._schedulers = list(schedulers)
         self._milestones = list(milestones)
         self.optimizer = optimizer
@@ -33,10 +36,10 @@ class SequentialLR(LRScheduler):
         for group in optimizer.param_groups:
             group["lr"] = own_rate(group["initial_lr"])
         for scheduler in self._schedulers:
-            scheduler.last_epoch -= 1
-        self._schedulers[0]._step_count = 0
-        self._schedulers[0].step()
-        self._last_lr = self._schedulers[0].get_last_lr()
+            undo_first_step(scheduler)
+        first = self._schedulers[bisect_right(self._milestones, 0)]
+        first._initial_step()
+        self._last_lr = first.get_last_lr()
 
     def step(self, epoch: int | None = None) -> None:
         """Go on to the next step."""
@@ -44,7 +47,7 @@ class SequentialLR(LRScheduler):
         place = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[place]
         if place > 0 and self._milestones[place - 1] == self.last_epoch:
-            scheduler._go_on(0)
+            scheduler._update_lr(0)
         else:
             scheduler.step()
         self._last_lr = scheduler.get_last_lr()
@@ -66,10 +69,9 @@ class ChainedScheduler(SequentialLR):
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         if not schedulers:
-            raise ArgumentError("ChainedScheduler: expected at least one scheduler")
+            raise ArgumentError("ChainedScheduler expects at least one scheduler to be chained, but got no scheduler.")
         self.optimizer = optimizer or schedulers[0].optimizer
-        if any(scheduler.optimizer is not self.optimizer for scheduler in schedulers):
-            raise ArgumentError("ChainedScheduler: all schedulers must belong to one optimizer")
+        _check_parts("ChainedScheduler", schedulers, self.optimizer)
         self._schedulers = list(schedulers)
         self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
@@ -78,3 +80,21 @@ class ChainedScheduler(SequentialLR):
         for scheduler in self._schedulers:
             scheduler.step()
         self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+
+def _check_parts(name: str, schedulers: Sequence[LRScheduler], optimizer: Optimizer) -> None:
+    """Refuse schedulers that need more than a step, or belong to other optimizers."""
+    for place, scheduler in enumerate(schedulers):
+        if not hasattr(scheduler, "optimizer"):
+            raise ArgumentTypeError(f"{name} at index {place} should have `optimizer` as its attribute.")
+        if isinstance(scheduler, ReduceLROnPlateau):
+            raise ArgumentError(
+                f"{name} does not support `ReduceLROnPlateau` scheduler as it requires additional kwargs to be "
+                f"specified when calling `step`, but got one at index {place} in the given schedulers sequence."
+            )
+        if scheduler.optimizer is not optimizer:
+            raise ArgumentError(
+                f"{name} expects all schedulers to belong to the same optimizer, but got scheduler "
+                f"{type(scheduler).__name__} at index {place} has {scheduler.optimizer}, which is different from "
+                f"{type(optimizer).__name__}."
+            )

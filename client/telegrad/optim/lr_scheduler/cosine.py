@@ -27,8 +27,10 @@ class CosineAnnealingLR(LRScheduler):
 
     def get_lr(self) -> list[Any]:
         epoch = self.last_epoch
-        if epoch == 0:
+        if self._is_initial:
             return self._rates
+        if self._step_count == 1 and epoch > 0:
+            return self._at(epoch)
         if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:  # from the bottom no factor leads up
             risen = (1 - math.cos(math.pi / self.T_max)) / 2
             return [rate + (base - self.eta_min) * risen for base, rate in zip(self.base_lrs, self._rates, strict=True)]
@@ -73,7 +75,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.last_epoch = math.floor(epoch)
         self._set(self.get_lr())
 
-    def _go_on(self, epoch: float | None) -> None:
+    def _update_lr(self, epoch: float | None) -> None:
         self.step(epoch)
 
     def _move_to(self, epoch: float) -> None:

@@ -32,8 +32,8 @@ class CyclicLR(LRScheduler):
         check_optimizer(optimizer)
         if mode not in ("triangular", "triangular2", "exp_range") and scale_fn is None:
             raise ArgumentError("mode is invalid and scale_fn is None")
-        base_lrs = one_each(base_lr, optimizer, "values for base_lr")
-        self.max_lrs = one_each(max_lr, optimizer, "values for max_lr")
+        base_lrs = one_each(base_lr, optimizer, "base_lr")
+        self.max_lrs = one_each(max_lr, optimizer, "max_lr")
         if last_epoch == -1:
             for group, rate in zip(optimizer.param_groups, base_lrs, strict=True):
                 group["lr"] = rate
@@ -53,8 +53,8 @@ class CyclicLR(LRScheduler):
     def _prepare_momentum(self, optimizer: Optimizer, base: Any, highest: Any, last_epoch: int) -> None:
         if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
             raise ArgumentError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
-        self.base_momentums = one_each(base, optimizer, "values for base_momentum")
-        self.max_momentums = one_each(highest, optimizer, "values for max_momentum")
+        self.base_momentums = one_each(base, optimizer, "base_momentum")
+        self.max_momentums = one_each(highest, optimizer, "max_momentum")
         if last_epoch != -1:
             return
         bounds = zip(optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True)
@@ -80,9 +80,8 @@ class CyclicLR(LRScheduler):
             bounds = zip(self.optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True)
             for group, low, high in bounds:
                 set_momentum(group, high - (high - low) * part * scale)
-        # the first step comes before ``base_lrs`` is what the caller gave: the rates are those of the groups then
-        lows = self.base_lrs if self.last_epoch > 0 else self._rates
-        return [low + (high - low) * part * scale for low, high in zip(lows, self.max_lrs, strict=True)]
+        # In the first step ``base_lrs`` are the groups' initial rates still, which another scheduler may have set.
+        return [low + (high - low) * part * scale for low, high in zip(self.base_lrs, self.max_lrs, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the scheduler without the optimizer and a function of the user."""

@@ -18,7 +18,7 @@ class LambdaLR(LRScheduler):
     """The initial rate times a function of the step."""
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1) -> None:
-        self.lr_lambdas = one_each(lr_lambda, optimizer, "lr_lambdas")
+        self.lr_lambdas = one_each(lr_lambda, optimizer, "lr_lambdas", "Expected {wanted} {name}, but got {given}")
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
@@ -41,7 +41,7 @@ class MultiplicativeLR(LambdaLR):
     """The rate of the step before times a function of the step."""
 
     def get_lr(self) -> list[Any]:
-        if self.last_epoch <= 0:
+        if self._is_initial:
             return self._rates
         return [rate * factor(self.last_epoch) for rate, factor in zip(self._rates, self.lr_lambdas, strict=True)]
 
@@ -89,7 +89,7 @@ class ExponentialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
-        return self._rates if self.last_epoch == 0 else [rate * self.gamma for rate in self._rates]
+        return self._rates if self._is_initial else [rate * self.gamma for rate in self._rates]
 
     def _at(self, epoch: int) -> list[Any]:
         return [base * self.gamma**epoch for base in self.base_lrs]
@@ -140,7 +140,7 @@ class LinearLR(LRScheduler):
     def get_lr(self) -> list[Any]:
         if self.last_epoch == 0:
             return [rate * self.start_factor for rate in self._rates]
-        if self.last_epoch > self.total_iters:
+        if self._is_initial or self.last_epoch > self.total_iters:
             return self._rates
         rise = self.end_factor - self.start_factor  # PyTorch's order of operations, for rates without another rounding
         growth = 1.0 + rise / (self.total_iters * self.start_factor + (self.last_epoch - 1) * rise)
@@ -162,7 +162,7 @@ class PolynomialLR(LRScheduler):
         return float((1.0 - min(epoch, self.total_iters) / self.total_iters) ** self.power)
 
     def get_lr(self) -> list[Any]:
-        if self.last_epoch == 0 or self.last_epoch > self.total_iters:
+        if self._is_initial or self.last_epoch > self.total_iters:
             return self._rates
         left, before = (1.0 - epoch / self.total_iters for epoch in (self.last_epoch, self.last_epoch - 1))
         return [rate * (left / before) ** self.power for rate in self._rates]

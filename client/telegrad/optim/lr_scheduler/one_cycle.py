@@ -34,9 +34,7 @@ class OneCycleLR(LRScheduler):
         if cycle_momentum:
             self.use_beta1 = "betas" in optimizer.defaults
         if last_epoch == -1:
-            for group, peak in zip(
-                optimizer.param_groups, one_each(max_lr, optimizer, "values for max_lr"), strict=True
-            ):
+            for group, peak in zip(optimizer.param_groups, one_each(max_lr, optimizer, "max_lr"), strict=True):
                 group["initial_lr"] = group["lr"] = peak / div_factor
                 group["max_lr"] = peak
                 group["min_lr"] = group["initial_lr"] / final_div_factor
@@ -48,8 +46,8 @@ class OneCycleLR(LRScheduler):
         if "momentum" not in optimizer.defaults and "betas" not in optimizer.defaults:
             raise ArgumentError("optimizer must support momentum or beta1 with `cycle_momentum` option enabled")
         lows, highs = (
-            one_each(base, optimizer, "values for base_momentum"),
-            one_each(highest, optimizer, "values for max_momentum"),
+            one_each(base, optimizer, "base_momentum"),
+            one_each(highest, optimizer, "max_momentum"),
         )
         for group, low, high in zip(optimizer.param_groups, lows, highs, strict=True):
             group["max_momentum"], group["base_momentum"] = high, low

@@ -26,7 +26,7 @@ class ReduceLROnPlateau(LRScheduler):
             raise ArgumentError(f"threshold mode {threshold_mode} is unknown!")
         check_optimizer(optimizer)
         self.optimizer = optimizer
-        self.min_lrs = one_each(min_lr, optimizer, "min_lrs")
+        self.min_lrs = one_each(min_lr, optimizer, "min_lrs", "expected {wanted} {name}, got {given}")
         self.mode, self.threshold_mode = mode, threshold_mode
         self.factor, self.patience, self.threshold, self.cooldown, self.eps = factor, patience, threshold, cooldown, eps
         if isinstance(min_lr, (list, tuple)):
@@ -67,6 +67,15 @@ class ReduceLROnPlateau(LRScheduler):
         return a < limit if self.mode == "min" else a > limit
 
     def _reduce(self) -> None:
+        groups = len(self.optimizer.param_groups)
+        if groups != len(self.min_lrs):
+            if self.default_min_lr is None:
+                raise RuntimeError(
+                    f"The number of param groups in the `optimizer` ({groups}) differs from when `ReduceLROnPlateau` "
+                    f"was initialized ({len(self.min_lrs)}), usually due to a new param group being added to the "
+                    "optimizer. Please modify the `min_lrs` field to match the length of the `optimizer` param groups."
+                )
+            self.min_lrs = [self.default_min_lr] * groups
         for group, lowest in zip(self.optimizer.param_groups, self.min_lrs, strict=True):
             reduced = max(group["lr"] * self.factor, lowest)
             if group["lr"] - reduced > self.eps:

@@ -1,0 +1,38 @@
+"""Parameters of a group in rounds without repetition, and what is taken from a loaded state."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from telegrad._tensor.tensor import Tensor
+
+
+def rounds(params: list[Tensor]) -> list[list[Tensor]]:
+    """Return the parameters in lists without repetition: all once, then those that are named twice, and so on."""
+    rounds: list[list[Tensor]] = []
+    seen: dict[int, int] = {}
+    for parameter in params:
+        number = seen[id(parameter)] = seen.get(id(parameter), -1) + 1
+        if number == len(rounds):
+            rounds.append([])
+        rounds[number].append(parameter)
+    return rounds
+
+
+def names_of(group: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of a group that has its parameters' names, which a dictionary without names leaves as it is."""
+    return {name: group[name] for name in ("param_names",) if name in group}
+
+
+def copied(entry: dict[str, Any], parameter: Tensor) -> dict[str, Any]:
+    """A parameter's state where the parameter is, in its type; step counts stay float32."""
+    own: dict[str, Any] = {}
+    for key, value in entry.items():
+        if not isinstance(value, Tensor):
+            own[key] = deepcopy(value)
+        elif key == "step":
+            own[key] = value.detach().to(parameter.device).clone()
+        else:
+            own[key] = value.detach().to(parameter.device, parameter.dtype).clone()
+    return own

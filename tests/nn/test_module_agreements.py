@@ -1,0 +1,180 @@
+"""Modules beside PyTorch's: lazy parameters, hooks, loading onto the meta device, and parametrizations."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import warnings
+import weakref
+from collections import namedtuple
+from typing import Any
+
+import pytest
+import torch
+
+Pair = namedtuple("Pair", "a b")
+
+
+def test_parameters_without_a_shape_are_moved_and_refuse_all_else(tg: Any) -> None:
+    for t in (torch, tg):
+        parameter = t.nn.parameter.UninitializedParameter()
+        for call in (lambda p: p + p, lambda p, t=t: t.add(p, p), lambda p, t=t: t.empty_like(p)):
+            with pytest.raises(ValueError, match="uninitialized parameter"):
+                call(parameter)
+        module = t.nn.LazyLinear(3)
+        assert module.double().weight.dtype is t.float64
+        assert module.to("cpu").has_uninitialized_params()
+        with pytest.raises(RuntimeError, match="share memory on an uninitialized"):
+            module.share_memory()
+        for norm in (t.nn.utils.weight_norm, t.nn.utils.spectral_norm):
+            with warnings.catch_warnings(), pytest.raises(ValueError, match="can't have uninitialized parameters"):
+                warnings.simplefilter("ignore")
+                norm(module)
+        parameter.materialize(4)
+        assert tuple(parameter.shape) == (4,)
+
+
+def test_lazy_modules_are_pickled_and_their_state_is_lazy(tg: Any) -> None:
+    for t in (torch, tg):
+        module = pickle.loads(pickle.dumps(t.nn.LazyLinear(3)))
+        assert module.has_uninitialized_params()
+        state = module.state_dict()
+        assert isinstance(state["weight"], t.nn.parameter.UninitializedParameter)
+        module.load_state_dict(state)
+        with pytest.raises(RuntimeError, match="shape of an uninitialized"):
+            t.nn.Linear(2, 3).load_state_dict(state)
+        assert tuple(module(t.ones(1, 2)).shape) == (1, 3)
+        holder = t.nn.Module()
+        holder.buffer = t.nn.parameter.UninitializedBuffer()
+        assert list(dict(holder.named_buffers())) == ["buffer"]
+
+
+def test_a_hook_before_loading_does_not_keep_its_module(tg: Any) -> None:
+    seen = []
+    module = tg.nn.Linear(1, 1)
+    module.register_load_state_dict_pre_hook(lambda module, *rest: seen.append(module))
+    other = copy.deepcopy(module)
+    other.load_state_dict(module.state_dict())
+    assert [one is other for one in seen] == [True]
+    seen.clear()
+    reference = weakref.ref(module)
+    gc.disable()
+    try:
+        del module
+        assert reference() is None
+    finally:
+        gc.enable()
+
+
+def test_a_module_of_an_older_version_has_all_kinds_of_hooks(tg: Any) -> None:
+    module = tg.nn.Linear(1, 1)
+    state = {name: value for name, value in module.__dict__.items() if name != "_load_state_dict_post_hooks"}
+    other = tg.nn.Linear.__new__(tg.nn.Linear)
+    other.__setstate__(state)
+    other.load_state_dict(module.state_dict())
+
+
+class _Named:
+    def forward(self, x: Any) -> Any:
+        return Pair(x * 2, x * 3)
+
+
+class _Dictionary:
+    def forward(self, x: Any) -> Any:
+        return {"a": x * 2}
+
+
+def test_backward_hooks_leave_named_tuples_and_warn_of_dictionaries(tg: Any) -> None:
+    for t in (torch, tg):
+        named, other = (type("M", (kind, t.nn.Module), {})() for kind in (_Named, _Dictionary))
+        for module in (named, other):
+            module.register_full_backward_hook(lambda module, inputs, outputs: None)
+        x = t.ones(2, requires_grad=True)
+        assert isinstance(named(x), Pair)
+        with pytest.warns(UserWarning, match="module output should be a Tensor or a tuple of Tensors but received"):
+            other(x)
+
+
+def test_copying_onto_the_meta_device_warns(tg: Any) -> None:
+    for t in (torch, tg):
+        module, state = t.nn.Linear(2, 1, False, device="meta"), t.nn.Linear(2, 1, False).state_dict()
+        with pytest.warns(
+            UserWarning, match="for weight: copying from a non-meta parameter in the checkpoint to a meta"
+        ):
+            module.load_state_dict(state)
+        module.load_state_dict(state, assign=True)
+        assert not module.weight.is_meta
+
+
+def _parametrization(t: Any, forward: Any, right_inverse: Any = None) -> Any:
+    names = {"forward": forward}
+    if right_inverse is not None:
+        names["right_inverse"] = right_inverse
+    return type("P", (t.nn.Module,), names)()
+
+
+@pytest.mark.parametrize(
+    ("forward", "right_inverse", "words"),
+    [
+        (lambda s, x: x, lambda s, x: (x, x), "parametrization.right_inverse must return a tensor. Got: tuple"),
+        (lambda s, x: x, lambda s, x: x.double(), "right_inverse must have the same dtype as module.weight"),
+        (lambda s, x: x, lambda s, x: x[:1], "right_inverse must have the same shape as module.weight"),
+        (lambda s, x: x.sum(), None, "may not change the shape of the tensor"),
+    ],
+)
+def test_further_parametrizations_are_refused_in_pytorchs_words(
+    tg: Any, forward: Any, right_inverse: Any, words: str
+) -> None:
+    for t in (torch, tg):
+        module, register = t.nn.Linear(2, 3), t.nn.utils.parametrize.register_parametrization
+        register(module, "weight", _parametrization(t, lambda s, x: x))
+        with pytest.raises(ValueError, match=words):
+            register(module, "weight", _parametrization(t, forward, right_inverse))
+        assert len(module.parametrizations.weight) == 1
+
+
+@pytest.mark.parametrize(
+    ("forward", "right_inverse", "words"),
+    [
+        (lambda s, x, y: x, lambda s, x: (None, x), "Got element 0 of the sequence with type NoneType"),
+        (lambda s, x: x, lambda s, x: x[:1], "may not change the shape of the tensor"),
+        (lambda s, x: x, lambda s, x: x.double(), "it may not change the dtype"),
+    ],
+)
+def test_first_parametrizations_are_refused_in_pytorchs_words(
+    tg: Any, forward: Any, right_inverse: Any, words: str
+) -> None:
+    for t in (torch, tg):
+        module, register = t.nn.Linear(2, 3), t.nn.utils.parametrize.register_parametrization
+        with pytest.raises(ValueError, match=words):
+            register(module, "weight", _parametrization(t, forward, right_inverse))
+
+
+def test_a_further_right_inverse_takes_what_its_parametrization_gives(tg: Any) -> None:
+    for t in (torch, tg):
+        module, seen = t.nn.Linear(2, 2, bias=False), []
+        register = t.nn.utils.parametrize.register_parametrization
+        register(module, "weight", _parametrization(t, lambda s, x: x))
+        register(
+            module, "weight", _parametrization(t, lambda s, x: x + 1, lambda s, x, seen=seen: (seen.append(x), x)[1])
+        )
+        assert t.equal(seen[0], module.parametrizations.weight.original + 1)
+
+
+def test_parametrized_modules_are_copied_and_not_pickled(tg: Any) -> None:
+    for t in (torch, tg):
+        module = t.nn.utils.parametrizations.weight_norm(t.nn.Linear(2, 2))
+        assert t.equal(copy.deepcopy(module).weight, module.weight)
+        with pytest.raises(RuntimeError, match=r"only supported through state_dict\(\)"):
+            pickle.dumps(module)
+
+
+def test_the_spectral_norm_of_complex_weights_is_one(tg: Any) -> None:
+    for t in (torch, tg):
+        t.manual_seed(0)
+        module = t.nn.Linear(3, 3, dtype=t.complex64)
+        with t.no_grad():
+            module.weight.copy_(t.diag(t.tensor([2.0, 0.5j, 0.1])))
+        weight = t.nn.utils.parametrizations.spectral_norm(module, n_power_iterations=20).weight
+        assert t.allclose(weight, t.diag(t.tensor([1.0, 0.25j, 0.05])), atol=1e-4)
