@@ -256,7 +256,7 @@ def test_private_names_that_packages_use_mean_what_they_mean_in_pytorch(server: 
 def test_what_would_need_processes_says_what_to_use(server: ServerProcess, tmp_path: Path) -> None:
     uses = (
         "FullyShardedDataParallel(torch.nn.Linear(1, 1))", "fully_shard(torch.nn.ReLU())", "DeviceMesh('cpu', [0])",
-        "DTensor(torch.ones(1))", "torch.distributed.FileStore('f', 1)",
+        "DTensor(torch.ones(1))",
     )  # fmt: skip
     lines = [f"try: {use}\nexcept NotImplementedError as e: print(e)" for use in uses]
     names = "from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard"
