@@ -1,0 +1,157 @@
+/* The allocator's usual path in C: ``Recall`` and ``FastBins`` as Python's functions of the same names are.
+
+It works on the same objects as these, through their slots, and looks at everything before it changes anything. Where
+something is not as it expects, the function of Python is called from its beginning. ``allocator/native_calls.py`` hands
+it what it works on. */
+
+#include "recall.h"
+
+/* Three arguments of an allocation, of which the last two are 0 where they are left out; 0 where Python is to bind them. */
+static int
+bind(PyObject *const *given, Py_ssize_t count, PyObject *names, PyObject **all)
+{
+    if (names != NULL || count < 1 || count > 3) return 0;
+    for (int i = 0; i < 3; i++) all[i] = i < count ? given[i] : zero;
+    return PyLong_CheckExact(all[0]) && PyLong_CheckExact(all[1]) && PyLong_CheckExact(all[2]);
+}
+
+/* Call a function of Python with an object before the arguments, whatever these are. */
+static PyObject *
+call_python(PyObject *function, PyObject *self, PyObject *const *given, Py_ssize_t count, PyObject *names)
+{
+    Py_ssize_t named = names == NULL ? 0 : PyTuple_GET_SIZE(names);
+    PyObject **all = PyMem_Malloc((1 + count + named) * sizeof(PyObject *));
+    if (all == NULL) return PyErr_NoMemory();
+    all[0] = self;
+    for (Py_ssize_t i = 0; i < count + named; i++) all[1 + i] = given[i];
+    PyObject *result = PyObject_Vectorcall(function, all, 1 + count, names);
+    PyMem_Free(all);
+    return result;
+}
+
+static PyObject *
+none_unless(int failed)
+{
+    return failed ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+call_allocate(PyObject *recall, PyObject *const *given, Py_ssize_t count, PyObject *names)
+{
+    PyObject *all[3];
+    return bind(given, count, names, all) ? allocate(recall, all)
+                                          : call_python(the_recall_allocate, recall, given, count, names);
+}
+
+static PyObject *
+call_free(PyObject *recall, PyObject *block)
+{
+    return none_unless(release(recall, block));
+}
+
+static PyObject *
+call_allocate_anew(PyObject *recall, PyObject *const *given, Py_ssize_t count)
+{
+    PyObject *all[3];
+    return bind(given, count, NULL, all) ? allocate_anew(recall, all[0], all[1], all[2])
+                                         : call_python(the_allocate_anew, recall, given, count, NULL);
+}
+
+static PyObject *
+call_free_anew(PyObject *recall, PyObject *block)
+{
+    return none_unless(free_anew(recall, block));
+}
+
+static PyObject *
+call_free_in_cooldown(PyObject *recall, PyObject *block)
+{
+    return none_unless(free_in_cooldown(recall, block));
+}
+
+static PyObject *
+call_allocate_from_bins(PyObject *bins, PyObject *const *given, Py_ssize_t count, PyObject *names)
+{
+    PyObject *all[3];
+    return bind(given, count, names, all) ? allocate_from_bins(bins, all[0], all[1], all[2])
+                                          : call_python(the_bins_allocate, bins, given, count, names);
+}
+
+static PyObject *
+call_free_to_bins(PyObject *bins, PyObject *block)
+{
+    if (!IS(block, Block)) return call_python(the_bins_free, bins, &block, 1, NULL);
+    return none_unless(free_to_bins(bins, block));
+}
+
+#define WITH_NAMES(function) (PyCFunction)(void (*)(void))function, METH_FASTCALL | METH_KEYWORDS
+static PyMethodDef of_recall[] = {
+    {"allocate", WITH_NAMES(call_allocate), "``Recall.allocate``"},
+    {"free", call_free, METH_O, "``Recall.free``"},
+    {"allocate_anew", (PyCFunction)(void (*)(void))call_allocate_anew, METH_FASTCALL, "``Recall.allocate_anew``"},
+    {"free_anew", call_free_anew, METH_O, "``Recall.free_anew``"},
+    {"free_in_cooldown", call_free_in_cooldown, METH_O, "``Recall._free_in_cooldown``"},
+};
+static PyMethodDef of_bins[] = {
+    {"allocate", WITH_NAMES(call_allocate_from_bins), "``FastBins.allocate``"},
+    {"free", call_free_to_bins, METH_O, "``FastBins.free``"},
+};
+
+/* Functions bound to an object, as a tuple. */
+static PyObject *
+bound(PyMethodDef *methods, Py_ssize_t count, PyObject *object, PyObject *type)
+{
+    if (type == NULL || !PyObject_TypeCheck(object, (PyTypeObject *)type)) {
+        PyErr_Format(PyExc_TypeError, "expected an object of a class that prepare was given, got %R", object);
+        return NULL;
+    }
+    PyObject *all = PyTuple_New(count);
+    for (Py_ssize_t i = 0; all != NULL && i < count; i++) {
+        PyObject *function = PyCFunction_New(&methods[i], object);
+        if (function == NULL) Py_CLEAR(all);
+        else PyTuple_SET_ITEM(all, i, function);
+    }
+    return all;
+}
+
+static PyObject *
+bound_to_recall(PyObject *module, PyObject *recall)
+{
+    (void)module;
+    return bound(of_recall, Py_ARRAY_LENGTH(of_recall), recall, the_Recall);
+}
+
+static PyObject *
+bound_to_bins(PyObject *module, PyObject *bins)
+{
+    (void)module;
+    return bound(of_bins, Py_ARRAY_LENGTH(of_bins), bins, the_FastBins);
+}
+
+static PyObject *
+prepare(PyObject *module, PyObject *given)
+{
+    (void)module;
+    if (!PyDict_Check(given)) {
+        PyErr_SetString(PyExc_TypeError, "prepare: expected a dict");
+        return NULL;
+    }
+    return none_unless(take_objects(given));
+}
+
+static PyMethodDef methods[] = {
+    {"prepare", prepare, METH_O, "Take classes, functions and constants by their names; raises TypeError where one is missing."},
+    {"bound_to_recall", bound_to_recall, METH_O, "allocate, free, allocate_anew, free_anew and free_in_cooldown of a ``Recall``."},
+    {"bound_to_bins", bound_to_bins, METH_O, "allocate and free of ``FastBins``."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "_allocator", .m_doc = "The allocator's usual path.", .m_size = -1, .m_methods = methods,
+};
+
+PyMODINIT_FUNC
+PyInit__allocator(void)
+{
+    return PyModule_Create(&definition);
+}
