@@ -13,7 +13,7 @@ from typing import Any
 
 from telegrad_protocol.meta import Meta
 
-from . import context
+from . import context, native_values
 from .operators import Kernel, Operator, Request, Run
 from .value import Backend, Launch, Storage, Value, new_storage, new_value
 
@@ -117,6 +117,9 @@ def _into_new_value(backend: Backend, meta: Meta, launch: Launch) -> Run:
     Most operations do no more than this, so `AllocatingBackend.empty` is written out here.
     """
     nbytes, key, allocator = meta.extent * meta.dtype.itemsize, backend.key, backend.allocator
+    in_c = native_values.run_of(backend, nbytes, meta, launch)
+    if in_c is not None:
+        return in_c
 
     def run(args: Arguments) -> Value:
         backend.in_allocator = True

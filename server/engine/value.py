@@ -181,6 +181,8 @@ class Backend:
     Only declared here, with defaults for devices that have no streams; ``device`` holds the implementations.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "allocator", "in_allocator", "queued_frees", "stream")  # read from C
+
     xp: Any
     key: int
     can_capture = False

@@ -5,6 +5,8 @@
 
 #include "bins.h"
 
+static PyObject *call_allocate(PyObject *recall, PyObject *const *all, Py_ssize_t count, PyObject *names);
+static PyObject *call_free(PyObject *recall, PyObject *block);
 static PyObject *call_allocate_anew(PyObject *recall, PyObject *const *all, Py_ssize_t count);
 static PyObject *call_free_anew(PyObject *recall, PyObject *block);
 static PyObject *call_free_in_cooldown(PyObject *recall, PyObject *block);

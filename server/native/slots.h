@@ -1,4 +1,4 @@
-/* The objects of Python that the allocator's usual path works on, and where their classes have their slots. */
+/* The objects of Python that the usual path of the allocator works on, and where their classes have their slots. */
 
 #ifndef TELEGRAD_ALLOCATOR_SLOTS_H
 #define TELEGRAD_ALLOCATOR_SLOTS_H
@@ -127,6 +127,12 @@ done(PyObject *result)
 {
     Py_XDECREF(result);
     return result == NULL ? -1 : 0;
+}
+
+static PyObject *
+none_unless(int failed)
+{
+    return failed ? NULL : Py_NewRef(Py_None);
 }
 
 #endif

@@ -177,8 +177,8 @@ def test_what_repeats_itself_is_remembered_in_the_same_way(part: int, seed: int)
             both.allocate(nbytes)
         for at in orders[which]:
             both.free(begin + min(at, len(both.held) - begin - 1))
-    assert both.all[0].recall.replay_policy.hits
     both.do(_look)
+    assert both.all[0].recall.replay_policy.hits
 
 
 def test_cooldowns_begin_and_end_alike(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,11 @@
-/* The allocator's usual path in C: ``Recall`` and ``FastBins`` as Python's functions of the same names are.
+/* What a worker does for most operations, in C: memory is allocated and freed as ``Recall`` and ``FastBins`` do, and
+values over it are made and die.
 
-It works on the same objects as these, through their slots, and looks at everything before it changes anything. Where
-something is not as it expects, the function of Python is called from its beginning. ``allocator/native_calls.py`` hands
-it what it works on. */
+It works on the same objects as the functions of Python, through their slots, and looks at everything before it changes
+anything. Where something is not as it expects, the function of Python is called from its beginning.
+``allocator/native_calls.py`` and ``engine/native_values.py`` hand it what it works on. */
 
-#include "recall.h"
+#include "values.h"
 
 /* Three arguments of an allocation, of which the last two are 0 where they are left out; 0 where Python is to bind them. */
 static int
@@ -27,12 +28,6 @@ call_python(PyObject *function, PyObject *self, PyObject *const *given, Py_ssize
     PyObject *result = PyObject_Vectorcall(function, all, 1 + count, names);
     PyMem_Free(all);
     return result;
-}
-
-static PyObject *
-none_unless(int failed)
-{
-    return failed ? NULL : Py_NewRef(Py_None);
 }
 
 static PyObject *
@@ -139,19 +134,68 @@ prepare(PyObject *module, PyObject *given)
     return none_unless(take_objects(given));
 }
 
+/* Whether there is a backend, which C can ask for memory, in the place of one; TypeError where there is not. */
+static int
+check_backend(PyObject *backend)
+{
+    if (the_Backend != NULL && is_usual_backend(backend)) return 0;
+    PyErr_Format(PyExc_TypeError, "expected a backend with a caching allocator, got %R", backend);
+    return -1;
+}
+
+static PyObject *
+call_new_value(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 4 || !PyLong_CheckExact(given[2])) {
+        PyErr_SetString(PyExc_TypeError, "new_value: expected a backend, its key, bytes and a meta");
+        return NULL;
+    }
+    return check_backend(given[0]) < 0 ? NULL : new_value(given[0], given[1], given[2], given[3]);
+}
+
+static PyMethodDef run_method = {"run", call_run, METH_O, "Execute an operation whose one result is new."};
+
+static PyObject *
+bound_to_launch(PyObject *module, PyObject *bound)
+{
+    (void)module;
+    if (!PyTuple_CheckExact(bound) || PyTuple_GET_SIZE(bound) != 5 || !PyLong_CheckExact(PyTuple_GET_ITEM(bound, 2))) {
+        PyErr_SetString(PyExc_TypeError, "bound_to_launch: expected a backend, its key, bytes, a meta and a launch");
+        return NULL;
+    }
+    return check_backend(PyTuple_GET_ITEM(bound, 0)) < 0 ? NULL : PyCFunction_New(&run_method, bound);
+}
+
+static PyMethodDef finalizer = {"__del__", call_finalize, METH_NOARGS, "Give the memory back, unless something else does."};
+
+static PyObject *
+prepare_values(PyObject *module, PyObject *given)
+{
+    (void)module;
+    if (!PyDict_Check(given) || the_Recall == NULL) {
+        PyErr_SetString(PyExc_TypeError, "prepare_values: expected a dict, after prepare");
+        return NULL;
+    }
+    return take_values(given) < 0 ? NULL : PyDescr_NewMethod((PyTypeObject *)the_Storage, &finalizer);
+}
+
 static PyMethodDef methods[] = {
     {"prepare", prepare, METH_O, "Take classes, functions and constants by their names; raises TypeError where one is missing."},
     {"bound_to_recall", bound_to_recall, METH_O, "allocate, free, allocate_anew, free_anew and free_in_cooldown of a ``Recall``."},
     {"bound_to_bins", bound_to_bins, METH_O, "allocate and free of ``FastBins``."},
+    {"prepare_values", prepare_values, METH_O, "Take classes and objects by their names; returns ``Storage.__del__``."},
+    {"new_value", (PyCFunction)(void (*)(void))call_new_value, METH_FASTCALL, "Return a value over new memory."},
+    {"bound_to_launch", bound_to_launch, METH_O, "Return what executes an operation of one result by a launch."},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, .m_name = "_allocator", .m_doc = "The allocator's usual path.", .m_size = -1, .m_methods = methods,
+    PyModuleDef_HEAD_INIT, .m_name = "_worker", .m_doc = "The usual path of operations.", .m_size = -1, .m_methods = methods,
 };
 
 PyMODINIT_FUNC
-PyInit__allocator(void)
+PyInit__worker(void)
 {
     return PyModule_Create(&definition);
 }
