@@ -28,8 +28,6 @@ class CachingAllocator:
     ``events`` replaces the queue of events, for tests that decide the order in which streams are asked.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "allocate", "free")  # every operation calls these
-
     def __init__(
         self, upstream: Upstream, config: AllocatorConfig | None = None, *, device: str = "cpu",
         events: EventQueue | None = None,

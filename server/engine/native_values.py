@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from server.allocator import CachingAllocator
 from server.allocator.native_calls import module
 from telegrad_protocol.meta import Meta
 
@@ -17,7 +16,7 @@ from .value import Backend, Launch, Storage, Value
 
 
 def _prepare() -> None:
-    classes = (Storage, Value, Backend, context.Context, CachingAllocator)
+    classes = (Storage, Value, Backend, context.Context)
     Storage.__del__ = module.prepare_values({  # type: ignore[method-assign]
         **{kind.__name__: kind for kind in classes}, "finalize": Storage.__del__, "context": vars(context),
     })  # fmt: skip
@@ -31,6 +30,6 @@ new_value: Final[Callable[[Backend, int, int, Meta], Value] | None] = None if mo
 
 def run_of(backend: Backend, nbytes: int, meta: Meta, launch: Launch) -> Callable[[tuple[Any, ...]], Value] | None:
     """Return what allocates a value, has ``launch`` write it, and returns it; None where that is Python's."""
-    if module is None or backend.allocator.__class__ is not CachingAllocator:
+    if module is None:
         return None
     return module.bound_to_launch((backend, backend.key, nbytes, meta, launch))  # type: ignore[no-any-return]

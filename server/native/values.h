@@ -6,17 +6,17 @@
 
 #include "recall.h"
 
-#define VALUE_CLASSES(X) X(Storage) X(Value) X(Backend) X(Context) X(CachingAllocator)
+#define VALUE_CLASSES(X) X(Storage) X(Value) X(Backend) X(Context)
 
 #define VALUE_SLOTS(X)                                                                                                 \
     X(Storage, backend) X(Storage, block) X(Storage, keeper) X(Storage, nbytes) X(Storage, version)                    \
     X(Value, _array) X(Value, autograd) X(Value, backend) X(Value, base) X(Value, keys) X(Value, meta)                 \
     X(Value, storage) X(Backend, allocator) X(Backend, in_allocator) X(Backend, queued_frees) X(Backend, stream)       \
-    X(Context, owner) X(CachingAllocator, allocate) X(CachingAllocator, free)
+    X(Context, owner)
 
 /* What else ``prepare_values`` is given: the finalizer of Python, and the names of the module ``context``. */
 #define VALUE_OBJECTS(X) X(finalize) X(context)
-#define VALUE_TEXTS(X) X(current) X(free_queued)
+#define VALUE_TEXTS(X) X(current) X(free_queued) X(allocate) X(free)
 
 VALUE_SLOTS(DECLARE_SLOT)
 VALUE_CLASSES(DECLARE_OBJECT)
@@ -63,8 +63,8 @@ take_memory(PyObject *backend, PyObject *nbytes)
         return NULL;
     }
     PyObject *all[] = {nbytes, SLOT(backend, Backend__stream), SLOT(context, Context__owner)};
-    PyObject *function = SLOT(SLOT(backend, Backend__allocator), CachingAllocator__allocate);
-    Py_INCREF(function);
+    PyObject *function = PyObject_GetAttr(SLOT(backend, Backend__allocator), text_allocate);
+    if (function == NULL) return NULL;
     PUT_SAME(backend, Backend__in_allocator, Py_True);
     PyObject *block = is_own(function, (PyCFunction)(void (*)(void))call_allocate, &recall)
                           ? allocate(recall, all)
@@ -80,7 +80,7 @@ is_usual_backend(PyObject *backend)
 {
     return PyObject_TypeCheck(backend, (PyTypeObject *)the_Backend) && SLOT(backend, Backend__allocator) != NULL &&
            SLOT(backend, Backend__in_allocator) != NULL && SLOT(backend, Backend__queued_frees) != NULL &&
-           SLOT(backend, Backend__stream) != NULL && IS(SLOT(backend, Backend__allocator), CachingAllocator);
+           SLOT(backend, Backend__stream) != NULL;
 }
 
 /* A value over new memory, all of whose slots are set but those of views; NULL for an error. */
@@ -125,8 +125,8 @@ call_finalize(PyObject *storage, PyObject *unused)
     if (keeper == NULL || backend == NULL || block == NULL || !is_usual_backend(backend) ||
         SLOT(backend, Backend__in_allocator) != Py_False)
         return PyObject_CallOneArg(the_finalize, storage);
-    PyObject *function = SLOT(SLOT(backend, Backend__allocator), CachingAllocator__free);
-    Py_INCREF(function);
+    PyObject *function = PyObject_GetAttr(SLOT(backend, Backend__allocator), text_free);
+    if (function == NULL) return NULL;
     PUT_SAME(backend, Backend__in_allocator, Py_True);
     if (is_own(function, call_free, &recall)) release(recall, block);
     else done(PyObject_CallOneArg(function, block));

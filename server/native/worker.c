@@ -1,11 +1,12 @@
 /* What a worker does for most operations, in C: memory is allocated and freed as ``Recall`` and ``FastBins`` do, and
-values over it are made and die.
+values over it are made and die, calls are given a history, and nodes of it compute gradients.
 
 It works on the same objects as the functions of Python, through their slots, and looks at everything before it changes
 anything. Where something is not as it expects, the function of Python is called from its beginning.
-``allocator/native_calls.py`` and ``engine/native_values.py`` hand it what it works on. */
+``allocator/native_calls.py``, ``engine/native_values.py`` and ``engine/autograd/native_history.py`` hand it what it works
+on. */
 
-#include "values.h"
+#include "autograd.h"
 
 /* Three arguments of an allocation, of which the last two are 0 where they are left out; 0 where Python is to bind them. */
 static int
@@ -139,7 +140,7 @@ static int
 check_backend(PyObject *backend)
 {
     if (the_Backend != NULL && is_usual_backend(backend)) return 0;
-    PyErr_Format(PyExc_TypeError, "expected a backend with a caching allocator, got %R", backend);
+    PyErr_Format(PyExc_TypeError, "expected a backend with an allocator, got %R", backend);
     return -1;
 }
 
@@ -180,6 +181,32 @@ prepare_values(PyObject *module, PyObject *given)
     return take_values(given) < 0 ? NULL : PyDescr_NewMethod((PyTypeObject *)the_Storage, &finalizer);
 }
 
+static PyMethodDef recording = {"recording", call_recording, METH_O, "Execute an operation, and give its result a history."};
+static PyMethodDef applying = {"apply", call_apply, METH_O, "Compute the gradients for ``edges`` from those of the outputs."};
+
+static PyObject *
+bound_to_recording(PyObject *module, PyObject *bound)
+{
+    (void)module;
+    if (the_OpNode == NULL || !PyTuple_CheckExact(bound) || PyTuple_GET_SIZE(bound) != FIELDS ||
+        !PyTuple_CheckExact(PyTuple_GET_ITEM(bound, POSITIONS)) || !PyDict_CheckExact(PyTuple_GET_ITEM(bound, PLANS))) {
+        PyErr_SetString(PyExc_TypeError, "bound_to_recording: expected positions, plans, a run, metas, a flag and a function");
+        return NULL;
+    }
+    return PyCFunction_New(&recording, bound);
+}
+
+static PyObject *
+prepare_autograd(PyObject *module, PyObject *given)
+{
+    (void)module;
+    if (!PyDict_Check(given) || the_Value == NULL) {
+        PyErr_SetString(PyExc_TypeError, "prepare_autograd: expected a dict, after prepare_values");
+        return NULL;
+    }
+    return take_autograd(given) < 0 ? NULL : PyDescr_NewMethod((PyTypeObject *)the_OpNode, &applying);
+}
+
 static PyMethodDef methods[] = {
     {"prepare", prepare, METH_O, "Take classes, functions and constants by their names; raises TypeError where one is missing."},
     {"bound_to_recall", bound_to_recall, METH_O, "allocate, free, allocate_anew, free_anew and free_in_cooldown of a ``Recall``."},
@@ -187,6 +214,8 @@ static PyMethodDef methods[] = {
     {"prepare_values", prepare_values, METH_O, "Take classes and objects by their names; returns ``Storage.__del__``."},
     {"new_value", (PyCFunction)(void (*)(void))call_new_value, METH_FASTCALL, "Return a value over new memory."},
     {"bound_to_launch", bound_to_launch, METH_O, "Return what executes an operation of one result by a launch."},
+    {"prepare_autograd", prepare_autograd, METH_O, "Take classes and objects by their names; returns ``OpNode.apply``."},
+    {"bound_to_recording", bound_to_recording, METH_O, "Return what executes an operation and gives its result a history."},
     {NULL, NULL, 0, NULL},
 };
 
