@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from server.allocator.native_calls import module
+from server.allocator.native_calls import module as module
 from telegrad_protocol.meta import Meta
 
 from . import context

@@ -27,7 +27,7 @@ class AllocatingBackend(Backend):
         """A new value of uninitialised memory, accounted to the session whose turn it is."""
         nbytes = meta.extent * meta.dtype.itemsize
         if new_value_in_c is not None:
-            return new_value_in_c(self, self.key, nbytes, meta)  # type: ignore[no-any-return]
+            return new_value_in_c(self, self.key, nbytes, meta)
         self.in_allocator = True  # `_allocate`, inlined
         try:
             block = self.allocator.allocate(nbytes, self.stream, context.current.owner)
