@@ -13,12 +13,14 @@ from telegrad_protocol.meta import Meta
 
 from . import context
 from .value import Backend, Launch, Storage, Value
+finalize_in_python: Final = Storage.__del__
+"""Ends storage where nothing is in C, and where something is about it that is unusual."""
 
 
 def _prepare() -> None:
     classes = (Storage, Value, Backend, context.Context)
     Storage.__del__ = module.prepare_values({  # type: ignore[method-assign]
-        **{kind.__name__: kind for kind in classes}, "finalize": Storage.__del__, "context": vars(context),
+        **{kind.__name__: kind for kind in classes}, "finalize": finalize_in_python, "context": vars(context),
     })  # fmt: skip
 
 

@@ -20,6 +20,8 @@ from .node import GradientPlan, OpNode, _fit_all, fit_gradient
 
 _MOST_POSITIONS: Final = 60
 """Operands at places beyond are not told apart by the bits of a number of C."""
+apply_in_python: Final = OpNode.apply
+"""Does what nodes do where nothing is in C, and whatever is unusual where something is."""
 
 
 def prepare(save_list: Callable[..., Any], save_results: Callable[..., None]) -> None:
@@ -28,7 +30,7 @@ def prepare(save_list: Callable[..., Any], save_results: Callable[..., None]) ->
         return
     classes = (OpNode, GradientPlan, SavedTensor, SavedOutput, AutogradMeta)
     OpNode.apply = module.prepare_autograd({  # type: ignore[method-assign]
-        **{kind.__name__: kind for kind in classes}, "apply": OpNode.apply, "fit_gradient": fit_gradient,
+        **{kind.__name__: kind for kind in classes}, "apply": apply_in_python, "fit_gradient": fit_gradient,
         "fit_all": _fit_all, "edge_of": edge_of, "save_list": save_list, "save_results": save_results,
         "next_sequence": next_sequence, "unrecorded": UNRECORDED, "autograd_key": keys.AUTOGRAD,
     })  # fmt: skip
