@@ -97,6 +97,43 @@ split_from_larger(PyObject *bins, PyObject *request, PyObject *account)
     return front;
 }
 
+/* Whether a larger block in a bin is to be split for a request, and not the last remainder; -1 for an error. */
+static int
+splits_in_bin(PyObject *free_list, PyObject *request)
+{
+    if (SLOT(free_list, FreeList__remainder) == Py_None) return 1;
+    Py_ssize_t size = number_in(request, Request__size), left = number_in(free_list, FreeList__remainder_size);
+    PyObject *larger = left < size ? NULL : best_in_bins(free_list, size);
+    int splits = left < size || (larger != NULL && number_in(larger, Block__size) < left);
+    return PyErr_Occurred() ? -1 : splits;
+}
+
+/* Whether a request would be beyond the quota of a session that has one; -1 for an error. */
+static int
+exceeds_quota(PyObject *account, PyObject *request)
+{
+    if (SLOT(account, Account__quota_bytes) == Py_None) return 0;
+    PyObject *held = PyNumber_Add(SLOT(account, Ledger__now), SLOT(request, Request__charge));
+    int exceeds = held == NULL ? -1 : passes(account, held);
+    Py_XDECREF(held);
+    return exceeds;
+}
+
+/* ``FastBins._split``; NULL without an error where the layer below must decide. */
+static PyObject *
+split(PyObject *bins, PyObject *request, PyObject *account)
+{
+    PyObject *free_list = SLOT(request, Request__free_list), *all[] = {bins, request, account};
+    int is_usual = IS(free_list, FreeList);
+    if (is_usual) {
+        int exceeds = exceeds_quota(account, request);
+        if (exceeds) return NULL;
+        is_usual = splits_in_bin(free_list, request);
+    }
+    if (is_usual < 0) return NULL;
+    return is_usual ? split_from_larger(bins, request, account) : PyObject_Vectorcall(the_split_with_care, all, 3, NULL);
+}
+
 /* ``FastBins.allocate``. */
 static PyObject *
 allocate_from_bins(PyObject *bins, PyObject *nbytes, PyObject *stream, PyObject *owner)
@@ -109,15 +146,8 @@ allocate_from_bins(PyObject *bins, PyObject *nbytes, PyObject *stream, PyObject 
     }
     if (request != NULL) {
         Py_INCREF(request);
-        PyObject *free_list = SLOT(request, Request__free_list);
-        if (PyList_GET_SIZE(SLOT(request, Request__blocks)))
-            block = take_from_bin(bins, request, account, owner);
-        else if (!IS(free_list, FreeList) || SLOT(free_list, FreeList__remainder) != Py_None ||
-                 SLOT(account, Account__quota_bytes) != Py_None) {
-            PyObject *all[] = {bins, request, account};
-            block = PyObject_Vectorcall(the_split_with_care, all, 3, NULL);
-        } else
-            block = split_from_larger(bins, request, account);
+        block = PyList_GET_SIZE(SLOT(request, Request__blocks)) ? take_from_bin(bins, request, account, owner)
+                                                                : split(bins, request, account);
         Py_DECREF(request);
     }
     return block != NULL || PyErr_Occurred() ? block : allocate_below(bins, nbytes, stream, owner);

@@ -1,6 +1,6 @@
 /* Free blocks in bins, and blocks that are split and merged, as ``core/block.py`` and ``core/splitting.py`` have them.
 
-Free lists that expand, and those that have a last remainder, are left to Python. */
+Free lists that expand are left to Python, and so is what concerns the last remainder of others. */
 
 #ifndef TELEGRAD_FREE_LISTS_H
 #define TELEGRAD_FREE_LISTS_H
@@ -61,14 +61,14 @@ best_in_bins(PyObject *free_list, Py_ssize_t size)
     return NULL;
 }
 
-/* ``Bin.add`` of a free list without a last remainder; -1 for an error. */
+/* ``Bin.add``; -1 for an error. */
 static int
 add_to_bin(PyObject *bin, PyObject *block)
 {
     PyObject *free_list = SLOT(bin, Bin__free_list), *blocks = SLOT(bin, Bin__blocks);
     if (!IS_TRUE(bin, Bin__listed)) {
-        if (SLOT(free_list, FreeList__remainder) != Py_None)
-            return done(PyObject_CallMethodOneArg(bin, text_add, block));
+        int same = is_equal(SLOT(bin, Bin__size), SLOT(free_list, FreeList__remainder_size));
+        if (same) return same < 0 ? -1 : done(PyObject_CallMethodOneArg(bin, text_add, block));
         PyObject *sizes = SLOT(free_list, FreeList__sizes);
         Py_ssize_t size = number_in(bin, Bin__size), at = place_of_size(sizes, size);
         if ((size == -1 || at < 0) && PyErr_Occurred()) return -1;
@@ -80,13 +80,32 @@ add_to_bin(PyObject *bin, PyObject *block)
     return at == PyList_GET_SIZE(blocks) ? PyList_Append(blocks, block) : PyList_Insert(blocks, at, block);
 }
 
+/* ``FreeList.bin``: a new reference; NULL for an error. */
+static PyObject *
+bin_of(PyObject *free_list, PyObject *size)
+{
+    PyObject *bin = Py_XNewRef(PyDict_GetItemWithError(SLOT(free_list, FreeList__bins), size));
+    if (bin != NULL || PyErr_Occurred()) return bin;
+    PyObject *blocks = PyList_New(0);
+    bin = blocks == NULL ? NULL : PyBaseObject_Type.tp_new((PyTypeObject *)the_Bin, no_arguments, NULL);
+    if (bin == NULL) {
+        Py_XDECREF(blocks);
+        return NULL;
+    }
+    SLOT(bin, Bin__free_list) = Py_NewRef(free_list);
+    SLOT(bin, Bin__size) = Py_NewRef(size);
+    SLOT(bin, Bin__blocks) = blocks;
+    SLOT(bin, Bin__listed) = Py_NewRef(Py_False);
+    SLOT(bin, Bin__eager_frees) = Py_NewRef(zero);
+    if (PyDict_SetItem(SLOT(free_list, FreeList__bins), size, bin) < 0) Py_CLEAR(bin);
+    return bin;
+}
+
 /* ``FreeList.add``; -1 for an error. */
 static int
 add_block(PyObject *free_list, PyObject *block)
 {
-    PyObject *bin = PyDict_GetItemWithError(SLOT(free_list, FreeList__bins), SLOT(block, Block__size));
-    if (bin == NULL && PyErr_Occurred()) return -1;
-    bin = bin != NULL ? Py_NewRef(bin) : PyObject_CallMethodOneArg(free_list, text_bin, SLOT(block, Block__size));
+    PyObject *bin = bin_of(free_list, SLOT(block, Block__size));
     if (bin == NULL) return -1;
     PUT_SAME(block, Block__is_free, Py_True);
     PUT(block, Block__bin, bin);

@@ -16,8 +16,8 @@
     X(Block, key) X(Block, meta) X(Block, next) X(Block, offset) X(Block, owner) X(Block, pointer)                     \
     X(Block, previous) X(Block, requested) X(Block, segment) X(Block, size) X(Block, split) X(Block, stream)           \
     X(Bin, blocks) X(Bin, eager_frees) X(Bin, free_list) X(Bin, listed) X(Bin, size)                                   \
-    X(FreeList, bins) X(FreeList, pool) X(FreeList, remainder) X(FreeList, remainder_front) X(FreeList, sizes)         \
-    X(FreeList, stream) X(Pool, ended_inactive_bytes) X(Pool, ended_inactive_count) X(Pool, inactive_byte_charge)      \
+    X(FreeList, bins) X(FreeList, pool) X(FreeList, remainder) X(FreeList, remainder_front)                            \
+    X(FreeList, remainder_size) X(FreeList, sizes) X(FreeList, stream) X(Pool, ended_inactive_bytes) X(Pool, ended_inactive_count) X(Pool, inactive_byte_charge)      \
     X(Pool, inactive_count_charge) X(Segment, first)                                               \
     X(Request, bin) X(Request, blocks) X(Request, charge) X(Request, free_list) X(Request, min_remainder)              \
     X(Request, nbytes) X(Request, size) X(Request, split_charge) X(Request, split_off_charge) X(Request, split_uses)   \
@@ -38,7 +38,7 @@
     X(field_bits) X(unknown) X(seen) X(longest_log) X(others)
 
 #define TEXTS(X)                                                                                                       \
-    X(add) X(bin) X(take_peaks) X(name) X(forget) X(flush_totals) X(_count_miss) X(_remember_again) X(_look_for_signs)
+    X(add) X(take_peaks) X(name) X(forget) X(flush_totals) X(_count_miss) X(_remember_again) X(_look_for_signs)
 
 #define DECLARE_SLOT(type, name) static Py_ssize_t type##__##name;
 #define DECLARE_OBJECT(name) static PyObject *the_##name;
