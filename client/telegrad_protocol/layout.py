@@ -112,11 +112,11 @@ def broadcast_strides(shape: Size, strides: Size, target: Size) -> Size:
 
 def result_strides(shape: Size, operands: Sequence[tuple[Size, Size]]) -> Size:
     """Return dense strides of an element-wise result, in its operands' order of dimensions, as TensorIterator does."""
-    if all(operand_shape == shape for operand_shape, _ in operands):
-        if all(is_contiguous(*operand) for operand in operands):
+    if all([operand_shape == shape for operand_shape, _ in operands]):
+        if all([is_contiguous(*operand) for operand in operands]):
             return contiguous_strides(shape)
         first = operands[0][1]
-        if is_dense(shape, first) and all(strides == first for _, strides in operands):
+        if is_dense(shape, first) and all([strides == first for _, strides in operands]):
             return first
     return strides_in_order(shape, _memory_order(shape, operands))
 
