@@ -75,6 +75,8 @@ def extent(shape: Size, strides: Size) -> int:
 
 def broadcast_shapes(op: str, *shapes: Size) -> Size:
     """Return the common shape of ``shapes``, aligned at the last dimension; ``ShapeError`` where there is none."""
+    if shapes and shapes.count(shapes[0]) == len(shapes):
+        return tuple(shapes[0])
     ndim = max(map(len, shapes), default=0)
     result = [1] * ndim
     for shape in shapes:

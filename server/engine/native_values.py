@@ -13,6 +13,7 @@ from telegrad_protocol.meta import Meta
 
 from . import context
 from .value import Backend, Launch, Storage, Value
+
 finalize_in_python: Final = Storage.__del__
 """Ends storage where nothing is in C, and where something is about it that is unusual."""
 
