@@ -263,7 +263,7 @@ give_history(PyObject *result, PyObject *node)
     return 0;
 }
 
-/* What ``bound_to_recording`` is given: see ``native_history.py``. */
+/* What ``bound_to_recording`` is given: see ``engine/in_c/histories.py``. */
 enum { POSITIONS, PLANS, BELOW, METAS, IS_FLOAT, MAKE_PLAN, FIELDS };
 
 /* The edges of a call's operands, and a bit for each position of one that requires a gradient; NULL for an error. */

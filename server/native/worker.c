@@ -3,8 +3,7 @@ values over it are made and die, calls are given a history, and nodes of it comp
 
 It works on the same objects as the functions of Python, through their slots, and looks at everything before it changes
 anything. Where something is not as it expects, the function of Python is called from its beginning.
-``allocator/native_calls.py``, ``engine/native_values.py`` and ``engine/autograd/native_history.py`` hand it what it works
-on. */
+``allocator/native_calls.py`` and ``engine/in_c`` hand it what it works on. */
 
 #include "autograd.h"
 

@@ -14,14 +14,15 @@ import numpy as np
 import pytest
 import torch
 
-from server.engine import context, native_values
+from server.engine import context
 from server.engine import functional as F
-from server.engine.autograd import native_history
 from server.engine.autograd.graph import AccumulateGrad, SavedTensor, SavedTensorList
 from server.engine.autograd.inplace import set_requires_grad
 from server.engine.autograd.node import OpNode
 from server.engine.backward import backward, grad
 from server.engine.device import memory
+from server.engine.in_c import histories
+from server.engine.in_c import values as values_in_c
 from server.engine.operators import OPERATORS
 from server.engine.value import Storage, Value
 from telegrad_protocol.errors import AutogradError
@@ -62,11 +63,11 @@ def python(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def leave() -> None:
         _forget_calls()
-        monkeypatch.setattr(native_values, "module", None)
-        monkeypatch.setattr(native_history, "module", None)
+        monkeypatch.setattr(values_in_c, "module", None)
+        monkeypatch.setattr(histories, "module", None)
         monkeypatch.setattr(memory, "new_value_in_c", None)
-        monkeypatch.setattr(OpNode, "apply", native_history.apply_in_python)
-        monkeypatch.setattr(Storage, "__del__", native_values.finalize_in_python)
+        monkeypatch.setattr(OpNode, "apply", histories.apply_in_python)
+        monkeypatch.setattr(Storage, "__del__", values_in_c.finalize_in_python)
 
     return leave
 
@@ -85,9 +86,9 @@ def _forget_calls() -> None:
 
 
 def test_it_is_in_c_where_there_is_a_compiler(adapter: EngineAdapter) -> None:
-    assert native_values.new_value is not None
-    assert OpNode.apply is not native_history.apply_in_python
-    assert Storage.__del__ is not native_values.finalize_in_python
+    assert values_in_c.new_value is not None
+    assert OpNode.apply is not histories.apply_in_python
+    assert Storage.__del__ is not values_in_c.finalize_in_python
 
 
 def _described(value: Value) -> Any:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from server.engine import context, keys
 from server.engine.dispatcher import BOXED, SPECIALIZERS, descend, redispatch, resolve
+from server.engine.in_c import histories
 from server.engine.operators import Operator, Run
 from server.engine.plan import Plan, plan_of, run_backend
 from server.engine.signature import metas_of
@@ -20,7 +21,6 @@ from telegrad_protocol.dtypes import FLOAT
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.layout import result_strides
 
-from . import native_history
 from .graph import (
     Edge,
     SavedOutput,
@@ -89,7 +89,7 @@ def _recording(operator: Operator, plan: Plan, signature: Arguments, below: Run)
     takes_lists = any([operator.op.params[p].kind.name.startswith("tensors") for p in positions])
     if is_single and not takes_lists:
         make_plan = partial(_make_gradient_plan, operator, gradient_plans, has_outs, signature)
-        in_c = native_history.recording_of(positions, gradient_plans, below, metas, is_float, make_plan)
+        in_c = histories.recording_of(positions, gradient_plans, below, metas, is_float, make_plan)
         if in_c is not None:
             return in_c
     is_pair = len(positions) == 2 and not takes_lists
@@ -276,4 +276,4 @@ def _save_copy(arg: Value) -> SavedTensor:
     return SavedTensor(copy)
 
 
-native_history.prepare(_save_list, _save_results)
+histories.prepare(_save_list, _save_results)

@@ -12,7 +12,7 @@ from typing import Any
 
 from server.allocator import Block, CachingAllocator
 from server.engine import context
-from server.engine.native_values import new_value as new_value_in_c
+from server.engine.in_c.values import new_value as new_value_in_c
 from server.engine.value import Backend, Storage, Value, new_storage, new_value
 from telegrad_protocol.meta import Meta
 

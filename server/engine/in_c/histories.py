@@ -1,4 +1,4 @@
-"""Histories of operations, and the derivatives of nodes, in C where that is compiled: as `kernel` and `node` say.
+"""Histories of operations, and the derivatives of nodes, in C where that is compiled: as `autograd.kernel` and `autograd.node` say.
 
 Knows no operations, and nothing of how a graph is run.
 """
@@ -9,14 +9,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from server.engine import keys
-from server.engine.native_values import module
+from server.engine.autograd.graph import UNRECORDED, SavedOutput, SavedTensor, next_sequence
+from server.engine.autograd.inplace import edge_of
+from server.engine.autograd.node import GradientPlan, OpNode, _fit_all, fit_gradient
+from server.engine.in_c.values import module
 from server.engine.operators import Run
 from server.engine.value import AutogradMeta
 from telegrad_protocol.meta import Meta
-
-from .graph import UNRECORDED, SavedOutput, SavedTensor, next_sequence
-from .inplace import edge_of
-from .node import GradientPlan, OpNode, _fit_all, fit_gradient
 
 _MOST_POSITIONS: Final = 60
 """Operands at places beyond are not told apart by the bits of a number of C."""

@@ -9,10 +9,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from server.allocator.native_calls import module as module
+from server.engine import context
+from server.engine.value import Backend, Launch, Storage, Value
 from telegrad_protocol.meta import Meta
-
-from . import context
-from .value import Backend, Launch, Storage, Value
 
 finalize_in_python: Final = Storage.__del__
 """Ends storage where nothing is in C, and where something is about it that is unusual."""
