@@ -1,4 +1,4 @@
-"""Histories of operations, and the derivatives of nodes, in C where that is compiled: as `autograd.kernel` and `autograd.node` say.
+"""Histories of operations, and the derivatives of nodes, in C where that is compiled: as in `autograd`.
 
 Knows no operations, and nothing of how a graph is run.
 """
