@@ -110,3 +110,14 @@ def test_what_others_may_have_written_is_not_loaded(monkeypatch: pytest.MonkeyPa
     assert library is not None
     library.parent.chmod(0o777)
     assert _native.load() is None
+
+
+@needs_compiler
+def test_a_worker_waits_for_what_it_does_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    from server.native import SOURCE, load
+
+    monkeypatch.setenv(native.VARIABLE, "beside")
+    assert native.load(SOURCE, "server.native") is None
+    assert load.__wrapped__() is not None
+    monkeypatch.setenv(native.VARIABLE, "never")
+    assert load.__wrapped__() is None
