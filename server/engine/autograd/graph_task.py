@@ -91,7 +91,7 @@ class GraphTask:
             if is_usual and node.__class__ is OpNode and not node.retained:  # `visit`, written out for most nodes
                 grads = pending.pop(node, None)
                 results = None if grads is None else node.apply(grads)
-                if releases and results is not None:
+                if releases and results is not None and node.saved:
                     node.saved = None
             else:
                 results = self.visit(node, wanted)
