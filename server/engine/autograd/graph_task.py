@@ -93,6 +93,7 @@ class GraphTask:
                 results = None if grads is None else node.apply(grads)
                 if releases and results is not None and node.saved:
                     node.saved = None
+                grads = None  # gradients that nothing else needs are freed before those that follow are added up
             else:
                 results = self.visit(node, wanted)
             for edge, gradient in zip(node.edges, _NO_GRADIENTS if results is None else results):
@@ -111,7 +112,7 @@ class GraphTask:
                     leaves.append(following)
                 else:
                     heappush(ready, (-following.sequence, following))
-            results = grads = gradient = None  # a leaf may take over a gradient that nothing but the task refers to
+            results = gradient = None  # a leaf may take over a gradient that nothing but the task refers to
             if leaves:
                 self._finish(leaves, wanted)
         if self.zero_edges:
