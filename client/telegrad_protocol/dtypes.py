@@ -202,8 +202,10 @@ def result_type(operands: Iterable[Any]) -> DType:
         else:
             rank = 0 if operand.ndim else 1
         present = ranks[rank]
-        ranks[rank] = dtype if present is None else _PROMOTION[present, dtype]
-    return _combine(*ranks)
+        if present is not dtype:
+            ranks[rank] = dtype if present is None else _PROMOTION[present, dtype]
+    dims, zero, scalar = ranks
+    return dims if dims is not None and zero is None and scalar is None else _combine(dims, zero, scalar)
 
 
 def _combine(dims: DType | None, zero: DType | None, scalar: DType | None) -> DType:

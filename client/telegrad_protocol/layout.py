@@ -75,6 +75,8 @@ def extent(shape: Size, strides: Size) -> int:
 
 def broadcast_shapes(op: str, *shapes: Size) -> Size:
     """Return the common shape of ``shapes``, aligned at the last dimension; ``ShapeError`` where there is none."""
+    if shapes and shapes.count(shapes[0]) == len(shapes):
+        return tuple(shapes[0])
     ndim = max(map(len, shapes), default=0)
     result = [1] * ndim
     for shape in shapes:
@@ -112,11 +114,11 @@ def broadcast_strides(shape: Size, strides: Size, target: Size) -> Size:
 
 def result_strides(shape: Size, operands: Sequence[tuple[Size, Size]]) -> Size:
     """Return dense strides of an element-wise result, in its operands' order of dimensions, as TensorIterator does."""
-    if all(operand_shape == shape for operand_shape, _ in operands):
-        if all(is_contiguous(*operand) for operand in operands):
+    if all([operand_shape == shape for operand_shape, _ in operands]):
+        if all([is_contiguous(*operand) for operand in operands]):
             return contiguous_strides(shape)
         first = operands[0][1]
-        if is_dense(shape, first) and all(strides == first for _, strides in operands):
+        if is_dense(shape, first) and all([strides == first for _, strides in operands]):
             return first
     return strides_in_order(shape, _memory_order(shape, operands))
 

@@ -5,9 +5,10 @@ This is the only place that knows all layers. A call of the engine enters the la
 
 from __future__ import annotations
 
+from server.allocator import native_calls
 from server.allocator.cache.call_sequences import CallSequences
 from server.allocator.cache.fast_bins import FastBins
-from server.allocator.cache.recall import Recall
+from server.allocator.cache.recalling_cache import RecallingCache
 from server.allocator.core.account import Books
 from server.allocator.core.block_cache import BlockCache
 from server.allocator.core.config import AllocatorConfig
@@ -36,7 +37,7 @@ class CachingAllocator:
         segments = ExpandableSegments if self.config.expandable_segments else FixedSegments
         self.core = BlockCache(self.heap, segments(self.heap), Books(), device=device, events=events)
         self.bins = FastBins(self.core)
-        self.recall = Recall(self.bins, self.core)
+        self.recall = RecallingCache(native_calls.bins_layer(self.bins), self.core, native_calls.ways_of)
         self.sequences = CallSequences(self.recall)
         self.sessions = Sessions(self.recall)
         self.reports = Reports(self.recall)
@@ -47,7 +48,7 @@ class CachingAllocator:
     def _bind_cache(self) -> None:
         """Offer blocks; allocations and frees enter the outermost layer at once."""
         core, recall, sequences = self.core, self.recall, self.sequences
-        self.allocate, self.free = recall.allocate, recall.free
+        self.allocate, self.free = recall.calls
         self.end_cooldown = recall.end_cooldown
         self.record_stream = sequences.record_stream
         self.empty_cache, self.allocated_bytes = recall.empty_cache, recall.allocated_bytes

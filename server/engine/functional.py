@@ -11,7 +11,7 @@ from typing import Any
 from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.ops import PUBLIC
 
-from .dispatcher import call
+from .dispatcher import call, dispatch
 from .operators import Operator, overloads
 from .value import Value
 
@@ -34,7 +34,14 @@ def _function(public: str) -> Callable[..., Any]:
 
 
 def _single(public: str, operator: Operator) -> Callable[..., Any]:
+    """Return a public function with one overload: `dispatcher.call`, written out for what is usual."""
+    accepted, defaults = operator.accepted, operator.defaults
+
     def run(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs and accepted.get(tuple(map(type, args))) == ():  # the classes fit, and none is a size
+            args += defaults[len(args) :]
+            lookup = operator.lookups.get(tuple(map(type, args)))
+            return dispatch(operator, args) if lookup is None else lookup(args)
         return call(operator, args, kwargs)
 
     run.__name__ = run.__qualname__ = public

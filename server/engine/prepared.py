@@ -14,6 +14,7 @@ from typing import Any
 from telegrad_protocol.meta import Meta
 
 from . import context
+from .in_c import values as values_in_c
 from .operators import Kernel, Operator, Request, Run
 from .value import Backend, Launch, Storage, Value, new_storage, new_value
 
@@ -117,6 +118,9 @@ def _into_new_value(backend: Backend, meta: Meta, launch: Launch) -> Run:
     Most operations do no more than this, so `AllocatingBackend.empty` is written out here.
     """
     nbytes, key, allocator = meta.extent * meta.dtype.itemsize, backend.key, backend.allocator
+    in_c = values_in_c.run_of(backend, nbytes, meta, launch)
+    if in_c is not None:
+        return in_c
 
     def run(args: Arguments) -> Value:
         backend.in_allocator = True

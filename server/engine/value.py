@@ -42,8 +42,7 @@ class Storage:
     def __init__(self, backend: Backend, block: Block, nbytes: int, keeper: Any = None) -> None:
         self.backend = backend
         self.block = block
-        self.nbytes = nbytes
-        self.version = 0
+        self.nbytes, self.version = nbytes, 0
         self.keeper = keeper
 
     def __del__(self) -> None:
@@ -181,6 +180,7 @@ class Backend:
     Only declared here, with defaults for devices that have no streams; ``device`` holds the implementations.
     """
 
+    __slots__ = ("__dict__", "__weakref__", "allocator", "in_allocator", "queued_frees", "stream")  # read from C
     xp: Any
     key: int
     can_capture = False

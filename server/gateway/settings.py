@@ -32,7 +32,8 @@ CLIENT_VARIABLES: Final = {
     "TELEGRAD_MAX_AHEAD_SECONDS": "seconds of measured work that may be queued on the server before a program waits; "
     "`1` by default, `inf` for no bound",
     "TELEGRAD_NATIVE": "the path of a call in C, compiled once per machine where there is a compiler: by default "
-    "`beside` the program, for those that start later; `wait` for it, or `never` use it",
+    "`beside` the program, for those that start later; `wait` for it, or `never` use it. Workers wait for what they do "
+    "in C, unless it is `never`",
     "TELEGRAD_KERNELS": "`1`: `tg.connect()` asks for kernels of the program's own where it is not told whether to",
     "TELEGRAD_LAUNCH_BLOCKING": "`1`: every call waits for its result, so that an error shows on its own line",
     "TELEGRAD_CELL_SECONDS": "how long the end of a notebook's cell waits for its work, to fail in that cell; `0.25`",

@@ -12,14 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from telegrad._native import SOURCE
 from telegrad._native import binding as native
-from telegrad._native import place
 from telegrad._ops import call as python_call
 from telegrad._ops import functions
 from telegrad._session.thread_modes import DEFAULT
 from telegrad._tensor.autograd_graph import OperationNode
 from telegrad_protocol import messages, wire
 from telegrad_protocol.errors import ShapeError
+from telegrad_protocol.native import place
 
 from ..support.compilers import needs_calls_in_c
 
@@ -29,7 +30,7 @@ TURNS = 100
 
 
 def test_it_is_compiled_where_there_is_a_compiler() -> None:
-    library = place.library()
+    library = place.library(SOURCE)
     failure = library.with_name("failed") if library is not None else None
     assert native.native is not None, failure.read_text() if failure is not None and failure.exists() else "no library"
     assert native.call is not python_call.call

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from telegrad import _native
-from telegrad._native import compiling, place
+from telegrad_protocol import native
 from telegrad_protocol.errors import ConfigurationError
+from telegrad_protocol.native import compiling, place
 
 from ..support.compilers import needs_compiler
 from ..transport.waiting import wait_until
@@ -40,7 +41,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _run(choice: str) -> str:
-    environment = {**os.environ, _native.VARIABLE: choice, "TELEGRAD_COMPILED_KERNELS": "never"}
+    environment = {**os.environ, native.VARIABLE: choice, "TELEGRAD_COMPILED_KERNELS": "never"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 
@@ -52,28 +53,28 @@ def test_programs_compute_the_same_with_it_and_without() -> None:
 
 @needs_compiler
 def test_a_process_beside_compiles_it_for_later_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(_native.VARIABLE, "beside")
+    monkeypatch.setenv(native.VARIABLE, "beside")
     assert _native.load() is None
     _native.compile_beside()
-    library = place.library()
+    library = place.library(_native.SOURCE)
     assert library is not None
     wait_until(lambda: not place.is_missing(library), "it is compiled, or has failed")
     assert _native.load() is not None
 
 
 def test_it_is_left_alone_where_it_is_not_wanted(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(_native.VARIABLE, "never")
+    monkeypatch.setenv(native.VARIABLE, "never")
     assert _native.load() is None
     _native.compile_beside()
     assert not list(cache.iterdir())
-    monkeypatch.setenv(_native.VARIABLE, "always")
+    monkeypatch.setenv(native.VARIABLE, "always")
     with pytest.raises(ConfigurationError, match="TELEGRAD_NATIVE: expected one of beside, wait, never, got 'always'"):
         _native.load()
 
 
 def test_a_compiler_that_fails_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = tmp_path / "asked"
-    monkeypatch.setenv(_native.VARIABLE, "wait")
+    monkeypatch.setenv(native.VARIABLE, "wait")
     monkeypatch.setattr(compiling, "compiler", lambda: ["sh", "-c", f"echo asked >> {asked}; exit 1"])
     for _ in range(3):
         assert _native.load() is None
@@ -81,7 +82,7 @@ def test_a_compiler_that_fails_is_asked_once(tmp_path: Path, monkeypatch: pytest
 
 
 def test_nothing_happens_without_a_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(_native.VARIABLE, "wait")
+    monkeypatch.setenv(native.VARIABLE, "wait")
     monkeypatch.setenv("PATH", "")
     assert _native.load() is None
     assert not list(cache.iterdir())
@@ -89,7 +90,7 @@ def test_nothing_happens_without_a_compiler(cache: Path, monkeypatch: pytest.Mon
 
 @needs_compiler
 def test_nothing_is_started_where_nothing_could_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(_native.VARIABLE, "beside")
+    monkeypatch.setenv(native.VARIABLE, "beside")
     started: list[object] = []
     monkeypatch.setattr(compiling.subprocess, "run", lambda *command, **options: started.append(command))
     monkeypatch.setattr(compiling.os, "access", lambda *folder: False)
@@ -103,9 +104,20 @@ def test_nothing_is_started_where_nothing_could_be_kept(monkeypatch: pytest.Monk
 
 @needs_compiler
 def test_what_others_may_have_written_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(_native.VARIABLE, "wait")
+    monkeypatch.setenv(native.VARIABLE, "wait")
     assert _native.load() is not None
-    library = place.library()
+    library = place.library(_native.SOURCE)
     assert library is not None
     library.parent.chmod(0o777)
     assert _native.load() is None
+
+
+@needs_compiler
+def test_a_worker_waits_for_what_it_does_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    from server.native import SOURCE, load
+
+    monkeypatch.setenv(native.VARIABLE, "beside")
+    assert native.load(SOURCE, "server.native") is None
+    assert load.__wrapped__() is not None
+    monkeypatch.setenv(native.VARIABLE, "never")
+    assert load.__wrapped__() is None

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from telegrad_protocol import wire
@@ -142,6 +142,7 @@ any_call = given(st.sampled_from(PURE).flatmap(_arguments_of))
 
 @settings(FUZZ, max_examples=400)
 @any_call
+@example(drawn=("_convolution_weight_backward", [1, 1, [], [], [], [], 0, False]))
 def test_operations_on_any_arguments(held: Talk, drawn: tuple[str, list[Any]]) -> None:
     _make_any_call(held, *drawn)
 

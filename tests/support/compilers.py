@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from telegrad._native import VARIABLE
-from telegrad._native.compiling import compiler
+from telegrad_protocol.native import VARIABLE
+from telegrad_protocol.native.compiling import compiler
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no compiler of C")
 needs_calls_in_c = pytest.mark.skipif(

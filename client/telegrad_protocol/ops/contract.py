@@ -301,7 +301,7 @@ def pointwise(
 def pointwise_meta(op: Op, bound: tuple[Any, ...]) -> Meta:
     """Return the meta of a pointwise result: broadcast shape, promoted dtype, the operands' memory order."""
     metas = op.metas_in(bound)
-    shape = broadcast_shapes(op.public, *(m.shape for m in metas))
+    shape = broadcast_shapes(op.public, *[m.shape for m in metas])
     strides = result_strides(shape, [(m.shape, m.strides) for m in metas])
     return Meta.of(shape, op.output_dtype(bound), device_of(metas), strides)
 

@@ -37,8 +37,9 @@ def _check_types(name: str, *metas: Meta | None) -> None:
 
 def check_positive(name: str, **numbers: Size) -> None:
     for what, values in numbers.items():
-        if min(values, default=0) <= 0:
-            worst = f"{what} should be greater than zero: {what} must be greater than zero, but got {min(values)}"
+        least = min(values, default=0)
+        if least <= 0:
+            worst = f"{what} should be greater than zero: {what} must be greater than zero, but got {least}"
             raise ArgumentError(f"{name}: non-positive {what} is not supported: {worst}")
 
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from server.allocator.cache.recall import LONGEST_LOG, UNKNOWN, Recall
+from server.allocator.cache.recall import LONGEST_LOG, UNKNOWN
+from server.allocator.cache.recalling_cache import RecallingCache
 from server.allocator.cache.steps import State, Step
 from server.allocator.core.block import Block
 
@@ -96,7 +97,7 @@ class DryRun:
 class CallSequences:
     """Cuts sequences out of what `Recall` remembers, makes them at once, and has them gone through as dry runs."""
 
-    def __init__(self, recall: Recall) -> None:
+    def __init__(self, recall: RecallingCache) -> None:
         self._recall = recall
         self._null = recall.core.null
 

@@ -19,6 +19,8 @@ from server.allocator.core.splitting import join_front, split_front
 class FastBins:
     """The short way around a `BlockCache`, on whose accounts, ledger and bins it works."""
 
+    __slots__ = ("__weakref__", "_accounts", "_allocate", "_bypassed", "_complete", "_free", "_ledger", "_oversize")
+
     def __init__(self, below: BlockCache) -> None:
         # The methods of the layer below, bound once.
         self._allocate = below.allocate

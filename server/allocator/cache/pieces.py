@@ -5,7 +5,8 @@ Knows blocks and their segments; nothing of states, calls or sessions' turns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from random import Random
 from typing import TypeAlias
 
@@ -19,19 +20,18 @@ Piece: TypeAlias = tuple[int, int, int, int]
 class Pieces:
     """The pieces by what they are, each with its key or with the block that stands for it."""
 
+    __slots__ = ("new_key", "table")
+
     def __init__(self) -> None:
         self.table: dict[Piece, int | Block] = {}
-        self._keys = Random()
-
-    def new_key(self) -> int:
-        """Return a number that nobody can foresee; exclusive ors of such numbers are equal for equal ones alone."""
-        return self._keys.getrandbits(128)
+        self.new_key: Callable[[], int] = partial(Random().getrandbits, 128)
+        """Returns a number that nobody can foresee; exclusive ors of such numbers are equal for equal ones alone."""
 
     def name(self, block: Block, piece: Piece) -> int:
         """Give a block in use the key of its piece, which is made if need be, and return it."""
         known = self.table.get(piece)
         if known is None:
-            known = self.table[piece] = self._keys.getrandbits(128)
+            known = self.table[piece] = self.new_key()
         elif isinstance(known, Block):
             known = known.key
         block.key = known

@@ -3,9 +3,9 @@
 Which block serves a request depends on nothing but what is in use, as long as no segment comes or goes and no memory
 changes hands. So this layer names states by what is in use in them, and remembers where each call led from a state that
 has come back. A call that is remembered is only logged; whoever wants to see blocks or totals calls `flush_deferred`
-first, which carries out what the logged calls amount to. All other calls are carried out by the layer below: of those
-from states that did not occur before, nothing is kept but the name of the state that they led to. Knows the core, whose
-blocks the layer below hands out.
+first, as `recalling_cache` does, which carries out what the logged calls amount to. All other calls are carried out by
+the layer below: of those from states that did not occur before, nothing is kept but the name of the state that they led
+to. Knows the core, whose blocks the layer below hands out.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from server.allocator.cache.pieces import Pieces
 from server.allocator.cache.placement import place_blocks, put_back
 from server.allocator.cache.steps import State, Step, count_calls
 from server.allocator.cache.watch import OTHERS, Signs
+from server.allocator.cache.ways import Ways
 from server.allocator.core.block import Block
 from server.allocator.core.block_cache import BlockCache
-from server.allocator.core.layer import Layer
-from server.allocator.core.ledger import BYTES_IN_USE, FIELD
+from server.allocator.core.layer import Calls, Layer
 from server.allocator.core.splitting import replace_by_copy
 from server.replay_policy import ALLOCATOR_CALLS, ReplayPolicy
 
@@ -29,7 +29,7 @@ LONGEST_LOG = 4096
 # The state of memory of which nothing is remembered, because it did not occur before.
 UNKNOWN: State = {}
 # What is kept of a state that occurred once.
-_SEEN: Final[State] = {}
+SEEN: Final[State] = {}
 _LONGEST_COUNT: Final = 256
 """So many misses are counted before the policy is told of them."""
 
@@ -38,14 +38,23 @@ class Recall:
     """A layer that answers remembered calls; the layer below carries out all others.
 
     ``replay_policy`` counts remembered calls as hits, others as misses, and calls as the events of a cooldown.
+    ``calls`` are the functions that users call: ``allocate`` and ``free``, in C where that is compiled.
     """
 
-    def __init__(self, below: Layer, core: BlockCache) -> None:
+    __slots__ = (
+        "__weakref__", "_accounts", "_allocate_below", "_changes", "_count", "_free_below", "_heap",
+        "_is_bypassed", "_is_cooling", "_is_flushing", "_ledger", "_left", "_most_states", "_moved", "_name",
+        "_oversize", "_pieces", "_queued_frees", "_signs", "_states", "_turn", "_turn_key", "_turn_keys",
+        "_ways", "allocate_unknown", "calls", "core", "free_unknown", "log", "replay_policy", "state",
+    )  # fmt: skip
+
+    def __init__(self, below: Layer, core: BlockCache, ways_of: Callable[[Recall], Ways]) -> None:
         self._allocate_below = below.allocate
         self._free_below = below.free
+        self._ways = ways_of(self)
+        self.calls = Calls(self._ways.allocate, self._ways.free)
         # Who gets the calls that are not remembered; a layer above may put itself here for a while.
-        self.allocate_unknown = self.allocate_anew
-        self.free_unknown = self.free_anew
+        self.allocate_unknown, self.free_unknown = self._ways.allocate_anew, self._ways.free_anew
         self.core = core
         self._heap = core.heap
         self._ledger = core.books.ledger
@@ -75,7 +84,10 @@ class Recall:
         self._count = self._left = max(1, min(_LONGEST_COUNT, self._most_states >> 6))
         self._is_bypassed = core.bypasses
         core.bypass_listeners.append(self._set_bypassed)
-        core.observer = self
+
+    def ways(self) -> Ways:
+        """Return the functions of Python, which say what each call does."""
+        return Ways(self.allocate, self.free, self.allocate_anew, self.free_anew, self._free_in_cooldown)
 
     def _set_bypassed(self, is_bypassed: bool) -> None:
         self._is_bypassed = is_bypassed
@@ -121,14 +133,23 @@ class Recall:
         if key.__class__ is not int:
             key = self._pieces.name(block, piece)
         block.key, block.is_stable = key, False
-        is_alone = self._name == from_name
-        self._name = name = self._name ^ key
-        states = self._states
+        states, name = self._states, self._name ^ key
         if name not in states and not self._is_bypassed:
-            states[name] = _SEEN
+            self._name, states[name] = name, SEEN
             self.state = UNKNOWN
             self._count_miss()
             return block
+        return self._link_allocation(block, state, from_name, before, nbytes, stream, owner)
+
+    def _link_allocation(
+        self, block: Block, state: State, from_name: int, before: int, nbytes: int, stream: int, owner: int
+    ) -> Block:
+        """Enter the state that an allocation has led to, and remember it if it was between two states known before.
+
+        ``state``, ``from_name`` and ``before`` are the state and its name, and the device's totals, before the call.
+        """
+        is_alone = self._name == from_name
+        name = self._name ^ block.key
         self._enter_state(name)
         if state is UNKNOWN or self.state is UNKNOWN or not is_alone or block.size >= self._oversize:
             return block
@@ -162,7 +183,7 @@ class Recall:
         states, name = self._states, self._name ^ block.key
         if name in states or self._is_bypassed:
             return self._enter_without(block)
-        self._name, states[name] = name, _SEEN
+        self._name, states[name] = name, SEEN
         self.state = UNKNOWN
         self._count_miss()
 
@@ -226,10 +247,10 @@ class Recall:
             return
         state = self._states.get(name)
         if state is None:
-            self._states[name] = _SEEN
+            self._states[name] = SEEN
             self._count_miss()
             return
-        if state is _SEEN:
+        if state is SEEN:
             state = self._states[name] = {}
         self.state = state
 
@@ -248,7 +269,7 @@ class Recall:
     def _begin_cooldown(self) -> None:
         """Leave all calls to the layer below, but for watching whether frees come again."""
         self.detach()
-        self.allocate_unknown, self.free_unknown = self._allocate_below, self._free_in_cooldown
+        self.allocate_unknown, self.free_unknown = self._allocate_below, self._ways.free_in_cooldown
         self._is_cooling = True
 
     def _free_in_cooldown(self, block: Block) -> None:
@@ -265,8 +286,13 @@ class Recall:
         held = 0 if account is None else hash((account.now,))
         if policy.cooldown <= 0:
             self._remember_again()
-        elif not held & OTHERS and self._signs.note(held, self._ledger.now, pointer):
-            policy.trust()
+        elif not held & OTHERS:
+            self._look_for_signs(held, pointer)
+
+    def _look_for_signs(self, held: int, pointer: int) -> None:
+        """Note a free by the hash of what its session holds and where it was; signs of repetition end the cooldown."""
+        if self._signs.note(held, self._ledger.now, pointer):
+            self.replay_policy.trust()
             self._remember_again()
 
     def end_cooldown(self) -> bool:
@@ -281,7 +307,7 @@ class Recall:
         """Remember calls from here on."""
         self.detach()
         self.replay_policy.cooldown, self._is_cooling = 0, False
-        self.allocate_unknown, self.free_unknown = self.allocate_anew, self.free_anew
+        self.allocate_unknown, self.free_unknown = self._ways.allocate_anew, self._ways.free_anew
         if self._heap.generation != self._changes:
             self.forget()
         self._name = self._turn_key ^ self._pieces.name_of_all(self._heap.segments.values())
@@ -345,56 +371,3 @@ class Recall:
         """Carry out logged calls; the current state is unknown until the next call has been carried out."""
         self.flush_deferred()
         self.state = UNKNOWN
-
-    def invalidate(self) -> None:
-        """Carry out logged calls, and drop all that is remembered."""
-        self.flush_deferred()
-        self.forget()
-
-    def record_stream(self, block: Block, stream: int) -> None:
-        """Hold the block back, once freed, until what ``stream`` has queued by then is done."""
-        if stream == block.stream or block is self.core.null:
-            return
-        self.invalidate()
-        block.is_stable = False
-        self.core.record_stream(block, stream)
-
-    def empty_cache(self) -> None:
-        """Give every segment that is wholly free back to the upstream."""
-        self.invalidate()
-        self.core.empty_cache()
-
-    def set_quota(self, owner: int, nbytes: int | None, most: int | None = None) -> None:
-        """Limit the bytes in use by one session; None lifts the limit. It may be raised to ``most``."""
-        self.invalidate()
-        self.core.set_quota(owner, nbytes, most)
-
-    def allocated_bytes(self, owner: int | None = None) -> int:
-        """Bytes in use by one session, or by all; those that wait for events included."""
-        last = self.log[-1] if self.log else None
-        if last is not None and owner is not None and last.account is self._accounts.get(owner):
-            return last.account_now >> BYTES_IN_USE & FIELD  # all logged calls are of one session
-        self.flush_totals()
-        return self.core.books.bytes_in_use(owner)
-
-    def end_session(self, owner: int) -> None:
-        """Drop the account of a session that has freed everything."""
-        self.invalidate()
-        self._turn_keys.pop(owner, None)
-        self.core.end_session(owner)
-
-    def before_release(self) -> None:
-        """Drop all that is remembered, because segments may go."""
-        self.forget()
-
-    def before_inspection(self) -> None:
-        """Bring totals and segments up to date."""
-        self.flush_deferred()
-
-    def before_bypass_changes(self) -> None:
-        """Bring totals and segments up to date, and leave the current state."""
-        self.detach()
-
-    def after_completion(self, block: Block) -> None:
-        """Note that a block is no longer in use."""
-        self._name ^= block.key

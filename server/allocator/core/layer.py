@@ -5,7 +5,8 @@ Knows only what a block is.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 from server.allocator.core.block import Block
 
@@ -15,6 +16,13 @@ class Layer(Protocol):
 
     def allocate(self, nbytes: int, stream: int, owner: int) -> Block: ...
     def free(self, block: Block) -> None: ...
+
+
+class Calls(NamedTuple):
+    """A layer made of two functions."""
+
+    allocate: Callable[..., Block]
+    free: Callable[[Block], None]
 
 
 class CoreObserver(Protocol):

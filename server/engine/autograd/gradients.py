@@ -9,6 +9,8 @@ from sys import getrefcount
 
 from server.engine import context
 from server.engine import functional as F
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS
 from server.engine.value import AutogradMeta, Value
 from telegrad_protocol.errors import AutogradError, ShapeError
 from telegrad_protocol.layout import Size
@@ -17,6 +19,8 @@ from telegrad_protocol.meta import Meta
 from . import changes
 from .graph import AccumulateGrad
 from .inplace import edge_of
+
+_ADD_ = OPERATORS["add_"]
 
 
 class _Holder:
@@ -64,7 +68,7 @@ def accumulate(leaf: Value, gradient: Value, create_graph: bool) -> None:
     elif create_graph:
         meta.grad = F.add(meta.grad, gradient)
     else:
-        F.add_(meta.grad, gradient)
+        dispatch(_ADD_, (meta.grad, gradient, 1))
 
 
 def _own(leaf: Meta, gradient: Value) -> Value:

@@ -13,7 +13,6 @@ from itertools import repeat
 from operator import attrgetter
 
 from server.engine import context
-from server.engine import functional as F
 from server.engine.device import cancellation
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
@@ -32,7 +31,7 @@ CREATED_GRAPH_COST = 10
 """A node of a pass that makes a graph itself counts as so many: it takes so much longer, and nested ones grow fast."""
 _NO_GRADIENTS = repeat(None)
 _by_sequence = attrgetter("sequence")
-ONES = OPERATORS["ones"]
+ONES, ADD = OPERATORS["ones"], OPERATORS["add"]
 
 
 class GraphTask:
@@ -82,12 +81,21 @@ class GraphTask:
         ready = [(-node.sequence, node) for node in set(starts) if node not in counts]
         heapify(ready)
         pending, receives_every_gradient = self.pending, self.receives_every_gradient
+        is_usual = self.__class__ is GraphTask and not (self.capture or self.create_graph)
+        releases = not self.retain_graph
         leaves: list[Node] = []
         while ready:
             if cancellation.requested:
                 cancellation.pause()
             node = heappop(ready)[1]
-            results = self.visit(node, wanted)
+            if is_usual and node.__class__ is OpNode and not node.retained:  # `visit`, written out for most nodes
+                grads = pending.pop(node, None)
+                results = None if grads is None else node.apply(grads)
+                if releases and results is not None and node.saved:
+                    node.saved = None
+                grads = None  # gradients that nothing else needs are freed before those that follow are added up
+            else:
+                results = self.visit(node, wanted)
             for edge, gradient in zip(node.edges, _NO_GRADIENTS if results is None else results):
                 if edge is None:
                     continue
@@ -163,7 +171,7 @@ class GraphTask:
         if slots is None:
             slots = self.pending[node] = [None] * len(node.metas)
         present = slots[output]
-        slots[output] = gradient if present is None else F.add(present, gradient)
+        slots[output] = gradient if present is None else dispatch(ADD, (present, gradient, 1))
 
     def deliver(self, node: Node, grads: list[Value | None]) -> None:
         """Hand complete gradients to those that asked for them: captures, and results with ``retain_grad``."""

@@ -7,10 +7,12 @@ computes gradients is in ``node``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from server.engine import context, keys
 from server.engine.dispatcher import BOXED, SPECIALIZERS, descend, redispatch, resolve
+from server.engine.in_c import histories
 from server.engine.operators import Operator, Run
 from server.engine.plan import Plan, plan_of, run_backend
 from server.engine.signature import metas_of
@@ -85,6 +87,11 @@ def _recording(operator: Operator, plan: Plan, signature: Arguments, below: Run)
     is_float = is_single and metas[0].dtype.category >= FLOAT
     positions = operator.grad_positions
     takes_lists = any([operator.op.params[p].kind.name.startswith("tensors") for p in positions])
+    if is_single and not takes_lists:
+        make_plan = partial(_make_gradient_plan, operator, gradient_plans, has_outs, signature)
+        in_c = histories.recording_of(positions, gradient_plans, below, metas, is_float, make_plan)
+        if in_c is not None:
+            return in_c
     is_pair = len(positions) == 2 and not takes_lists
     one, two = positions if is_pair else (0, 0)
 
@@ -157,6 +164,13 @@ def _gradient_plan(
     kept = operator.plans.get(signature)
     gradient_plan.has_known_results = has_outs and kept is not None and kept.gradient_plans is plans
     return gradient_plan
+
+
+def _make_gradient_plan(
+    operator: Operator, plans: dict[int, Any], has_outs: bool, signature: Arguments, needed: int, args: Arguments
+) -> GradientPlan:  # fmt: skip
+    """Do the same with the call last, for what is bound to an operation's plan."""
+    return _gradient_plan(operator, plans, has_outs, needed, args, signature)
 
 
 def _write(
@@ -263,3 +277,6 @@ def _save_copy(arg: Value) -> SavedTensor:
     if edge is not None:
         with_history(copy, edge[0], edge[1])
     return SavedTensor(copy)
+
+
+histories.prepare(_save_list, _save_results)

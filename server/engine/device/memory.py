@@ -12,6 +12,7 @@ from typing import Any
 
 from server.allocator import Block, CachingAllocator
 from server.engine import context
+from server.engine.in_c.values import new_value as new_value_in_c
 from server.engine.value import Backend, Storage, Value, new_storage, new_value
 from telegrad_protocol.meta import Meta
 
@@ -25,6 +26,8 @@ class AllocatingBackend(Backend):
     def empty(self, meta: Meta) -> Value:
         """A new value of uninitialised memory, accounted to the session whose turn it is."""
         nbytes = meta.extent * meta.dtype.itemsize
+        if new_value_in_c is not None:
+            return new_value_in_c(self, self.key, nbytes, meta)
         self.in_allocator = True  # `_allocate`, inlined
         try:
             block = self.allocator.allocate(nbytes, self.stream, context.current.owner)

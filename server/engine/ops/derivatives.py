@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from server.engine import functional as F
 from server.engine import keys
+from server.engine.dispatcher import dispatch
+from server.engine.operators import OPERATORS
+
+_ZEROS = OPERATORS["zeros"]
 
 
 def zero_gradient(grad):
@@ -18,7 +22,7 @@ def with_zero_derivative(input):
 
 def zeros(like, shape):
     """Zeros of the given shape, of the dtype and on the device of ``like``."""
-    return F.zeros(shape, dtype=like.dtype, device=like.device)
+    return dispatch(_ZEROS, (shape, like.meta.dtype, like.meta.device))
 
 
 def row_major_strides(meta):

@@ -13,6 +13,8 @@ from telegrad_protocol.ops import linalg as ops
 
 from .complex import conj
 
+_BACKWARD = OPERATORS["_linear_backward"]
+
 
 def _rows(value):
     """All but the last dimension flattened into one."""
@@ -37,8 +39,11 @@ def _linear_gradients(grad, input, weight, weight_meta, bias_meta, wanted):
             _linear_weight(grad, input, weight_meta) if wanted[1] else None,
             grad if wanted[2] else None,
         )
-    gradients = iter(dispatch(OPERATORS["_linear_backward"], (grad, input, weight, wanted[2])))
-    return tuple([next(gradients) if is_wanted else None for is_wanted in wanted])
+    gradients = dispatch(_BACKWARD, (grad, input, weight, wanted[2]))
+    if len(gradients) == len(wanted):
+        return gradients
+    given = iter(gradients)
+    return tuple([next(given) if is_wanted else None for is_wanted in wanted])
 
 
 @implements(

@@ -1,4 +1,4 @@
-"""Compiles ``calls.c``, here or in a process of its own, which is this file as a program: ``compiling.py LIBRARY``."""
+"""Compiles a text in C, here or in a process of its own: this file as a program, ``compiling.py SOURCE LIBRARY``."""
 
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ import sysconfig
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
-
-_SOURCE: Final = Path(__file__).with_name("calls.c")
 
 
-def start(library: Path) -> None:
+def start(source: Path, library: Path) -> None:
     """Have a process compile at a low priority that goes on by itself.
 
     Nothing happens where there is no compiler, or where nothing could be kept: each program would try it again.
     """
     nowhere = subprocess.DEVNULL
     if compiler() is not None and _may_keep(library):
-        command = [sys.executable, "-I", "-S", __file__, str(library)]
+        command = [sys.executable, "-I", "-S", __file__, str(source), str(library)]
         with suppress(OSError):
             subprocess.run(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
 
@@ -33,7 +30,7 @@ def _may_keep(library: Path) -> bool:
     return os.access(next(folder for folder in library.parents if folder.exists()), os.W_OK)
 
 
-def compile_library(library: Path) -> None:
+def compile_library(source: Path, library: Path) -> None:
     """Compile, unless there is no compiler or nowhere to keep what it makes; beside it is noted that it has failed."""
     command = compiler()
     if command is None:
@@ -42,7 +39,9 @@ def compile_library(library: Path) -> None:
         library.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=library.parent) as folder:
             made = Path(folder, library.name)
-            done = subprocess.run([*command, "-o", str(made)], stdin=subprocess.DEVNULL, capture_output=True)
+            done = subprocess.run(
+                [*command, str(source), "-o", str(made)], stdin=subprocess.DEVNULL, capture_output=True
+            )
             if done.returncode:
                 library.with_name("failed").write_bytes(done.stderr)
             else:
@@ -51,7 +50,7 @@ def compile_library(library: Path) -> None:
 
 
 def compiler() -> list[str] | None:
-    """Return the command that compiles the interpreter's extensions, without its output; None where there is none."""
+    """Return the command that compiles extensions, without the text and its output; None where there is none."""
     include = sysconfig.get_path("include")
     command = shlex.split(sysconfig.get_config_var("LDSHARED") or "cc -shared")
     if shutil.which(command[0]) is None:  # the interpreter was built elsewhere
@@ -59,10 +58,10 @@ def compiler() -> list[str] | None:
     if shutil.which(command[0]) is None or not Path(include, "Python.h").exists():
         return None
     position = shlex.split(sysconfig.get_config_var("CCSHARED") or "-fPIC")
-    return [*command, *position, "-O2", "-DNDEBUG", f"-I{include}", str(_SOURCE)]
+    return [*command, *position, "-O2", "-DNDEBUG", f"-I{include}"]
 
 
 if __name__ == "__main__":
     if os.fork() == 0:  # whoever has started this one waits for it, and not for what goes on
         os.nice(10)
-        compile_library(Path(sys.argv[1]))
+        compile_library(Path(sys.argv[1]), Path(sys.argv[2]))

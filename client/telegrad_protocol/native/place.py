@@ -1,4 +1,4 @@
-"""Where the machine code of ``calls.c`` is kept. Compiles nothing."""
+"""Where the machine code of texts in C is kept. Compiles nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 
-def library() -> Path | None:
+def library(source: Path) -> Path | None:
     """Return where the machine code is to be; None where this interpreter cannot use it, or there is no such place."""
     if os.name != "posix" or sys.implementation.name != "cpython" or "t" in sys.abiflags:
         return None
@@ -17,7 +17,7 @@ def library() -> Path | None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:  # the user has no home
         return None
-    return cache / "telegrad" / "native" / _key() / f"_calls{EXTENSION_SUFFIXES[0]}"
+    return cache / "telegrad" / "native" / _key(source) / f"_{source.stem}{EXTENSION_SUFFIXES[0]}"
 
 
 def is_missing(library: Path) -> bool:
@@ -34,9 +34,9 @@ def is_trusted(library: Path) -> bool:
     return all([one.st_uid == os.getuid() and not one.st_mode & 0o022 for one in found])
 
 
-def _key() -> str:
-    """Return a name for all that machine code depends on."""
+def _key(source: Path) -> str:
+    """Return a name for all that machine code depends on: the interpreter, and every text beside the source."""
     told = hashlib.sha256(f"{sys.version} {EXTENSION_SUFFIXES[0]} {os.uname().machine}".encode())
-    for file in sorted(Path(__file__).parent.glob("*.[ch]")):
+    for file in sorted(source.parent.glob("*.[ch]")):
         told.update(file.read_bytes())
     return told.hexdigest()[:16]

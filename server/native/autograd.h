@@ -1,0 +1,342 @@
+/* The history of operations, and the derivatives of single nodes, as the engine's ``autograd/kernel.py``, ``graph.py`` and
+``node.py`` have them. */
+
+#ifndef TELEGRAD_AUTOGRAD_H
+#define TELEGRAD_AUTOGRAD_H
+
+#include "values.h"
+
+#define AUTOGRAD_CLASSES(X) X(OpNode) X(GradientPlan) X(SavedTensor) X(SavedOutput) X(AutogradMeta)
+
+#define AUTOGRAD_SLOTS(X)                                                                                              \
+    X(OpNode, edges) X(OpNode, metas) X(OpNode, plan) X(OpNode, retained) X(OpNode, saved) X(OpNode, sequence)         \
+    X(GradientPlan, constants) X(GradientPlan, inputs) X(GradientPlan, joint) X(GradientPlan, names_grads)             \
+    X(GradientPlan, saves) X(GradientPlan, saves_outs) X(SavedTensor, array) X(SavedTensor, meta)                      \
+    X(SavedTensor, node) X(SavedTensor, output) X(SavedTensor, storage) X(SavedTensor, value) X(SavedTensor, version)  \
+    X(AutogradMeta, accumulator) X(AutogradMeta, grad) X(AutogradMeta, grad_fn) X(AutogradMeta, output)                \
+    X(AutogradMeta, rebased) X(AutogradMeta, requires_grad) X(Context, excluded)
+
+/* What else ``prepare_autograd`` is given: functions of Python that do what is unusual, and constants. */
+#define AUTOGRAD_OBJECTS(X)                                                                                            \
+    X(apply) X(fit_gradient) X(fit_all) X(edge_of) X(save_list) X(save_results) X(next_sequence) X(unrecorded)         \
+    X(autograd_key)
+#define AUTOGRAD_TEXTS(X) X(key) X(unpack)
+
+AUTOGRAD_SLOTS(DECLARE_SLOT)
+AUTOGRAD_CLASSES(DECLARE_OBJECT)
+AUTOGRAD_OBJECTS(DECLARE_OBJECT)
+AUTOGRAD_TEXTS(DECLARE_TEXT)
+
+static int
+take_autograd(PyObject *given)
+{
+    PyObject *value;
+    AUTOGRAD_CLASSES(TAKE)
+    AUTOGRAD_OBJECTS(TAKE)
+    AUTOGRAD_SLOTS(FIND)
+    AUTOGRAD_TEXTS(INTERN)
+    return 0;
+}
+
+/* Append a new reference to a list; -1 for an error, also where there is none. */
+static int
+append(PyObject *list, PyObject *item)
+{
+    int failed = item == NULL ? -1 : PyList_Append(list, item);
+    Py_XDECREF(item);
+    return failed;
+}
+
+/* Whether gradients are not recorded now; -1 for an error. */
+static int
+is_unrecorded(void)
+{
+    PyObject *context = PyDict_GetItemWithError(the_context, text_current);
+    if (context == NULL || !IS(context, Context)) return PyErr_Occurred() ? -1 : 0;
+    PyObject *both = PyNumber_And(SLOT(context, Context__excluded), the_autograd_key);
+    int is = both == NULL ? -1 : PyObject_IsTrue(both);
+    Py_XDECREF(both);
+    return is;
+}
+
+/* ``SavedTensor.unpack`` where gradients are not recorded, or the tensor has no history; Python's for all else. */
+static PyObject *
+unpack(PyObject *item, PyObject *node)
+{
+    int is_usual = IS(item, SavedTensor) || IS(item, SavedOutput);
+    PyObject *storage = is_usual ? SLOT(item, SavedTensor__storage) : NULL;
+    if (is_usual) is_usual = is_equal(SLOT(storage, Storage__version), SLOT(item, SavedTensor__version));
+    if (is_usual == 1 && SLOT(item, SavedTensor__value) != Py_None) return Py_NewRef(SLOT(item, SavedTensor__value));
+    int has_history = is_usual == 1 && SLOT(item, SavedTensor__node) != Py_None;
+    if (has_history) is_usual = is_unrecorded();
+    if (is_usual < 0) return NULL;
+    if (!is_usual) return PyObject_CallMethodOneArg(item, text_unpack, node);
+    PyObject *backend = SLOT(storage, Storage__backend), *key = PyObject_GetAttr(backend, text_key);
+    PyObject *value = key == NULL ? NULL : PyBaseObject_Type.tp_new((PyTypeObject *)the_Value, no_arguments, NULL);
+    if (value == NULL) {
+        Py_XDECREF(key);
+        return NULL;
+    }
+    SLOT(value, Value__storage) = Py_NewRef(storage);
+    SLOT(value, Value__meta) = Py_NewRef(SLOT(item, SavedTensor__meta));
+    SLOT(value, Value__backend) = Py_NewRef(backend);
+    SLOT(value, Value__base) = Py_NewRef(Py_None);
+    SLOT(value, Value__autograd) = Py_NewRef(has_history ? the_unrecorded : Py_None);
+    SLOT(value, Value___array) = Py_NewRef(SLOT(item, SavedTensor__array));
+    SLOT(value, Value__keys) = key;
+    return value;
+}
+
+/* ``fit_gradient``, of which most gradients need nothing; takes the gradient. */
+static PyObject *
+fitted(PyObject *gradient, PyObject *meta)
+{
+    if (gradient == NULL || gradient == Py_None || (IS(gradient, Value) && SLOT(gradient, Value__meta) == meta))
+        return gradient;
+    PyObject *both[] = {gradient, meta};
+    PyObject *result = PyObject_Vectorcall(the_fit_gradient, both, 2, NULL);
+    Py_DECREF(gradient);
+    return result;
+}
+
+/* Call a formula on what it picks from the operands of a node. */
+static PyObject *
+evaluate(PyObject *formula, PyObject *pick, PyObject *operands)
+{
+    PyObject *picked = PyObject_CallOneArg(pick, operands);
+    if (picked != NULL && !PyTuple_CheckExact(picked)) Py_SETREF(picked, PySequence_Tuple(picked));
+    PyObject *result = picked == NULL ? NULL : PyObject_Call(formula, picked, NULL);
+    Py_XDECREF(picked);
+    return result;
+}
+
+/* Append the gradients of a formula that gives all of them at once; -1 for an error. */
+static int
+append_joint(PyObject *results, PyObject *joint, PyObject *operands)
+{
+    PyObject *metas = PyTuple_GET_ITEM(joint, 2);
+    PyObject *given = evaluate(PyTuple_GET_ITEM(joint, 0), PyTuple_GET_ITEM(joint, 1), operands);
+    PyObject *gradients = given == NULL ? NULL : PySequence_Fast(given, "a formula of several gradients gives no sequence");
+    int failed = gradients == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; !failed && i < PyTuple_GET_SIZE(metas) && i < PySequence_Fast_GET_SIZE(gradients); i++)
+        failed = append(results, fitted(Py_NewRef(PySequence_Fast_GET_ITEM(gradients, i)), PyTuple_GET_ITEM(metas, i)));
+    Py_XDECREF(gradients);
+    Py_XDECREF(given);
+    return failed;
+}
+
+/* Append the gradients of one argument, which may be a list; -1 for an error. */
+static int
+append_gradient(PyObject *results, PyObject *input, PyObject *operands)
+{
+    PyObject *formula = PyTuple_GET_ITEM(input, 0), *meta = PyTuple_GET_ITEM(input, 2);
+    if (formula == Py_None) return PyList_SetSlice(results, PyList_GET_SIZE(results), PyList_GET_SIZE(results), meta);
+    PyObject *gradient = evaluate(formula, PyTuple_GET_ITEM(input, 1), operands);
+    if (!PyTuple_CheckExact(meta)) return append(results, fitted(gradient, meta));
+    PyObject *both[] = {gradient, meta};
+    PyObject *all = gradient == NULL ? NULL : PyObject_Vectorcall(the_fit_all, both, 2, NULL);
+    int failed = all == NULL ? -1 : PyList_SetSlice(results, PyList_GET_SIZE(results), PyList_GET_SIZE(results), all);
+    Py_XDECREF(all);
+    Py_XDECREF(gradient);
+    return failed;
+}
+
+/* ``OpNode.apply`` of a node of one output. */
+static PyObject *
+call_apply(PyObject *node, PyObject *grads)
+{
+    PyObject *saved = SLOT(node, OpNode__saved), *plan = SLOT(node, OpNode__plan);
+    if (saved == NULL || !PyList_CheckExact(saved) || plan == NULL || !IS(plan, GradientPlan) ||
+        SLOT(plan, GradientPlan__names_grads) != Py_False || !PyList_CheckExact(grads) || PyList_GET_SIZE(grads) != 1) {
+        PyObject *both[] = {node, grads};
+        return PyObject_Vectorcall(the_apply, both, 2, NULL);
+    }
+    PyObject *constants = SLOT(plan, GradientPlan__constants), *joint = SLOT(plan, GradientPlan__joint);
+    PyObject *operands = PyList_GetSlice(constants, 0, PyList_GET_SIZE(constants)), *results = PyList_New(0);
+    int failed = operands == NULL || results == NULL;
+    Py_INCREF(saved);
+    Py_INCREF(plan);
+    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(saved); i++)
+        failed = append(operands, unpack(PyList_GET_ITEM(saved, i), node));
+    if (!failed) failed = PyList_Append(operands, PyList_GET_ITEM(grads, 0));
+    if (!failed && joint != Py_None) failed = append_joint(results, joint, operands);
+    PyObject *inputs = SLOT(plan, GradientPlan__inputs);
+    for (Py_ssize_t i = 0; !failed && joint == Py_None && i < PyTuple_GET_SIZE(inputs); i++)
+        failed = append_gradient(results, PyTuple_GET_ITEM(inputs, i), operands);
+    Py_DECREF(saved);
+    Py_DECREF(plan);
+    Py_XDECREF(operands);
+    if (failed) Py_CLEAR(results);
+    return results;
+}
+
+/* ``edge_of``: None where a value requires no gradient. */
+static PyObject *
+edge_of(PyObject *value)
+{
+    PyObject *history = SLOT(value, Value__autograd);
+    int is_usual = SLOT(value, Value__base) == Py_None && (history == Py_None || IS(history, AutogradMeta));
+    if (is_usual && history == Py_None) return Py_NewRef(Py_None);
+    if (is_usual && SLOT(history, AutogradMeta__grad_fn) != Py_None)
+        return PyTuple_Pack(2, SLOT(history, AutogradMeta__grad_fn), SLOT(history, AutogradMeta__output));
+    if (is_usual && SLOT(history, AutogradMeta__requires_grad) == Py_False) return Py_NewRef(Py_None);
+    PyObject *accumulator = is_usual ? SLOT(history, AutogradMeta__accumulator) : Py_None;
+    PyObject *node = accumulator == Py_None ? Py_NewRef(Py_None) : PyObject_CallNoArgs(accumulator);
+    PyObject *edge = node == NULL ? NULL : node == Py_None ? PyObject_CallOneArg(the_edge_of, value)
+                                                           : PyTuple_Pack(2, node, zero);
+    Py_XDECREF(node);
+    return edge;
+}
+
+/* ``SavedTensor(value)``. */
+static PyObject *
+save(PyObject *value)
+{
+    PyObject *storage = SLOT(value, Value__storage), *history = SLOT(value, Value__autograd);
+    if (history != Py_None && !IS(history, AutogradMeta)) return PyObject_CallOneArg(the_SavedTensor, value);
+    PyObject *saved = PyBaseObject_Type.tp_new((PyTypeObject *)the_SavedTensor, no_arguments, NULL);
+    if (saved == NULL) return NULL;
+    PyObject *node = history == Py_None ? Py_None : SLOT(history, AutogradMeta__grad_fn);
+    int is_leaf = history != Py_None && node == Py_None && SLOT(history, AutogradMeta__requires_grad) != Py_False;
+    SLOT(saved, SavedTensor__storage) = Py_NewRef(storage);
+    SLOT(saved, SavedTensor__version) = Py_NewRef(SLOT(storage, Storage__version));
+    SLOT(saved, SavedTensor__meta) = Py_NewRef(SLOT(value, Value__meta));
+    SLOT(saved, SavedTensor__node) = Py_NewRef(node);
+    if (history != Py_None) SLOT(saved, SavedTensor__output) = Py_NewRef(SLOT(history, AutogradMeta__output));
+    SLOT(saved, SavedTensor__value) = Py_NewRef(is_leaf ? value : Py_None);
+    if (!is_leaf) SLOT(saved, SavedTensor__array) = Py_NewRef(SLOT(value, Value___array));
+    return saved;
+}
+
+/* What a call's derivatives need, as a list. */
+static PyObject *
+save_operands(PyObject *plan, PyObject *args)
+{
+    PyObject *places = SLOT(plan, GradientPlan__saves), *saved = PyList_New(0);
+    for (Py_ssize_t i = 0; saved != NULL && i < PyTuple_GET_SIZE(places); i++) {
+        PyObject *value = PyTuple_GetItem(args, PyLong_AsSsize_t(PyTuple_GET_ITEM(places, i)));
+        if (value == NULL || append(saved, IS(value, Value) ? save(value) : PyObject_CallOneArg(the_save_list, value)) < 0)
+            Py_CLEAR(saved);
+    }
+    return saved;
+}
+
+/* A node without what an operation's result is; NULL for an error. Takes edges and saved tensors. */
+static PyObject *
+new_node(PyObject *plan, PyObject *edges, PyObject *metas, PyObject *saved)
+{
+    PyObject *sequence = PyObject_CallNoArgs(the_next_sequence);
+    PyObject *node = sequence == NULL ? NULL : PyBaseObject_Type.tp_new((PyTypeObject *)the_OpNode, no_arguments, NULL);
+    if (node == NULL) {
+        Py_XDECREF(sequence);
+        Py_DECREF(edges);
+        Py_DECREF(saved);
+        return NULL;
+    }
+    SLOT(node, OpNode__sequence) = sequence;
+    SLOT(node, OpNode__edges) = edges;
+    SLOT(node, OpNode__metas) = Py_NewRef(metas);
+    SLOT(node, OpNode__plan) = Py_NewRef(plan);
+    SLOT(node, OpNode__saved) = saved;
+    SLOT(node, OpNode__retained) = Py_NewRef(Py_None);
+    return node;
+}
+
+/* Make a node the history of a new result; -1 for an error. */
+static int
+give_history(PyObject *result, PyObject *node)
+{
+    PyObject *keys = PyNumber_Or(SLOT(result, Value__keys), the_autograd_key);
+    PyObject *history = keys == NULL ? NULL : PyBaseObject_Type.tp_new((PyTypeObject *)the_AutogradMeta, no_arguments, NULL);
+    if (history == NULL) {
+        Py_XDECREF(keys);
+        return -1;
+    }
+    SLOT(history, AutogradMeta__requires_grad) = Py_NewRef(Py_True);
+    SLOT(history, AutogradMeta__grad_fn) = Py_NewRef(node);
+    SLOT(history, AutogradMeta__output) = Py_NewRef(zero);
+    SLOT(history, AutogradMeta__rebased) = Py_NewRef(zero);
+    SLOT(history, AutogradMeta__grad) = Py_NewRef(Py_None);
+    SLOT(history, AutogradMeta__accumulator) = Py_NewRef(Py_None);
+    PUT(result, Value__autograd, history);
+    PUT(result, Value__keys, keys);
+    return 0;
+}
+
+/* What ``bound_to_recording`` is given: see ``engine/in_c/histories.py``. */
+enum { POSITIONS, PLANS, BELOW, METAS, IS_FLOAT, MAKE_PLAN, FIELDS };
+
+/* The edges of a call's operands, and a bit for each position of one that requires a gradient; NULL for an error. */
+static PyObject *
+gather(PyObject *positions, PyObject *args, unsigned long *needed)
+{
+    PyObject *edges = PyList_New(0);
+    for (Py_ssize_t i = 0; edges != NULL && i < PyTuple_GET_SIZE(positions); i++) {
+        Py_ssize_t place = PyLong_AsSsize_t(PyTuple_GET_ITEM(positions, i));
+        PyObject *arg = PyTuple_GetItem(args, place);
+        PyObject *edge = arg == NULL ? NULL : IS(arg, Value) ? edge_of(arg) : Py_NewRef(Py_None);
+        if (edge != NULL && edge != Py_None) *needed |= 1ul << place;
+        if (append(edges, edge) < 0) Py_CLEAR(edges);
+    }
+    return edges;
+}
+
+/* The plan of the derivatives that are needed: a new reference, made by Python where it is not known. */
+static PyObject *
+gradient_plan(PyObject *bound, PyObject *args, unsigned long needed)
+{
+    PyObject *number = PyLong_FromUnsignedLong(needed);
+    PyObject *plan = number == NULL ? NULL : Py_XNewRef(PyDict_GetItemWithError(PyTuple_GET_ITEM(bound, PLANS), number));
+    if (plan == NULL && !PyErr_Occurred()) {
+        PyObject *both[] = {number, args};
+        plan = PyObject_Vectorcall(PyTuple_GET_ITEM(bound, MAKE_PLAN), both, 2, NULL);
+    }
+    Py_XDECREF(number);
+    if (plan != NULL && !IS(plan, GradientPlan)) {
+        PyErr_Format(PyExc_TypeError, "autograd: expected a plan of gradients, got %R", plan);
+        Py_CLEAR(plan);
+    }
+    return plan;
+}
+
+/* Execute an operation below autograd, and give its result a history; takes the edges. */
+static PyObject *
+record(PyObject *bound, PyObject *args, PyObject *edges, unsigned long needed)
+{
+    PyObject *plan = gradient_plan(bound, args, needed), *saved = plan == NULL ? NULL : save_operands(plan, args);
+    PyObject *result = saved == NULL ? NULL : PyObject_CallOneArg(PyTuple_GET_ITEM(bound, BELOW), args);
+    if (result == NULL) {
+        Py_DECREF(edges);
+        Py_XDECREF(saved);
+        Py_XDECREF(plan);
+        return NULL;
+    }
+    PyObject *node = new_node(plan, edges, PyTuple_GET_ITEM(bound, METAS), saved);
+    int failed = node == NULL || !IS(result, Value);
+    if (!failed && PyTuple_GET_ITEM(bound, IS_FLOAT) == Py_True) failed = give_history(result, node);
+    if (!failed && PyTuple_GET_SIZE(SLOT(plan, GradientPlan__saves_outs))) {
+        PyObject *outs = PyTuple_Pack(1, result), *all[] = {plan, node, outs};
+        failed = outs == NULL ? -1 : done(PyObject_Vectorcall(the_save_results, all, 3, NULL));
+        Py_XDECREF(outs);
+    }
+    if (failed && !PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "autograd: expected a value, got %R", result);
+    if (failed) Py_CLEAR(result);
+    Py_XDECREF(node);
+    Py_DECREF(plan);
+    return result;
+}
+
+/* What ``_recording`` returns for an operation of one result on tensors alone. */
+static PyObject *
+call_recording(PyObject *bound, PyObject *args)
+{
+    unsigned long needed = 0;
+    if (!PyTuple_CheckExact(args)) return PyErr_Format(PyExc_TypeError, "expected a tuple of arguments, got %R", args);
+    PyObject *edges = gather(PyTuple_GET_ITEM(bound, POSITIONS), args, &needed);
+    if (edges == NULL) return NULL;
+    if (needed) return record(bound, args, edges, needed);
+    Py_DECREF(edges);
+    return PyObject_CallOneArg(PyTuple_GET_ITEM(bound, BELOW), args);
+}
+
+#endif

@@ -1,0 +1,229 @@
+/* What a worker does for most operations, in C: memory is allocated and freed as ``Recall`` and ``FastBins`` do, and
+values over it are made and die, calls are given a history, and nodes of it compute gradients.
+
+It works on the same objects as the functions of Python, through their slots, and looks at everything before it changes
+anything. Where something is not as it expects, the function of Python is called from its beginning.
+``allocator/native_calls.py`` and ``engine/in_c`` hand it what it works on. */
+
+#include "autograd.h"
+
+/* Three arguments of an allocation, of which the last two are 0 where they are left out; 0 where Python is to bind them. */
+static int
+bind(PyObject *const *given, Py_ssize_t count, PyObject *names, PyObject **all)
+{
+    if (names != NULL || count < 1 || count > 3) return 0;
+    for (int i = 0; i < 3; i++) all[i] = i < count ? given[i] : zero;
+    return PyLong_CheckExact(all[0]) && PyLong_CheckExact(all[1]) && PyLong_CheckExact(all[2]);
+}
+
+/* Call a function of Python with an object before the arguments, whatever these are. */
+static PyObject *
+call_python(PyObject *function, PyObject *self, PyObject *const *given, Py_ssize_t count, PyObject *names)
+{
+    Py_ssize_t named = names == NULL ? 0 : PyTuple_GET_SIZE(names);
+    PyObject **all = PyMem_Malloc((1 + count + named) * sizeof(PyObject *));
+    if (all == NULL) return PyErr_NoMemory();
+    all[0] = self;
+    for (Py_ssize_t i = 0; i < count + named; i++) all[1 + i] = given[i];
+    PyObject *result = PyObject_Vectorcall(function, all, 1 + count, names);
+    PyMem_Free(all);
+    return result;
+}
+
+static PyObject *
+call_allocate(PyObject *recall, PyObject *const *given, Py_ssize_t count, PyObject *names)
+{
+    PyObject *all[3];
+    return bind(given, count, names, all) ? allocate(recall, all)
+                                          : call_python(the_recall_allocate, recall, given, count, names);
+}
+
+static PyObject *
+call_free(PyObject *recall, PyObject *block)
+{
+    return none_unless(release(recall, block));
+}
+
+static PyObject *
+call_allocate_anew(PyObject *recall, PyObject *const *given, Py_ssize_t count)
+{
+    PyObject *all[3];
+    return bind(given, count, NULL, all) ? allocate_anew(recall, all[0], all[1], all[2])
+                                         : call_python(the_allocate_anew, recall, given, count, NULL);
+}
+
+static PyObject *
+call_free_anew(PyObject *recall, PyObject *block)
+{
+    return none_unless(free_anew(recall, block));
+}
+
+static PyObject *
+call_free_in_cooldown(PyObject *recall, PyObject *block)
+{
+    return none_unless(free_in_cooldown(recall, block));
+}
+
+static PyObject *
+call_allocate_from_bins(PyObject *bins, PyObject *const *given, Py_ssize_t count, PyObject *names)
+{
+    PyObject *all[3];
+    return bind(given, count, names, all) ? allocate_from_bins(bins, all[0], all[1], all[2])
+                                          : call_python(the_bins_allocate, bins, given, count, names);
+}
+
+static PyObject *
+call_free_to_bins(PyObject *bins, PyObject *block)
+{
+    if (!IS(block, Block)) return call_python(the_bins_free, bins, &block, 1, NULL);
+    return none_unless(free_to_bins(bins, block));
+}
+
+#define WITH_NAMES(function) (PyCFunction)(void (*)(void))function, METH_FASTCALL | METH_KEYWORDS
+static PyMethodDef of_recall[] = {
+    {"allocate", WITH_NAMES(call_allocate), "``Recall.allocate``"},
+    {"free", call_free, METH_O, "``Recall.free``"},
+    {"allocate_anew", (PyCFunction)(void (*)(void))call_allocate_anew, METH_FASTCALL, "``Recall.allocate_anew``"},
+    {"free_anew", call_free_anew, METH_O, "``Recall.free_anew``"},
+    {"free_in_cooldown", call_free_in_cooldown, METH_O, "``Recall._free_in_cooldown``"},
+};
+static PyMethodDef of_bins[] = {
+    {"allocate", WITH_NAMES(call_allocate_from_bins), "``FastBins.allocate``"},
+    {"free", call_free_to_bins, METH_O, "``FastBins.free``"},
+};
+
+/* Functions bound to an object, as a tuple. */
+static PyObject *
+bound(PyMethodDef *methods, Py_ssize_t count, PyObject *object, PyObject *type)
+{
+    if (type == NULL || !PyObject_TypeCheck(object, (PyTypeObject *)type)) {
+        PyErr_Format(PyExc_TypeError, "expected an object of a class that prepare was given, got %R", object);
+        return NULL;
+    }
+    PyObject *all = PyTuple_New(count);
+    for (Py_ssize_t i = 0; all != NULL && i < count; i++) {
+        PyObject *function = PyCFunction_New(&methods[i], object);
+        if (function == NULL) Py_CLEAR(all);
+        else PyTuple_SET_ITEM(all, i, function);
+    }
+    return all;
+}
+
+static PyObject *
+bound_to_recall(PyObject *module, PyObject *recall)
+{
+    (void)module;
+    return bound(of_recall, Py_ARRAY_LENGTH(of_recall), recall, the_Recall);
+}
+
+static PyObject *
+bound_to_bins(PyObject *module, PyObject *bins)
+{
+    (void)module;
+    return bound(of_bins, Py_ARRAY_LENGTH(of_bins), bins, the_FastBins);
+}
+
+static PyObject *
+prepare(PyObject *module, PyObject *given)
+{
+    (void)module;
+    if (!PyDict_Check(given)) {
+        PyErr_SetString(PyExc_TypeError, "prepare: expected a dict");
+        return NULL;
+    }
+    return none_unless(take_objects(given));
+}
+
+/* Whether there is a backend, which C can ask for memory, in the place of one; TypeError where there is not. */
+static int
+check_backend(PyObject *backend)
+{
+    if (the_Backend != NULL && is_usual_backend(backend)) return 0;
+    PyErr_Format(PyExc_TypeError, "expected a backend with an allocator, got %R", backend);
+    return -1;
+}
+
+static PyObject *
+call_new_value(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 4 || !PyLong_CheckExact(given[2])) {
+        PyErr_SetString(PyExc_TypeError, "new_value: expected a backend, its key, bytes and a meta");
+        return NULL;
+    }
+    return check_backend(given[0]) < 0 ? NULL : new_value(given[0], given[1], given[2], given[3]);
+}
+
+static PyMethodDef run_method = {"run", call_run, METH_O, "Execute an operation whose one result is new."};
+
+static PyObject *
+bound_to_launch(PyObject *module, PyObject *bound)
+{
+    (void)module;
+    if (!PyTuple_CheckExact(bound) || PyTuple_GET_SIZE(bound) != 5 || !PyLong_CheckExact(PyTuple_GET_ITEM(bound, 2))) {
+        PyErr_SetString(PyExc_TypeError, "bound_to_launch: expected a backend, its key, bytes, a meta and a launch");
+        return NULL;
+    }
+    return check_backend(PyTuple_GET_ITEM(bound, 0)) < 0 ? NULL : PyCFunction_New(&run_method, bound);
+}
+
+static PyMethodDef finalizer = {"__del__", call_finalize, METH_NOARGS, "Give the memory back, unless something else does."};
+
+static PyObject *
+prepare_values(PyObject *module, PyObject *given)
+{
+    (void)module;
+    if (!PyDict_Check(given) || the_Recall == NULL) {
+        PyErr_SetString(PyExc_TypeError, "prepare_values: expected a dict, after prepare");
+        return NULL;
+    }
+    return take_values(given) < 0 ? NULL : PyDescr_NewMethod((PyTypeObject *)the_Storage, &finalizer);
+}
+
+static PyMethodDef recording = {"recording", call_recording, METH_O, "Execute an operation, and give its result a history."};
+static PyMethodDef applying = {"apply", call_apply, METH_O, "Compute the gradients for ``edges`` from those of the outputs."};
+
+static PyObject *
+bound_to_recording(PyObject *module, PyObject *bound)
+{
+    (void)module;
+    if (the_OpNode == NULL || !PyTuple_CheckExact(bound) || PyTuple_GET_SIZE(bound) != FIELDS ||
+        !PyTuple_CheckExact(PyTuple_GET_ITEM(bound, POSITIONS)) || !PyDict_CheckExact(PyTuple_GET_ITEM(bound, PLANS))) {
+        PyErr_SetString(PyExc_TypeError, "bound_to_recording: expected positions, plans, a run, metas, a flag and a function");
+        return NULL;
+    }
+    return PyCFunction_New(&recording, bound);
+}
+
+static PyObject *
+prepare_autograd(PyObject *module, PyObject *given)
+{
+    (void)module;
+    if (!PyDict_Check(given) || the_Value == NULL) {
+        PyErr_SetString(PyExc_TypeError, "prepare_autograd: expected a dict, after prepare_values");
+        return NULL;
+    }
+    return take_autograd(given) < 0 ? NULL : PyDescr_NewMethod((PyTypeObject *)the_OpNode, &applying);
+}
+
+static PyMethodDef methods[] = {
+    {"prepare", prepare, METH_O, "Take classes, functions and constants by their names; raises TypeError where one is missing."},
+    {"bound_to_recall", bound_to_recall, METH_O, "allocate, free, allocate_anew, free_anew and free_in_cooldown of a ``Recall``."},
+    {"bound_to_bins", bound_to_bins, METH_O, "allocate and free of ``FastBins``."},
+    {"prepare_values", prepare_values, METH_O, "Take classes and objects by their names; returns ``Storage.__del__``."},
+    {"new_value", (PyCFunction)(void (*)(void))call_new_value, METH_FASTCALL, "Return a value over new memory."},
+    {"bound_to_launch", bound_to_launch, METH_O, "Return what executes an operation of one result by a launch."},
+    {"prepare_autograd", prepare_autograd, METH_O, "Take classes and objects by their names; returns ``OpNode.apply``."},
+    {"bound_to_recording", bound_to_recording, METH_O, "Return what executes an operation and gives its result a history."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "_worker", .m_doc = "The usual path of operations.", .m_size = -1, .m_methods = methods,
+};
+
+PyMODINIT_FUNC
+PyInit__worker(void)
+{
+    return PyModule_Create(&definition);
+}
