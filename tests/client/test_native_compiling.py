@@ -121,3 +121,31 @@ def test_a_worker_waits_for_what_it_does_in_c(monkeypatch: pytest.MonkeyPatch) -
     assert load.__wrapped__() is not None
     monkeypatch.setenv(native.VARIABLE, "never")
     assert load.__wrapped__() is None
+
+
+@needs_compiler
+def test_an_installation_may_have_it_for_all_its_users(
+    cache: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an image has that is built where there is a compiler: nothing is compiled, or kept, by those who use it."""
+    from server.native import SOURCE
+    from server.native.__main__ import main
+
+    monkeypatch.setattr(sys, "prefix", str(tmp_path_factory.mktemp("prefix")))
+    assert main() == 0
+    monkeypatch.setenv("PATH", "")
+    library = place.library(SOURCE)
+    assert library is not None and library.is_relative_to(sys.prefix)
+    assert native.load(SOURCE, "server.native", waits=True) is not None
+    assert not list(cache.iterdir())
+
+
+def test_an_installation_without_a_compiler_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from server.native.__main__ import main
+
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
+    monkeypatch.setenv("PATH", "")
+    assert main() == 1
+    assert "there is no compiler" in capsys.readouterr().err

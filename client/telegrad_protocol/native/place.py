@@ -10,14 +10,29 @@ from pathlib import Path
 
 
 def library(source: Path) -> Path | None:
-    """Return where the machine code is to be; None where this interpreter cannot use it, or there is no such place."""
-    if os.name != "posix" or sys.implementation.name != "cpython" or "t" in sys.abiflags:
-        return None
+    """Return where the machine code is, or is to be: in the installation if it was compiled there, else in the cache.
+
+    None where this interpreter cannot use it, or the user has no cache.
+    """
+    shared = shared_library(source)
+    if shared is None or shared.exists():
+        return shared
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:  # the user has no home
         return None
-    return cache / "telegrad" / "native" / _key(source) / f"_{source.stem}{EXTENSION_SUFFIXES[0]}"
+    return cache / "telegrad" / "native" / _file(source)
+
+
+def shared_library(source: Path) -> Path | None:
+    """Return where code for all users of an installation is to be; None where this interpreter cannot use it."""
+    if os.name != "posix" or sys.implementation.name != "cpython" or "t" in sys.abiflags:
+        return None
+    return Path(sys.prefix, "lib", "telegrad-native") / _file(source)
+
+
+def _file(source: Path) -> Path:
+    return Path(_key(source), f"_{source.stem}{EXTENSION_SUFFIXES[0]}")
 
 
 def is_missing(library: Path) -> bool:
@@ -26,12 +41,12 @@ def is_missing(library: Path) -> bool:
 
 
 def is_trusted(library: Path) -> bool:
-    """Whether the file is there, and nobody but this user can have written it."""
+    """Whether the file is there, and nobody but this user, or the owner of the whole machine, can have written it."""
     try:
         found = [path.stat() for path in (library, library.parent)]
     except OSError:
         return False
-    return all([one.st_uid == os.getuid() and not one.st_mode & 0o022 for one in found])
+    return all([one.st_uid in (os.getuid(), 0) and not one.st_mode & 0o022 for one in found])
 
 
 def _key(source: Path) -> str:
