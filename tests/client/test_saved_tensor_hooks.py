@@ -67,7 +67,8 @@ y.pow(2).sum().backward()
 
 @pytest.fixture
 def inputs(rng: np.random.Generator) -> dict[str, Any]:
-    return {name: rng.uniform(0.2, 1.5, (4, 4)).astype(np.float32) for name in "XW"}
+    """Small enough that no tanh is close to 1, where its derivative in single precision says little."""
+    return {name: rng.uniform(0.2, 0.6, (4, 4)).astype(np.float32) for name in "XW"}
 
 
 @pytest.mark.parametrize("lines", PROGRAMS.split("---"))

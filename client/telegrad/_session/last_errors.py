@@ -123,11 +123,14 @@ def _exit_at(last: str, end: Callable[[int], object]) -> Callable[[str, tuple[An
 
 
 def _process_exit() -> Callable[[int], object]:
-    """Return C's ``exit``, which flushes and calls what libraries have registered, or what comes nearest to it."""
+    """Return C's ``exit``, which flushes and calls what libraries have registered, or what comes nearest to it.
+
+    It keeps Python's lock, as the end of the interpreter does: no thread of the program goes on in what is taken apart.
+    """
     try:
         import ctypes
 
-        end: Callable[[int], object] = ctypes.CDLL(None).exit
+        end: Callable[[int], object] = ctypes.PyDLL(None).exit
     except (ImportError, AttributeError, OSError):
         end = os._exit
     return end
