@@ -109,8 +109,12 @@ class Link:
 
     def keep(self, parts: Parts, nbytes: int) -> None:
         """Keep a frame, in the form in which it is written, until the other end has acknowledged it."""
-        start = self._tail[-1].end if self._tail else 0
-        self._tail.append(_Kept(self.sent + 1, start, start + nbytes, parts))
+        tail = self._tail
+        if tail:
+            before, start = tail[-1].sequence, tail[-1].end
+        else:
+            before, start = self.acknowledged, 0
+        tail.append(_Kept(before + 1, start, start + nbytes, parts))
 
     def receive(self, frame: Buffer) -> int:
         """Take one frame from the connection and return its kind; ``inbox`` grows by it unless it was seen before."""
@@ -160,8 +164,9 @@ class Link:
             raise ProtocolError(f"frame {sequence} follows frame {self.received}: frames are missing")
         self.inbox.append(Received(sequence, kind, body))
         self.received = sequence
-        if not self._hold:
-            self.release(sequence, nbytes)
+        if not self._hold:  # as ``release`` does
+            self._unannounced_bytes += nbytes
+            self.released = sequence
 
 
 def heartbeat_seconds(lease_seconds: float) -> float:

@@ -119,7 +119,8 @@ class Meta:
     """Shape, strides (in elements), offset (in elements), dtype and device of a tensor; made by ``Meta.of``."""
 
     __slots__ = (
-        "__weakref__", "device", "dtype", "extent", "is_contiguous", "ndim", "numel", "offset", "shape", "strides",
+        "__weakref__", "_at_start", "device", "dtype", "extent", "is_contiguous", "ndim", "numel", "offset", "shape",
+        "strides",
     )  # fmt: skip
 
     shape: Size
@@ -132,6 +133,7 @@ class Meta:
     is_contiguous: bool
     extent: int
     """Length of storage, in elements from its beginning, that the tensor needs."""
+    _at_start: Meta | None
 
     @staticmethod
     def use_domain(number: int) -> None:
@@ -168,6 +170,7 @@ class Meta:
         meta = object.__new__(Meta)
         meta.shape, meta.strides, meta.offset, meta.dtype, meta.device = shape, strides, offset, dtype, device
         meta.ndim, meta.numel, meta.is_contiguous = len(shape), numel, is_contiguous
+        meta._at_start = None
         meta.extent = (offset + (numel if is_contiguous else layout.extent(shape, strides))) if numel else 0
         _interned[key] = meta
         return meta
@@ -188,6 +191,16 @@ class Meta:
     def view(self, shape: Iterable[int], strides: Size, offset: int | None = None) -> Meta:
         """Return the meta of a view of the same memory."""
         return Meta.of(shape, self.dtype, self.device, strides, self.offset if offset is None else offset)
+
+    @property
+    def at_start(self) -> Meta:
+        """The meta of a tensor that is like this one and begins where its storage does."""
+        if not self.offset:
+            return self
+        meta = self._at_start
+        if meta is None:
+            meta = self._at_start = Meta.of(self.shape, self.dtype, self.device, self.strides)
+        return meta
 
     @property
     def nbytes(self) -> int:

@@ -18,6 +18,8 @@ FEWEST: Final = 2
 """So many instructions may always be ahead: one is executed while the next one is on its way."""
 MOST_SUBMISSIONS: Final = 1024
 """The times of so many submissions are kept; what is submitted after them counts as submitted long before."""
+_LEAST_SECONDS: Final = 1e-6
+"""No work is taken for quicker than this."""
 
 
 class Pace:
@@ -52,17 +54,14 @@ class Pace:
     @property
     def portion(self) -> int:
         """How many instructions to submit at once at most, so that completions come in all the time."""
-        return max(int(self._work / 4) if self._count else self.limit // 2, 1)
+        if self._count:
+            return int(self.limit * self.seconds / (self.seconds + self.delay) / 4) or 1
+        return self.limit // 2 or 1
 
     @property
     def between_completions(self) -> float:
         """After how many instructions to learn of a completion at the latest, so that the limit is made use of."""
-        return self._work / 4
-
-    @property
-    def _work(self) -> float:
-        """The part of the limit that is work, and not on its way."""
-        return self.limit * self.seconds / (self.seconds + self.delay)
+        return self.limit * self.seconds / (self.seconds + self.delay) / 4
 
     def submit(self, submitted: int, now: float) -> None:
         """Note that instructions up to this number are submitted."""
@@ -72,9 +71,12 @@ class Pace:
 
     def complete(self, completed: int, now: float) -> None:
         """Note that instructions up to this number are completed; a number that was passed before changes nothing."""
-        before, self.completed = self.completed, max(self.completed, min(completed, self.submitted))
-        if self.completed == before:
+        before = self.completed
+        if completed > self.submitted:
+            completed = self.submitted
+        if completed <= before:
             return
+        self.completed = completed
         count, taken = self._measure(before, now)
         self._learnt_at = now
         if before < self._measured_from:
@@ -107,17 +109,23 @@ class Pace:
         Work on instructions begins after what came before them, and after they have arrived. Some may have arrived and
         been done long before the others, so up to half of them are left out where the rest shows a greater speed.
         """
-        count, taken = self.completed - before, max(now - self._learnt_at, 1e-6)
+        completed, learnt_at, delay = self.completed, self._learnt_at, self.delay
+        count, taken = completed - before, now - learnt_at
+        if taken < _LEAST_SECONDS:
+            taken = _LEAST_SECONDS
         submissions, first = self._submissions, before
-        while submissions and 2 * (self.completed - first) >= self.completed - before:
+        while submissions and 2 * (completed - first) >= completed - before:
             last, submitted_at = submissions[0]
-            later, since = self.completed - first, max(now - max(self._learnt_at, submitted_at + self.delay), 1e-6)
+            begun = submitted_at + delay
+            later, since = completed - first, now - (begun if begun > learnt_at else learnt_at)
+            if since < _LEAST_SECONDS:
+                since = _LEAST_SECONDS
             if later * taken > count * since:
                 count, taken = later, since
-            if last > self.completed:
+            if last > completed:
                 break
             submissions.popleft()
             first = last
-        while submissions and submissions[0][0] <= self.completed:
+        while submissions and submissions[0][0] <= completed:
             submissions.popleft()
         return count, taken

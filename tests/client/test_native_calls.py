@@ -5,17 +5,22 @@ from __future__ import annotations
 import gc
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from telegrad._native import SOURCE
 from telegrad._native import binding as native
 from telegrad._ops import call as python_call
 from telegrad._ops import functions
+from telegrad._ops.call_plan import cache_info
+from telegrad._session.catching import prompt_errors
+from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import DEFAULT
 from telegrad._tensor.autograd_graph import OperationNode
 from telegrad_protocol import messages, wire
@@ -25,6 +30,7 @@ from telegrad_protocol.native import place
 from ..support.compilers import needs_calls_in_c
 
 pytestmark = needs_calls_in_c
+EACH = {name: functions.function(f"_foreach_{name}") for name in ("add_", "mul", "mul_", "neg", "zero_")}
 PROGRAMS = 40
 TURNS = 100
 
@@ -74,7 +80,7 @@ def _described(result: Any) -> Any:
         return type(result), result
     node, aliases, base = result._node, result._aliases, result._base
     edges = [] if node is None else [getattr(parent, "name", "leaf") for parent in node.parents]
-    is_on_server = result._meta.device.type != "meta"
+    is_on_server = type(result._session) is ClientSession
     return (
         type(result), result._id if is_on_server else 0, result._meta, result._requires_grad, result._seen, edges,
         result._is_inference,
@@ -103,6 +109,10 @@ def _step(tg: Any, pool: Pool, rng: random.Random) -> Any:
         lambda: tg.nn.functional.embedding(x, y), lambda: x.index_select(0, y), lambda: tg.zeros(2, 3),
         lambda: tg.full((2,), number), lambda: x.to(tg.float64), lambda: x.requires_grad_(), lambda: x.expand(2, 2, 3),
         lambda: tg.einsum("ij,ij->i", x, y), lambda: x.clamp(0, number), lambda: tg.addmm(x, y, x), lambda: x.add(),
+        lambda: tg.stack([one[0] for one in (x, y, pool.one())]), lambda: tg.cat([pool.one() for _ in range(12)], dim),
+        lambda: EACH["add_"]([x, y], number), lambda: EACH["mul_"]((x, y), [y, x]), lambda: x[y.to(tg.int64)],
+        lambda: EACH["mul"]([x, y], number), lambda: x.view(y.shape), lambda: x[:, None, y.to(tg.int64)], lambda: x[-1],
+        lambda: tg.stack([x, None]), lambda: tg.cat(()), lambda: EACH["zero_"]([x, x.detach()]),
         lambda: x.sum().backward(), lambda: tg.lerp(x, y, number), lambda: x.view({}), lambda: x.roll([1, dim]),
     ))()  # fmt: skip
 
@@ -192,6 +202,7 @@ def _run(host: RecordingHost, call: Callable[..., Any], seed: int) -> tuple[list
     host.session = Recorder()
     with tg.connect(in_process=host) as connection, pytest.MonkeyPatch.context() as patch:
         patch.setitem(vars(functions), "call", call)
+        patch.setattr(prompt_errors, "check_where_caught", lambda check, how: None)  # its patience is the process's
         pool = Pool(tg, random.Random(seed))
         for usual in [*_usual_calls(tg).values()] * 3:
             pool.keep(usual())
@@ -216,6 +227,7 @@ def _usual_calls(tg: Any) -> dict[str, Callable[[], Any]]:
     mean, base = tg.zeros(3), tg.ones(2, 3)
     root = tg.ones(3, 2)
     view = root.t()
+    index = tg.tensor([1, 0])
 
     def refused() -> None:
         with pytest.raises(ShapeError):
@@ -246,7 +258,11 @@ def _usual_calls(tg: Any) -> dict[str, Callable[[], Any]]:
         "a view": lambda: x.t(), "a recorded view": lambda: leaf.view(3, 2), "a subclass": lambda: own + y,
         "a changed base": overdue, "constants": lambda: tg.nn.functional.batch_norm(leaf, mean, parameter),
         "inference": in_inference_mode, "in turn": lambda: tg.where(x > 0, x, leaf), "refused": refused,
-        "a list": lambda: tg.cat([x, leaf]), "several": lambda: leaf.max(0), "in place": lambda: base.mul_(scalar),
+        "a list": lambda: tg.cat([x, y]), "a recorded list": lambda: tg.stack((x, leaf, *[leaf] * 9)),
+        "parts in a list": lambda: tg.stack([root[0], root[1]]), "a list beside an operand": lambda: leaf[index],
+        "lists that are changed": lambda: EACH["add_"]([base, root], 1.5), "sizes": lambda: x.view(root.shape),
+        "lists that give lists": lambda: EACH["neg"]([x, y]), "an item of a shape": lambda: root[1],
+        "several": lambda: leaf.max(0), "in place": lambda: base.mul_(scalar),
         "a number in place": lambda: base.add_(1), "copied": lambda: base.copy_(mean), "filled": lambda: base.zero_(),
         "a view in place": written_into_a_view, "a base in place": lambda: root.add_(mean[:2]),
         "shared in place": written_into_what_it_shares,
@@ -298,7 +314,8 @@ def test_usual_calls_are_done_in_c(tg: Any) -> None:
     in_python = {
         "a changed base",
         "refused",
-        "a list",
+        "a list beside an operand",
+        "lists that give lists",
         "several",
         "no operand",
         "a shape",
@@ -319,3 +336,69 @@ def test_usual_calls_are_done_in_c(tg: Any) -> None:
         finally:
             sys.setprofile(None)
     assert done == in_python
+
+
+def test_lines_that_a_session_forgets_are_introduced_again(recording: RecordingHost) -> None:
+    import telegrad as tg
+
+    with tg.connect(in_process=recording) as connection:
+        x, session = tg.ones(2), connection.session
+        introduced = []
+        for _ in range(2):
+            for _ in range(40):  # more than Python takes to specialise an instruction
+                x + x
+            session.synchronize()
+            introduced.append([one.line for one in recording.session.sent if isinstance(one, messages.Site)])
+            recording.session.sent.clear()
+            session.sites.forget()
+    assert introduced[1]
+    assert set(introduced[1]) <= set(introduced[0])
+
+
+def test_calls_of_threads_in_turn_have_the_modes_of_their_thread(tg: Any) -> None:
+    leaf, turns, threads = tg.ones(2, requires_grad=True), 30, 3
+    barrier = threading.Barrier(threads, timeout=60)
+    recorded: dict[int, list[bool]] = {}
+
+    def run(number: int) -> None:
+        found = recorded[number] = []
+        with tg.set_grad_enabled(number != 1):
+            for _ in range(turns):
+                barrier.wait()
+                found.append((leaf * 2).requires_grad)
+
+    running = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
+    for one in running:
+        one.start()
+    for one in running:
+        one.join()
+    assert recorded == {number: [number != 1] * turns for number in range(threads)}
+
+
+def test_more_calls_than_are_remembered_compute_with_their_own_numbers(tg: Any, rng: np.random.Generator) -> None:
+    x = tg.ones(1)
+    numbers = [
+        *rng.standard_normal(700).tolist(),
+        *rng.integers(-1000, 1000, 700).tolist(),
+        0,
+        0.0,
+        -0.0,
+        True,
+        1 << 40,
+    ]
+    numbers += [numbers[place] for place in rng.permutation(len(numbers))]  # they take each other's places
+    found = tg.cat([x * number for number in numbers]).numpy()
+    expected = np.array([float(number) for number in numbers])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+
+
+def test_lists_of_parts_need_no_plan_for_each_combination(tg: Any, rng: np.random.Generator) -> None:
+    parts = list(tg.arange(8.0))
+    tg.stack(parts[:6])
+    before, found = cache_info().plans, []
+    combinations = [rng.integers(0, 8, 6).tolist() for _ in range(12)]
+    for places in combinations:
+        found.append(tg.stack([parts[place] for place in places]))
+    assert cache_info().plans == before
+    assert [one.tolist() for one in found] == combinations

@@ -19,7 +19,7 @@ pytest.importorskip("cuda.bindings.nvrtc")
 from server.engine import functional as F
 from server.engine import keys
 from server.engine.cuda import families
-from server.engine.cuda.gemm import weight_gradients
+from server.engine.cuda.layers import weight_gradients
 from server.engine.cuda.runtime.launch import is_collecting
 from server.engine.programs.expansion import traced
 from server.engine.programs.fused import JOINERS

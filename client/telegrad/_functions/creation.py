@@ -16,7 +16,7 @@ from telegrad._session.devices import DeviceLike, as_device, default_device, req
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import thread
 from telegrad._tensor import host_arrays as _host_arrays
-from telegrad._tensor.tensor import Tensor
+from telegrad._tensor.tensor import Tensor, new_tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
@@ -90,12 +90,16 @@ def _upload(data: Any, dtype: DType | None, device: Any, session: ClientSession)
     place = default_device(session) if device is None else require_device(as_device(device), session, "tensor")
     if dtype is not None and (dtype := dtypes.as_dtype(dtype)) is None:
         raise ArgumentTypeError(f"tensor: dtype must be a dtype such as telegrad.float32, not {dtype!r}")
-    array, natural = _host_arrays.from_python(_read_tensors(data), dtype)
-    wanted = dtype or _host_arrays.mixed_dtype(data) or _natural_dtype(array, natural)
-    if natural and dtype is not None:
-        _host_arrays.check_fit(array, wanted)
+    if type(data) is np.ndarray:
+        array, wanted = data, dtype or _host_arrays.dtype_of(data)
+    else:
+        array, natural = _host_arrays.from_python(_read_tensors(data), dtype)
+        wanted = dtype or _host_arrays.mixed_dtype(data) or _natural_dtype(array, natural)
+        if natural and dtype is not None:
+            _host_arrays.check_fit(array, wanted)
     meta = Meta.of(array.shape, wanted, place)
-    made = Tensor(session, session.upload(meta, _host_arrays.bytes_of(array, wanted), session.sites.current()), meta)
+    id = session.upload(meta, _host_arrays.bytes_of(array, wanted), session.sites.current())
+    made = new_tensor(session, id, meta)
     if thread.modes.inference:
         made._is_inference = True
     return made

@@ -163,6 +163,8 @@ def _is_overridden(tensor: Any) -> bool:
 def _getitem(self: Tensor, index: Any) -> Any:
     if (modes_entered or type(self) is not Tensor) and _is_overridden(self):
         return handle_torch_function(_getitem, (self,), self, index)
+    if type(index) is int and type(self) is Tensor and self._meta.ndim:
+        return _select(self, 0, index)
     return _indexing.getitem(self, index, _run, lambda array: upload_array(array, self._meta.device, self._session))
 
 
@@ -188,6 +190,7 @@ def _run(name: str, *args: Any) -> Any:
 
 
 _MADE = {name: function(name) for name in ("select", "slice", "unsqueeze")}
+_select = _MADE["select"]
 
 
 def _iter(self: Tensor) -> Iterator[Tensor]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from typing import Any, Final
 
 from telegrad._ops import call as _python
@@ -23,10 +24,12 @@ from telegrad._session.sending.batch_ends import BatchEnds
 from telegrad._session.sending.send_queue import SendQueue
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import DEFAULT, Modes, thread
-from telegrad._tensor.autograd_graph import Aliases, OperationNode
+from telegrad._tensor.autograd_graph import Aliases, DeferredNode, LeafNode, OperationNode
+from telegrad._tensor.receivers import Receivers
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.messages import Call
+from telegrad_protocol.meta import Meta
 
 from . import ABSENT, load
 
@@ -47,14 +50,16 @@ def _prepared() -> Any:
         return None
     finalizer = native.prepare(
         Tensor=Tensor, OperationNode=OperationNode, Aliases=Aliases, Modes=Modes, CallPattern=CallPattern,
-        CallPlan=CallPlan, SendQueue=SendQueue, CallSites=CallSites, Call=Call, ClientSession=ClientSession,
-        thread=thread, default_modes=DEFAULT, plans=PLANS, dtypes=vars(dtypes), own_files=own_code.own_files,
+        CallPlan=CallPlan, SendQueue=SendQueue, CallSites=CallSites, Call=Call, Meta=Meta, LeafNode=LeafNode, DeferredNode=DeferredNode,
+        ClientSession=ClientSession, count=count, thread=thread, default_modes=DEFAULT, plans=PLANS,
+        dtypes=vars(dtypes), own_files=own_code.own_files,
         other_files=own_code.other_files, is_own=own_code.is_own, is_usual=_is_usual, getframe=sys._getframe,
         call=_python.call, join=_python._join, finalize=Tensor.__del__, deque=deque, absent=ABSENT, sharing=sharing,
-        entered_inference=entered_inference,
+        entered_inference=entered_inference, tensor_types=_python._TENSOR_TYPES,
     )  # fmt: skip
     Tensor.__del__ = finalizer  # type: ignore[method-assign]
     BatchEnds.places_of = staticmethod(native.places_of)
+    Receivers.usual = staticmethod(native.usual_receivers)  # type: ignore[method-assign]
     RepeatingQueue.take_numbers = staticmethod(native.take_numbers)  # type: ignore[method-assign]
     return native
 

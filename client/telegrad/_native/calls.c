@@ -5,156 +5,11 @@
 
 #include "batches.h"
 #include "conditions.h"
+#include "keys.h"
 #include "noting.h"
 #include "objects.h"
-#include "operands.h"
+#include "receivers.h"
 #include "runs.h"
-
-#define MOST 8 /* operands, parents and other parts of the key, each */
-
-typedef struct {
-    PyObject *modes, *session, *plan, *wire, *target, *metas[MOST], *ids[MOST], *others[MOST], *parents[MOST];
-    Py_ssize_t tensors, other_count, parent_count;
-} Work;
-
-static void
-drop(PyObject **objects, Py_ssize_t *count)
-{
-    while (*count) Py_DECREF(objects[--*count]);
-}
-
-static void
-forget(Work *work)
-{
-    Py_ssize_t ids = work->tensors;
-    drop(work->ids, &ids);
-    drop(work->metas, &work->tensors);
-    drop(work->others, &work->other_count);
-    drop(work->parents, &work->parent_count);
-    Py_XDECREF(work->modes);
-    Py_XDECREF(work->session);
-    Py_XDECREF(work->plan);
-    Py_XDECREF(work->wire);
-    Py_XDECREF(work->target);
-}
-
-/* Note where the gradient of an operand goes, if it requires one; 0 for what is unusual, as below. */
-static int
-take_parent(Work *work, PyObject *tensor)
-{
-    PyObject *requires_grad = SLOT(tensor, Tensor___requires_grad), *node = SLOT(tensor, Tensor___node);
-    if (requires_grad == Py_False) return 1;
-    if (requires_grad != Py_True || node == NULL || work->parent_count == MOST) return 0;
-    node = node != Py_None ? Py_NewRef(node) : PyObject_CallMethodNoArgs(tensor, text__gradient_edge);
-    if (node == NULL) return 0;
-    work->parents[work->parent_count++] = node;
-    return 1;
-}
-
-/* Whether a tensor was made in inference mode, which a recorded call may not save. */
-static int
-is_inference(PyObject *tensor)
-{
-    if (PyList_GET_SIZE(the_entered_inference) == 0) return 0;
-    PyObject *made = PyObject_GetAttr(tensor, text__is_inference);
-    Py_XDECREF(made);
-    return made != Py_False;
-}
-
-static int
-take_operand(Work *work, PyObject *tensor, int records)
-{
-    if (!is_usual(tensor)) return 0;
-    PyObject *session = SLOT(tensor, Tensor___session), *id = SLOT(tensor, Tensor___id);
-    PyObject *meta = SLOT(tensor, Tensor___meta);
-    if (session == NULL || id == NULL || meta == NULL) return 0;
-    if (work->session == NULL && IS(session, ClientSession)) work->session = Py_NewRef(session);
-    if (session != work->session) return 0;
-    if (!is_current(tensor)) return 0;
-    work->metas[work->tensors] = Py_NewRef(meta);
-    work->ids[work->tensors++] = Py_NewRef(id);
-    if (!records) return 1;
-    return !is_inference(tensor) && take_parent(work, tensor);
-}
-
-static int
-take_operands(Work *work, PyObject *tensors, Py_ssize_t count, int records)
-{
-    if (!PyTuple_CheckExact(tensors)) return 0;
-    if (count < 0) count = PyTuple_GET_SIZE(tensors);
-    if (count < 1 || count > MOST || count > PyTuple_GET_SIZE(tensors)) return 0;
-    for (Py_ssize_t i = 0; i < count; i++)
-        if (!take_operand(work, PyTuple_GET_ITEM(tensors, i), records)) return 0;
-    return 1;
-}
-
-/* Take over a part of the key; 0 for NULL. */
-static int
-take_other(Work *work, PyObject *part)
-{
-    if (part == NULL) return 0;
-    if (work->other_count == MOST) {
-        Py_DECREF(part);
-        return 0;
-    }
-    work->others[work->other_count++] = part;
-    return 1;
-}
-
-static PyObject *
-value_at(PyObject *values, PyObject *index)
-{
-    Py_ssize_t place = PyLong_CheckExact(index) ? PyLong_AsSsize_t(index) : -1;
-    return place < 0 || place >= PyTuple_GET_SIZE(values) ? NULL : PyTuple_GET_ITEM(values, place);
-}
-
-/* A list of integers as a tuple; NULL for others. */
-static PyObject *
-integers_of(PyObject *list)
-{
-    if (list == NULL || !(PyTuple_CheckExact(list) || PyList_CheckExact(list))) return NULL;
-    PyObject *items = PySequence_Tuple(list);
-    for (Py_ssize_t i = 0; items != NULL && i < PyTuple_GET_SIZE(items); i++)
-        if (!PyLong_CheckExact(PyTuple_GET_ITEM(items, i))) Py_CLEAR(items);
-    return items;
-}
-
-/* Take what the key has besides metas. */
-static int
-take_others(Work *work, PyObject *pattern, PyObject *values)
-{
-    PyObject *pick = SLOT(pattern, CallPattern__attributes), *floats = SLOT(pattern, CallPattern__floats);
-    PyObject *lists = SLOT(pattern, CallPattern__lists);
-    if (!PyList_CheckExact(floats) || !PyList_CheckExact(lists)) return 0;
-    if (pick != Py_None && !take_other(work, PyObject_CallOneArg(pick, values))) return 0;
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(floats); i++) {
-        PyObject *value = value_at(values, PyList_GET_ITEM(floats, i));
-        int is_true = value == NULL ? -1 : PyObject_IsTrue(value);
-        if (is_true < 0 || !take_other(work, is_true ? Py_NewRef(value) : PyObject_Repr(value))) return 0;
-    }
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(lists); i++)
-        if (!take_other(work, integers_of(value_at(values, PyList_GET_ITEM(lists, i))))) return 0;
-    return 1;
-}
-
-/* Find the plan; 0 where there is none yet. */
-static int
-take_plan(Work *work, PyObject *pattern)
-{
-    PyObject *dtype = PyDict_GetItemWithError(the_dtypes, text__default);
-    PyObject *key = dtype == NULL ? NULL : PyTuple_New(3 + work->tensors + work->other_count), *plan;
-    if (key == NULL) return 0;
-    PyObject **part = &PyTuple_GET_ITEM(key, 0);
-    *part++ = Py_NewRef(pattern);
-    *part++ = Py_NewRef(dtype);
-    *part++ = Py_NewRef(SLOT(work->modes, Modes__of_plans));
-    for (Py_ssize_t i = 0; i < work->tensors; i++) *part++ = Py_NewRef(work->metas[i]);
-    for (Py_ssize_t i = 0; i < work->other_count; i++) *part++ = Py_NewRef(work->others[i]);
-    plan = PyDict_GetItemWithError(the_plans, key);
-    work->plan = plan != NULL && IS(plan, CallPlan) ? Py_NewRef(plan) : NULL;
-    Py_DECREF(key);
-    return work->plan != NULL;
-}
 
 /* The parents where some operands are never differentiated. */
 static int
@@ -183,6 +38,7 @@ wire_arguments(Work *work, PyObject *pattern)
         PyObject **item = ((PyListObject *)wire)->ob_item;
         for (Py_ssize_t i = 0; i < work->tensors; i++) *item++ = Py_NewRef(work->ids[i]);
         for (Py_ssize_t i = 0; i < PyList_GET_SIZE(rest); i++) *item++ = Py_NewRef(PyList_GET_ITEM(rest, i));
+        if (place_lists(work, wire) < 0) Py_CLEAR(wire);
         return wire;
     }
     if (PyList_GET_SIZE(positions) != work->tensors) return NULL;
@@ -192,6 +48,7 @@ wire_arguments(Work *work, PyObject *pattern)
         if (position < 0) position += PyList_GET_SIZE(wire);
         if (PyList_SetItem(wire, position, Py_NewRef(work->ids[i])) < 0) Py_CLEAR(wire);
     }
+    if (wire != NULL && place_lists(work, wire) < 0) Py_CLEAR(wire);
     return wire;
 }
 
@@ -250,7 +107,7 @@ look_up(Work *work, PyObject *pattern, PyObject *values)
     if (!PyObject_IsTrue(SLOT(pattern, CallPattern__is_usual))) return 0;
     int plain = PyObject_IsTrue(SLOT(pattern, CallPattern__is_plain)), found;
     int single = PyObject_IsTrue(SLOT(pattern, CallPattern__is_single));
-    work->modes = PyObject_GetAttr(the_thread, text_modes);
+    work->modes = current_modes();
     if (work->modes == NULL || !IS(work->modes, Modes)) return 0;
     int records = PyObject_IsTrue(SLOT(work->modes, Modes__records));
     if (plain || single) found = take_operands(work, values, single ? 1 : -1, records);
@@ -259,14 +116,14 @@ look_up(Work *work, PyObject *pattern, PyObject *values)
         found = tensors != NULL && take_operands(work, tensors, -1, records);
         Py_XDECREF(tensors);
     }
-    if (!found || !is_usual_session(work->session)) return 0;
-    if (!plain && !take_others(work, pattern, values)) return 0;
-    if (!take_plan(work, pattern)) return 0;
+    if (!found || !take_plan(work, pattern, values, plain)) return 0;
+    if (work->session == NULL || !is_usual_session(work->session)) return 0;
     if (work->parent_count && PyObject_IsTrue(SLOT(pattern, CallPattern__has_no_grad)) &&
         !take_differentiable(work, pattern, values))
         return 0;
     int writes = SLOT(work->plan, CallPlan__meta) == Py_None;
-    if (writes && !take_target(work, pattern, values, records)) return 0;
+    if (writes && (work->target = update_of(work, pattern)) == NULL && !take_target(work, pattern, values, records))
+        return 0;
     work->wire = wire_arguments(work, pattern);
     return work->wire != NULL;
 }
@@ -291,8 +148,9 @@ new_result(Work *work, PyObject *id, PyObject *pattern, PyObject *values)
     PyObject *result = new_tensor(work->session, id, SLOT(work->plan, CallPlan__meta));
     if (result == NULL) return NULL;
     int error = 0;
-    if (work->parent_count && PyObject_IsTrue(SLOT(work->plan, CallPlan__gives_gradient))) {
-        PyObject *node = new_node(work->parents, work->parent_count, SLOT(work->plan, CallPlan__grad_name));
+    if ((work->parent_count || work->list_parents) && PyObject_IsTrue(SLOT(work->plan, CallPlan__gives_gradient))) {
+        PyObject *name = SLOT(work->plan, CallPlan__grad_name);
+        PyObject *node = new_node(work->parents, work->parent_count, work->list_parents, name);
         Py_SETREF(SLOT(result, Tensor___requires_grad), Py_NewRef(Py_True));
         if (node == NULL) error = -1;
         else Py_SETREF(SLOT(result, Tensor___node), node);
@@ -313,10 +171,11 @@ perform(Work *work, PyObject *pattern, PyObject *values)
     PyObject *result = Py_XNewRef(work->target);
     if (result != NULL) outs = Py_NewRef(no_arguments);
     else {
-        id = PyObject_CallNoArgs(SLOT(session, SendQueue__new_id));
+        id = next_number(SLOT(session, SendQueue__new_id));
         result = id == NULL ? NULL : new_result(work, id, pattern, values);
         outs = result == NULL ? NULL : PyTuple_Pack(1, id);
     }
+    if (id != NULL && outs != NULL) PyObject_GC_UnTrack(outs); /* a number refers to nothing */
     if (outs != NULL) freed = take_dead(SLOT(session, SendQueue___dead));
     if (freed != NULL) site = current_site(SLOT(session, SendQueue__sites));
     if (site != NULL) {
@@ -335,7 +194,8 @@ perform(Work *work, PyObject *pattern, PyObject *values)
 static PyObject *
 usual_or_not(PyObject *const *args, Py_ssize_t count)
 {
-    Work work = {0};
+    Work work;
+    memset(&work, 0, offsetof(Work, metas));
     PyObject *result = NULL;
     if (count == 2 && IS(args[0], CallPattern) && PyTuple_CheckExact(args[1]) && look_up(&work, args[0], args[1]))
         result = perform(&work, args[0], args[1]);
@@ -381,6 +241,7 @@ prepare(PyObject *module, PyObject *args, PyObject *given)
 
 static PyMethodDef methods[] = {
     {"places_of", places_of, METH_O, "Return where calls of each line begin in a batch."},
+    {"usual_receivers", usual_receivers, METH_O, "Return leaves that are reached from nodes, if all are usual."},
     {"ids_of", (PyCFunction)(void (*)(void))ids_of, METH_FASTCALL, "Return the numbers of tensors."},
     {"take_numbers", (PyCFunction)(void (*)(void))take_numbers, METH_FASTCALL, "Take numbers, and return the first."},
     {"hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, "Tell whether conditions hold, by kind."},

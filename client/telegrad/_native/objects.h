@@ -4,12 +4,61 @@
 #define TELEGRAD_OBJECTS_H
 
 #include "slots.h"
+#include <limits.h>
+#include <stdint.h>
+
+#define LINES 256 /* whose numbers are remembered, a power of 2 */
+
+/* ``thread.modes``. What a thread has in ``thread`` stays one dictionary, and a number of a thread is not used again. */
+static PyObject *
+current_modes(void)
+{
+    static PyObject *entries;
+    static uint64_t owner;
+    uint64_t number = PyThreadState_GetID(PyThreadState_Get());
+    if (entries == NULL || number != owner) {
+        PyObject *own = PyObject_GetAttr(the_thread, text___dict__);
+        if (own == NULL || !PyDict_CheckExact(own)) {
+            Py_XDECREF(own);
+            return NULL;
+        }
+        PyObject *former = entries;
+        entries = own;
+        owner = number; /* before anything else may run */
+        Py_XDECREF(former);
+    }
+    PyObject *modes = PyDict_GetItemWithError(entries, text_modes);
+    return modes == NULL && !PyErr_Occurred() ? Py_NewRef(the_default_modes) : Py_XNewRef(modes);
+}
+
+/* The next number that a function gives, which is ``__next__`` of a counter. */
+static PyObject *
+next_number(PyObject *give)
+{
+    static PyObject *known, *counter; /* the function that gave numbers last, and the counter that it belongs to */
+    if (give != known) {
+        PyObject *name = PyObject_GetAttr(give, text___name__);
+        PyObject *owner = name == NULL ? NULL : PyObject_GetAttr(give, text___self__);
+        int is_next = owner != NULL && IS(owner, count) && PyUnicode_CompareWithASCIIString(name, "__next__") == 0;
+        Py_XDECREF(name);
+        if (!is_next) {
+            Py_XDECREF(owner);
+            PyErr_Clear();
+            return PyObject_CallNoArgs(give);
+        }
+        PyObject *former[] = {counter, known};
+        counter = owner;
+        known = Py_NewRef(give);
+        for (int i = 0; i < 2; i++) Py_XDECREF(former[i]);
+    }
+    return PyIter_Next(counter);
+}
 
 /* An instance of a class whose ``__new__`` is object's. Its slots are empty, and the caller fills them at once. */
 static PyObject *
 allocate(PyObject *type)
 {
-    return PyBaseObject_Type.tp_new((PyTypeObject *)type, no_arguments, NULL);
+    return ((PyTypeObject *)type)->tp_alloc((PyTypeObject *)type, 0);
 }
 
 static PyObject *
@@ -30,11 +79,12 @@ new_tensor(PyObject *session, PyObject *id, PyObject *meta)
 }
 
 static PyObject *
-new_node(PyObject **parents, Py_ssize_t count, PyObject *name)
+new_node(PyObject **parents, Py_ssize_t count, PyObject *further, PyObject *name)
 {
-    PyObject *edges = PyTuple_New(count);
+    PyObject *edges = PyTuple_New(count + (further == NULL ? 0 : PyList_GET_SIZE(further)));
     if (edges == NULL) return NULL;
-    for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(edges, i, Py_NewRef(parents[i]));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(edges); i++)
+        PyTuple_SET_ITEM(edges, i, Py_NewRef(i < count ? parents[i] : PyList_GET_ITEM(further, i - count)));
     PyObject *node = allocate(the_OperationNode);
     if (node == NULL) {
         Py_DECREF(edges);
@@ -60,12 +110,11 @@ is_own(PyObject *file)
     return found;
 }
 
-/* The number of a line that the server may have been told of, given the innermost frame that is not telegrad's. */
+/* The number of a line that the server may have been told of, given where a frame's code stands. */
 static PyObject *
-number_of(PyObject *sites, PyObject *code, PyObject *frame)
+look_number_up(PyObject *sites, PyObject *code, int at, PyObject *frame)
 {
-    PyObject *address = PyLong_FromVoidPtr(code);
-    PyObject *place = PyLong_FromLong(PyFrame_GetLasti((PyFrameObject *)frame));
+    PyObject *address = PyLong_FromVoidPtr(code), *place = PyLong_FromLong(at);
     PyObject *key = address && place ? PyTuple_Pack(2, address, place) : NULL, *number = NULL;
     Py_XDECREF(address);
     Py_XDECREF(place);
@@ -74,6 +123,31 @@ number_of(PyObject *sites, PyObject *code, PyObject *frame)
     if (number == NULL && !PyErr_Occurred())
         number = PyObject_CallMethodObjArgs(sites, text__introduce, key, frame, NULL);
     Py_DECREF(key);
+    return number;
+}
+
+/* The same, of the innermost frame that is not telegrad's. The numbers of the last lines are remembered. */
+static PyObject *
+number_of(PyObject *sites, PyObject *code, PyObject *frame)
+{
+    static struct {
+        PyObject *numbers, *code, *number;
+        int at;
+    } lines[LINES];
+    PyObject *numbers = SLOT(sites, CallSites___numbers);
+    int at = PyFrame_GetLasti((PyFrameObject *)frame);
+    Py_ssize_t place = (((uintptr_t)code >> 4) + (unsigned)at / 2) & (LINES - 1);
+    if (lines[place].code == code && lines[place].at == at && lines[place].numbers == numbers)
+        return Py_NewRef(lines[place].number);
+    PyObject *number = look_number_up(sites, code, at, frame);
+    if (number != NULL) {
+        PyObject *former[] = {lines[place].numbers, lines[place].code, lines[place].number};
+        lines[place].numbers = Py_NewRef(numbers);
+        lines[place].code = Py_NewRef(code);
+        lines[place].number = Py_NewRef(number);
+        lines[place].at = at;
+        for (int i = 0; i < 3; i++) Py_XDECREF(former[i]);
+    }
     return number;
 }
 
@@ -98,13 +172,37 @@ static PyObject *
 take_dead(PyObject *dead)
 {
     if (Py_SIZE(dead) == 0) return Py_NewRef(no_arguments);
-    PyObject *ids = PyList_New(0);
-    while (ids != NULL && Py_SIZE(dead)) {
+    Py_ssize_t count = Py_SIZE(dead);
+    PyObject *ids = PyList_New(count);
+    if (Py_SIZE(dead) < count) { /* a finalizer has run, and with it another thread, which has taken them */
+        Py_XDECREF(ids);
+        return take_dead(dead);
+    }
+    for (Py_ssize_t i = 0; ids != NULL && i < count; i++) {
         PyObject *id = PyObject_Vectorcall(popleft, &dead, 1, NULL);
-        if (id == NULL || PyList_Append(ids, id) < 0) Py_CLEAR(ids);
-        Py_XDECREF(id);
+        if (id == NULL) Py_CLEAR(ids);
+        else PyList_SET_ITEM(ids, i, id);
     }
     return ids;
+}
+
+/* The next larger number. */
+static PyObject *
+successor(PyObject *number)
+{
+    int overflow = 1;
+    long long value = PyLong_CheckExact(number) ? PyLong_AsLongLongAndOverflow(number, &overflow) : 0;
+    return overflow || value == LLONG_MAX ? PyNumber_Add(number, one) : PyLong_FromLongLong(value + 1);
+}
+
+/* Whether a count is as large as a limit, or larger; -1 for an error. */
+static int
+is_reached(PyObject *count, PyObject *limit)
+{
+    int overflow = 1, other = 1;
+    long long value = PyLong_CheckExact(count) ? PyLong_AsLongLongAndOverflow(count, &overflow) : 0;
+    long long most = PyLong_CheckExact(limit) ? PyLong_AsLongLongAndOverflow(limit, &other) : 0;
+    return overflow || other ? PyObject_RichCompareBool(count, limit, Py_GE) : value >= most;
 }
 
 /* ``SendQueue.queue``; -1 for an error. */
@@ -122,11 +220,11 @@ queue(PyObject *session, PyObject *instruction, PyObject *modes)
     done = PyObject_Vectorcall(append, both, 2, NULL);
     if (done == NULL) return -1;
     Py_DECREF(done);
-    PyObject *count = PyNumber_Add(SLOT(session, SendQueue__operations), one);
+    PyObject *count = successor(SLOT(session, SendQueue__operations));
     if (count == NULL) return -1;
     Py_SETREF(SLOT(session, SendQueue__operations), count);
     int full = PyObject_IsTrue(SLOT(session, SendQueue___is_urgent));
-    if (full == 0) full = PyObject_RichCompareBool(count, SLOT(session, SendQueue___full_at), Py_GE);
+    if (full == 0) full = is_reached(count, SLOT(session, SendQueue___full_at));
     if (full != 1) return full;
     done = PyObject_CallMethodNoArgs(session, text__send_full);
     Py_XDECREF(done);

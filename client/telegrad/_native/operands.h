@@ -33,6 +33,21 @@ is_current(PyObject *tensor)
     return version == seen || PyObject_RichCompareBool(version, seen, Py_EQ) == 1;
 }
 
+/* The value of a call at a place, which is borrowed; NULL where there is none. */
+static PyObject *
+value_at(PyObject *values, PyObject *index)
+{
+    Py_ssize_t place = PyLong_CheckExact(index) ? PyLong_AsSsize_t(index) : -1;
+    return place < 0 || place >= PyTuple_GET_SIZE(values) ? NULL : PyTuple_GET_ITEM(values, place);
+}
+
+/* Whether an object is a list or a tuple, or of a class of tuples that iterates over its items, such as sizes are. */
+static int
+is_plain_sequence(PyObject *list)
+{
+    return PyList_CheckExact(list) || (PyTuple_Check(list) && Py_TYPE(list)->tp_iter == PyTuple_Type.tp_iter);
+}
+
 /* Whether an attribute is true, or cannot be read. */
 static int
 has(PyObject *owner, PyObject *name)

@@ -188,20 +188,24 @@ def _join(view: Tensor, source: Tensor, plan: CallPlan) -> None:
 def _add_lists(
     pattern: CallPattern, values: tuple[Any, ...], key: list[Any], session: ClientSession | None
 ) -> ClientSession | None:
-    """Add the values that are lists to the key of a plan; return the session, None where no tensor tells it."""
+    """Add the values that are lists to the key of a plan; return the session, None where no tensor tells it.
+
+    Where nothing depends on the places of operands in their memory, the key has none, since a list may combine any.
+    """
+    has_places = pattern.has_places
     for index in pattern.lists:
         metas: Any = []
         for item in values[index]:
             kind = type(item)
             if kind is Tensor:
-                its_session = item._session
-                metas.append(item._meta)
+                its_session, meta = item._session, item._meta
+                metas.append(meta if has_places or not meta.offset else meta.at_start)
             elif kind is int:  # a size, most often
                 metas.append(item)
                 continue
             elif kind in _TENSOR_TYPES:
-                its_session = item._session
-                metas.append(item._meta)
+                its_session, meta = item._session, item._meta
+                metas.append(meta if has_places or not meta.offset else meta.at_start)
             else:
                 metas = map(_key_of, values[index])
                 session = _session_of(pattern.op, values[index], session)

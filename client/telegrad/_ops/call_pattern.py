@@ -23,15 +23,19 @@ class CallPattern:
     says which of the values are what:
 
     * ``tensors`` picks the tensors, ``attributes`` what a plan depends on besides, None where there is no such value.
-    * ``floats`` are the indices of floats and complex numbers, ``lists`` those of lists; ``tensor_lists`` pairs the
-      index of each list that has tensors with the position of its parameter.
+    * ``floats`` are the indices of floats and complex numbers, ``lists`` those of lists, ``others`` those of
+      ``attributes``; ``tensor_lists`` pairs the index of each list that has tensors with the position of its parameter.
     * ``positions`` are the parameters of the tensors, -1 for one of several values that a parameter takes together;
       ``is_leading`` tells that they are the first parameters, ``is_plain`` that all values are tensors,
       ``is_single`` that the first value is one and no other is.
     * ``has_no_grad`` tells that some of the tensors are never differentiated; ``differentiable`` picks the others.
+    * ``has_places`` tells that where operands begin in their memory may matter: some are changed, or seen by a view.
     * ``sources`` has the index of the value of each parameter, None where the call leaves the parameter out;
       ``device_source`` is that of the device on which a result is made.
-    * ``is_usual`` tells that the operation makes or changes one tensor, given others, as calls do that are done in C.
+    * ``no_grad`` are the parameters that are never differentiated; ``updates`` tells that tensors in lists are changed
+      as optimizers change them.
+    * ``is_usual`` tells that the operation makes or changes one tensor, given others, or lists of tensors, as calls do
+      that are done in C.
     * ``is_cacheable`` tells that the types of the values decide all of this, which the types of proxies do not.
     """
 
@@ -42,6 +46,7 @@ class CallPattern:
         "floats",
         "given",
         "has_no_grad",
+        "has_places",
         "is_cacheable",
         "is_leading",
         "is_plain",
@@ -49,11 +54,14 @@ class CallPattern:
         "is_usual",
         "lists",
         "names",
+        "no_grad",
         "op",
+        "others",
         "positions",
         "sources",
         "tensor_lists",
         "tensors",
+        "updates",
     )  # fmt: skip
 
     def __init__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -77,11 +85,14 @@ class CallPattern:
         self.is_leading = self.positions == list(range(len(tensors)))
         differentiable = [i for i in tensors if position_of.get(i) not in op.no_grad]
         self.has_no_grad, self.differentiable = len(differentiable) < len(tensors), _picker(differentiable)
-        self.lists, self.floats = lists, floats
+        self.lists, self.floats, self.others = lists, floats, others
+        self.has_places = bool(op.mutates) or op.view_of is not None
         placed = [(i, position_of.get(i, -1)) for i in lists]
         self.tensor_lists = [(i, position) for i, position in placed if position in op.tensor_positions]
         self.attributes = _picker(others) if others else None
-        self.is_usual = bool(tensors) and not (len(op.mutates) > 1 or len(op.returns) > 1 or self.tensor_lists)
+        self.no_grad, self.updates = op.no_grad, bool(op.updates and self.tensor_lists)
+        has_few = len(op.returns) <= 1 and (len(op.mutates) <= 1 or self.updates)
+        self.is_usual = has_few and bool(tensors or self.tensor_lists)
 
     @staticmethod
     def of(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallPattern:

@@ -35,7 +35,7 @@ class CallSites:
 
     def forget(self) -> None:
         """Introduce every line anew when it is met again."""
-        self._numbers.clear()
+        self._numbers = {}  # another one, since C knows numbers by the dictionary that has them
         self._codes.clear()
 
     def current(self, depth: int = 0) -> int:

@@ -91,7 +91,7 @@ class ClientSession(RepeatingQueue):
     def request(self, make: Callable[[int], Any]) -> Any:
         """Send a request and wait for its answer: one round trip."""
         self._require_open()
-        number = self._new_request()
+        number, answers = self._new_request(), self._answers
         self._waiting[number] = None
         try:
             sent, began = self.operations + 1, time.monotonic()
@@ -103,8 +103,8 @@ class ClientSession(RepeatingQueue):
             with self._sending:
                 self._send_pending()
                 submitted = self.ahead.pace.submitted
-            self._await(number, lambda: number in self._answers)
-            answer = self._answers[number]
+            self._await(number, lambda: number in answers)
+            answer = answers[number]
             self.ahead.complete(submitted, began)
         except KeyboardInterrupt:
             interrupts.note_unhandled(self)

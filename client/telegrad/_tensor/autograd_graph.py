@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from weakref import ReferenceType
 
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError
@@ -373,55 +373,3 @@ def has_gradients(nodes: Iterable[GradientEdge]) -> bool:
 def stand_ins_among(nodes: Iterable[GradientEdge]) -> list[StandInNode]:
     """Return those of the nodes that stand in place of another leaf."""
     return [node for node in nodes if node.extras is not None and isinstance(node, StandInNode)]
-
-
-class Receivers(NamedTuple):
-    """The tensors that a backward pass gives a ``.grad``; ``are_certain`` tells whether a gradient reaches all.
-
-    ``stand_ins`` are the nodes of those among them that stand in place of another leaf.
-    """
-
-    tensors: list[Any]
-    are_certain: bool
-    stand_ins: list[StandInNode]
-
-
-def gradient_receivers(roots: Iterable[GradientEdge]) -> Receivers | None:
-    """Return the tensors that a backward pass from ``roots`` gives a ``.grad``: leaves, and results that retain theirs.
-
-    Return None where the pass calls hooks or functions of the client's program. ``roots`` are walked here and not by
-    ``reachable``, since the order of the result must not change from run to run.
-    """
-    seen: set[GradientEdge] = set(roots)
-    stack = list(seen)
-    receivers: list[Any] = []
-    stand_ins: list[StandInNode] = []
-    are_certain = True
-    while stack:
-        node = stack.pop()
-        extras = node.extras
-        if extras is None and type(node) is OperationNode:  # nearly all nodes
-            for parent in node.parents:
-                if parent not in seen:
-                    seen.add(parent)
-                    stack.append(parent)
-            continue
-        if extras is not None:
-            if extras.watched or node.__class__ is ClientNode or extras.hooked():
-                return None
-            are_certain = are_certain and node.__class__ is not GradientNode
-            if isinstance(node, StandInNode):
-                stand_ins.append(node)
-        if isinstance(node, LeafNode):
-            tensor = node.tensor()
-            if tensor is not None:
-                receivers.append(tensor)
-            continue
-        if extras is not None:
-            receivers += extras.retaining()
-        edges = node.edges if isinstance(node, DeferredNode) and node.is_deferred else node.parents
-        for parent in edges:
-            if parent not in seen:
-                seen.add(parent)
-                stack.append(parent)
-    return Receivers(receivers, are_certain, stand_ins)

@@ -6,6 +6,7 @@ NumPy has neither bfloat16 nor complex32: float32 and complex64 stand for them, 
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterator
 from functools import reduce
 from typing import Any
@@ -29,6 +30,7 @@ class _NumpyDTypes(dict[DType, np.dtype[Any]]):
 
 TO_NUMPY = _NumpyDTypes((dtype, np.dtype(dtype.name)) for dtype in dtypes.ALL if dtype not in UNKNOWN_TO_NUMPY)
 FROM_NUMPY = {numpy_dtype: dtype for dtype, numpy_dtype in TO_NUMPY.items()}
+_AS_THEY_TRAVEL = TO_NUMPY if sys.byteorder == "little" else {}
 _FORMATS = {
     "float32": "<f", "float64": "<d", "int64": "<q", "int32": "<i", "int16": "<h", "int8": "<b", "uint8": "<B",
     "bool": "<?", "float16": "<e", "uint16": "<H", "uint32": "<I", "uint64": "<Q",
@@ -48,6 +50,8 @@ def array_of(dtype: DType, shape: tuple[int, ...], data: memoryview) -> Array:
 
 def bytes_of(array: Array, dtype: DType) -> memoryview:
     """Return the elements as they travel: row-major, little-endian, of the type's own width."""
+    if array.dtype is _AS_THEY_TRAVEL.get(dtype) and array.flags.c_contiguous:
+        return memoryview(array.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
     with np.errstate(all="ignore"):  # numbers that do not fit wrap or overflow, as in PyTorch
         if dtype is dtypes.bfloat16:
             stored = _rounded_to_bfloat16(np.ascontiguousarray(array, np.float32))
@@ -74,7 +78,7 @@ def scalar_of(dtype: DType, data: memoryview) -> Any:
 
 def dtype_of(array: Array) -> DType:
     """Return the telegrad type of an array."""
-    dtype = FROM_NUMPY.get(array.dtype.newbyteorder("="))
+    dtype = FROM_NUMPY.get(array.dtype) or FROM_NUMPY.get(array.dtype.newbyteorder("="))
     if dtype is None:
         raise ArgumentTypeError(
             f"tensor: NumPy arrays of type {array.dtype} cannot become tensors; convert with astype()"
@@ -173,6 +177,8 @@ def check_fit(array: Array, dtype: DType) -> None:
 
 
 def _plain(data: Any) -> Any:
+    if type(data) is list and _OF_NUMBERS.issuperset(map(type, data)):
+        return data
     return [_plain(element) for element in data] if isinstance(data, (list, tuple, range)) else data
 
 

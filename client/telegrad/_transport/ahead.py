@@ -116,8 +116,13 @@ class Ahead:
 
     def room(self, most: int) -> int:
         """Return how many instructions, ``most`` or fewer, the program may queue before it looks whether to wait."""
+        if not self._is_bounded:
+            return most
         pace = self.pace
-        return min(most, pace.portion, max(pace.limit - pace.ahead, 0)) if self._is_bounded else most
+        portion, left = pace.portion, pace.limit - pace.submitted + pace.completed
+        if portion < most:
+            most = portion
+        return most if most <= left else max(left, 0)
 
     def gathers(self, queued: int, unwaited: int) -> bool:
         """Return whether so many instructions may be sent later, with others: each batch has its price.

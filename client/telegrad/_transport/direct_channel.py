@@ -13,7 +13,7 @@ import math
 import os
 import socket
 import time
-from typing import Final
+from typing import Any, Final
 
 from telegrad_protocol import wire
 from telegrad_protocol.bulk import LARGE_BYTES, pool
@@ -44,6 +44,8 @@ class DirectChannel:
         self._halves: Halves | None = None
         self._slots: SlotWriter | None = None
         self._pause, self._next_attempt = 0.0, 0.0
+        self.idle_polls: list[Any] = []
+        """What ``readiness`` waits with, and a thread that is about to wait takes from here."""
 
     @property
     def socket(self) -> socket.socket | None:
@@ -56,9 +58,14 @@ class DirectChannel:
         return max(self._next_attempt - time.monotonic(), 0.0)
 
     @property
+    def wants_to_write(self) -> bool:
+        """Whether something waits until the socket takes it."""
+        return self.is_open and self._writer.pending > 0
+
+    @property
     def events(self) -> int:
         """What to wait for at the socket."""
-        return READ | WRITE if self.is_open and self._writer.pending else READ
+        return READ | WRITE if self.wants_to_write else READ
 
     @property
     def is_quiet(self) -> bool:
@@ -104,7 +111,8 @@ class DirectChannel:
             if happened & ~WRITE:
                 self._read()
             if self.is_open:
-                self._acknowledge()
+                if self.link.wants_acknowledgement:
+                    self._writer.put(wire.ACK, self.link.announce(), ())
                 if self._writer.pending:
                     self._flush()
         except (OSError, EOFError):
@@ -125,6 +133,19 @@ class DirectChannel:
         if self.is_open:
             self._writer.put_parts(parts)
         self.bytes_sent += nbytes
+
+    def send_at_once(self, body: bytes) -> None:
+        """Keep a batch, and write it as far as the socket takes it; one that breaks is replaced by ``advance``."""
+        link, nbytes = self.link, len(body)
+        parts = frame_parts(wire.BATCH, link.sent + 1, (body,))
+        link.keep(parts, HEADER.size + nbytes)
+        self.bytes_sent += nbytes
+        if self.is_open:
+            try:
+                if self._writer.write_parts(parts, HEADER.size + nbytes):
+                    self._pause = 0.0
+            except EOFError:
+                self.drop()
 
     def drop(self, for_good: bool = False) -> None:
         """Break the connection; a later ``advance`` makes another, unless that is for good."""
@@ -147,10 +168,6 @@ class DirectChannel:
         with contextlib.suppress(OSError, EOFError, ProtocolError):
             while self._socket is not None and self._read():
                 pass
-
-    def _acknowledge(self) -> None:
-        if self.link.wants_acknowledgement:
-            self._writer.put(wire.ACK, self.link.announce(), ())
 
     def _flush(self) -> None:
         before = self._writer.pending

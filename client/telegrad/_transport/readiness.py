@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import select
+import socket
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
 from .direct_channel import DirectChannel
 from .websocket import READ, WRITE, WebSocketConnection
@@ -12,6 +13,15 @@ from .websocket import READ, WRITE, WebSocketConnection
 DIRECT_SHIFT: Final = 8
 """What has happened on a direct channel stands so many bits above what has on the connection to the gateway."""
 READ_BOTH: Final = READ | READ << DIRECT_SHIFT
+
+
+class _Poll(NamedTuple):
+    """What waits for answers on a pair of connections. It is kept from one wait to the next."""
+
+    connection: WebSocketConnection
+    direct: socket.socket
+    fd: int
+    poll: select.poll
 
 
 def wait_for_either(connection: WebSocketConnection | None, direct: DirectChannel | None, seconds: float) -> int:
@@ -28,6 +38,8 @@ def wait_for_either(connection: WebSocketConnection | None, direct: DirectChanne
                 time.sleep(seconds)
                 return 0
             return connection.wait(READ | WRITE if connection.unsent else READ, seconds)
+        if connection is not None and not connection.unsent and not direct.wants_to_write:
+            return _wait_to_read(connection, direct, sock, seconds)
         poll, fd, happened = select.poll(), sock.fileno(), 0
         poll.register(fd, direct.events)
         if connection is not None:
@@ -36,4 +48,25 @@ def wait_for_either(connection: WebSocketConnection | None, direct: DirectChanne
             happened |= events << DIRECT_SHIFT if ready == fd else events
     except (OSError, ValueError):
         return READ_BOTH  # another thread dropped one meanwhile
+    return happened
+
+
+def _wait_to_read(
+    connection: WebSocketConnection, direct: DirectChannel, sock: socket.socket, seconds: float
+) -> int:  # fmt: skip
+    """Do the same where nothing is to be written, with what the last such wait has left."""
+    idle = direct.idle_polls
+    try:
+        kept = idle.pop()  # each is in one thread's hands
+    except IndexError:
+        kept = None
+    if kept is None or kept.direct is not sock or kept.connection is not connection:
+        poll, fd = select.poll(), sock.fileno()
+        poll.register(fd, READ)
+        poll.register(connection.fileno(), READ)
+        kept = _Poll(connection, sock, fd, poll)
+    happened, fd = 0, kept.fd
+    for ready, events in kept.poll.poll(seconds * 1000):
+        happened |= events << DIRECT_SHIFT if ready == fd else events
+    idle.append(kept)
     return happened

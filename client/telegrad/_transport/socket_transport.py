@@ -11,9 +11,8 @@ import contextlib
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from telegrad_protocol import wire
 from telegrad_protocol.errors import CommunicationError, ConnectError, SessionLostError
@@ -23,23 +22,19 @@ from telegrad_protocol.messages import Hello
 from .direct_channel import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, DirectChannel, connected_channel
 from .flush_timer import FlushTimer
 from .host_buffers import buffers
+from .limits import Limits, out_of_reach
+from .open_transports import forget, keep_from_forked_processes
 from .readiness import DIRECT_SHIFT, READ_BOTH, wait_for_either
 from .transport import INHERITED, TOO_LATE, TransportStats
-from .websocket import WRITE, Address, WebSocketConnection, masked_message
+from .websocket import READ, WRITE, Address, WebSocketConnection, masked_message
 
 FLUSH_SECONDS: Final = 0.002
 """What is queued and not sent is sent after so long: an operation's time to reach an idle server."""
 CLOSE_SECONDS: Final = 5.0
+_OF_GATEWAY: Final = (1 << DIRECT_SHIFT) - 1
+"""The bits of what has happened on the connection to the gateway."""
 LOOK_SECONDS: Final = 0.25
 """A thread that waits checks again after so many seconds: another thread may have read the frame it waits for."""
-
-
-class _Limits(NamedTuple):
-    """For how many seconds since a time a server is waited for, and one that cannot be reached."""
-
-    since: float
-    seconds: float
-    unreachable: float
 
 
 class SocketTransport:
@@ -73,11 +68,11 @@ class SocketTransport:
         self._patience = min(self._heartbeat, ACK_SECONDS * 0.8)
         self._last_alive = time.monotonic()
         self._last_error = ""
-        self._pause = 0.0
+        self._pause = self._looks_at = 0.0
         self._interrupt = 0
         self._busy = self._closed = self._waiting = False
         self._fatal: CommunicationError | None = None
-        self._limits: _Limits | None = None
+        self._limits: Limits | None = None
         self._timer: FlushTimer | None = None
         if not self._drive(lambda: self._connection is not None, CLOSE_SECONDS):
             raise ConnectError(
@@ -85,7 +80,7 @@ class SocketTransport:
                 "  a proxy in between must pass WebSockets on"
             )
         self._timer = FlushTimer(self, FLUSH_SECONDS, min(ACK_SECONDS * 0.8, self._heartbeat / 2))
-        _open_transports.add(self)
+        keep_from_forked_processes(self)
 
     @property
     def stats(self) -> TransportStats:
@@ -107,7 +102,18 @@ class SocketTransport:
         self._direct = direct if direct.is_open else None
 
     def send_batch(self, body: bytes) -> None:
-        self._send(wire.BATCH, body)
+        with self._lock:
+            direct, connection = self._direct, self._connection
+            if direct is None:
+                self._send(wire.BATCH, body)
+            else:
+                self._check()
+                self._busy = True
+                self._counted.frames += 1
+                direct.send_at_once(body)
+                self._busy = False
+                if connection is not None and direct.is_open and direct.has_room:
+                    return  # the timer looks after the connection to the gateway
         self._drive(self._has_room, None)
 
     def send_chunk(self, owner: int, offset: int, data: memoryview) -> None:
@@ -120,7 +126,8 @@ class SocketTransport:
     @property
     def accepted(self) -> int:
         with self._lock:
-            self._recover()
+            if self._busy:
+                self._recover()
             return self._link.sent + (self._direct.link.sent if self._direct is not None else 0)
 
     def receive(self, timeout: float | None) -> tuple[int, memoryview] | None:
@@ -130,10 +137,13 @@ class SocketTransport:
         return frame
 
     def peek(self, timeout: float | None) -> tuple[int, memoryview] | None:
-        if not self._has_arrived() and not self._drive(self._has_arrived, timeout, self._first_look(timeout)):
+        direct = self._direct
+        has_arrived = self._link.inbox or (direct is not None and direct.link.inbox)
+        if not has_arrived and not self._drive(self._has_arrived, timeout, self._first_look(timeout)):
             return None
         with self._lock:
-            self._recover()
+            if self._busy:
+                self._recover()
             direct = self._direct
             self._peeked = direct.link.inbox if direct is not None and direct.link.inbox else self._link.inbox
             _, kind, body = self._peeked[0]
@@ -156,7 +166,7 @@ class SocketTransport:
             self._timer.arm()
 
     def give_up_after(self, seconds: float, unreachable: float) -> None:
-        self._limits = _Limits(time.monotonic(), seconds, unreachable)
+        self._limits = Limits(time.monotonic(), seconds, unreachable)
 
     def close(self) -> None:
         self._limits = None
@@ -181,7 +191,7 @@ class SocketTransport:
             self._drop_direct()
         if self._timer is not None:
             self._timer.stop()
-        _open_transports.discard(self)
+        forget(self)
 
     def flush_late(self) -> None:
         """Send what is queued; the timer calls this some time after ``arm``."""
@@ -262,29 +272,28 @@ class SocketTransport:
                 return False
             happened = self._wait(connection, left)
 
-    def _check_limits(self, limits: _Limits) -> None:
+    def _check_limits(self, limits: Limits) -> None:
         """Raise that the server is waited for no longer, if that is so."""
         waited = time.monotonic() - limits.since
         if self._connection is None and waited >= limits.unreachable:
-            self._fatal = CommunicationError(
-                f"the server at {self.address.url} cannot be reached ({self._last_error}), so it is unknown whether "
-                "the last operations of the session have failed"
-            )
+            self._fatal = out_of_reach(self.address.url, self._last_error)
             raise self._fatal
         if waited >= limits.seconds:
             raise CommunicationError(TOO_LATE.format(limits.seconds))
 
     def _first_look(self, timeout: float | None) -> int:
         """Return what happened on the connection; waits for it where there is nothing to send or to read."""
+        if timeout == 0:  # the connection to the gateway has something now and then, where there is another one
+            return READ_BOTH if self._direct is None or time.monotonic() >= self._looks_at else READ << DIRECT_SHIFT
         if timeout is not None:
-            return READ_BOTH if timeout == 0 else 0
+            return 0
         with self._lock:
             connection, direct = self._connection, self._direct
             is_quiet = direct is None or direct.is_quiet
             if connection is None or connection.unsent or self._busy or self._link.inbox or not is_quiet:
                 return 0
             self._waiting = True
-        return self._wait(connection, LOOK_SECONDS)
+        return wait_for_either(connection, direct, LOOK_SECONDS)
 
     def _wait(self, connection: WebSocketConnection | None, seconds: float) -> int:
         if connection is None:
@@ -299,7 +308,8 @@ class SocketTransport:
             raise self._fatal
         if self._closed:
             raise SessionLostError("the session was closed by disconnect()")
-        self._recover()
+        if self._busy:
+            self._recover()
 
     def _recover(self) -> None:
         """Recover from an interrupt in the middle of a change: drop the connection, so that the link sends again."""
@@ -318,8 +328,8 @@ class SocketTransport:
             if self._connection is None:
                 if may_connect:
                     self._connect()
-            else:
-                self._exchange(self._connection, happened & ((1 << DIRECT_SHIFT) - 1))
+            elif happened & _OF_GATEWAY or self._connection.unsent or time.monotonic() >= self._looks_at:
+                self._exchange(self._connection, happened & _OF_GATEWAY)
         except CommunicationError as error:
             self._fatal = error
             if self._direct is not None:
@@ -341,6 +351,7 @@ class SocketTransport:
         if happened & ~WRITE:
             connection.read()
         now = time.monotonic()
+        self._looks_at = now + self._patience / 16
         if now - connection.last_read > 3 * self._heartbeat:
             connection.read()  # this process may have been stopped: what came meanwhile is still to be read
             if now - connection.last_read > 3 * self._heartbeat:
@@ -357,6 +368,7 @@ class SocketTransport:
     def _connect(self) -> None:
         link = self._link
         self._connection = connection = WebSocketConnection(self.address, link.received, link.receive)
+        self._looks_at = 0.0
         self.handshake_seconds = connection.handshake_seconds
         for parts in link.resend_after(link.acknowledged):
             connection.queue(parts)
@@ -386,15 +398,3 @@ class SocketTransport:
         if time.monotonic() - self._last_alive > lease:
             reason = f"the server could not be reached for {lease:g} s, and the session's lease ended: {cause}"
             self._fatal = SessionLostError(reason)
-
-
-_open_transports: weakref.WeakSet[SocketTransport] = weakref.WeakSet()
-
-
-def _abandon_inherited() -> None:
-    for transport in list(_open_transports):
-        transport.abandon()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_inherited)

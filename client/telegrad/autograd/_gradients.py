@@ -49,7 +49,10 @@ def pairs_for(leaves: Sequence[Tensor], create_graph: bool) -> list[tuple[int, i
     for leaf in leaves:
         gradient = leaf._grad
         if gradient is None:
-            gradient = leaf._grad = new_gradient(leaf._session, dense_meta(leaf._meta))
+            meta = leaf._meta
+            if meta.offset or not meta.is_contiguous:
+                meta = dense_meta(meta)
+            gradient = leaf._grad = new_gradient(leaf._session, meta)
         elif create_graph or type(gradient) is not Tensor:
             gradient = gradient_of(leaf, create_graph)
         pairs.append((leaf._id, gradient._id))

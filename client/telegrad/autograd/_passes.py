@@ -16,16 +16,15 @@ from telegrad._session.catching.prompt_errors import PATIENTLY, wait_where_caugh
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import (
     GradientEdge,
-    Receivers,
     SourceNode,
     StandInNode,
-    gradient_receivers,
     has_client_parts,
     has_gradient,
     has_gradients,
     reachable,
     stand_ins_among,
 )
+from telegrad._tensor.receivers import Receivers, gradient_receivers
 from telegrad._tensor.tensor import Tensor, require_one_session
 from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 from telegrad_protocol.messages import Backward, Gradient

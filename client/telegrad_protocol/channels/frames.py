@@ -149,6 +149,27 @@ class FrameWriter:
         self._queue.extend(parts)
         self.pending += sum(map(len, parts))
 
+    def write_parts(self, parts: Parts, nbytes: int) -> bool:
+        """Write a frame of so many bytes that ``frame_parts`` has made, at once if nothing is queued before it.
+
+        What the socket does not take is queued. Returns whether nothing is; ``EOFError`` if the other end is gone.
+        """
+        if self.pending or len(parts) > _MAX_BUFFERS:
+            self.put_parts(parts)
+            return self.flush()
+        try:
+            written = self._socket.sendmsg(parts)
+        except (BlockingIOError, InterruptedError):
+            written = 0
+        except OSError as error:
+            raise EOFError(str(error)) from error
+        if written == nbytes:
+            return True
+        self._queue.extend(parts)
+        self.pending = nbytes - written
+        self._drop(written)
+        return False
+
     def put_with_fd(self, kind: int, number: int, body: bytes, fd: int) -> None:
         """Queue a small frame that carries a descriptor, which is closed here once it is sent."""
         frame = HEADER.pack(len(body), kind, number) + body

@@ -19,8 +19,9 @@ from telegrad_protocol.meta import Meta
 from .attention.calls import HEADS, few_rows
 from .attention.hopper_kernel_text import TILINGS
 from .gemm import calls as gemm_calls
-from .gemm import usual_products, weight_gradients
+from .gemm import usual_products
 from .index import joined_writes
+from .layers import weight_gradients
 from .optim.multi_tensor import CAPACITIES
 from .pointwise import joining
 from .random import placed_state

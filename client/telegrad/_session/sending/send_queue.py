@@ -288,7 +288,7 @@ class SendQueue:
         if self._draft is not None:
             self._recover(self._draft)
         self._is_armed = self._is_due = False
-        pending, ahead = self._pending, self.ahead
+        pending, ahead, transport = self._pending, self.ahead, self.transport
         self._full_at = self.operations + ahead.room(self._batch_size())
         if self._uploading is not uploading:
             self._end_cut_upload()
@@ -299,7 +299,7 @@ class SendQueue:
             self._ends.note_sent(size)
         if not pending:
             return
-        ahead.begin_batch(self.transport.handshake_seconds)
+        ahead.begin_batch(transport.handshake_seconds)
         submitted = ahead.pace.submitted + size
         if self._has_new_line:
             self._has_new_line = False
@@ -318,12 +318,12 @@ class SendQueue:
             if told is not DEFAULT or tuple in map(type, batch):
                 batch, told = with_modes(batch, told)
             body = wire.encode_batch(batch)
-            self._draft = Draft(end, self.transport.accepted, told, ahead.pace.submitted + max(count, len(batch)))
+            self._draft = Draft(end, transport.accepted, told, ahead.pace.submitted + max(count, len(batch)))
         except BaseException:  # an interrupt: what is queued stays so
             self._has_parts = True
             raise
         try:
-            self.transport.send_batch(body)
+            transport.send_batch(body)
         except CommunicationError as error:
             self._lose(error)
             self._require_open()

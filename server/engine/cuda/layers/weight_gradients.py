@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from server.engine import context, keys
+from server.engine.cuda.gemm.layout import flattened
 from server.engine.cuda.pointwise.fused import running
 from server.engine.cuda.rows.rowwise import byte_offset
 from server.engine.cuda.runtime.kept_modules import MODULE_BYTES, load_kept
@@ -22,7 +23,6 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta
 
-from .layout import flattened
 from .weight_gradients_text import MOST_PARTS, NAME, THREADS, TILE, text_of
 
 _ROLES: Final = ("grad", "input", "weight", "bias")

@@ -1,0 +1,1 @@
+"""Kernels of what several layers of a model do alike: one launch for all."""
