@@ -15,21 +15,20 @@
     X(Block, array) X(Block, bin) X(Block, charge) X(Block, device_charge) X(Block, is_free) X(Block, is_stable)       \
     X(Block, key) X(Block, meta) X(Block, next) X(Block, offset) X(Block, owner) X(Block, pointer)                     \
     X(Block, previous) X(Block, requested) X(Block, segment) X(Block, size) X(Block, split) X(Block, stream)           \
-    X(Bin, blocks) X(Bin, eager_frees) X(Bin, free_list) X(Bin, listed) X(Bin, size)                                   \
-    X(FreeList, bins) X(FreeList, pool) X(FreeList, remainder) X(FreeList, remainder_front)                            \
-    X(FreeList, remainder_size) X(FreeList, sizes) X(FreeList, stream) X(Pool, ended_inactive_bytes) X(Pool, ended_inactive_count) X(Pool, inactive_byte_charge)      \
-    X(Pool, inactive_count_charge) X(Segment, first)                                               \
-    X(Request, bin) X(Request, blocks) X(Request, charge) X(Request, free_list) X(Request, min_remainder)              \
-    X(Request, nbytes) X(Request, size) X(Request, split_charge) X(Request, split_off_charge) X(Request, split_uses)   \
-    X(Request, uses) X(Account, owner) X(Account, quota_bytes) X(Account, requests) X(Account, stream)                 \
-    X(Ledger, allocated_peak) X(Ledger, ceiling) X(Ledger, now) X(Ledger, peak) X(Ledger, pending) X(Ledger, quota)    \
-    X(Heap, generation) X(FastBins, _accounts) X(FastBins, _allocate) X(FastBins, _bypassed) X(FastBins, _complete)    \
-    X(FastBins, _free) X(FastBins, _ledger) X(FastBins, _oversize) X(Pieces, table) X(Pieces, new_key)                 \
-    X(ReplayPolicy, cooldown) X(Recall, _accounts) X(Recall, _allocate_below) X(Recall, _changes)                      \
-    X(Recall, _free_below) X(Recall, _heap) X(Recall, _is_bypassed) X(Recall, _is_flushing) X(Recall, _left)           \
-    X(Recall, _ledger) X(Recall, _moved) X(Recall, _name) X(Recall, _pieces) X(Recall, _states) X(Recall, _turn)       \
-    X(Recall, allocate_unknown) X(Recall, free_unknown) X(Recall, log) X(Recall, replay_policy) X(Recall, state)       \
-    X(Step, after) X(Step, block)
+    X(Bin, blocks) X(Bin, eager_frees) X(Bin, free_list) X(Bin, listed) X(Bin, size) X(FreeList, bins)                 \
+    X(FreeList, pool) X(FreeList, remainder) X(FreeList, remainder_front) X(FreeList, remainder_size)                  \
+    X(FreeList, sizes) X(FreeList, stream) X(Pool, ended_inactive_bytes) X(Pool, ended_inactive_count)                 \
+    X(Pool, inactive_byte_charge) X(Pool, inactive_count_charge) X(Segment, first) X(Request, bin)                     \
+    X(Request, blocks) X(Request, charge) X(Request, free_list) X(Request, min_remainder) X(Request, nbytes)           \
+    X(Request, size) X(Request, split_charge) X(Request, split_off_charge) X(Request, split_uses) X(Request, uses)     \
+    X(Account, owner) X(Account, quota_bytes) X(Account, requests) X(Account, stream) X(Ledger, allocated_peak)        \
+    X(Ledger, ceiling) X(Ledger, now) X(Ledger, peak) X(Ledger, pending) X(Ledger, quota) X(Heap, generation)          \
+    X(FastBins, _accounts) X(FastBins, _allocate) X(FastBins, _bypassed) X(FastBins, _complete) X(FastBins, _free)     \
+    X(FastBins, _ledger) X(FastBins, _oversize) X(Pieces, table) X(Pieces, new_key) X(ReplayPolicy, cooldown)          \
+    X(Recall, _accounts) X(Recall, _allocate_below) X(Recall, _changes) X(Recall, _free_below) X(Recall, _heap)        \
+    X(Recall, _is_bypassed) X(Recall, _is_flushing) X(Recall, _left) X(Recall, _ledger) X(Recall, _moved)              \
+    X(Recall, _name) X(Recall, _pieces) X(Recall, _states) X(Recall, _turn) X(Recall, allocate_unknown)                \
+    X(Recall, free_unknown) X(Recall, log) X(Recall, replay_policy) X(Recall, state) X(Step, after) X(Step, block)
 
 /* What else ``prepare`` is given: functions of Python that do all that is unusual, and constants. */
 #define OBJECTS(X)                                                                                                     \

@@ -50,9 +50,9 @@ def _prepared() -> Any:
         return None
     finalizer = native.prepare(
         Tensor=Tensor, OperationNode=OperationNode, Aliases=Aliases, Modes=Modes, CallPattern=CallPattern,
-        CallPlan=CallPlan, SendQueue=SendQueue, CallSites=CallSites, Call=Call, Meta=Meta, LeafNode=LeafNode, DeferredNode=DeferredNode,
-        ClientSession=ClientSession, count=count, thread=thread, default_modes=DEFAULT, plans=PLANS,
-        dtypes=vars(dtypes), own_files=own_code.own_files,
+        CallPlan=CallPlan, SendQueue=SendQueue, CallSites=CallSites, Call=Call, Meta=Meta, LeafNode=LeafNode,
+        DeferredNode=DeferredNode, ClientSession=ClientSession, count=count, thread=thread, default_modes=DEFAULT,
+        plans=PLANS, dtypes=vars(dtypes), own_files=own_code.own_files,
         other_files=own_code.other_files, is_own=own_code.is_own, is_usual=_is_usual, getframe=sys._getframe,
         call=_python.call, join=_python._join, finalize=Tensor.__del__, deque=deque, absent=ABSENT, sharing=sharing,
         entered_inference=entered_inference, tensor_types=_python._TENSOR_TYPES,

@@ -8,28 +8,33 @@
 #include <structmember.h>
 
 #define CLASSES(X)                                                                                                     \
-    X(Tensor) X(OperationNode) X(Aliases) X(Modes) X(CallPattern) X(CallPlan) X(SendQueue) X(CallSites) X(Call) X(Meta) X(LeafNode) X(DeferredNode)
+    X(Tensor) X(OperationNode) X(Aliases) X(Modes) X(CallPattern) X(CallPlan) X(SendQueue) X(CallSites) X(Call)        \
+    X(Meta) X(LeafNode) X(DeferredNode)
 
 #define SLOTS(X)                                                                                                       \
-    X(Tensor, _id) X(Tensor, _session) X(Tensor, _meta) X(Tensor, _requires_grad) X(Tensor, _node) X(Tensor, _grad)   \
+    X(Tensor, _id) X(Tensor, _session) X(Tensor, _meta) X(Tensor, _requires_grad) X(Tensor, _node) X(Tensor, _grad)    \
     X(Tensor, _base) X(Tensor, _aliases) X(Tensor, _seen) X(OperationNode, parents) X(OperationNode, name)             \
     X(OperationNode, extras) X(Aliases, version) X(Modes, records) X(Modes, of_plans) X(Modes, inference)              \
     X(CallPattern, is_plain) X(CallPattern, is_single) X(CallPattern, is_leading) X(CallPattern, has_no_grad)          \
     X(CallPattern, tensors) X(CallPattern, attributes) X(CallPattern, floats) X(CallPattern, lists)                    \
-    X(CallPattern, is_usual) X(CallPattern, others) X(CallPattern, tensor_lists)           \
-    X(CallPattern, no_grad) X(CallPattern, has_places) X(CallPattern, updates) X(CallPlan, outs)                       \
-    X(CallPlan, late_error) X(Meta, offset) X(LeafNode, extras) X(LeafNode, tensor) X(DeferredNode, _expand) X(DeferredNode, edges) X(CallPattern, positions) X(CallPattern, sources) X(CallPattern, differentiable)          \
-    X(CallPlan, meta) X(CallPlan, rest) X(CallPlan, template) X(CallPlan, index) X(CallPlan, gives_gradient)           \
-    X(CallPlan, grad_name) X(CallPlan, is_view) X(CallPlan, view_of) X(CallPlan, target) X(CallPlan, keeps_apart)      \
-    X(SendQueue, _pending) X(SendQueue, _dead) X(SendQueue, new_id) X(SendQueue, operations) X(SendQueue, _full_at) X(SendQueue, _is_armed)                       \
+    X(CallPattern, is_usual) X(CallPattern, others) X(CallPattern, tensor_lists) X(CallPattern, no_grad)               \
+    X(CallPattern, has_places) X(CallPattern, updates) X(CallPlan, outs) X(CallPlan, late_error) X(Meta, offset)       \
+    X(LeafNode, extras) X(LeafNode, tensor) X(DeferredNode, _expand) X(DeferredNode, edges)                            \
+    X(CallPattern, positions) X(CallPattern, sources) X(CallPattern, differentiable) X(CallPlan, meta)                 \
+    X(CallPlan, rest) X(CallPlan, template) X(CallPlan, index) X(CallPlan, gives_gradient) X(CallPlan, grad_name)      \
+    X(CallPlan, is_view) X(CallPlan, view_of) X(CallPlan, target) X(CallPlan, keeps_apart) X(SendQueue, _pending)      \
+    X(SendQueue, _dead) X(SendQueue, new_id) X(SendQueue, operations) X(SendQueue, _full_at) X(SendQueue, _is_armed)   \
     X(SendQueue, _is_urgent) X(SendQueue, sites) X(SendQueue, free) X(CallSites, _numbers) X(Call, site)
 
 /* What else ``prepare`` is given: see there in ``__init__.py``. */
 #define OBJECTS(X)                                                                                                     \
     X(ClientSession) X(thread) X(default_modes) X(plans) X(dtypes) X(own_files) X(other_files) X(is_own) X(is_usual)   \
-    X(getframe) X(count) X(call) X(join) X(finalize) X(deque) X(absent) X(sharing) X(entered_inference) X(tensor_types)
+    X(getframe) X(count) X(call) X(join) X(finalize) X(deque) X(absent) X(sharing) X(entered_inference)                \
+    X(tensor_types)
 
-#define TEXTS(X) X(_id) X(keeps_saved) X(modes) X(_default) X(_is_inference) X(_introduce) X(at_start) X(__dict__) X(__self__) X(__name__) X(_gradient_edge) X(queue) X(_send_full) X(free)
+#define TEXTS(X)                                                                                                       \
+    X(_id) X(keeps_saved) X(modes) X(_default) X(_is_inference) X(_introduce) X(at_start) X(__dict__) X(__self__)      \
+    X(__name__) X(_gradient_edge) X(queue) X(_send_full) X(free)
 
 #define DECLARE_SLOT(type, name) static Py_ssize_t type##__##name;
 #define DECLARE_OBJECT(name) static PyObject *the_##name;
