@@ -17,7 +17,8 @@ PROGRAM = """
     import torch.autograd.gradcheck
     assert torch.autograd.gradcheck(torch.sin, torch.ones(2, dtype=torch.float64, requires_grad=True))
     import torch._dynamo.config
-    for name, value in (("torch._dynamo.config.suppress_errors", 3), ("torch.nn.functional.relu", 1), ("torch.added", 2)):
+    config = "torch._dynamo.config.suppress_errors"
+    for name, value in ((config, 3), ("torch.nn.functional.relu", 1), ("torch.added", 2)):
         with unittest.mock.patch(name, value, create=name == "torch.added"):
             assert eval(name) == value
         assert name == "torch.added" or eval(name) != value

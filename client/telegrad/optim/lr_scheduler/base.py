@@ -128,8 +128,11 @@ class LRScheduler:
 
     def _set(self, rates: Sequence[Any]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
-        self._last_lr = list(rates)
+            if isinstance(group["lr"], Tensor):  # which others may hold, too
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        self._last_lr = [own_rate(group["lr"]) for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the scheduler without the optimizer."""
@@ -152,7 +155,7 @@ def undo_first_step(scheduler: LRScheduler) -> None:
 def one_each(given: Any, optimizer: Optimizer, name: str, words: str = _UNEQUAL) -> list[Any]:
     """Return one setting per parameter group: those listed, or the same for all. ArgumentError says ``words``."""
     count = len(optimizer.param_groups)
-    listed = list(given) if isinstance(given, (list, tuple)) else [given] * count
+    listed = [own_rate(one) for one in (given if isinstance(given, (list, tuple)) else [given] * count)]
     if len(listed) != count:
         raise ArgumentError(words.format(name=name, given=len(listed), wanted=count))
     return listed
