@@ -120,3 +120,23 @@ def test_a_repeated_product_waits_for_nothing(tg: Any) -> None:
     for _ in range(3):
         (adjacency.t() @ tg.relu(adjacency @ x)).sum().backward()
     assert tg.wire_stats().round_trips == before
+
+
+def test_functions_of_programs_take_and_save_sparse_arguments(tg: Any, rng: np.random.Generator) -> None:
+    class Product(tg.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, matrix: Any, others: Any) -> Any:
+            ctx.save_for_backward(matrix)
+            return tg.mm(matrix, others)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            (matrix,) = ctx.saved_tensors
+            return None, tg.mm(matrix.t(), gradient)
+
+    left, right = matrices(rng, "float64", 4, 3), dense(rng, "float64", 3, 2)
+    others = tg.tensor(right, requires_grad=True)
+    product = Product.apply(tg.tensor(left).to_sparse(), others)
+    product.sum().backward()
+    np.testing.assert_allclose(product.detach().numpy(), left @ right, rtol=1e-12)
+    np.testing.assert_allclose(others.grad.numpy(), left.T @ np.ones((4, 2)), rtol=1e-12)
