@@ -155,3 +155,13 @@ def test_settings_in_tensors_are_copied(tg: Any) -> None:
         t.optim.lr_scheduler.CyclicLR(optimizer, 0.1, 0.2, max_momentum=high)
         high.mul_(0.5)
         assert float(optimizer.param_groups[0]["max_momentum"]) == pytest.approx(0.9)
+
+
+def test_a_rate_in_a_tensor_leaves_the_initial_one(tg: Any) -> None:
+    for t in (torch, tg):
+        optimizer = t.optim.SGD([t.nn.Parameter(t.ones(1))], lr=t.tensor(0.1), momentum=0.9)
+        scheduler = t.optim.lr_scheduler.OneCycleLR(optimizer, t.tensor(0.2), 5)
+        initial = float(optimizer.param_groups[0]["initial_lr"])
+        optimizer.step()
+        scheduler.step()
+        assert float(optimizer.param_groups[0]["initial_lr"]) == initial
