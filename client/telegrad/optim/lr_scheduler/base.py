@@ -59,6 +59,8 @@ class LRScheduler:
         optimizer._step_of_schedules = _function_of(optimizer.step)
         self.base_lrs = [own_rate(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
+        self._step_count = 0
+        self._is_initial = False
         self._get_lr_called_within_step = False
         """What other people's schedulers ask for before they warn of a direct call of ``get_lr``."""
         self._last_lr: list[Any] = []
