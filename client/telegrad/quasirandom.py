@@ -11,7 +11,7 @@ import numpy as np
 from telegrad._functions.creation import from_numpy, get_default_device
 from telegrad._tensor.tensor import Tensor
 from telegrad.utils.data.draws import drawn_seed
-from telegrad_protocol.dtypes import DType, float32
+from telegrad_protocol.dtypes import DType, get_default_dtype
 from telegrad_protocol.errors import ArgumentError
 
 
@@ -41,7 +41,7 @@ class SobolEngine:
             warnings.simplefilter("ignore")  # of numbers of points that are no powers of two
             points = self._points.random(n) if n else np.zeros((0, self.dimension))
         self.num_generated += n
-        drawn: Any = from_numpy(points).to(get_default_device()).to(dtype or float32)
+        drawn: Any = from_numpy(points).to(get_default_device()).to(dtype or get_default_dtype())
         return drawn if out is None else out.resize_(drawn.shape).copy_(drawn)  # type: ignore[no-any-return]
 
     def draw_base2(self, m: int, out: Any = None, dtype: DType | None = None) -> Tensor:

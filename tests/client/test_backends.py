@@ -95,7 +95,9 @@ def test_positions_that_a_switch_does_not_have_are_refused(lib: Any) -> None:
         lib.cuda.tunable.set_max_tuning_duration(-1)
     with pytest.raises(AttributeError, match="no attribute"):
         _ = lib.backends.cudnn.fastest
-    for put in (lib.use_deterministic_algorithms, lib.cuda.tunable.enable, lib.cuda.tunable.tuning_enable):
+    with pytest.raises(TypeError, match="argument 'mode' must be bool, not str"):
+        lib.use_deterministic_algorithms("False")
+    for put in (lib.cuda.tunable.enable, lib.cuda.tunable.tuning_enable):
         with pytest.raises(ArgumentError, match="expected a bool, got 'False'"):
             put("False")
 

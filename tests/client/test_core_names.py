@@ -5,13 +5,24 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 PROGRAM = """
-    import torch
+    import torch, unittest.mock
+    import torch.autograd.gradcheck
+    assert torch.autograd.gradcheck(torch.sin, torch.ones(2, dtype=torch.float64, requires_grad=True))
+    import torch._dynamo.config
+    config = "torch._dynamo.config.suppress_errors"
+    for name, value in ((config, 3), ("torch.nn.functional.relu", 1), ("torch.added", 2)):
+        with unittest.mock.patch(name, value, create=name == "torch.added"):
+            assert eval(name) == value
+        assert name == "torch.added" or eval(name) != value
+    assert not hasattr(torch, "added")
     x = torch.randn(4, 4, dtype=torch.float64)
     spectrum = torch._C._fft.fft_fft(x)
     assert torch.equal(spectrum, torch.fft.fft(x))
@@ -114,3 +125,15 @@ def test_classes_with_rules_of_their_own_must_expand_themselves(tg: Any) -> None
     made = Plain(tg.zeros(2), tg.ones(2)).expand((3, 2), Plain(tg.zeros(2), 1.0)._get_checked_instance(normal))
     assert type(made) is Plain and tuple(made.batch_shape) == (3, 2)
     np.testing.assert_array_equal(made.mean.numpy(), np.zeros((3, 2)))
+
+
+def test_conditions_take_no_tensors_and_messages_are_called(tg: Any) -> None:
+    checks = import_module("telegrad._programs.private.checks")
+    checks._check(True, "never called")
+    for check, tensor in ((torch._check, torch.tensor(True)), (checks._check, tg.tensor(True))):
+        with pytest.raises(TypeError, match="cond must be a bool, but got a Tensor"):
+            check(tensor)
+        with pytest.raises(TypeError, match="message must be a callable"):
+            check(False, "a text")
+        with pytest.raises(RuntimeError, match="a text"):
+            check(False, lambda: "a text")

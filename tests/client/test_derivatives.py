@@ -169,6 +169,13 @@ PROGRAMS = [
     "t.autograd.gradcheck(Wrong.apply, (p,), raise_exception=False)",
     "t.autograd.gradcheck(f, (x,))",
     """
+    net = t.nn.Linear(3, 2).double()
+    inputs = (p.detach().reshape(1, -1)[:, :3].requires_grad_(), *net.parameters())
+    run = lambda a, *rest: net(a).tanh()
+    (t.autograd.gradcheck(run, inputs), t.autograd.gradgradcheck(run, inputs))
+    """,
+    "t.autograd.gradcheck(lambda a: a * 2, (t.empty(0, 3, dtype=t.float64, requires_grad=True),))",
+    """
     z = t.complex(p.detach(), p.detach() * 2).requires_grad_()
     t.autograd.gradcheck(lambda a: (a * a).abs() + (a * a).real, (z,))
     """,

@@ -219,3 +219,28 @@ def test_numbers_of_threads_are_refused_at_once(tg: Any, name: str, count: str) 
     assert isinstance(theirs, (RuntimeError, ValueError))
     assert isinstance(ours, ValueError)
     assert tg.ones(2).sum().item() == 2
+
+
+REFUSED = [
+    ("t.is_nonzero(t.ones(0))", "Boolean value of Tensor with no values is ambiguous"),
+    ("t.is_nonzero(t.ones(2))", "Boolean value of Tensor with more than one value is ambiguous"),
+    ("t.use_deterministic_algorithms(1)", "argument 'mode' (position 1) must be bool, not int"),
+    ("t.use_deterministic_algorithms(True, warn_only=1)", "argument 'warn_only' must be bool, not int"),
+    ("t.ones(2).as_subclass(dict)", "Creating a Tensor subclass from a class that does not inherit from Tensor is not"),
+]
+
+
+@pytest.mark.parametrize(("program", "words"), REFUSED)
+def test_small_mistakes_are_refused_in_pytorchs_words(tg: Any, program: str, words: str) -> None:
+    ours, theirs = evaluate(program, tg)
+    assert words in str(theirs)
+    assert words.replace(" (position 1)", "") in str(ours)
+    assert isinstance(ours, TypeError) == isinstance(theirs, TypeError)
+
+
+def test_the_class_of_tensors_names_the_default_type(tg: Any) -> None:
+    assert_same(*evaluate("t.ones(2, dtype=t.float64).type(t.Tensor)", tg))
+
+
+def test_a_new_tensor_takes_its_size_by_name(tg: Any) -> None:
+    assert_same(*evaluate("tuple(t.ones(2, dtype=t.float64).new(size=(3, 4)).shape)", tg))

@@ -127,3 +127,12 @@ def test_gradients_of_layers_are_differentiated_again(tg: Any, kind: str, form: 
         results.append([*first, *second])
     for mine, other in zip(results[1], results[0], strict=True):
         assert_close(mine, other, "gradient")
+
+
+@pytest.mark.parametrize("kind", ["long", "int", "short", "char", "byte", "half", "double"])
+def test_packed_sequences_are_cast(tg: Any, kind: str) -> None:
+    packed = [
+        getattr(t.nn.utils.rnn.pack_sequence([t.tensor([1.0, 2.0]), t.tensor([3.0])]), kind)() for t in (tg, torch)
+    ]
+    assert str(packed[0].data.dtype).rpartition(".")[2] == str(packed[1].data.dtype).rpartition(".")[2]
+    assert packed[0].data.tolist() == packed[1].data.tolist()

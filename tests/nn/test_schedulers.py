@@ -129,3 +129,39 @@ def test_a_plateau_scheduler_notices_groups_that_came_later(tg: Any) -> None:
 def test_a_schedulers_state_can_be_pickled(tg: Any) -> None:
     scheduler = tg.optim.lr_scheduler.StepLR(_optimizer(tg), 1)
     assert pickle.loads(pickle.dumps(scheduler.state_dict()))["last_epoch"] == 0
+
+
+@pytest.mark.parametrize("name", ["StepLR", "CosineAnnealingLR", "LinearLR"])
+def test_rates_in_tensors_change_where_they_are(tg: Any, name: str) -> None:
+    def run(t: Any) -> list[list[float]]:
+        rate = t.tensor(0.5, dtype=t.float64)
+        optimizer = t.optim.SGD([t.nn.Parameter(t.ones(1))], lr=rate)
+        scheduler = MADE[name](t.optim.lr_scheduler, optimizer)
+        held, rates = optimizer.param_groups[0]["lr"], []
+        for _ in range(4):
+            optimizer.step()
+            scheduler.step()
+            rates.append([held.item(), scheduler.get_last_lr()[0].item()])
+        assert held is rate
+        return rates
+
+    _same(tg, run)
+
+
+def test_settings_in_tensors_are_copied(tg: Any) -> None:
+    for t in (torch, tg):
+        high = t.tensor(0.9)
+        optimizer = t.optim.SGD([t.nn.Parameter(t.ones(1))], lr=0.1)
+        t.optim.lr_scheduler.CyclicLR(optimizer, 0.1, 0.2, max_momentum=high)
+        high.mul_(0.5)
+        assert float(optimizer.param_groups[0]["max_momentum"]) == pytest.approx(0.9)
+
+
+def test_a_rate_in_a_tensor_leaves_the_initial_one(tg: Any) -> None:
+    for t in (torch, tg):
+        optimizer = t.optim.SGD([t.nn.Parameter(t.ones(1))], lr=t.tensor(0.1), momentum=0.9)
+        scheduler = t.optim.lr_scheduler.OneCycleLR(optimizer, t.tensor(0.2), 5)
+        initial = float(optimizer.param_groups[0]["initial_lr"])
+        optimizer.step()
+        scheduler.step()
+        assert float(optimizer.param_groups[0]["initial_lr"]) == initial

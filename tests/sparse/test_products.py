@@ -142,3 +142,23 @@ def test_products_are_shown_as_pytorchs_nodes(tg: Any, text: str) -> None:
 
     ours, theirs = (outcome(text, t, operands) for t in (tg, torch))
     assert ours.grad_fn.name() == theirs.grad_fn.name()
+
+
+def test_functions_of_programs_take_and_save_sparse_arguments(tg: Any, rng: np.random.Generator) -> None:
+    class Product(tg.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, matrix: Any, others: Any) -> Any:
+            ctx.save_for_backward(matrix)
+            return tg.mm(matrix, others)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            (matrix,) = ctx.saved_tensors
+            return None, tg.mm(matrix.t(), gradient)
+
+    left, right = matrices(rng, "float64", 4, 3), dense(rng, "float64", 3, 2)
+    others = tg.tensor(right, requires_grad=True)
+    product = Product.apply(tg.tensor(left).to_sparse(), others)
+    product.sum().backward()
+    np.testing.assert_allclose(product.detach().numpy(), left @ right, rtol=1e-12)
+    np.testing.assert_allclose(others.grad.numpy(), left.T @ np.ones((4, 2)), rtol=1e-12)

@@ -10,7 +10,7 @@ from telegrad._session.devices import as_device, require_device
 from telegrad._tensor.layouts import sparse_coo
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
-from telegrad_protocol.dtypes import DType, as_dtype
+from telegrad_protocol.dtypes import DType, as_dtype, get_default_dtype
 from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.memory_format import MemoryFormat, preserve_format
 from telegrad_protocol.meta import CURRENT_GPU, META, Device
@@ -100,6 +100,8 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
         before, dot, name = type_of(self).full_name.rpartition(".")
         return f"{before}{dot}{'sparse.' if layout is sparse_coo else ''}{name}"
     wanted = named_type(dtype) if isinstance(dtype, str) else dtype
+    if wanted is Tensor:  # the type of tensors that are made without a dtype
+        wanted = get_default_dtype()
     if not isinstance(wanted, TensorType):
         return to(self, wanted)
     place = self.device if self.device.type == wanted.device_type else wanted.device_type

@@ -109,9 +109,10 @@ def _is_size(argument: Any) -> bool:
     return hasattr(argument, "__index__") and not getattr(argument, "ndim", 0)
 
 
-def new(self: Tensor, *args: Any, device: DeviceLike = None) -> Tensor:
+def new(self: Tensor, *args: Any, device: DeviceLike = None, size: Sequence[int] | None = None) -> Tensor:
     """Return a tensor of this one's type: of sizes, with uninitialised elements, or of a sequence, array or tensor."""
-    return made_of("new", args, self.dtype, self.device if device is None else device)
+    given = args if size is None else (Size(size),)
+    return made_of("new", given, self.dtype, self.device if device is None else device)
 
 
 def _made_of(self: Tensor, args: Sequence[Any], device: DeviceLike) -> Tensor:

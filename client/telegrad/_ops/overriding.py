@@ -157,7 +157,10 @@ def _moved(tensor: Tensor, cls: type) -> Any:
 def as_subclass(self: Tensor, cls: type) -> Any:
     """Return the same elements as a tensor of a subclass; gradients flow through."""
     if not (isinstance(cls, type) and issubclass(cls, Tensor)):
-        raise ArgumentTypeError(f"as_subclass: expected a subclass of Tensor, not {cls!r}")
+        raise ArgumentTypeError(
+            "Creating a Tensor subclass from a class that does not inherit from Tensor is not possible. Make sure your "
+            f"class inherits from Tensor: {cls!r}"
+        )
     with disabled():
         return _moved(function("alias")(self), cls)
 

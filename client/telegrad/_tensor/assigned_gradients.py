@@ -9,7 +9,8 @@ from telegrad_protocol.errors import ArgumentTypeError, AutogradError, ShapeErro
 
 def check_gradient(tensor: Any, value: Any, kind: type) -> None:
     """Refuse what cannot be a tensor's gradient: that is of the class ``kind``, and of its shape, type and device."""
-    if not isinstance(value, kind):
+    is_known: bool = isinstance(value, kind)
+    if not is_known:
         raise ArgumentTypeError(
             f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}"
         )

@@ -45,8 +45,7 @@ from ._gradients import (
     settle,
 )
 from ._held_pass import watched_at
-from ._node_hooks import NodeHooks
-from ._outputs import Outputs
+from ._node_hooks import NodeHooks, Outputs
 from .anomaly_mode import refuse_nan
 
 

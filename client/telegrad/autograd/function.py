@@ -26,6 +26,7 @@ from telegrad_protocol.meta import Meta
 
 from ._function_ctx import FunctionCtx
 from ._function_tangents import apply_to_duals
+from ._sparse_operands import has_sparse
 
 __all__ = [
     "Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable",
@@ -300,8 +301,7 @@ class _Results:
         """Return the numbers of saved tensors that must not be modified before ``backward``."""
         if saved_tensors.innermost is not None or not owner._checks_saved:
             return ()
-        saved = [tensor for tensor in self.ctx._saved or () if tensor is not None]
-        return tuple([tensor._id for tensor in saved if not tensor._session.holds_gradients])
+        return tuple([number for number in _ids(self.ctx._saved or ()) if number is not None])
 
     def pack(self, tensor: Any) -> Any:
         """Return how a tensor is kept until ``backward``."""
@@ -347,8 +347,9 @@ def _attach(
 
 
 def _ids(tensors: Sequence[Tensor | None]) -> tuple[int | None, ...]:
-    """Return the numbers by which the server knows tensors; None for those that it does not know."""
-    return tuple([None if t is None or t._session.holds_gradients else t._id for t in tensors])
+    """Return the numbers by which the server knows tensors; None for those that it does not know, as sparse ones."""
+    unknown = [t is None or t._session.holds_gradients or has_sparse([t]) for t in tensors]
+    return tuple([None if no else t._id for t, no in zip(tensors, unknown, strict=True)])  # type: ignore[union-attr]
 
 
 def _zeros(meta: Meta) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad._session import settings as _settings
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 from .attention import *  # noqa: F403  # as in torch.backends.cuda, they are in this module
 
@@ -102,8 +102,13 @@ def get_float32_matmul_precision() -> str:
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Give the same results for the same inputs every time, at the cost of speed where that takes other kernels."""
     global _warns_only
-    _settings.put("deterministic_algorithms", _settings.require_bool("use_deterministic_algorithms", mode))
-    _warns_only = bool(warn_only)
+    for name, given in (("mode", mode), ("warn_only", warn_only)):
+        if not isinstance(given, bool):
+            raise ArgumentTypeError(
+                f"use_deterministic_algorithms(): argument '{name}' must be bool, not {type(given).__name__}"
+            )
+    _settings.put("deterministic_algorithms", mode)
+    _warns_only = warn_only
 
 
 def are_deterministic_algorithms_enabled() -> bool:

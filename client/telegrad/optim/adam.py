@@ -12,7 +12,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float32
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
-from ._complex import all_real, has_complex
+from ._lists import all_real, has_complex
 from .optimizer import ADDED, Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 
 

@@ -14,7 +14,7 @@ from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float32
 
-from ._complex import all_real, has_complex, real
+from ._lists import all_real, has_complex, real
 from .optimizer import ADDED, Group, Optimizer
 
 Tensors = list[Tensor]

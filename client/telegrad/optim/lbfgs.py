@@ -10,8 +10,8 @@ from telegrad._session.grad_mode import enable_grad, no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError
 
-from ._complex import real
 from ._line_search import strong_wolfe
+from ._lists import real
 from .foreach import number
 from .optimizer import Optimizer, Parameters, check_at_least
 

@@ -22,7 +22,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from telegrad_protocol.meta import Device
 
-from ._groups import copied, names_of, rounds
+from ._lists import copied, names_of, rounds
 
 Group = dict[str, Any]
 Parameters = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]

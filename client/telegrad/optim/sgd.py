@@ -12,7 +12,7 @@ from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 
-from ._complex import all_real, has_complex
+from ._lists import all_real, has_complex
 from .foreach import number
 from .optimizer import ADDED, Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 

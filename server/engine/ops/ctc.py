@@ -12,7 +12,7 @@ from server.engine import functional as F
 from server.engine.array_library.indexing import add_at, check_index
 from server.engine.device import cancellation
 from server.engine.registry import implements
-from telegrad_protocol.errors import NotSupportedError
+from telegrad_protocol.errors import ArgumentError, NotSupportedError
 from telegrad_protocol.ops import ctc as ops
 
 
@@ -27,6 +27,16 @@ def _extended(xp, targets, target_lengths, classes, blank):
     if length > 1:
         skips[:, 3::2] = labels[:, 3::2] != labels[:, 1:-2:2]
     return labels, skips, xp.arange(2 * length + 1) < 2 * target_lengths[:, None] + 1
+
+
+def _check_lengths(name, lengths, most, what):
+    """Refuse lengths of sequences that are negative, or larger than what there is of each."""
+    for length in (int(lengths.min()), int(lengths.max())) if lengths.size else ():
+        if not 0 <= length <= most:
+            raise ArgumentError(
+                f"ctc_loss: Expected {name} to have value at {'least 0' if length < 0 else f'most {most}'}, but got "
+                f"value {length}: they are bounded by {what}"
+            )
 
 
 def _shifted(xp, values, count):
@@ -48,6 +58,8 @@ def _loss_gradient(grad_loss, log_probs, targets, input_lengths, target_lengths,
 @implements(ops._ctc_loss, log_probs=_loss_gradient)
 def _ctc_loss(xp, log_probs, targets, input_lengths, target_lengths, blank, zero_infinity, *, out):
     loss, log_alpha = out
+    _check_lengths("input_lengths", input_lengths, log_probs.shape[0], "the time steps")
+    _check_lengths("target_lengths", target_lengths, targets.shape[1], "the labels of a target")
     labels, skips, exists = _extended(xp, targets, target_lengths, log_probs.shape[2], blank)
     alpha = xp.full(labels.shape, -np.inf, log_probs.dtype)
     alpha[:, :2] = 0

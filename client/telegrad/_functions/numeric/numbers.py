@@ -68,7 +68,8 @@ def isreal(input: Tensor) -> Tensor:
 def is_nonzero(input: Tensor) -> bool:
     """Tell whether a tensor of one element is not zero; one round trip."""
     if input.numel() != 1:
-        raise ShapeError(f"is_nonzero: expected one element, not {input._meta}")
+        kind = "more than one value" if input.numel() else "no values"
+        raise ShapeError(f"Boolean value of Tensor with {kind} is ambiguous")
     return bool(input)
 
 

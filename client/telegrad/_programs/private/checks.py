@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, IndexOutOfRangeError, OperatorError
 from telegrad_protocol.errors import NotSupportedError as _NotSupportedError
 
 _DEFAULT = "Expected cond to be True, but got False. (Could this error message be improved? If so, please report it.)"
 
 
-def _check_with(error_type: type[Exception], cond: Any, message: Callable[[], Any] | str | None = None) -> None:
+def _check_with(error_type: type[Exception], cond: Any, message: Callable[[], Any] | None = None) -> None:
     """Raise an error of this type where the condition does not hold; ``message`` is a function that returns a text."""
+    if isinstance(cond, Tensor):
+        raise ArgumentTypeError(
+            "cond must be a bool, but got a Tensor. For tensor conditions, use torch._check_tensor_all() to assert "
+            "that all elements are true."
+        )
     if not cond:
-        raise error_type(_DEFAULT if message is None else str(message() if callable(message) else message))
+        if message is not None and not callable(message):
+            raise ArgumentTypeError("message must be a callable")
+        raise error_type(_DEFAULT if message is None else str(message()))
 
 
 def _check(cond: Any, message: Any = None) -> None:

@@ -59,6 +59,12 @@ def embedding_bag(
             f"embedding_bag: If per_sample_weights ({tuple(per_sample_weights.shape)}) is not None, then it must have "
             f"the same shape as the input ({tuple(input.shape)})"
         )
+    rows = weight.shape[0]
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        raise ArgumentError(
+            f"embedding_bag: padding_idx must be within the number of embeddings, {-rows} through {rows - 1}, but got "
+            f"{padding_idx}"
+        )
     flat, bags, count = _bags(input, offsets, include_last_offset)
     if max_norm is not None:
         with no_grad():

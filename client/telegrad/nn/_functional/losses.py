@@ -199,6 +199,8 @@ def ctc_loss(
     lengths = []
     for name, given in (("input_lengths", input_lengths), ("target_lengths", target_lengths)):
         listed = given if isinstance(given, Tensor) else tensor(list(given) if is_batched else given, dtype=int64)
+        if listed.dtype.is_differentiable:
+            raise DTypeError(f"ctc_loss: {name} must be integral, got {listed._meta}")
         if listed.numel() != batch:
             raise ShapeError(f"ctc_loss: {name} must be of size batch_size, which is {batch}, got {listed._meta}")
         lengths.append(listed.to(device, int64).reshape(batch))
@@ -214,8 +216,11 @@ def ctc_loss(
 def _padded_labels(targets: Tensor, lengths: Any, blank: int) -> Tensor:
     """Return labels that follow each other without gaps as one row per sequence."""
     numbers = [int(n) for n in (lengths.tolist() if isinstance(lengths, Tensor) else lengths)]
-    if sum(numbers) > targets.shape[0]:
-        raise ShapeError(f"ctc_loss: expected {sum(numbers)} labels, got {targets._meta}")
+    if sum(numbers) != targets.shape[0]:
+        raise ShapeError(
+            f"ctc_loss: Expected tensor to have size {sum(numbers)} at dimension 0, but got size {targets.shape[0]}: "
+            "targets in a row are as many as target_lengths say"
+        )
     starts = [sum(numbers[:place]) for place in range(len(numbers))]
     width = max([*numbers, 1])
     rows = [[start + min(k, max(n - 1, 0)) for k in range(width)] for start, n in zip(starts, numbers, strict=True)]

@@ -84,6 +84,26 @@ class PackedSequence(PackedSequence_):
         """Cast the elements to float16."""
         return self._with_data(self.data.half())
 
+    def long(self) -> PackedSequence:
+        """Cast the elements to int64."""
+        return self._with_data(self.data.long())
+
+    def int(self) -> PackedSequence:
+        """Cast the elements to int32."""
+        return self._with_data(self.data.int())
+
+    def short(self) -> PackedSequence:
+        """Cast the elements to int16."""
+        return self._with_data(self.data.short())
+
+    def char(self) -> PackedSequence:
+        """Cast the elements to int8."""
+        return self._with_data(self.data.char())
+
+    def byte(self) -> PackedSequence:
+        """Cast the elements to uint8."""
+        return self._with_data(self.data.byte())
+
     def pin_memory(self) -> PackedSequence:
         """Return the sequence itself: the server pins its host memory by itself."""
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from telegrad.optim.optimizer import Optimizer as Optimizer
 
+from .base import EPOCH_DEPRECATION_WARNING as EPOCH_DEPRECATION_WARNING
 from .base import LRScheduler
 from .compound import ChainedScheduler, SequentialLR
 from .cosine import CosineAnnealingLR, CosineAnnealingWarmRestarts

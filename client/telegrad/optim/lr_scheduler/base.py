@@ -59,6 +59,8 @@ class LRScheduler:
         optimizer._step_of_schedules = _function_of(optimizer.step)
         self.base_lrs = [own_rate(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
+        self._step_count = 0
+        self._is_initial = False
         self._get_lr_called_within_step = False
         """What other people's schedulers ask for before they warn of a direct call of ``get_lr``."""
         self._last_lr: list[Any] = []
@@ -128,8 +130,11 @@ class LRScheduler:
 
     def _set(self, rates: Sequence[Any]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
-        self._last_lr = list(rates)
+            if isinstance(group["lr"], Tensor):  # which others may hold, too
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        self._last_lr = [own_rate(group["lr"]) for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the scheduler without the optimizer."""
@@ -152,7 +157,7 @@ def undo_first_step(scheduler: LRScheduler) -> None:
 def one_each(given: Any, optimizer: Optimizer, name: str, words: str = _UNEQUAL) -> list[Any]:
     """Return one setting per parameter group: those listed, or the same for all. ArgumentError says ``words``."""
     count = len(optimizer.param_groups)
-    listed = list(given) if isinstance(given, (list, tuple)) else [given] * count
+    listed = [own_rate(one) for one in (given if isinstance(given, (list, tuple)) else [given] * count)]
     if len(listed) != count:
         raise ArgumentError(words.format(name=name, given=len(listed), wanted=count))
     return listed

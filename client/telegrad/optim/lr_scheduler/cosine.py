@@ -75,7 +75,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         self.last_epoch = math.floor(epoch)
         self._set(self.get_lr())
 
-    def _update_lr(self, epoch: float | None) -> None:
+    def _update_lr(self, epoch: float | None = None) -> None:
         self.step(epoch)
 
     def _move_to(self, epoch: float) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from telegrad.optim.optimizer import Optimizer
 from telegrad_protocol.errors import ArgumentError
 
-from .base import LRScheduler, check_optimizer, one_each
+from .base import LRScheduler, check_optimizer, one_each, own_rate
 from .one_cycle import set_momentum
 
 
@@ -36,7 +36,7 @@ class CyclicLR(LRScheduler):
         self.max_lrs = one_each(max_lr, optimizer, "max_lr")
         if last_epoch == -1:
             for group, rate in zip(optimizer.param_groups, base_lrs, strict=True):
-                group["lr"] = rate
+                group["lr"] = own_rate(rate)
         down = step_size_up if step_size_down is None else step_size_down
         self.total_size = float(step_size_up) + float(down)
         self.step_ratio = step_size_up / self.total_size

@@ -11,7 +11,7 @@ from typing import Any
 from telegrad.optim.optimizer import Optimizer
 from telegrad_protocol.errors import ArgumentError
 
-from .base import LRScheduler, one_each
+from .base import LRScheduler, one_each, own_rate
 
 
 class OneCycleLR(LRScheduler):
@@ -35,7 +35,8 @@ class OneCycleLR(LRScheduler):
             self.use_beta1 = "betas" in optimizer.defaults
         if last_epoch == -1:
             for group, peak in zip(optimizer.param_groups, one_each(max_lr, optimizer, "max_lr"), strict=True):
-                group["initial_lr"] = group["lr"] = peak / div_factor
+                group["initial_lr"] = peak / div_factor
+                group["lr"] = own_rate(group["initial_lr"])
                 group["max_lr"] = peak
                 group["min_lr"] = group["initial_lr"] / final_div_factor
             if cycle_momentum:
