@@ -128,6 +128,7 @@ _ELSEWHERE: Final = {
     **{f"fx.{module}": f"fx.{module}" for module in ("_compatibility", "_pytree", "_symbolic_trace")},
     "distributions.multivariate_normal": "distributions.multivariate",
     "profiler.profiler": "profiler",
+    **dict.fromkeys(("testing._internal", "testing._internal.common_utils"), "_programs.private.test_cases"),
     "types": "_programs.annotation_types",
     "torch_version": "_programs.torch_version",
     "nn._reduction": "nn._reduction",

@@ -75,8 +75,8 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                 raise RuntimeError(f"{step} must return None or a tuple of (new_args, new_kwargs), but got {replaced}.")
             (_, *args), kwargs = replaced
         result = step(self, *args, **kwargs)
-        if not self.has_stepped:
-            self.has_stepped = True
+        if not self._has_stepped:
+            self._has_stepped = True
         for post_hook in (*self._optimizer_step_post_hooks.values(), *_EVERYONES_AFTER.values()):
             post_hook(self, (self, *args), kwargs)
         return result
@@ -166,7 +166,7 @@ class Optimizer:
         if any(id(parameter) in present for parameter in params):
             raise ArgumentError("some parameters appear in more than one parameter group")
 
-    has_stepped = False
+    _has_stepped = False
     """Whether ``step`` was called; schedulers warn where they are stepped before."""
     _repeats = False
     """Whether a group names a parameter more than once."""
@@ -229,7 +229,7 @@ class Optimizer:
 
     def _numbered(self) -> dict[int, int]:
         params = [parameter for group in self.param_groups for parameter in group["params"]]
-        return {id(parameter): number for number, parameter in enumerate(params)}
+        return {id(parameter): number for number, parameter in reversed([*enumerate(params)])}  # the first place counts
 
     def state_dict(self) -> dict[str, Any]:
         """State and settings, with parameters by number."""

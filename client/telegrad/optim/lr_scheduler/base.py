@@ -64,7 +64,7 @@ class LRScheduler:
 
     def step(self, epoch: int | None = None) -> None:
         """Go on to the next step and set its rates."""
-        if self._step_count == 1 and not self.optimizer.has_stepped:
+        if self._step_count == 1 and not self.optimizer._has_stepped:
             warnings.warn(
                 "Detected call of `lr_scheduler.step()` before `optimizer.step()`. Call them in the opposite order, or "
                 "the first value of the learning rate schedule is skipped",
