@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import unittest
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import product
 from typing import Any, Final
 
@@ -173,17 +172,3 @@ def _instantiate(generic_cls: type, name: str, function: Any, cases: Sequence[An
     test.__name__ = "_".join([name, *(suffix for suffix, _, _ in cases)])
     test.__doc__ = function.__doc__
     setattr(generic_cls, test.__name__, decorated)
-
-
-@contextmanager
-def disable_gc() -> Iterator[None]:
-    """Collect no garbage within the block."""
-    import gc
-
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
