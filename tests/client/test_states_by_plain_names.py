@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch.distributed.checkpoint.state_dict as theirs
 
-from telegrad._programs.private import state_dicts
+from telegrad._programs import state_dicts
 
 from .twins import assert_same, evaluate
 

@@ -13,7 +13,7 @@ from ..examples.running import run_on_pytorch
 from .server_process import ServerProcess
 
 PROGRAM = """
-import collections, hashlib, os, pathlib, sys
+import collections, copy, hashlib, os, pathlib, sys
 from unittest import mock
 from pytest import MonkeyPatch
 import torch, torch.fx, torch.hub
@@ -148,6 +148,12 @@ print(compiled._orig_mod is replica, "_orig_mod" in layer._modules)
 loader = torch.utils.data.DataLoader(range(4), num_workers=1, persistent_workers=True)
 print(loader._iterator, [batch.tolist() for batch in loader], loader._iterator is None)
 loader._iterator._shutdown_workers()
+print(torch.distributions.Wishart(torch.tensor(5.0), torch.eye(3))._bartlett_sampling(torch.Size([2])).shape)
+optimizer = torch.optim.SGD([{"params": layer[0].parameters()}, {"params": layer[1].parameters()}], lr=0.1)
+optimizer.step()
+print([k for k in vars(optimizer).keys() - vars(copy.deepcopy(optimizer)).keys() if k[0] != "_"])
+optimizer.param_groups.extend(optimizer.param_groups)
+print([group["params"] for group in optimizer.state_dict()["param_groups"]])
 print(torch.utils.data.DataLoader(int).dataset is int)  # what it is, is seen when something is read
 """
 
@@ -256,7 +262,7 @@ def test_private_names_that_packages_use_mean_what_they_mean_in_pytorch(server: 
 def test_what_would_need_processes_says_what_to_use(server: ServerProcess, tmp_path: Path) -> None:
     uses = (
         "FullyShardedDataParallel(torch.nn.Linear(1, 1))", "fully_shard(torch.nn.ReLU())", "DeviceMesh('cpu', [0])",
-        "DTensor(torch.ones(1))",
+        "DTensor(torch.ones(1))", "torch.distributed.FileStore('f', 2)",
     )  # fmt: skip
     lines = [f"try: {use}\nexcept NotImplementedError as e: print(e)" for use in uses]
     names = "from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard"
@@ -385,3 +391,68 @@ def test_data_pipes_are_joined_by_calls(server: ServerProcess, tmp_path: Path) -
     program.write_text(PIPES)
     ours = _run("-m", "telegrad", program, folder=tmp_path / "a", url=server.url)
     assert ours == _run(program, folder=tmp_path / "b") and len(ours[0]) > 20
+
+
+CASES = """
+import unittest
+import numpy as np
+import torch
+from torch.testing._internal.common_utils import TestCase, instantiate_parametrized_tests, parametrize, subtest
+
+case = TestCase()
+ones, close = torch.ones(2), torch.ones(2) + 1e-6
+equal = [
+    (ones, close), (ones, np.ones(2, np.float32)), (ones, [1.0, 1.0]), (torch.tensor(3), 3), (torch.tensor([3.5]), 3.5),
+    (1, 1.0), (1.0, 1.0 + 1e-8), ("a", "a"), (None, None), ({"a": [ones]}, {"a": [close]}), ((1, ones), [1, ones]),
+    (torch.float32, torch.float32), ({1, 2}, {2, 1}), (np.float64(2), 2.0), (torch.tensor(float("nan")), float("nan")),
+    (True, True), ([], []), (torch.empty(0), torch.empty(0)), (int, int), (torch.Size([2]), (2,)),
+]
+different = [
+    (ones, ones + 0.1), (ones, ones.double()), (ones, torch.ones(3)), (ones, [1.0, 2.0]), (torch.tensor(3), 4), (1, 2),
+    ("a", "b"), (None, 0), ({"a": 1}, {"b": 1}), ([1], [1, 2]), ({"a": [ones]}, {"a": [-ones]}), (ones, None), (1, "1"),
+    (torch.float32, torch.float64), (ones, "a"),
+]
+print([case.assertEqual(x, y) for x, y in equal])
+for x, y in different:
+    try:
+        case.assertEqual(x, y)
+        print("equal", x, y)
+    except (AssertionError, TypeError) as error:
+        print("different")
+case.assertNotEqual(ones, -ones)
+case.assertEqual(ones, ones + 0.1, atol=0.2, rtol=0)
+case.assertEqual(ones, ones.double(), exact_dtype=False)
+for wrong in (lambda: case.assertNotEqual(ones, close), lambda: case.assertEqual(ones, ones + 0.1, atol=0.01, rtol=0)):
+    try:
+        print("passes", wrong())
+    except AssertionError:
+        print("fails")
+
+class Tests(TestCase):
+    precision = 0.5
+
+    def test_own_tolerance(self):
+        self.assertEqual(ones, ones + 0.4)
+        self.assertEqual(1.0, 1.25)
+
+    @parametrize("x", [1, 2.5, "a"])
+    @parametrize("f,y", [(abs, 1), subtest((len, 2), name="length")])
+    def test_each(self, x, f, y):
+        self.assertTrue(callable(f) and y in (1, 2) and x in (1, 2.5, "a"))
+
+    def test_fails(self):
+        self.assertEqual(ones, ones + 0.6)
+
+instantiate_parametrized_tests(Tests)
+result = unittest.TestResult()
+unittest.defaultTestLoader.loadTestsFromTestCase(Tests).run(result)
+print(sorted(name for name in dir(Tests) if name.startswith("test_")), result.testsRun)
+print([test._testMethodName for test, _ in result.failures], result.errors)
+"""
+
+
+def test_cases_of_packages_compare_tensors(server: ServerProcess, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(CASES)
+    ours = _run("-m", "telegrad", program, folder=tmp_path / "a", url=server.url)
+    assert ours == _run(program, folder=tmp_path / "b") and len(ours[0]) > 15

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from types import ModuleType, TracebackType
 
 from telegrad._functions.creation import set_default_device
-from telegrad._session.forks import connect_in_forks
 from telegrad._session.last_errors import note_status
 
+from .forks import connect_in_forks
 from .torch_modules import serve_torch
 
 

@@ -77,7 +77,7 @@ _OF_PROCESSES: Final = (
 """Modules below ``torch.distributed`` for what groups of processes share, which one module of telegrad's serves."""
 _ELSEWHERE: Final = {
     **{f"distributed.{module}": "_programs.private.process_groups" for module in _OF_PROCESSES.split()},
-    "distributed.checkpoint.state_dict": "_programs.private.state_dicts",
+    "distributed.checkpoint.state_dict": "_programs.state_dicts",
     "_C": "_programs.compiled_core",
     "__future__": "_programs.future_settings",
     "_tensor": "_programs.private.tensor_module",
@@ -128,6 +128,7 @@ _ELSEWHERE: Final = {
     **{f"fx.{module}": f"fx.{module}" for module in ("_compatibility", "_pytree", "_symbolic_trace")},
     "distributions.multivariate_normal": "distributions.multivariate",
     "profiler.profiler": "profiler",
+    **dict.fromkeys(("testing._internal", "testing._internal.common_utils"), "_programs.test_cases"),
     "types": "_programs.annotation_types",
     "torch_version": "_programs.torch_version",
     "nn._reduction": "nn._reduction",

@@ -204,6 +204,10 @@ class Wishart(ExponentialFamily):
         return function("arange")(self._event_shape[0], dtype=self.df.dtype, device=self.df.device)
 
     def rsample(self, sample_shape: Any = ()) -> Any:
+        return self._bartlett_sampling(sample_shape)
+
+    def _bartlett_sampling(self, sample_shape: Any = ()) -> Any:
+        """Return matrices drawn by Bartlett's decomposition, under the name by which packages draw them."""
         shape = self._extended_shape(sample_shape)
         chi = Chi2(self.df.unsqueeze(-1) - self._steps()).rsample(sample_shape).sqrt()
         factor = self.scale_tril @ (draws("randn", shape, self.df).tril(-1) + chi.diag_embed())

@@ -243,7 +243,7 @@ class Optimizer:
 
     def _numbered(self) -> dict[int, int]:
         params = [parameter for group in self.param_groups for parameter in group["params"]]
-        return {id(parameter): number for number, parameter in enumerate(params)}
+        return {id(parameter): number for number, parameter in reversed([*enumerate(params)])}  # the first place counts
 
     def state_dict(self) -> dict[str, Any]:
         """State and settings, with parameters by number."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 
-from .connect import Connection, _open_default, current_connection
-from .current import entered_sessions, has_session, leave, open_default_with
-from .session import ClientSession
+from telegrad._session.connect import Connection, _open_default, current_connection
+from telegrad._session.current import entered_sessions, has_session, leave, open_default_with
+from telegrad._session.session import ClientSession
 
 _is_watching = False
 _inherited: Connection | None = None
