@@ -182,6 +182,7 @@ def _measure(name: str, make: Make, tg: Any, device: str) -> list[Figure]:
         gc.freeze()  # what other ways have left, PyTorch's compilers above all, is none of this one's garbage
         peak = _Peak(lib, device)
         step = make(lib, device, compile)
+        peak.begin()
         begin = time.perf_counter()
         step_seconds(step, _WARM)
         begun[way] = time.perf_counter() - begin
@@ -199,14 +200,19 @@ def _measure(name: str, make: Make, tg: Any, device: str) -> list[Figure]:
 
 
 class _Peak:
-    """The most memory of a device that is allocated from here on, besides what is allocated now."""
+    """The most memory of a device that is allocated from ``begin`` on, besides what is allocated when this is made."""
 
     def __init__(self, lib: Any, device: str) -> None:
         self._cuda = None if device == "cpu" else lib.cuda
         if self._cuda is not None:
             self._cuda.synchronize()
-            self._cuda.reset_peak_memory_stats()
             self._before = self._cuda.memory_allocated()
+
+    def begin(self) -> None:
+        """Count from here on: a model was made, which takes some copies for a moment."""
+        if self._cuda is not None:
+            self._cuda.synchronize()
+            self._cuda.reset_peak_memory_stats()
 
     def nbytes(self) -> float:
         """How many bytes that were up to now; 0 on the host, where nobody counts them."""

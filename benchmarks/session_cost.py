@@ -88,6 +88,7 @@ PROGRAMS: Final[dict[str, Callable[[Any, str], Callable[[], Any]]]] = {
     "decoding": _decoding,
     "lengths": _training,
     "images": changing.ROWS["U-Net on images of other sizes"][0],
+    "small operations": changing.ROWS["2,000 small operations and one read"][0],
     "episodes": changing.ROWS["episodes of other lengths, an action at a time"][0],
     "a compiled token": _compiled_token,
     "a compiled step": _compiled_training,
