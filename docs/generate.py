@@ -184,6 +184,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "results_programs": results_table("programs-cpu"), "results_compiled_h200": results_table("compiled-h200"),
     "results_compiled_models": results_table("compiled-models-h200"),
     "results_compiled_gpt": results_table("compiled-gpt-h200"),
+    "results_compiled_steps": results_table("compiled-steps-h200"),
+    "results_compiled_token": results_table("compiled-token-h200"),
     "results_serving": results_table("serving-cpu"), "results_serving_h200": results_table("serving-h200"),
     "results_linalg_mkl": results_table("linalg-cpu-mkl"),
     "results_attention": results_table("attention-h200"),
