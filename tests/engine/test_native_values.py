@@ -197,6 +197,7 @@ def test_errors_are_the_same(adapter: EngineAdapter, python: Callable[[], None])
     in_c = _errors(adapter)
     python()
     assert _errors(adapter) == in_c
+    gc.collect()  # errors and the frames that they went through refer to each other
 
 
 def test_nothing_is_left_behind(adapter: EngineAdapter, seed: int) -> None:
