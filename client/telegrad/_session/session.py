@@ -26,7 +26,7 @@ from telegrad_protocol.meta import Device
 
 from . import interrupts
 from .parts.repeating import RepeatingQueue
-from .requests import Requests
+from .sending.requests import Requests
 from .thread_modes import has_ended, thread
 
 if TYPE_CHECKING:

@@ -326,10 +326,25 @@ class Aliases:
         self.node: GradientEdge | None = None
         self.version = 0
 
+    def hand_to(self, view: Any) -> None:
+        """Make ``node`` the history of a view: one like it, since gradients reach each view by itself."""
+        node: Any = self.node
+        hand_over(view, new_node(node.parents, node.name) if type(node) is OperationNode else node)
+
+
+def hand_over(tensor: Any, node: GradientEdge) -> None:
+    """Make ``node`` the history of a tensor; a gradient that it retains is that of its elements from here on."""
+    old, tensor._requires_grad, tensor._node = tensor._node, True, node
+    extras = None if old is None else old.extras
+    retained = None if extras is None else extras.retained.pop(tensor._id, None)
+    if retained is not None:
+        node.extras = node.extras or Extras()
+        node.extras.retained[tensor._id] = retained
+
 
 def share_history(tensor: Any, node: GradientEdge, is_modified: bool) -> None:
     """Make ``node`` the history of a tensor, and of the views of its memory where it was modified in place."""
-    tensor._requires_grad, tensor._node = True, node
+    hand_over(tensor, node)
     aliases = tensor._aliases
     if aliases is None:
         return

@@ -210,7 +210,7 @@ class Tensor(Attached):
         aliases = self._aliases
         if aliases is not None and aliases.version != self._seen:
             self._seen = aliases.version
-            self._node, self._requires_grad = aliases.node, True
+            aliases.hand_to(self)
             return aliases.adopt is not None and aliases.adopt(self)
         return False
 
