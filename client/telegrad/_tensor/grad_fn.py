@@ -182,8 +182,7 @@ class GradFn:
                 replaced = fn((gradient,))
                 return replaced[0] if isinstance(replaced, tuple) else replaced
 
-            handle: RemovableHandle = self._leaf("register_prehook").register_hook(hook)
-            return handle
+            return RemovableHandle.add(self._leaf("register_prehook")._watch("register_prehook").before, hook)
         if isinstance(self._node, ClientNode):
             return self._node.context.register_prehook(fn)  # type: ignore[attr-defined, no-any-return]
         return RemovableHandle.add(self._numbered("register_prehook").prehooks, fn)

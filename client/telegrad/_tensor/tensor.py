@@ -108,7 +108,7 @@ class Tensor(Attached):
     @property
     def shape(self) -> Size:
         """The sizes of the dimensions."""
-        return Size(self._meta.shape)
+        return Size.of(self._meta.shape)
 
     @property
     def dtype(self) -> DType:
