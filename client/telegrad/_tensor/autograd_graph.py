@@ -21,10 +21,11 @@ class Watched:
     """A place in the graph whose gradient hooks are called with; ``number`` is what the server calls it.
 
     ``age`` is smaller for what was computed earlier. ``before`` are the hooks of a leaf's node, which are called behind
-    those of the leaf, and ``after`` those that are called once its ``.grad`` has been accumulated.
+    those of the leaf; ``noting`` those that keep what both have made of the gradient, and ``after`` those that are
+    called once its ``.grad`` has been accumulated.
     """
 
-    __slots__ = ("after", "age", "before", "hooks", "meta", "number", "session")
+    __slots__ = ("after", "age", "before", "hooks", "meta", "noting", "number", "session")
 
     def __init__(self, session: Any, number: int, meta: Meta, age: int) -> None:
         self.session = session
@@ -33,12 +34,13 @@ class Watched:
         self.age = age
         self.hooks: Hooks = OrderedDict()
         self.before: Hooks = OrderedDict()
+        self.noting: Hooks = OrderedDict()
         self.after: Hooks = OrderedDict()
 
     @property
     def on_gradient(self) -> list[Hook]:
         """The hooks that are called with the gradient, in order."""
-        return [*self.hooks.values(), *self.before.values()]
+        return [*self.hooks.values(), *self.before.values(), *self.noting.values()]
 
     def call_after(self, leaf: Any) -> None:
         """Call the hooks of a leaf whose gradient was accumulated; what they return must be None."""
@@ -123,7 +125,7 @@ class Extras:
 
     def active(self) -> list[Watched]:
         """Return the places that have hooks."""
-        return [watched for watched in self.watched.values() if watched.hooks or watched.before or watched.after]
+        return [watched for watched in self.watched.values() if watched.on_gradient or watched.after]
 
     def hooked(self) -> NumberedNode | None:
         """Return the node where it has hooks of its own."""

@@ -313,7 +313,7 @@ def _operation(node: GradientEdge) -> str:
 
 def _hook_of_leaf(leaf: Any, fn: Callable[[tuple[Any, ...], tuple[Any, ...]], Any]) -> RemovableHandle:
     arrived: list[Any] = []
-    before = leaf.register_hook(lambda gradient: arrived.append(gradient))
+    before = RemovableHandle.add(leaf._watch("register_hook").noting, lambda gradient: arrived.append(gradient))
     after = leaf.register_post_accumulate_grad_hook(lambda _: fn((), (arrived.pop(),)))
     return _Both(before, after)
 
