@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from telegrad_protocol import messages
 from telegrad_protocol.errors import LimitExceededError
+from telegrad_protocol.failures import described
 
 from .arguments import BY_INDEX
 from .state import SessionState
@@ -36,22 +37,14 @@ def frames_of(state: SessionState) -> list[Frame]:
 
 
 def describe_site(state: SessionState, instruction: Any) -> str:
-    """Return the client's line that an instruction comes from, as messages name it; empty where it is not known.
-
-    Cells of notebooks have names that IPython gives them, and are shown as IPython shows them.
-    """
+    """Return the client's line that an instruction comes from, as messages name it; empty where it is not known."""
     return name_of_site(state, getattr(instruction, "site", 0))
 
 
 def name_of_site(state: SessionState, number: int) -> str:
     """Return a line of the client's program by its number; empty where it is not known."""
     site = state.sites.get(number)
-    if site is None:
-        return ""
-    if site.file.startswith("Cell "):
-        function = "" if site.function == "<module>" else f", in {site.function}"
-        return f"{site.file}, line {site.line}{function}"
-    return f"{site.file}:{site.line} in {site.function}"
+    return "" if site is None else described(site)
 
 
 def _operation(instruction: Any) -> str:

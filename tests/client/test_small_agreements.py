@@ -244,3 +244,38 @@ def test_the_class_of_tensors_names_the_default_type(tg: Any) -> None:
 
 def test_a_new_tensor_takes_its_size_by_name(tg: Any) -> None:
     assert_same(*evaluate("tuple(t.ones(2, dtype=t.float64).new(size=(3, 4)).shape)", tg))
+
+
+ZERO = "s, i = __import__('numpy').array(2), __import__('numpy').int64(3)\n"
+SIZES = [
+    "t.Size([1.5])", "t.Size([2.0])", "t.Size(['a'])", "t.Size([None])", "t.Size([True])", "t.Size([3, s])",
+    "t.Size([t.tensor(2)])", "t.Size([t.tensor(2.0)])", "t.Size([1]) + (2.5,)", "(2, 3) + t.Size([1])", "t.Size() * 2",
+    "t.zeros(s, 2).shape", "t.ones(6).view(s, -1).shape", "t.ones(6).view(-1, s).shape", "t.ones(1).expand(s, i).shape",
+    "t.ones(6).resize_(s).shape", "t.ones(6).resize_(i, s).shape", "t.ones(6).resize_(i).shape",
+    "t.ones(6).resize_(t.tensor(2)).shape", "t.ones(6).resize_(2.5)", "t.ones(2, 3).permute(s - 1, 0).shape",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", SIZES)
+def test_sizes_are_integers_of_any_kind_and_nothing_else(program: str, tg: Any) -> None:
+    assert_same(*evaluate(ZERO + program, tg))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool", "float16"])
+def test_bernoulli_draws_into_targets_of_any_type(dtype: str, tg: Any) -> None:
+    assert_same(*evaluate(f"t.bernoulli(t.tensor([0.0, 1.0, 1.0]), out=t.empty(3, dtype=t.{dtype}))", tg))
+
+
+@pytest.mark.parametrize("run", ["(p * p).sum().backward()", "(p * p).sum().backward(inputs=[p])"])
+def test_hooks_of_a_node_that_accumulates_come_after_those_of_its_tensor(run: str, tg: Any) -> None:
+    program = f"""
+    p = t.tensor([1.0, 2.0], requires_grad=True)
+    log = []
+    node = p.expand_as(p).grad_fn.next_functions[0][0]
+    node.register_prehook(lambda g: (log.append(["node", g[0].tolist()]), (g[0] * 3,))[1])
+    p.register_hook(lambda g: (log.append(["tensor", g.tolist()]), g + 1)[1])
+    p.register_post_accumulate_grad_hook(lambda q: log.append(["after", q.grad.tolist()]))
+    {run}
+    (log, p.grad)
+    """
+    assert_same(*evaluate(program, tg))

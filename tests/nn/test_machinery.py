@@ -190,14 +190,14 @@ def test_to_empty_keeps_sizes_and_types(tg: Any) -> None:
 
 def test_hooks_of_the_backward_pass_are_called_until_removed(tg: Any) -> None:
     layer = tg.nn.Linear(2, 2)
-    calls = []
+    calls, x = [], tg.ones(1, 2, requires_grad=True)
     handle = layer.register_full_backward_hook(lambda m, grad_input, grad_output: calls.append(m))
     with tg.no_grad():
-        assert layer(tg.ones(1, 2)).shape == (1, 2)
-    layer(tg.ones(1, 2)).sum().backward()
+        assert layer(x).shape == (1, 2)
+    layer(x).sum().backward()
     assert calls == [layer]
     handle.remove()
-    layer(tg.ones(1, 2)).sum().backward()
+    layer(x).sum().backward()
     assert calls == [layer]
     with pytest.raises(RuntimeError, match="Cannot use both regular backward hooks and full backward hooks"):
         layer.register_backward_hook(lambda m, grad_input, grad_output: None)

@@ -7,7 +7,7 @@ from typing import Any
 from telegrad._session.catching.prompt_errors import PATIENTLY, wait_where_caught
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import Modes
-from telegrad._tensor.autograd_graph import GradientEdge, OperationNode, new_node
+from telegrad._tensor.autograd_graph import GradientEdge, OperationNode, hand_over, new_node
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import AutogradError
 
@@ -61,11 +61,11 @@ def _rebase(target: Tensor, node: OperationNode) -> None:
     """Let gradients of ``target``, and of everything that shares its memory, flow to ``node``, which wrote into it."""
     root = target._base
     if root is not None:
-        if root._is_tracked():
-            node.parents += (root._gradient_edge(),)
-        root._requires_grad, root._node = True, OperationNode((node,), "torch::autograd::CopySlices")
-        node = OperationNode((root._node,), "AsStridedBackward0")
-    target._requires_grad, target._node = True, node
+        node.parents = _through_root(root, target, node.parents)
+        slices = OperationNode((node,), "torch::autograd::CopySlices")
+        hand_over(root, slices)
+        node = OperationNode((slices,), "AsStridedBackward0")
+    hand_over(target, node)
     aliases = target._aliases
     if aliases is None:
         return
@@ -75,3 +75,11 @@ def _rebase(target: Tensor, node: OperationNode) -> None:
         aliases.node = OperationNode((node,), "AsStridedBackward0")
     else:
         aliases.node, root._seen = node, aliases.version
+
+
+def _through_root(root: Tensor, target: Tensor, parents: tuple[GradientEdge, ...]) -> tuple[GradientEdge, ...]:
+    """Return where gradients flow from a write into a view: into the root and the other operands, not into the view."""
+    others = list(parents)
+    if target._node in others:
+        others.remove(target._node)
+    return (*others, root._gradient_edge()) if root._is_tracked() else tuple(others)

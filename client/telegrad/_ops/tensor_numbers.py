@@ -60,7 +60,9 @@ def _read(param: Param | None, argument: Any) -> Any:
     if isinstance(argument, (list, tuple)):
         items = [_read(param, item) for item in argument]
         return items if any(new is not old for new, old in zip(items, argument, strict=True)) else argument
-    if isinstance(argument, np.integer):
+    if isinstance(argument, np.integer) or (
+        isinstance(argument, np.ndarray) and not argument.ndim and argument.dtype.kind in "iu"
+    ):
         return int(argument)
     if not isinstance(argument, Tensor) or argument.dtype.category != 1:
         return argument

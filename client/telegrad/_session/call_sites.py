@@ -8,6 +8,7 @@ from itertools import count, islice
 from types import CodeType, FrameType
 from typing import Any
 
+from telegrad_protocol.failures import described
 from telegrad_protocol.messages import Site
 
 from .own_code import is_own, other_files, own_files, shown_name
@@ -51,6 +52,14 @@ class CallSites:
         key = (id(code), frame.f_lasti)
         return self._numbers.get(key) or self._introduce(key, frame)
 
+    def describe(self, number: int) -> str:
+        """Return a line by its number, as messages name it; empty where it is not known."""
+        for (owner, place), known in list(self._numbers.items()):
+            code = self._codes.get(owner)
+            if known == number and code is not None:
+                return described(_site(number, code, (_position(code, place) or (0,))[0] or 0))
+        return ""
+
     def _introduce(self, key: tuple[int, int], frame: FrameType) -> int:
         code = frame.f_code
         number = self._number_in_original(code, frame.f_lasti) if id(code) in stand_ins else None
@@ -59,9 +68,7 @@ class CallSites:
             self._numbers[key] = number
             return number
         number = self._new_number()
-        self._submit(
-            Site(number, _encodable(shown_name(code.co_filename)), frame.f_lineno or 0, _encodable(code.co_name))
-        )
+        self._submit(_site(number, code, frame.f_lineno or 0))
         self._codes[id(code)] = code
         self._numbers[key] = number  # this comes last, since another thread may look the line up meanwhile
         return number
@@ -71,6 +78,10 @@ class CallSites:
         original, wanted = stand_ins[id(code)][1], _position(code, place)
         known = [(lasti, number) for (owner, lasti), number in list(self._numbers.items()) if owner == id(original)]
         return next((number for lasti, number in known if _position(original, lasti) == wanted), None)
+
+
+def _site(number: int, code: CodeType, line: int) -> Site:
+    return Site(number, _encodable(shown_name(code.co_filename)), line, _encodable(code.co_name))
 
 
 def _position(code: CodeType, place: int) -> Any:

@@ -14,26 +14,26 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from msgspec import convert
+from msgspec import convert, structs
 
 from telegrad._transport.chunked_data import ChunkedData
 from telegrad._transport.transport import INHERITED
 from telegrad_protocol import messages, wire
-from telegrad_protocol.dtypes import ALL, DType
 from telegrad_protocol.errors import CommunicationError, SessionLostError, TelegradError
 from telegrad_protocol.failures import error_of, with_remedy
 from telegrad_protocol.messages import Failure, Kept
-from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.meta import Device
 
 from . import interrupts
 from .parts.repeating import RepeatingQueue
+from .sending.requests import Requests
 from .thread_modes import has_ended, thread
 
 if TYPE_CHECKING:
     from telegrad._transport.transport import Transport
 
 
-class ClientSession(RepeatingQueue):
+class ClientSession(Requests, RepeatingQueue):
     """One session on a server: its queue of instructions, the requests that wait, and what has failed.
 
     ``default_device`` may be ``cuda`` without an index, the current GPU of whoever makes a tensor. ``places`` are it
@@ -217,33 +217,6 @@ class ClientSession(RepeatingQueue):
             if answered is not None:
                 answered.set()
 
-    def read(self, id: int) -> tuple[DType, tuple[int, ...], memoryview]:
-        """Return the elements of a tensor in row-major order: dtype, shape, bytes. One round trip."""
-        answer = self.request(lambda number: messages.Read(number, id))
-        if isinstance(answer, ChunkedData):
-            data = answer.message
-            return ALL[data.dtype], data.shape, memoryview(answer.buffer)
-        return ALL[answer.dtype], answer.shape, memoryview(answer.data or b"")
-
-    def describe(self, ids: tuple[int, ...], devices: tuple[Device, ...]) -> list[tuple[Meta, bool]]:
-        """Return the metas of tensors whose shape only the data tell, and whether they require grad. One round trip.
-
-        ``devices`` are where the tensors are.
-        """
-        answer = self.request(lambda number: messages.Describe(number, ids))
-        return [
-            (Meta.of(shape, ALL[dtype], device, strides, offset), grad)
-            for device, (shape, strides, offset, dtype, grad) in zip(devices, answer.metas, strict=True)
-        ]
-
-    def query(self, what: str, *args: Any) -> Any:
-        """Ask the server something, in order with the operations. One round trip."""
-        return self.request(lambda number: messages.Query(number, what, list(args))).value
-
-    def synchronize(self, device: str = "") -> None:
-        """Wait until everything submitted so far has run; raises what failed."""
-        self.query("synchronize", device)
-
     def _poll(self) -> None:
         """Process what has arrived without waiting, and raise the failure that it reports, if any."""
         self.receive_arrived()
@@ -314,7 +287,16 @@ class ClientSession(RepeatingQueue):
         elif failure.request is not None:
             self._answer(failure.request, failure)
         elif failure.number > self._raised.get(failure.thread, 0):
+            refused = self._failures.get(failure.thread)
+            if refused is not None and refused.number == messages.DROPPED:  # what it left out is why this failed
+                failure = structs.replace(refused, number=failure.number)
             self._failures[failure.thread] = failure
+
+    def _tell_left_out(self, failure: Failure) -> None:
+        if failure.request is not None:
+            self._answer(failure.request, failure)
+        else:
+            self._failures.setdefault(failure.thread, failure)
 
     def _take_chunk(self, body: memoryview) -> None:
         request, offset, data = wire.split_chunk(body)
@@ -327,17 +309,20 @@ class ClientSession(RepeatingQueue):
 
     def _raise(self, failure: Failure) -> None:
         """Raise a failure, once, and let the session go on."""
-        if failure.number == messages.DROPPED:
-            raise error_of(failure)
         number = failure.thread
         pending = self._failures.get(number)
+        if failure.number == messages.DROPPED:
+            if pending is failure:
+                del self._failures[number]
+            raise error_of(failure)
         if pending is not None and pending.number <= failure.number:
             self._failures.pop(number, None)
         self._raised[number] = max(self._raised.get(number, 0), failure.number)
         self._pending.append(messages.Resume(failure.number))
         self._has_new_line = True  # what was passed over has measured nothing
         self.programs.forget()  # a definition may have been what failed
-        error = error_of(failure)
+        told = failure if pending is None or pending.number not in (messages.DROPPED, failure.number) else pending
+        error = error_of(told)  # what was left out is the reason of what failed after it
         if number != thread.modes.thread:
             error.add_note("It failed in a thread that has ended.")
         raise error

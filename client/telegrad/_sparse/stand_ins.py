@@ -62,7 +62,7 @@ def accumulate(leaf: Tensor, gradient: SparseTensor) -> SparseTensor:
     """Call the hooks of a leaf with a sparse gradient, and add it to what the leaf has."""
     node = leaf._gradient_edge()
     watched = node.extras.active() if node.extras is not None else []
-    for hook in [hook for place in watched for hook in place.hooks.values()]:
+    for hook in [hook for place in watched for hook in place.on_gradient]:
         replaced = hook(gradient)
         if replaced is not None:
             gradient = replaced

@@ -14,17 +14,18 @@ from weakref import ReferenceType
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError
 from telegrad_protocol.meta import Meta
 
-from .hooks import Hooks
+from .hooks import Hook, Hooks
 
 
 class Watched:
     """A place in the graph whose gradient hooks are called with; ``number`` is what the server calls it.
 
-    ``age`` is smaller for what was computed earlier. ``after`` are the hooks of a leaf that are called once its
-    ``.grad`` has been accumulated.
+    ``age`` is smaller for what was computed earlier. ``before`` are the hooks of a leaf's node, which are called behind
+    those of the leaf; ``noting`` those that keep what both have made of the gradient, and ``after`` those that are
+    called once its ``.grad`` has been accumulated.
     """
 
-    __slots__ = ("after", "age", "hooks", "meta", "number", "session")
+    __slots__ = ("after", "age", "before", "hooks", "meta", "noting", "number", "session")
 
     def __init__(self, session: Any, number: int, meta: Meta, age: int) -> None:
         self.session = session
@@ -32,7 +33,14 @@ class Watched:
         self.meta = meta
         self.age = age
         self.hooks: Hooks = OrderedDict()
+        self.before: Hooks = OrderedDict()
+        self.noting: Hooks = OrderedDict()
         self.after: Hooks = OrderedDict()
+
+    @property
+    def on_gradient(self) -> list[Hook]:
+        """The hooks that are called with the gradient, in order."""
+        return [*self.hooks.values(), *self.before.values(), *self.noting.values()]
 
     def call_after(self, leaf: Any) -> None:
         """Call the hooks of a leaf whose gradient was accumulated; what they return must be None."""
@@ -117,7 +125,7 @@ class Extras:
 
     def active(self) -> list[Watched]:
         """Return the places that have hooks."""
-        return [watched for watched in self.watched.values() if watched.hooks or watched.after]
+        return [watched for watched in self.watched.values() if watched.on_gradient or watched.after]
 
     def hooked(self) -> NumberedNode | None:
         """Return the node where it has hooks of its own."""
@@ -326,10 +334,25 @@ class Aliases:
         self.node: GradientEdge | None = None
         self.version = 0
 
+    def hand_to(self, view: Any) -> None:
+        """Make ``node`` the history of a view: one like it, since gradients reach each view by itself."""
+        node: Any = self.node
+        hand_over(view, new_node(node.parents, node.name) if type(node) is OperationNode else node)
+
+
+def hand_over(tensor: Any, node: GradientEdge) -> None:
+    """Make ``node`` the history of a tensor; a gradient that it retains is that of its elements from here on."""
+    old, tensor._requires_grad, tensor._node = tensor._node, True, node
+    extras = None if old is None else old.extras
+    retained = None if extras is None else extras.retained.pop(tensor._id, None)
+    if retained is not None:
+        node.extras = node.extras or Extras()
+        node.extras.retained[tensor._id] = retained
+
 
 def share_history(tensor: Any, node: GradientEdge, is_modified: bool) -> None:
     """Make ``node`` the history of a tensor, and of the views of its memory where it was modified in place."""
-    tensor._requires_grad, tensor._node = True, node
+    hand_over(tensor, node)
     aliases = tensor._aliases
     if aliases is None:
         return

@@ -182,8 +182,7 @@ class GradFn:
                 replaced = fn((gradient,))
                 return replaced[0] if isinstance(replaced, tuple) else replaced
 
-            handle: RemovableHandle = self._leaf("register_prehook").register_hook(hook)
-            return handle
+            return RemovableHandle.add(self._leaf("register_prehook")._watch("register_prehook").before, hook)
         if isinstance(self._node, ClientNode):
             return self._node.context.register_prehook(fn)  # type: ignore[attr-defined, no-any-return]
         return RemovableHandle.add(self._numbered("register_prehook").prehooks, fn)
@@ -314,7 +313,7 @@ def _operation(node: GradientEdge) -> str:
 
 def _hook_of_leaf(leaf: Any, fn: Callable[[tuple[Any, ...], tuple[Any, ...]], Any]) -> RemovableHandle:
     arrived: list[Any] = []
-    before = leaf.register_hook(lambda gradient: arrived.append(gradient))
+    before = RemovableHandle.add(leaf._watch("register_hook").noting, lambda gradient: arrived.append(gradient))
     after = leaf.register_post_accumulate_grad_hook(lambda _: fn((), (arrived.pop(),)))
     return _Both(before, after)
 

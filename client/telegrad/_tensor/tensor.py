@@ -108,7 +108,7 @@ class Tensor(Attached):
     @property
     def shape(self) -> Size:
         """The sizes of the dimensions."""
-        return Size(self._meta.shape)
+        return tuple.__new__(Size, self._meta.shape)  # which needs no check
 
     @property
     def dtype(self) -> DType:
@@ -210,7 +210,7 @@ class Tensor(Attached):
         aliases = self._aliases
         if aliases is not None and aliases.version != self._seen:
             self._seen = aliases.version
-            self._node, self._requires_grad = aliases.node, True
+            aliases.hand_to(self)
             return aliases.adopt is not None and aliases.adopt(self)
         return False
 

@@ -284,11 +284,11 @@ class ClientPass(NodeHooks):
 
     def _call_hooks(self, node: GradientEdge, watched: Watched) -> None:
         given = None
-        if watched.hooks:
+        if hooks := watched.on_gradient:
             gradient = (taken := self._take(watched.number, [watched.meta])[0])
             if self._targets is not None and node in self._targets and self._runs(node):
                 self.unhooked[watched.age] = taken
-            for hook in list(watched.hooks.values()):
+            for hook in hooks:
                 result = hook(gradient)
                 if result is not None:
                     if not isinstance(result, Tensor):

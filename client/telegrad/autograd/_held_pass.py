@@ -65,7 +65,7 @@ class HeldPass:
                 leaf._grad = gradient if leaf._grad is None else leaf._grad + gradient
 
     def _call_hooks_of_held(self, node: GradientEdge, watched: Watched) -> None:
-        for hook in list(watched.hooks.values()):
+        for hook in watched.on_gradient:
             result = hook(self._held[key_of(node)])
             if result is not None:
                 self._held[key_of(node)] = result

@@ -12,6 +12,7 @@ from typing import Any
 from telegrad._session.grad_mode import is_grad_enabled
 from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle
 
+from ._former_backward_hooks import hook_node
 from ._gradient_boundary import GradientBoundary
 from ._hooks import GLOBAL
 
@@ -51,7 +52,10 @@ class BackwardHooksMixin:
         return RemovableHandle.add(self._backward_pre_hooks, hook, prepend)
 
     def register_backward_hook(self, hook: Hook) -> RemovableHandle:
-        """Register ``hook(module, grad_input, grad_output)`` in the former way, which excludes full hooks."""
+        """Register ``hook(module, grad_input, grad_output)`` in the former way, which excludes full hooks.
+
+        It sees the gradients of the operation that computed the output, which takes a round trip in each call.
+        """
         if self._is_full_backward_hook is True:
             raise RuntimeError(
                 "Cannot use both regular backward hooks and full backward hooks on a single Module. Please use only "
@@ -74,9 +78,15 @@ class BackwardHooksMixin:
 
     def _call_with_backward_hooks(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the module between the boundaries at which its hooks see gradients, where it has such hooks."""
-        hooks = [*_EVERYONES.values(), *self._backward_hooks.values()]
+        own = [*self._backward_hooks.values()]
+        is_former = self._is_full_backward_hook is False
+        hooks = [*_EVERYONES.values(), *([] if is_former else own)]
         before = [*_EVERYONES_BEFORE.values(), *self._backward_pre_hooks.values()]
-        if not (hooks or before) or not is_grad_enabled():
+        if not (hooks or before or own) or not is_grad_enabled():
             return call(self, args, kwargs)
-        boundary = GradientBoundary(self, hooks, before)
-        return boundary.leave(call(self, boundary.enter(args), kwargs))
+        boundary = GradientBoundary(self, hooks, before) if hooks or before else None
+        args = args if boundary is None else boundary.enter(args)
+        result = call(self, args, kwargs)
+        if is_former:
+            hook_node(self, own, args, result)
+        return result if boundary is None else boundary.leave(result)

@@ -11,6 +11,11 @@ from telegrad._tensor.tensor import Tensor
 from telegrad.autograd.function import Function
 
 Gradients = tuple[Any, ...]
+_NO_INPUT = (
+    "Full backward hook is firing when gradients are computed with respect to module outputs since no inputs require "
+    "gradients. See https://docs.pytorch.org/docs/main/generated/torch.nn.Module.html#torch.nn.Module."
+    "register_full_backward_hook for more details."
+)
 
 
 class _Boundary(Function):
@@ -74,6 +79,8 @@ class GradientBoundary:
             outputs = _replaced("Backward pre hook", outputs, replaced, count)
         self._grad_outputs = outputs
         if self._inputs is None:
+            if self._hooks:
+                warnings.warn(_NO_INPUT, stacklevel=2)
             for hook in self._hooks:
                 replaced = hook(self._module, (None,) * self._count, outputs)
                 if replaced is not None and any(gradient is not None for gradient in _tuple(replaced)):

@@ -15,7 +15,7 @@ from .sgd import SGD
 
 if TYPE_CHECKING:
     from . import swa_utils as swa_utils
-    from ._swapping import swap_in_optimizer_params_and_state
+    from ._states.swapping import swap_in_optimizer_params_and_state
     from .adadelta import Adadelta
     from .adafactor import Adafactor
     from .adagrad import Adagrad
@@ -35,7 +35,7 @@ __all__ = [
     "swa_utils", "swap_in_optimizer_params_and_state",
 ]  # fmt: skip
 _LATER = {
-    "SparseAdam": "sparse_adam", "swa_utils": "swa_utils", "swap_in_optimizer_params_and_state": "_swapping",
+    "SparseAdam": "sparse_adam", "swa_utils": "swa_utils", "swap_in_optimizer_params_and_state": "_states.swapping",
 } | {
     name: name.lower()
     for name in (

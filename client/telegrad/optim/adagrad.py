@@ -46,8 +46,10 @@ class Adagrad(ForeachOptimizer):
         """Change stored rows alone."""
         if group["weight_decay"]:
             raise NotSupportedError("weight_decay option is not compatible with sparse gradients")
-        state = self._state_of(group, parameter)
+        kept = self._state_of(group, parameter)
+        state = kept.opened()
         (step,) = advanced([state])
+        kept.close(state)
         rate = number(group["lr"]) / (1 + (step - 1) * group["lr_decay"])
         grad = (-grad if group["maximize"] else grad).coalesce()
         state["sum"].add_(grad.like(grad.values().square()))

@@ -1,20 +1,19 @@
 """The base of optimizers whose step is a sequence of operations on lists: an instruction each, however long they are.
 
-Counts and other single numbers of a parameter's state are numbers of the client, so that no step waits for them; a
-state dictionary has them as tensors of one element, as PyTorch's does.
+Counts and other single numbers of a parameter's state are numbers of the client, so that no step waits for them; who
+reads them finds tensors of one element, as in PyTorch.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from telegrad._functions.creation import tensor
 from telegrad._ops.functions import function
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.dtypes import float32
 
 from ._lists import all_real, has_complex, real
+from ._states.numbered import NumberedState
 from .optimizer import ADDED, Group, Optimizer
 
 Tensors = list[Tensor]
@@ -37,33 +36,26 @@ class ForeachOptimizer(Optimizer):
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
         with no_grad():
-            own = states = [self._state_of(group, parameter) for parameter in params]
+            own = [self._state_of(group, parameter) for parameter in params]
+            states = [state.opened() for state in own]
             if has_complex(params):
                 params, grads = all_real(params), all_real(grads)
-                states = [{name: real(value) for name, value in state.items()} for state in own]
+                states = [{name: real(value) for name, value in state.items()} for state in states]
             if group.get("maximize"):
                 grads = list(function("_foreach_neg")(grads))
             self._step_lists(group, params, grads, states)
-        if states is not own:
             for state, changed in zip(own, states, strict=True):
-                state.update({name: changed[name] for name in self._numbers})
+                state.close(changed)
 
-    def _state_of(self, group: Group, parameter: Tensor) -> State:
+    def _state_of(self, group: Group, parameter: Tensor) -> NumberedState:
         state = self.state[parameter]
-        if not state:
-            state.update(self._new_state(group, parameter))
-        for name in self._numbers:
-            if isinstance(state.get(name), Tensor):  # it was loaded
-                state[name] = float(state[name].item())
+        if not isinstance(state, NumberedState):  # there was no step, or it was loaded
+            entry = state or self._new_state(group, parameter)
+            state = self.state[parameter] = NumberedState(entry, self._numbers)
         return state
 
     def _packed(self, entry: State) -> State:
-        numbers = {name: _as_tensor(entry[name]) for name in self._numbers if name in entry}
-        return {**entry, **numbers}
-
-
-def _as_tensor(number: Any) -> Any:
-    return number if isinstance(number, Tensor) else tensor(float(number), dtype=float32)
+        return (entry if isinstance(entry, NumberedState) else NumberedState(entry, self._numbers)).packed()
 
 
 def number(value: Any) -> float:

@@ -36,13 +36,16 @@ EXACT_TARGETS: Final = frozenset(
 TYPED_BY_TARGETS: Final = frozenset(("sum", "prod", "cumsum", "cumprod"))
 """Functions that compute in the type of their target where the call names none."""
 
+TARGETS_OF_ANY_TYPE: Final = frozenset(("bernoulli",))
+"""Functions whose results every type can hold: they are 0 or 1, although their type is that of probabilities."""
+
 ONE_VALUE_EVERYWHERE: Final = frozenset(("fill_", "zero_"))
 """Operations that write one value everywhere, so that elements of their target may share memory."""
 
 
 def check_target_type(name: str, target: DType, result: DType) -> None:
     """Refuse a target that cannot hold a result's type, or for a function of ``EXACT_TARGETS`` has another one."""
-    if target is result or (name not in EXACT_TARGETS and can_cast(result, target)):
+    if target is result or name in TARGETS_OF_ANY_TYPE or (name not in EXACT_TARGETS and can_cast(result, target)):
         return
     function = name.partition(".")[0]
     if name in EXACT_TARGETS:

@@ -9,6 +9,7 @@ from typing import Any
 from telegrad._ops.functions import function
 from telegrad._session.own_code import note
 from telegrad._session.thread_modes import thread
+from telegrad._tensor.size import Size
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
@@ -113,7 +114,7 @@ def _places(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str)
 
 def resize_(self: Tensor, *sizes: Any, memory_format: MemoryFormat = contiguous_format) -> Tensor:
     """Give this tensor another shape: its elements in the order of memory, and then any."""
-    shape = list(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else list(sizes)
+    shape = [*Size(sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes)]
     if self.requires_grad and thread.modes.records:
         raise AutogradError("resize_: the tensor requires grad; use detach() first")
     if shape == list(self.shape):

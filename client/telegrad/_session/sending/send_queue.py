@@ -18,16 +18,16 @@ from weakref import WeakKeyDictionary
 from telegrad._session import sync_debug
 from telegrad._session.call_sites import CallSites
 from telegrad._session.parts.draft import Draft
-from telegrad._session.parts.mark import Part, stood_for, without_parts
-from telegrad._session.parts.modal import with_modes
+from telegrad._session.parts.mark import Part
 from telegrad._session.parts.table import ProgramTable
 from telegrad._session.thread_modes import DEFAULT, Modes, thread
 from telegrad._transport.ahead import Ahead, max_ahead_seconds
-from telegrad_protocol import messages, wire
+from telegrad_protocol import messages
 from telegrad_protocol.errors import CommunicationError, TelegradError
 from telegrad_protocol.pytorch_variables import is_blocking
 
 from .batch_ends import BatchEnds
+from .refusing import UNENCODABLE, RefusingQueue, refusals
 
 if TYPE_CHECKING:
     from telegrad._session.parts.mark import Holder
@@ -48,7 +48,7 @@ A call carries the numbers of the tensors that died before it.
 """
 
 
-class SendQueue:
+class SendQueue(RefusingQueue):
     """The sending part of a session. The receiving part, ``ClientSession``, implements the methods that raise here."""
 
     __slots__ = (  # what every call reads
@@ -197,10 +197,11 @@ class SendQueue:
                 instructions = replace(queued, part.first)
                 if instructions is not None:
                     part.replaced = len(queued), instructions  # at once: an interrupt finds it done, or not
-            except BaseException:
+            except BaseException as error:
                 if part.replaced is None:  # the table may have noted a run that is not sent
                     self.programs.forget()
-                raise
+                if not isinstance(error, UNENCODABLE) or not any(refusals(queued)):
+                    raise  # else the instruction at fault is refused where all are sent one by one
 
     def release(self, sends: bool) -> None:
         """Go on after a part has ended: send what is queued if that ``sends`` and there is enough, or soon."""
@@ -307,23 +308,16 @@ class SendQueue:
         if ahead.wants_report(submitted):
             self._ask_for_report(submitted, size)
             size += 1
-        has_parts = self._has_parts
         try:
-            batch = list(pending)[:size]  # other threads queue meanwhile
-            self._has_parts = self.holder is not None or (has_parts and len(pending) > size)
-            end, told, count = batch[-1], self._told, len(batch)
-            if has_parts or self._has_parts:
-                count += stood_for(batch)
-                batch = without_parts(batch)
-            if told is not DEFAULT or tuple in map(type, batch):
-                batch, told = with_modes(batch, told)
-            body = wire.encode_batch(batch)
-            self._draft = Draft(end, transport.accepted, told, ahead.pace.submitted + max(count, len(batch)))
+            batch = self._encoded(size)
+            if batch is None:
+                return
+            self._draft = Draft(batch.end, transport.accepted, batch.told, ahead.pace.submitted + batch.instructions)
         except BaseException:  # an interrupt: what is queued stays so
             self._has_parts = True
             raise
         try:
-            transport.send_batch(body)
+            transport.send_batch(batch.body)
         except CommunicationError as error:
             self._lose(error)
             self._require_open()

@@ -10,7 +10,7 @@ from typing import Any
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError
 
-from .optimizer import Optimizer
+from ..optimizer import Optimizer
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""States of optimizers: how they are kept for a parameter, and put in the place of others."""
