@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from telegrad._functions.gradients import clear_gradients
 from telegrad._functions.process_settings import typename
@@ -60,6 +60,8 @@ _HOOKS = (
     "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks",
     "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
 )  # fmt: skip
+_AROUND_CALLS: Final = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_pre_hooks")
+"""Where the hooks are that are called when the module is, or in the backward pass through it."""
 
 
 class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, BackwardHooksMixin):
@@ -115,10 +117,15 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the attributes of a copy; one of an older version may lack kinds of hooks, which it has none of then."""
+        """Take the attributes of a copy; one of an older version may lack kinds of hooks, which it has none of then.
+
+        One of PyTorch's own lacks what tells that it has hooks at all.
+        """
         self.__dict__.update(state)
         for name in _HOOKS:
             self.__dict__.setdefault(name, OrderedDict())
+        self.__dict__.setdefault("_is_full_backward_hook", None)
+        self.__dict__.setdefault("_has_hooks", any([self.__dict__[name] for name in _AROUND_CALLS]))
 
     def _replicate_for_data_parallel(self) -> Any:
         """Return an object like this one with registries of its own, for ``DataParallel``; a class may keep more apart.
