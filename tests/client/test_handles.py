@@ -225,6 +225,12 @@ def test_a_list_of_results_has_names(tg: Any) -> None:
     values, indices = result
     assert result.values is values and result.indices is indices is result[1]
     assert repr(result).startswith("torch.return_types.sort(\nvalues=tensor([[1., 3.]]),\nindices=")
+    kind = tg.return_types.sort
+    for made in (kind((values, indices)), kind([values, indices], {}), kind(values, indices), kind(values, indices={})):
+        assert type(made) is kind and made.values is values
+    assert kind((values, indices), {}).indices is indices
+    with pytest.raises(TypeError):
+        kind((values,))
 
 
 def test_a_read_costs_one_round_trip_and_nothing_else_one(tg: Any) -> None:

@@ -19,6 +19,7 @@ from telegrad.nn._backward_hooks import BackwardHooksMixin
 from telegrad.nn._backward_hooks import register_module_backward_hook as register_module_backward_hook
 from telegrad.nn._backward_hooks import register_module_full_backward_hook as register_module_full_backward_hook
 from telegrad.nn._backward_hooks import register_module_full_backward_pre_hook as register_module_full_backward_pre_hook
+from telegrad.nn._builtins import is_builtin
 from telegrad.nn._conversions import ConversionsMixin
 from telegrad.nn._hooks import GLOBAL, HooksMixin, call_with_hooks
 from telegrad.nn._hooks import register_module_buffer_registration_hook as register_module_buffer_registration_hook
@@ -75,6 +76,13 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
     __constants__: list[str] = []
     call_super_init: bool = False
     """Whether ``__init__`` calls that of the class that follows ``Module``, with all arguments."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Keep functions such as ``torch.conv2d``, which are attributes of the class, from being its methods."""
+        super().__init_subclass__(**kwargs)
+        for name, value in list(vars(cls).items()):
+            if is_builtin(value):
+                setattr(cls, name, staticmethod(value))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not self.call_super_init and (args or kwargs):
