@@ -61,6 +61,7 @@ def test_pickled_tensors_keep_the_programs_class_and_attributes(
 
 
 def test_constructors_refuse_what_they_cannot_make_tensors_of(tg: Any) -> None:
+    assert tg.Tensor(tg.ones(2, dtype=tg.int64)).dtype is tg.int64, "the constructor of Tensor takes one of any type"
     with pytest.raises(DTypeError, match=r"LongTensor: expected a tensor of telegrad.int64, got float32\[2\]"):
         tg.LongTensor(tg.ones(2))
     with pytest.raises(ArgumentTypeError, match="expected sizes or data, not float"):
