@@ -33,6 +33,7 @@ from telegrad_protocol.errors import (
     SessionLostError,
     ShapeError,
     TelegradError,
+    ToolkitError,
     UnknownIdError,
     WorkerCrashedError,
 )  # fmt: skip
@@ -43,5 +44,6 @@ __all__ = [
     "ExtensionError", "HandshakeError", "IndexOutOfRangeError", "InplaceError", "InternalError",
     "LimitExceededError", "LinearAlgebraError", "NotAllowedError", "NotComputedError", "NotSupportedError",
     "OperatorError", "OutOfMemoryError", "ProgramError", "ProgramMismatchError", "ProtocolError", "RequestError",
-    "SessionLostError", "ShapeError", "TelegradError", "UnknownIdError", "WorkerCrashedError",
+    "SessionLostError", "ShapeError", "TelegradError", "ToolkitError", "UnknownIdError",
+    "WorkerCrashedError",
 ]  # fmt: skip

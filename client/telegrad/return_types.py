@@ -26,6 +26,16 @@ _UNNAMED = frozenset(("native_dropout", "std_mean", "var_mean"))
 def _make(public: str, fields: tuple[str, ...]) -> Any:
     result_type = namedtuple(public, fields, module=__name__)  # type: ignore[misc]
     result_type.__repr__ = _show  # type: ignore[method-assign]
+    made_of_values = result_type.__new__
+
+    def of_sequence(cls: Any, *values: Any, **named: Any) -> Any:
+        """Take the values alone, or one sequence of them, and then an empty dict in pickles of PyTorch's."""
+        is_sequence = len(fields) > 1 and isinstance(values[0] if values else None, (list, tuple))
+        if is_sequence and (len(values) == 1 or values[1].__class__ is dict) and not named:
+            values = values[0]
+        return made_of_values(cls, *values, **named)
+
+    result_type.__new__ = of_sequence  # type: ignore[assignment]
     return result_type
 
 

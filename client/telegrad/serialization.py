@@ -20,7 +20,8 @@ from telegrad._session.shapes.shape_session import meta_session
 from telegrad._tensor import safetensors_files as _safetensors_files
 from telegrad._tensor.atomic_files import write_atomically
 from telegrad._tensor.file_errors import EmptyFileError
-from telegrad._tensor.layouts import sparse_coo, strided
+from telegrad._tensor.layouts import BY_NAME, sparse_coo, strided
+from telegrad._tensor.layouts import Layout as TensorLayout
 from telegrad._tensor.safetensors_files import RawTensor
 from telegrad._tensor.tensor import Tensor
 from telegrad._tensor.torch_files.archive import Archive, write_archive
@@ -32,6 +33,7 @@ from telegrad._tensor.torch_files.reading import Layout, Storage, TorchNames
 from telegrad._tensor.torch_files.sharing import Storages
 from telegrad._tensor.torch_files.writing import Described, DescribedSparse, DescribedWrapper, Description, pickled
 from telegrad.nn.parameter import Parameter
+from telegrad.storage import storage_of
 from telegrad_protocol.dtypes import DType, uint8
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DeviceError, NotSupportedError
 from telegrad_protocol.meta import META, Device, Meta
@@ -158,11 +160,19 @@ def _read_torch(
     if _begin_of(file)[:4] == _ZIP:
         archive = Archive(file, where)
         tensors = _Tensors(archive, map_location, session)
-        return interpret(archive.pickle(), names(TorchNames, tensors.tensor, tensors.wrapper), where)
+        return _shown(interpret(archive.pickle(), names(TorchNames, tensors.tensor, tensors.wrapper), where), tensors)
     older = OlderFile(file.read(), where, names(NamesOfOlderFile, _on_meta, None))
     tensors = _Tensors(older, map_location, session)
     older.find_storages(names(NamesOfOlderFile, _on_meta, tensors.wrapper))
-    return older.read(names(NamesOfOlderFile, tensors.tensor, tensors.wrapper))
+    return _shown(older.read(names(NamesOfOlderFile, tensors.tensor, tensors.wrapper)), tensors)
+
+
+def _shown(saved: Any, tensors: _Tensors) -> Any:
+    """Return what was saved; where that is a storage by itself, one of a tensor that shows all of it."""
+    if not isinstance(saved, Storage):
+        return saved
+    whole = Layout(saved, saved.dtype or uint8, (saved.numel,), (1,), 0)
+    return storage_of(tensors.tensor(whole, False), is_typed=saved.dtype is not None)
 
 
 def _begin_of(file: IO[bytes]) -> bytes:
@@ -299,6 +309,11 @@ def _as_path(path: Any, operation: str) -> str:
 
 
 _safe_globals: list[Any] = []
+
+
+def _get_layout(name: str) -> TensorLayout:
+    """Return the layout that a pickle of PyTorch's names, such as ``torch.sparse_coo``."""
+    return BY_NAME[name.removeprefix("torch.")]
 
 
 def _is_noted(name: str, value: Any) -> bool:

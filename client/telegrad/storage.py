@@ -6,6 +6,8 @@ The memory is the server's: a storage tells of it, and hands out elements by way
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
+from io import BytesIO
 from typing import Any
 
 from telegrad._session.shapes.shape_session import ShapeSession
@@ -158,3 +160,8 @@ def storage_of(tensor: Tensor, is_typed: bool = False) -> UntypedStorage:
     storage: UntypedStorage = object.__new__(TypedStorage if is_typed else UntypedStorage)
     storage._tensor = tensor if tensor._base is None else tensor._base
     return storage
+
+
+def _load_from_bytes(written: bytes) -> Any:
+    """Return the storage that a pickle of PyTorch's keeps as a file of ``torch.save``; pickles name this function."""
+    return import_module("telegrad.serialization").load(BytesIO(written), weights_only=False)

@@ -23,6 +23,7 @@ A type per thing that a caller can do about it; each also is the builtin that Py
     |-- NotSupportedError (NotImplementedError)  a combination that exists in PyTorch and not here
     |-- CompilationError (RuntimeError)      a kernel or an extension of the program's own that does not compile
     |-- ExtensionError (RuntimeError)        what a function of an extension has thrown, or cannot be loaded
+    |-- ToolkitError (OSError)               a compiler or a GPU that an extension needs, and the server does not have
     |-- ProgramError (RuntimeError)          what cannot be exported, or a file that holds no valid program
     |-- ProgramMismatchError (RuntimeError)  a compiled function gives something else than its instructions
     |-- NotAllowedError (PermissionError)    what the operator of the server has not allowed
@@ -169,6 +170,10 @@ class CompilationError(TelegradError, RuntimeError):
 
 class ExtensionError(TelegradError, RuntimeError):
     """A function of an extension has thrown an exception, returned what it should not, or cannot be loaded."""
+
+
+class ToolkitError(TelegradError, OSError):
+    """The server does not have the compiler, CUDA's toolkit or the GPU that an extension is compiled with or for."""
 
 
 class ProgramError(TelegradError, RuntimeError):

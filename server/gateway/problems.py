@@ -36,6 +36,7 @@ _STATUS: Final[dict[type[TelegradError], int]] = {
     errors.OutOfMemoryError: 507,
     errors.LimitExceededError: 413,
     errors.NotSupportedError: 501,
+    errors.ToolkitError: 501,
     errors.InternalError: 500,
     errors.CaptureError: 409,
     errors.AcceleratorError: 500,

@@ -34,6 +34,16 @@ PROGRAM = """
     given = torch.randn(5, 1, 4, dtype=torch.float64)
     out, *_ = torch._VF.lstm(given, state, lstm._flat_weights, True, 2, 0.0, False, False, False)
     assert torch.allclose(out, lstm(given)[0])
+    from torch.autograd import forward_ad
+    assert forward_ad._current_level == -1
+    with forward_ad.dual_level():
+        assert forward_ad._current_level == 0
+    whole, empty = torch.zeros(4, 4), torch.zeros(0)
+    shown, holder = torch._C._is_alias_of, torch.nn.Linear(1, 1)
+    assert shown(whole, whole) and shown(whole, whole[1:]) and shown(whole[0], whole.detach().T)
+    holder.weight.data = whole
+    assert shown(holder.weight, whole) and not shown(whole, whole.clone()) and not shown(empty, torch.zeros(0))
+    assert isinstance(whole.untyped_storage(), torch.StorageBase)
     pairs = [torch.tensor([1.0, -2.0]), torch.tensor([[3.0]])]
     assert [t.tolist() for t in torch._foreach_powsum(pairs, 3)] == [9.0, 27.0]
     assert torch._foreach_mm([pairs[1]], [pairs[1]])[0].tolist() == [[9.0]]

@@ -87,6 +87,25 @@ def test_random_orders_are_permutations_and_repeat_with_the_seed(tg: Any, seed: 
     assert sorted(first) == sorted(second) == list(range(100))
 
 
+def test_workers_draw_random_numbers_before_the_first_batch_is_asked_for(tg: Any, seed: int) -> None:
+    """A program that restores the generator's state between the two finds it as it was, as in PyTorch."""
+    tg.manual_seed(seed)
+    batches = iter(tg.utils.data.DataLoader(range(20), 5, shuffle=True, num_workers=2))
+    state = tg.get_rng_state()
+    assert len(next(batches)) == 5
+    assert tg.equal(tg.get_rng_state(), state)
+    batches.close()
+
+
+def test_the_iterator_of_a_stream_is_made_with_that_of_its_loader(tg: Any) -> None:
+    class Broken(tg.utils.data.IterableDataset):  # type: ignore[name-defined, misc]
+        def __iter__(self) -> Iterator[int]:
+            raise OSError("no such file")
+
+    with pytest.raises(OSError, match="no such file"):
+        iter(tg.utils.data.DataLoader(Broken()))
+
+
 def test_samplers(tg: Any, seed: int) -> None:
     data = tg.utils.data
     tg.manual_seed(seed)

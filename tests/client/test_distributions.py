@@ -283,3 +283,21 @@ def test_regions_are_reached(tg: Any, rng: np.random.Generator, region: str) -> 
         reached = ours(tg.from_numpy(values))
         close(reached, theirs(torch.from_numpy(values)), name)
         assert bool(getattr(tg.distributions.constraints, region).check(reached).all())
+
+
+def test_a_distribution_that_is_a_module_has_its_parameters_as_buffers(tg: Any) -> None:
+    """Priors of gpytorch are such classes, and so follow their model to another device or type."""
+    told = []
+    for library in (torch, tg):
+
+        class Prior(library.distributions.Gamma, library.nn.Module):  # type: ignore[name-defined, misc]
+            def __init__(self, library: Any = library) -> None:
+                library.nn.Module.__init__(self)
+                library.distributions.Gamma.__init__(self, library.tensor(2.0), library.tensor(3.0), False)
+                for name in ("concentration", "rate"):
+                    value = getattr(self, name)
+                    delattr(self, name)
+                    self.register_buffer(name, value)
+
+        told.append(Prior().log_prob(library.tensor([0.5, 2.0])).tolist())
+    np.testing.assert_allclose(told[1], told[0], rtol=1e-5)

@@ -61,6 +61,7 @@ def test_pickled_tensors_keep_the_programs_class_and_attributes(
 
 
 def test_constructors_refuse_what_they_cannot_make_tensors_of(tg: Any) -> None:
+    assert tg.Tensor(tg.ones(2, dtype=tg.int64)).dtype is tg.int64, "the constructor of Tensor takes one of any type"
     with pytest.raises(DTypeError, match=r"LongTensor: expected a tensor of telegrad.int64, got float32\[2\]"):
         tg.LongTensor(tg.ones(2))
     with pytest.raises(ArgumentTypeError, match="expected sizes or data, not float"):
@@ -225,6 +226,12 @@ def test_a_list_of_results_has_names(tg: Any) -> None:
     values, indices = result
     assert result.values is values and result.indices is indices is result[1]
     assert repr(result).startswith("torch.return_types.sort(\nvalues=tensor([[1., 3.]]),\nindices=")
+    kind = tg.return_types.sort
+    for made in (kind((values, indices)), kind([values, indices], {}), kind(values, indices), kind(values, indices={})):
+        assert type(made) is kind and made.values is values
+    assert kind((values, indices), {}).indices is indices
+    with pytest.raises(TypeError):
+        kind((values,))
 
 
 def test_a_read_costs_one_round_trip_and_nothing_else_one(tg: Any) -> None:

@@ -118,6 +118,20 @@ def test_plateau_scheduler_follows_pytorch(tg: Any, options: dict[str, Any], rng
         assert mine.param_groups[0]["lr"] == theirs.param_groups[0]["lr"]
 
 
+def test_a_program_may_reduce_rates_itself(tg: Any) -> None:
+    """Packages put functions of their own in the place of the scheduler's, such as for one group alone."""
+    told = []
+    for library in (torch, tg):
+        optimizer = library.optim.SGD([library.ones(2, requires_grad=True)], lr=1.0)
+        scheduler = library.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1)
+        epochs: list[int] = []
+        scheduler._reduce_lr = epochs.append
+        for _ in range(6):
+            scheduler.step(1.0)
+        told.append((epochs, optimizer.param_groups[0]["lr"]))
+    assert told[0] == told[1] and told[1][1] == 1.0
+
+
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
 def test_step_is_one_instruction_and_waits_for_nothing(tg: Any, name: str) -> None:
     ours, _, x, _ = _models(tg)

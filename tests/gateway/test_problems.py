@@ -21,7 +21,7 @@ STATUSES = {
     "AutogradError": 409, "InplaceError": 409, "NotComputedError": 409, "HandshakeError": 409,
     "StateDictError": 422, "OutOfMemoryError": 507, "LimitExceededError": 413, "NotSupportedError": 501,
     "InternalError": 500, "ConfigurationError": 500, "OperatorError": 422, "NotAllowedError": 403,
-    "CompilationError": 422, "ProgramError": 422, "ExtensionError": 422,
+    "CompilationError": 422, "ProgramError": 422, "ExtensionError": 422, "ToolkitError": 501,
     "AuthenticationError": 401, "ProtocolError": 400, "RequestError": 400, "UnknownIdError": 404,
     "SessionLostError": 410, "SessionDetachedError": 410, "SessionInUseError": 409,
     "CommunicationError": 503, "ConnectError": 503, "WorkerCrashedError": 503, "AcceleratorError": 500,

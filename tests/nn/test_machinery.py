@@ -387,3 +387,34 @@ def test_modules_are_called_without_a_look_again_when_global_hooks_are_gone(tg: 
         assert GLOBAL.any
     model(tg.zeros(1))
     assert not GLOBAL.any and len(seen) == 1
+
+
+def test_functions_that_are_attributes_of_a_class_are_no_methods(tg: Any) -> None:
+    """They are builtins in PyTorch; functions in Python of the program's own are methods, there and here."""
+    told = []
+    for library in (torch, tg):
+
+        class Layer(library.nn.Module):  # type: ignore[name-defined, misc]
+            convolution, activation, made = library.conv2d, library.nn.functional.gelu, library.zeros
+
+            def own(self) -> Any:
+                return self
+
+        class Below(Layer):
+            activation = library.relu
+
+        layers = Layer(), Below()
+        x = library.ones(1, 1, 3, 3)
+        assert all(layer.own() is layer for layer in layers)
+        told.append([layer.activation(layer.convolution(x, x) - 1 + layer.made(1)).tolist() for layer in layers])
+    for ours, theirs in zip(*reversed(told), strict=True):
+        assert ours[0][0][0] == pytest.approx(theirs[0][0][0], rel=1e-6)
+
+
+def test_a_tensor_shows_the_class_of_its_node(tg: Any) -> None:
+    shown = []
+    for library in (torch, tg):
+        x = library.ones(3, requires_grad=True) * 1
+        x[0] = 2
+        shown.append((str(x), x.grad_fn.name()))
+    assert shown[0] == shown[1]

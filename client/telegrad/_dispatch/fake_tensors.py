@@ -84,7 +84,7 @@ class FakeTensor(Tensor):
         if self.dtype is not get_default_dtype():
             notes.append(f"dtype=torch.{self.dtype.name}")
         fn = self.grad_fn
-        notes += [f"grad_fn=<{fn.name()}>"] if fn else ["requires_grad=True"] if self.requires_grad else []
+        notes += [f"grad_fn=<{type(fn).__name__}>"] if fn else ["requires_grad=True"] if self.requires_grad else []
         return f"FakeTensor(..., {', '.join(notes)})"
 
 

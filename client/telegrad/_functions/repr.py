@@ -29,7 +29,7 @@ def _shape_text(self: Tensor) -> str:
     if self.dtype is not get_default_dtype():
         notes.append(f"dtype=torch.{self.dtype.name}")
     fn = self.grad_fn
-    notes += [f"grad_fn=<{fn.name()}>"] if fn else ["requires_grad=True"] if self.requires_grad else []
+    notes += [f"grad_fn=<{type(fn).__name__}>"] if fn else ["requires_grad=True"] if self.requires_grad else []
     if type(self).__name__ == "Parameter":
         return f"Parameter containing:\ntensor(..., {', '.join(notes)})"
     return f"{type(self).__name__.replace('Tensor', 'tensor', type(self) is Tensor)}(..., {', '.join(notes)})"
@@ -54,7 +54,7 @@ def _text(self: Tensor, elements: np.ndarray[Any, Any]) -> str:
         device=str(self.device),
         shape=tuple(self._meta.shape),
         requires_grad=self.requires_grad,
-        grad_fn=fn.name() if fn else None,
+        grad_fn=type(fn).__name__ if fn else None,
         is_parameter=any(kind.__name__ == "Parameter" and _is_own(kind) for kind in type(self).__mro__),
         class_name=None if _is_own(type(self)) else type(self).__name__,
         summarized=ranges is not None,

@@ -116,7 +116,9 @@ def new(self: Tensor, *args: Any, device: DeviceLike = None, size: Sequence[int]
 
 
 def _made_of(self: Tensor, args: Sequence[Any], device: DeviceLike) -> Tensor:
-    """Return what the constructor of ``Tensor`` makes of arguments that are no handle."""
+    """Return what the constructor of ``Tensor`` makes of arguments that are no handle; a tensor may have any type."""
+    if len(args) == 1 and isinstance(args[0], Tensor):
+        return args[0].detach()
     return made_of("Tensor", args, dtypes.get_default_dtype(), device)
 
 

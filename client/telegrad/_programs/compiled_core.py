@@ -13,6 +13,7 @@ from telegrad._tensor.generator import Generator as Generator
 from telegrad._tensor.size import Size as Size
 from telegrad._tensor.tensor import Tensor as _Tensor
 from telegrad.autograd.function import Function as _Function
+from telegrad.storage import storage_of as _storage_of
 from telegrad_protocol.dtypes import DType as dtype
 from telegrad_protocol.errors import AcceleratorError as _AcceleratorError
 from telegrad_protocol.errors import LinearAlgebraError as _LinearAlgebraError
@@ -76,6 +77,15 @@ def _len_torch_dispatch_stack() -> int:
 
 def _set_print_stack_traces_on_fatal_signal(wanted: bool) -> None:
     pass
+
+
+def _is_alias_of(self: _Tensor, other: _Tensor) -> bool:
+    """Tell whether tensors show the same memory. One round trip for each, unless both are known to be views of one."""
+    if self is other or (self._aliases is not None and self._aliases is other._aliases):
+        return True
+    if self.is_meta or other.is_meta or not self.numel() or not other.numel():
+        return False
+    return _storage_of(self) == _storage_of(other)
 
 
 def _are_functorch_transforms_active() -> bool:

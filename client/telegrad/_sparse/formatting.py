@@ -35,7 +35,7 @@ def text(tensor: SparseTensor) -> str:
         suffixes.append(f"dtype={name_of(tensor.dtype)}")
     suffixes.append(f"layout={name_of(tensor._kind)}")
     if tensor.grad_fn is not None:
-        suffixes.append(f"grad_fn=<{tensor.grad_fn.name()}>")
+        suffixes.append(f"grad_fn=<{type(tensor.grad_fn).__name__}>")
     elif tensor.requires_grad:
         suffixes.append("requires_grad=True")
     return join_suffixes(f"tensor({parts}", suffixes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
+from telegrad._ops.duals import duals
 from telegrad._session.grad_mode import ModeBlock
 from telegrad._tensor.tensor import Tensor, require_one_session
 from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
@@ -23,6 +24,13 @@ class _Entered(threading.local):
 
 
 _entered = _Entered()
+
+
+def __getattr__(name: str) -> int:
+    """Return the number of the innermost level for the name that packages read it by; -1 where there is none."""
+    if name == "_current_level":
+        return len(duals.levels) - 1
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def enter_dual_level() -> int:

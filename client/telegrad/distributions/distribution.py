@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from telegrad._session.catching.prompt_errors import check_where_caught
@@ -222,8 +223,9 @@ class Distribution:
             )
 
     def _like(self, value: Any) -> Any:
-        """Return a value as a tensor like the first parameter."""
-        return as_like(value, next(v for v in vars(self).values() if isinstance(v, Tensor)))
+        """Return a value as a tensor like the first parameter; one that is a module too may have them as buffers."""
+        parameters = chain(vars(self).values(), (getattr(self, name, None) for name in self.arg_constraints))
+        return as_like(value, next(v for v in parameters if isinstance(v, Tensor)))
 
     def __repr__(self) -> str:
         names = [name for name in self.arg_constraints if name in self.__dict__]

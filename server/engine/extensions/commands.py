@@ -10,17 +10,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from telegrad_protocol.errors import NotSupportedError
+from telegrad_protocol.errors import NotSupportedError, ToolkitError
 from telegrad_protocol.extension_messages import BuildExtension
 
 INCLUDE: Final = Path(__file__).parent / "include"
 CUDA_SUFFIXES: Final = (".cu", ".cuh")
 _COMMON: Final = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique")
 _WRAPPED: Final = (
-    "__cudaPushCallConfiguration", "cudaLaunchKernel", "cudaMemcpy", "cudaMemcpyAsync", "cudaMemset", "cudaMemsetAsync",
+    "__cudaPushCallConfiguration", "cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel",
+    "cudaGetLastError", "cudaPeekAtLastError", "cudaMemcpy", "cudaMemcpyAsync", "cudaMemset", "cudaMemsetAsync",
     "cudaMemcpyFromSymbol", "cudaMemcpyToSymbol",
 )  # fmt: skip
-"""Functions of CUDA that ``runtime.h`` replaces, so that work goes to the session's stream."""
+"""Functions of CUDA that ``cuda_calls.h`` replaces: work goes to the session's stream, and what fails is noted."""
 
 
 class Toolkit(NamedTuple):
@@ -36,7 +37,7 @@ def host_compiler() -> str:
         path = shutil.which(name) if name else None
         if path:
             return path
-    raise NotSupportedError(
+    raise ToolkitError(
         "extension: the server has no C++ compiler; its operator can install g++, or name another by CXX"
     )
 
@@ -58,6 +59,11 @@ def needs_cuda(request: BuildExtension) -> bool:
     return request.with_cuda or any(path.endswith(CUDA_SUFFIXES) for path, _ in request.sources)
 
 
+def needs_gpu(request: BuildExtension) -> bool:
+    """Whether it is for the session's GPU to say what the extension is compiled for: nothing in the request does."""
+    return needs_cuda(request) and not request.architectures and not _names_architectures(request.cuda_cflags)
+
+
 def steps(request: BuildExtension, directory: Path, architecture: str, runtime: Path | None) -> list[list[list[str]]]:
     """Return the commands that build ``extension.so`` in a directory, in steps of what can be done side by side.
 
@@ -68,7 +74,7 @@ def steps(request: BuildExtension, directory: Path, architecture: str, runtime: 
     if needs_cuda(request):
         toolkit = cuda_toolkit()
         if toolkit is None:
-            raise NotSupportedError(
+            raise ToolkitError(
                 "extension: the server has no nvcc, which host code that launches kernels needs; its operator can "
                 "install CUDA's toolkit (CUDA_HOME). Kernels alone need none: telegrad.cuda.RawModule"
             )
@@ -107,9 +113,13 @@ def _nvcc(toolkit: Toolkit, cxx: str, shared: list[str], architecture: str, requ
     command = [toolkit.nvcc, "-ccbin", cxx, "-std=c++17", "-O2", "--expt-relaxed-constexpr", "-diag-suppress", "20012"]
     command += [option for flag in _COMMON[2:] for option in ("-Xcompiler", flag)]
     chosen = request.cuda_cflags
-    if not any(flag.startswith(("-arch", "--gpu-architecture", "-gencode", "--generate-code")) for flag in chosen):
+    if not _names_architectures(chosen):
         command += _architectures(request.architectures or architecture)
     return [*command, *shared, *chosen]
+
+
+def _names_architectures(flags: list[str]) -> bool:
+    return any(flag.startswith(("-arch", "--gpu-architecture", "-gencode", "--generate-code")) for flag in flags)
 
 
 def _architectures(listed: str) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from server.engine.autograd.inplace import requires_grad
-from server.engine.extensions import library
+from server.engine.extensions import commands, library
 from server.engine.extensions.builds import Build
 from server.engine.extensions.functions import Plan, SessionFunction
 from server.engine.extensions.prepared_call import PreparedCall
@@ -24,6 +24,7 @@ from telegrad_protocol.errors import (
     ExtensionError,
     NotAllowedError,
     ProtocolError,
+    ToolkitError,
 )
 from telegrad_protocol.extension_messages import ALWAYS_PLAN, GIVEN, NEW
 from telegrad_protocol.meta import CPU
@@ -61,17 +62,26 @@ def _build(state: SessionState, query: extension_messages.BuildExtension) -> Def
     require_host_code(state)
     if not query.name.isidentifier():
         raise ArgumentTypeError(f"extension: expected a name that Python can import, got {query.name!r}")
-    build = Build(query, _architecture(state))
+    build = Build(query, _architecture(state, query))
     return Deferred([build], lambda: _loaded(state, query.name, build))
 
 
-def _architecture(state: SessionState) -> str:
-    """Return the compute capability of the session's first GPU; that of an H100 where there is none."""
+def _architecture(state: SessionState, query: extension_messages.BuildExtension) -> str:
+    """Return the compute capability of the session's first GPU, which an extension with CUDA is compiled for.
+
+    Raises ToolkitError where there is none, unless the program says what to compile for. PyTorch raises an OSError
+    there, too, and packages then use what they have for the CPU.
+    """
     for device, backend in state.backends.items():
         if device is not CPU:
             major, minor = backend.properties()["capability"]
             return f"{major}.{minor}"
-    return "9.0"
+    if commands.needs_gpu(query):
+        raise ToolkitError(
+            "extension: the session has no GPU to compile CUDA sources for; connect to a server with one, or name "
+            "architectures in TORCH_CUDA_ARCH_LIST to compile without one"
+        )
+    return ""
 
 
 def _loaded(state: SessionState, name: str, build: Build) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from telegrad.amp.autocast_mode import is_autocast_enabled as _is_autocast_enabl
 from telegrad.futures import Future as Future
 from telegrad.jit import ScriptModule as ScriptModule
 from telegrad.random import default_generator as default_generator
+from telegrad.storage import UntypedStorage as _UntypedStorage
 from telegrad_protocol.dtypes import DType as _DType
 
 from . import checks as _checks
@@ -19,6 +20,7 @@ from . import core_functions as _core_functions
 from . import foreach, symbols
 from .archives import PyTorchFileReader as PyTorchFileReader
 
+StorageBase = _UntypedStorage
 _assert = _checks._assert
 _check = _checks._check
 _check_index = _checks._check_index

@@ -8,6 +8,13 @@ from typing import Any
 from telegrad import cuda
 from telegrad._ops.functions import function
 from telegrad._other_devices import get_device_module
+from telegrad._programs.rebuilding import _rebuild_meta_tensor_no_storage as _rebuild_meta_tensor_no_storage
+from telegrad._programs.rebuilding import _rebuild_parameter as _rebuild_parameter
+from telegrad._programs.rebuilding import _rebuild_parameter_with_state as _rebuild_parameter_with_state
+from telegrad._programs.rebuilding import _rebuild_sparse_tensor as _rebuild_sparse_tensor
+from telegrad._programs.rebuilding import _rebuild_tensor as _rebuild_tensor
+from telegrad._programs.rebuilding import _rebuild_tensor_v2 as _rebuild_tensor_v2
+from telegrad._programs.rebuilding import _rebuild_tensor_v3 as _rebuild_tensor_v3
 from telegrad._session.devices import as_device
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType

@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from telegrad._tensor.tensor import Tensor
+from telegrad._tensor.torch_files.classes import is_of_program
 from telegrad_protocol.errors import NotSupportedError
 
 _BASES: Final = (tuple, list, dict, set, frozenset, int, float, str, bytes)
@@ -44,16 +45,34 @@ def address_of(thing: Any) -> tuple[str, str] | None:
 
 
 def imported(module: str, name: str) -> Any:
-    """Return what has this name in a module that is imported already; None where there is no such module or name."""
+    """Return what has this name in a module that is imported already; None where there is no such module or name.
+
+    All of PyTorch's modules count as imported: where telegrad keeps in one module what PyTorch keeps in several, such
+    as ``torch.optim.adamw``, the name is looked for in the one above.
+    """
     first, _, rest = module.partition(".")
-    own = sys.modules.get(f"telegrad.{rest}" if rest else "telegrad") if first == "torch" else None
-    for place in (own, sys.modules.get(module)):
+    own = _own_modules(rest) if first == "torch" else []
+    for place in (*own, sys.modules.get(module)):
         value: Any = place
         for part in name.split("."):
             value = getattr(value, part, None)
-        if place is not None and value is not None:
+        if value is not None:
             return value
     return None
+
+
+def _own_modules(path: str) -> list[Any]:
+    """Return telegrad's module that has this path below it, and those above, but for the uppermost of a longer path.
+
+    They are reached as attributes, by which a package imports its own modules alone.
+    """
+    reached = [sys.modules["telegrad"]]
+    for part in path.split(".") if path else ():
+        below = sys.modules.get(f"{reached[-1].__name__}.{part}") or getattr(reached[-1], part, None)
+        if not isinstance(below, types.ModuleType):
+            break
+        reached.append(below)
+    return reached[:0:-1] if path else reached
 
 
 def reduced(obj: Any) -> tuple[Any, ...] | str | None:
@@ -89,7 +108,7 @@ class Objects:
         if base is not None:
             return self._keep(base.__new__(kind, *values))
         make: Any = kind.__new__
-        if make is not object.__new__:
+        if make is not object.__new__ and is_of_program(kind):
             raise NotSupportedError(
                 f"load: objects of {kind.__module__}.{kind.__qualname__} are made by its own __new__, which is not "
                 "called for a file; save its attributes in a dict"

@@ -68,6 +68,7 @@ class _Activation(Module):
 
     def __init_subclass__(cls) -> None:
         """Give a class that names a function a constructor with the signature that its settings say."""
+        super().__init_subclass__()
         if "_function" not in cls.__dict__:
             return
         if not cls._required and not cls._settings:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from telegrad._functions.gradients import clear_gradients
 from telegrad._functions.process_settings import typename
@@ -19,6 +19,7 @@ from telegrad.nn._backward_hooks import BackwardHooksMixin
 from telegrad.nn._backward_hooks import register_module_backward_hook as register_module_backward_hook
 from telegrad.nn._backward_hooks import register_module_full_backward_hook as register_module_full_backward_hook
 from telegrad.nn._backward_hooks import register_module_full_backward_pre_hook as register_module_full_backward_pre_hook
+from telegrad.nn._builtins import is_builtin
 from telegrad.nn._conversions import ConversionsMixin
 from telegrad.nn._hooks import GLOBAL, HooksMixin, call_with_hooks
 from telegrad.nn._hooks import register_module_buffer_registration_hook as register_module_buffer_registration_hook
@@ -60,6 +61,8 @@ _HOOKS = (
     "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks",
     "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
 )  # fmt: skip
+_AROUND_CALLS: Final = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_pre_hooks")
+"""Where the hooks are that are called when the module is, or in the backward pass through it."""
 
 
 class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, BackwardHooksMixin):
@@ -73,6 +76,13 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
     __constants__: list[str] = []
     call_super_init: bool = False
     """Whether ``__init__`` calls that of the class that follows ``Module``, with all arguments."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Keep functions such as ``torch.conv2d``, which are attributes of the class, from being its methods."""
+        super().__init_subclass__(**kwargs)
+        for name, value in list(vars(cls).items()):
+            if is_builtin(value):
+                setattr(cls, name, staticmethod(value))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not self.call_super_init and (args or kwargs):
@@ -115,10 +125,15 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the attributes of a copy; one of an older version may lack kinds of hooks, which it has none of then."""
+        """Take the attributes of a copy; one of an older version may lack kinds of hooks, which it has none of then.
+
+        One of PyTorch's own lacks what tells that it has hooks at all.
+        """
         self.__dict__.update(state)
         for name in _HOOKS:
             self.__dict__.setdefault(name, OrderedDict())
+        self.__dict__.setdefault("_is_full_backward_hook", None)
+        self.__dict__.setdefault("_has_hooks", any([self.__dict__[name] for name in _AROUND_CALLS]))
 
     def _replicate_for_data_parallel(self) -> Any:
         """Return an object like this one with registries of its own, for ``DataParallel``; a class may keep more apart.

@@ -51,7 +51,7 @@ class ReduceLROnPlateau(LRScheduler):
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
-            self._reduce()
+            self._reduce_lr(self.last_epoch)
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
         self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
@@ -66,7 +66,8 @@ class ReduceLROnPlateau(LRScheduler):
         limit = best + sign * self.threshold if self.threshold_mode == "abs" else best * (1.0 + sign * self.threshold)
         return a < limit if self.mode == "min" else a > limit
 
-    def _reduce(self) -> None:
+    def _reduce_lr(self, epoch: int) -> None:
+        """Make the rates smaller; programs put functions of their own in its place."""
         groups = len(self.optimizer.param_groups)
         if groups != len(self.min_lrs):
             if self.default_min_lr is None:

@@ -86,10 +86,13 @@ class DataLoader(Generic[T_co]):
     def __iter__(self) -> _BaseDataLoaderIter:
         indices = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)
         if self.num_workers:
-            batches = _MultiProcessingDataLoaderIter(self, self._ahead(indices))
-            self._iterator = batches if self.persistent_workers else None
-            return batches
-        return _SingleProcessDataLoaderIter(self, self._in_this_thread(indices))
+            batches = self._ahead(indices)
+            next(batches)
+            started = _MultiProcessingDataLoaderIter(self, batches)
+            self._iterator = started if self.persistent_workers else None
+            return started
+        source = iter(self.dataset) if isinstance(self.dataset, IterableDataset) else self.dataset
+        return _SingleProcessDataLoaderIter(self, self._in_this_thread(source, indices))
 
     def __len__(self) -> int:
         if not isinstance(self.dataset, IterableDataset):
@@ -99,9 +102,8 @@ class DataLoader(Generic[T_co]):
             return size
         return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
 
-    def _in_this_thread(self, indices: Iterator[Any]) -> Generator[Any, None, None]:
+    def _in_this_thread(self, source: Any, indices: Iterator[Any]) -> Generator[Any, None, None]:
         fetch = self._fetcher(self.collate_fn)
-        source = iter(self.dataset) if isinstance(self.dataset, IterableDataset) else self.dataset
         for wanted in indices:
             batch = fetch(source, wanted)
             if batch is END:
@@ -109,12 +111,14 @@ class DataLoader(Generic[T_co]):
             yield batch
 
     def _ahead(self, indices: Iterator[Any]) -> Generator[Any, None, None]:
-        """Give what workers have put together, each of which has up to ``prefetch_factor`` batches to work on."""
+        """Give None once the workers have their first work, then what they have put together.
+
+        Each has up to ``prefetch_factor`` batches to work on. Random numbers for the pass are drawn before the first
+        batch is asked for, as in PyTorch, so that a program may restore the generator's state in between.
+        """
         workers = self._workers or self._start_workers()
         try:
-            for began in [worker.submit(begin) for worker in workers]:
-                began.result()
-            yield from self._collected(workers, indices)
+            yield from self._collected(workers, [worker.submit(begin) for worker in workers], indices)
         finally:
             if not self.persistent_workers:
                 self._stop(workers)
@@ -124,7 +128,9 @@ class DataLoader(Generic[T_co]):
         for worker in workers:
             worker.shutdown(cancel_futures=True)
 
-    def _collected(self, workers: list[Executor], indices: Iterator[Any]) -> Iterator[Any]:
+    def _collected(
+        self, workers: list[Executor], beginning: list[Future[Any]], indices: Iterator[Any]
+    ) -> Iterator[Any]:
         reading, turn = list(workers), 0
         under_way: dict[Future[Any], Executor] = {}
         most = len(workers) * (self.prefetch_factor or 2)
@@ -135,6 +141,11 @@ class DataLoader(Generic[T_co]):
                     worker = reading[turn % len(reading)]
                     under_way[worker.submit(work, wanted)] = worker
                     turn += 1
+                if beginning:
+                    yield None
+                    for began in beginning:
+                        began.result()
+                    beginning = []
                 if not under_way:
                     return
                 future = self._next(under_way)

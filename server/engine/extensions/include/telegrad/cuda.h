@@ -22,7 +22,11 @@
   for (int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x; i < (n); i += static_cast<int64_t>(blockDim.x) * gridDim.x)
 
 namespace c10::cuda {
-inline DeviceIndex current_device() { return static_cast<DeviceIndex>(telegrad::context[telegrad::CURRENT_DEVICE]); }
+inline DeviceIndex current_device() {
+  const int64_t index = telegrad::context[telegrad::CURRENT_DEVICE];
+  TORCH_CHECK(index >= 0, "CUDA error: ", cudaGetErrorString(cudaErrorNoDevice), " (the session has no GPU)");
+  return static_cast<DeviceIndex>(index);
+}
 inline DeviceIndex device_count() {
   int count = 0;
   C10_CUDA_CHECK(cudaGetDeviceCount(&count));

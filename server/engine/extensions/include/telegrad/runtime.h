@@ -5,6 +5,7 @@
 
 #include "binding.h"
 #include "cuda.h"
+#include "cuda_calls.h"
 
 namespace telegrad {
 inline Words answer;
@@ -124,7 +125,13 @@ extern "C" C10_EXPORT int64_t telegrad_call(int64_t function, const int64_t* arg
   const int64_t failed = telegrad::guarded([&] {
     telegrad::Reader reader(arguments);
     telegrad::registry().functions[static_cast<size_t>(function)].run(reader, telegrad::answer);
+#ifdef TELEGRAD_WITH_CUDA
+    telegrad::raise_unread_failure();
+#endif
   });
+#ifdef TELEGRAD_WITH_CUDA
+  telegrad::unread_failure = cudaSuccess;
+#endif
   telegrad::keep_arguments();
   return failed;
 }
@@ -136,57 +143,3 @@ extern "C" C10_EXPORT void telegrad_release(int64_t number) {
   const auto dropped = std::move(found->second);
   telegrad::differentiated().erase(found);
 }
-
-#ifdef TELEGRAD_WITH_CUDA
-// A session works on a stream of its own, which CUDA's default stream does not wait for: what an extension gives to the
-// default stream goes to the session's. The linker puts these functions in the places of CUDA's.
-namespace telegrad {
-inline cudaStream_t own_stream(cudaStream_t stream) {
-  if (stream != nullptr && stream != cudaStreamLegacy) return stream;
-  return reinterpret_cast<cudaStream_t>(context[STREAMS + context[CURRENT_DEVICE]]);
-}
-inline void note_copy(cudaMemcpyKind kind) {
-  if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDeviceToDevice) context[READS_DATA] = 1;
-}
-}  // namespace telegrad
-
-extern "C" {
-unsigned __real___cudaPushCallConfiguration(dim3, dim3, size_t, struct CUstream_st*);
-unsigned __wrap___cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, struct CUstream_st* stream) {
-  return __real___cudaPushCallConfiguration(grid, block, shared, telegrad::own_stream(stream));
-}
-cudaError_t __real_cudaLaunchKernel(const void*, dim3, dim3, void**, size_t, cudaStream_t);
-cudaError_t __wrap_cudaLaunchKernel(const void* f, dim3 grid, dim3 block, void** args, size_t shared, cudaStream_t stream) {
-  return __real_cudaLaunchKernel(f, grid, block, args, shared, telegrad::own_stream(stream));
-}
-cudaError_t __real_cudaMemcpyAsync(void*, const void*, size_t, cudaMemcpyKind, cudaStream_t);
-cudaError_t __wrap_cudaMemcpyAsync(void* to, const void* from, size_t count, cudaMemcpyKind kind, cudaStream_t stream) {
-  telegrad::note_copy(kind);
-  return __real_cudaMemcpyAsync(to, from, count, kind, telegrad::own_stream(stream));
-}
-cudaError_t __wrap_cudaMemcpy(void* to, const void* from, size_t count, cudaMemcpyKind kind) {
-  telegrad::note_copy(kind);
-  const cudaStream_t stream = telegrad::own_stream(nullptr);
-  const cudaError_t error = __real_cudaMemcpyAsync(to, from, count, kind, stream);
-  return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
-}
-cudaError_t __real_cudaMemsetAsync(void*, int, size_t, cudaStream_t);
-cudaError_t __wrap_cudaMemsetAsync(void* to, int value, size_t count, cudaStream_t stream) {
-  return __real_cudaMemsetAsync(to, value, count, telegrad::own_stream(stream));
-}
-cudaError_t __wrap_cudaMemset(void* to, int value, size_t count) {
-  return __real_cudaMemsetAsync(to, value, count, telegrad::own_stream(nullptr));
-}
-cudaError_t __wrap_cudaMemcpyFromSymbol(void* to, const void* symbol, size_t count, size_t offset, cudaMemcpyKind kind) {
-  telegrad::note_copy(kind);
-  const cudaStream_t stream = telegrad::own_stream(nullptr);
-  const cudaError_t error = cudaMemcpyFromSymbolAsync(to, symbol, count, offset, kind, stream);
-  return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
-}
-cudaError_t __wrap_cudaMemcpyToSymbol(const void* symbol, const void* from, size_t count, size_t offset, cudaMemcpyKind kind) {
-  const cudaStream_t stream = telegrad::own_stream(nullptr);
-  const cudaError_t error = cudaMemcpyToSymbolAsync(symbol, from, count, offset, kind, stream);
-  return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
-}
-}
-#endif
