@@ -58,16 +58,17 @@ def test_cuts_at_any_byte_lose_and_repeat_nothing(connect: Connect, gateway: Gat
     with FaultProxy(gateway.port) as proxy:
         client = connect(f"http://127.0.0.1:{proxy.port}")
         proxy.cut_after([rng.choice([rng.randrange(400), rng.randrange(400_000)]) for _ in range(40)])
-        answers = []
-        for number in range(400):
+        answers, number = [], -1
+        while number < 399 or (client.transport.stats.reconnects < 10 and number < 5000):
+            number += 1  # a cut that falls into a handshake makes no connection to be counted
             client.send(Call(number, 0, (), []))
             if number % 10 == 0:
                 answers.append(client.ask("echo", number)[0])
             if number % 100 == 50:
                 client.upload(number, data)
                 assert client.read(number) == data
-        assert client.ask("calls") == list(range(400))
-        assert answers == list(range(0, 400, 10))
+        assert client.ask("calls") == list(range(number + 1))
+        assert answers == list(range(0, number + 1, 10))
         assert proxy.cuts >= 20
         assert client.transport.stats.reconnects >= 10
         client.transport.close()
