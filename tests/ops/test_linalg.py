@@ -180,3 +180,12 @@ def test_inplace_product_into_repeated_memory_is_refused(adapter: EngineAdapter)
         adapter.functional.addmm_(
             adapter.tensor(torch.ones(1, 2).expand(2, 2)), *[adapter.tensor(torch.ones(2, 2))] * 2
         )
+
+
+@pytest.mark.parametrize("dims", [(0,), (-1,), None])
+def test_a_number_is_solved_along_the_dimensions_that_it_may_have(tg: Any, rng: np.random.Generator, dims: Any) -> None:
+    a, b = rng.uniform(1, 2, 2)
+    expected = torch.linalg.tensorsolve(torch.tensor(a), torch.tensor(b), dims)
+    assert tg.linalg.tensorsolve(tg.tensor(a), tg.tensor(b), dims).item() == pytest.approx(expected.item())
+    with pytest.raises(IndexError, match="out of range"):
+        tg.linalg.tensorsolve(tg.tensor(a), tg.tensor(b), (1,)).item()

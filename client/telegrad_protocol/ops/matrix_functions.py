@@ -351,7 +351,7 @@ def tensorsolve(A: Meta, B: Meta, dims: Size | None = None) -> Meta:
     check_floating("linalg.tensorsolve", A, B)
     moved = wrap_dims("linalg.tensorsolve", dims or (), A.ndim)
     kept = [size for d, size in enumerate(A.shape) if d not in moved]
-    shape = (*kept, *(A.shape[d] for d in moved))[B.ndim :]
+    shape = (*kept, *(A.shape[d] for d in moved if A.ndim))[B.ndim :]  # without dimensions, 0 and -1 are allowed
     if math.prod(shape) != B.numel or A.numel != B.numel * B.numel:
         raise ShapeError(f"linalg.tensorsolve: {A} is no square map to {B}")
     return A.like(shape)
