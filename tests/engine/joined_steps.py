@@ -11,6 +11,7 @@ import torch
 
 from server.engine import functional as F
 from server.engine import keys
+from server.engine.cuda.runtime.launch import is_collecting
 from server.engine.cuda.texts import DescribedDevice
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
@@ -117,6 +118,21 @@ def _weights(joined: Joined, values: Values, news: dict[str, Any]) -> Values:
         number, bias = role.split()[1], role.replace("weight", "bias")
         operands = (values[f"grad {number}"], values[f"input {number}"], None, bias in news)
         made |= dict(zip((role, bias), dispatch(OPERATORS["_linear_backward"], operands), strict=False))
+    return made
+
+
+def noting_kernels(monkeypatch: pytest.MonkeyPatch, key: int, *kinds: str) -> list[Joined]:
+    """Have a backend's steps joined as on a GPU until the test ends; returns what kernels are made of."""
+    made: list[Joined] = []
+    for kind in kinds:
+        joiner = JOINERS[keys.CUDA, kind]
+
+        def makes(backend: Backend, joined: Joined, own: Joiner = joiner) -> Executor:
+            if not is_collecting():
+                made.append(joined)
+            return own.makes(backend, joined)
+
+        monkeypatch.setitem(JOINERS, (key, kind), joiner._replace(makes=makes))
     return made
 
 

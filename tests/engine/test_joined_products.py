@@ -21,9 +21,7 @@ from server.engine import functional as F
 from server.engine.cuda import families
 from server.engine.cuda.gemm import joined_products
 from server.engine.cuda.index import joined_writes
-from server.engine.cuda.runtime.launch import is_collecting
 from server.engine.programs.expansion import traced
-from server.engine.programs.fused import JOINERS
 from server.engine.programs.graph import Graph, run
 from server.engine.programs.joined import PRODUCTS, WRITES, Joined
 from server.engine.programs.specialise import specialise
@@ -33,6 +31,7 @@ from telegrad_protocol import dtypes
 from ..ops.adapters import EngineAdapter
 from .cuda_registrations import registrations, withdraw
 from .host_kernels import HostKernel
+from .joined_steps import noting_kernels
 
 _ = registrations
 families.import_families()
@@ -89,21 +88,6 @@ def _operands(dtype: torch.dtype, rows: int) -> list[torch.Tensor]:
     return [(torch.randn(shape) / (shape[-1] ** 0.5 if len(shape) == 2 else 1)).to(dtype) for shape in shapes]
 
 
-def _noting(monkeypatch: pytest.MonkeyPatch, key: int) -> list[Joined]:
-    """Have a backend's steps joined as on a GPU until the test ends; returns what kernels are made of."""
-    made: list[Joined] = []
-    for kind in (PRODUCTS, WRITES):
-        joiner = JOINERS[keys.CUDA, kind]
-
-        def makes(backend: Any, joined: Joined, own: Any = joiner) -> Any:
-            if not is_collecting():
-                made.append(joined)
-            return own.makes(backend, joined)
-
-        monkeypatch.setitem(JOINERS, (key, kind), joiner._replace(makes=makes))
-    return made
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where texts are compiled for the host, each once."""
@@ -117,7 +101,7 @@ def joined(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[Joined]:
     monkeypatch.setattr(joined_products, "load_kept", on_host)
     monkeypatch.setattr(joined_writes, "load", on_host)
     monkeypatch.setattr(joined_products, "multiprocessors", lambda device: 1)
-    return _noting(monkeypatch, keys.CPU)
+    return noting_kernels(monkeypatch, keys.CPU, PRODUCTS, WRITES)
 
 
 def _check(
@@ -162,7 +146,7 @@ def test_products_on_a_gpu_compute_the_same(
 ) -> None:
     torch.manual_seed(seed)
     adapter = EngineAdapter(cuda_device)
-    joined = _noting(monkeypatch, keys.CUDA)
+    joined = noting_kernels(monkeypatch, keys.CUDA, PRODUCTS, WRITES)
     _check(adapter, function, _operands(dtype, rows), TOLERANCES[dtype])
     assert [one.kind for one in joined] == [PRODUCTS] * kernels
 
@@ -193,7 +177,7 @@ def test_keys_and_values_are_written_together_on_a_gpu(
     cuda_device: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(seed)
-    joined = _noting(monkeypatch, keys.CUDA)
+    joined = noting_kernels(monkeypatch, keys.CUDA, PRODUCTS, WRITES)
     _check(EngineAdapter(cuda_device), _caches, _cached(torch.bfloat16, 3), 0)
     assert [one.kind for one in joined] == [WRITES]
 

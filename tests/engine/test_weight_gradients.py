@@ -20,9 +20,7 @@ from server.engine import functional as F
 from server.engine import keys
 from server.engine.cuda import families
 from server.engine.cuda.layers import weight_gradients
-from server.engine.cuda.runtime.launch import is_collecting
 from server.engine.programs.expansion import traced
-from server.engine.programs.fused import JOINERS
 from server.engine.programs.joined import WEIGHTS, Joined
 from server.engine.programs.specialise import specialise
 from server.engine.value import Value
@@ -30,6 +28,7 @@ from server.engine.value import Value
 from ..ops.adapters import EngineAdapter
 from .cuda_registrations import registrations, withdraw
 from .host_kernels import HostKernel
+from .joined_steps import noting_kernels
 
 _ = registrations
 families.import_families()
@@ -44,20 +43,6 @@ STACKS: list[tuple[tuple[int, ...], Sequence[Layer]]] = [
 """Sizes of rows and layers, the last one first: rows are read in vectors of four, two and one."""
 
 
-def _noting(monkeypatch: pytest.MonkeyPatch, key: int) -> list[Joined]:
-    """Have a backend's steps joined as on a GPU until the test ends; returns what kernels are made of."""
-    made: list[Joined] = []
-    joiner = JOINERS[keys.CUDA, WEIGHTS]
-
-    def makes(backend: Any, joined: Joined) -> Any:
-        if not is_collecting():
-            made.append(joined)
-        return joiner.makes(backend, joined)
-
-    monkeypatch.setitem(JOINERS, (key, WEIGHTS), joiner._replace(makes=makes))
-    return made
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where texts are compiled for the host, each once."""
@@ -68,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def joined(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[Joined]:
     """What the host joins and executes by the text for a GPU."""
     monkeypatch.setattr(weight_gradients, "load_kept", functools.partial(HostKernel, folder=folder))
-    return _noting(monkeypatch, keys.CPU)
+    return noting_kernels(monkeypatch, keys.CPU, WEIGHTS)
 
 
 def _backward(layers: Sequence[Layer]) -> Callable[..., Any]:
@@ -135,7 +120,7 @@ def test_gradients_on_a_gpu_are_those_of_the_layers(
     cuda_device: str, seed: int, monkeypatch: pytest.MonkeyPatch, rows: tuple[int, ...], layers: Sequence[Layer]
 ) -> None:
     torch.manual_seed(seed)
-    joined = _noting(monkeypatch, keys.CUDA)
+    joined = noting_kernels(monkeypatch, keys.CUDA, WEIGHTS)
     drawn = _drawn(rows, layers)
     _check(EngineAdapter(cuda_device), _backward(layers), drawn, _expected(layers, drawn))
     assert [weight_gradients.count_of(one) for one in joined] == [len(layers)]
