@@ -8,6 +8,7 @@ import pytest
 import torch.distributed.checkpoint.state_dict as theirs
 
 from telegrad._programs import state_dicts
+from telegrad_protocol.errors import ArgumentError
 
 from .twins import assert_same, evaluate
 
@@ -90,3 +91,16 @@ def test_a_full_state_replaces_parameters_without_elements(tg: Any) -> None:
     state = "{'0.weight': t.ones(1, 2), '0.bias': t.ones(1), '1.weight': t.ones(1, 1)}"
     load = f"s.set_model_state_dict(m, {state}, options=options(full_state_dict=True))"
     _compare(f"{MODEL}\n{made}\n{load}\n[p.detach() for p in m.parameters()]", tg)
+
+
+def test_states_of_what_is_not_the_models_are_refused(tg: Any) -> None:
+    model, other = tg.nn.Linear(2, 1), tg.nn.Linear(2, 1)
+    optimizer = tg.optim.Adam([{"params": model.parameters()}, {"params": [tg.nn.Parameter(tg.ones(3, 2))]}])
+    of_optimizer = r"parameter 0 of group 1 of Adam, of shape \(3, 2\), is none of the model's; give the model"
+    with pytest.raises(ArgumentError, match=of_optimizer):
+        state_dicts.get_optimizer_state_dict(model, optimizer)
+    with pytest.raises(ArgumentError, match=of_optimizer):
+        state_dicts.set_optimizer_state_dict(model, optimizer, {})
+    assert not optimizer.state
+    with pytest.raises(ArgumentError, match="a state is given for a Linear that is none of the model's modules"):
+        state_dicts.set_model_state_dict(model, {other: other.state_dict()})

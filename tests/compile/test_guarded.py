@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from telegrad.compiler.guarded.calls import Calls
 from tests.support.draws import drawn
 
 from . import guarded_contents as guarded_contents
 from . import guarded_lookups as guarded_lookups
 from . import guarded_objects as guarded_objects
-from .guarded import BUILDERS, CALLS, Guarded
+from .guarded import BUILDERS, CALLS, Guarded, called_often, calls_of
 from .guarded_layers import OF_LAYERS, layers
 from .harness import exactly
 
@@ -33,12 +32,6 @@ def _modes(tg: Any) -> Iterator[None]:
 @pytest.fixture(params=BUILDERS, ids=lambda build: build.__name__)
 def build(request: pytest.FixtureRequest) -> Any:
     return request.param
-
-
-def calls_of(compiled: Any) -> Calls:
-    """Return what a compiled function or module knows of its calls."""
-    own = getattr(compiled, "_compiled_calls", None)
-    return own if own is not None else compiled.__closure__[0].cell_contents  # type: ignore[no-any-return]
 
 
 def _gradients(tg: Any, result: Any, tensors: list[Any]) -> Any:
@@ -125,17 +118,11 @@ def test_steps_are_those_of_the_function(tg: Any, build: Callable[[Any], Guarded
     assert calls.inner, calls.reason
 
 
-def _called(function: Any, argument: Any, times: int = 12) -> Any:
-    for _ in range(times):
-        result = function(argument)
-    return result
-
-
 def test_a_profile_shows_what_is_executed_anyway(tg: Any) -> None:
     """The Python is left out under a profile, too, and the operations are the kernel that they have become."""
     compiled = tg.compile(lambda x: x.sin() * 2 + x.cos() + x.exp())
     x = tg.ones(3)
-    _called(compiled, x)
+    called_often(compiled, x)
     before = calls_of(compiled).replayed
     with tg.profiler.profile() as profile:
         compiled(x)
@@ -150,7 +137,7 @@ def test_a_profile_shows_what_is_executed_anyway(tg: Any) -> None:
 def test_what_a_model_needs_is_freed_with_it(tg: Any) -> None:
     net = layers(tg)
     compiled = tg.compile(net)
-    _called(compiled, tg.ones(3, 4))
+    called_often(compiled, tg.ones(3, 4))
     assert calls_of(compiled).replayed
     dead = weakref.ref(net.blocks[0].line.weight)
     del net, compiled
@@ -161,13 +148,13 @@ def test_what_a_model_needs_is_freed_with_it(tg: Any) -> None:
 def test_a_copy_has_calls_of_its_own(tg: Any) -> None:
     compiled = tg.compile(layers(tg).eval())
     x = tg.ones(3, 4)
-    _called(compiled, x)
+    called_often(compiled, x)
     other = copy.deepcopy(compiled)
     with tg.no_grad():
         for parameter in other.parameters():
             parameter.zero_()
     assert calls_of(other).replayed == 0
-    assert exactly(tg, _called(other, x)) == exactly(tg, other._orig_mod(x)) != exactly(tg, compiled(x))
+    assert exactly(tg, called_often(other, x)) == exactly(tg, other._orig_mod(x)) != exactly(tg, compiled(x))
 
 
 def test_modes_that_answer_calls_are_asked(tg: Any) -> None:
@@ -182,7 +169,7 @@ def test_modes_that_answer_calls_are_asked(tg: Any) -> None:
 
     compiled = tg.compile(lambda x: x.sin() * 2 + x.cos() + 1)
     x = tg.ones(3)
-    _called(compiled, x)
+    called_often(compiled, x)
     with Mode():
         compiled(x)
     assert "sin" in asked and "cos" in asked
@@ -191,26 +178,26 @@ def test_modes_that_answer_calls_are_asked(tg: Any) -> None:
 def test_kernels_that_a_program_registers_answer_calls(tg: Any) -> None:
     compiled = tg.compile(lambda x: x.sin() * 2 + x.cos() + 1)
     x = tg.zeros(3)
-    _called(compiled, x)
+    called_often(compiled, x)
     replayed = calls_of(compiled).replayed
     library = tg.library.Library("aten", "IMPL")
     try:
         library.impl("sin", lambda x: x + 5, "CPU")
-        assert _called(compiled, x).tolist() == [12.0] * 3
+        assert called_often(compiled, x).tolist() == [12.0] * 3
     finally:
         library._destroy()
     assert calls_of(compiled).replayed == replayed
-    assert _called(compiled, x).tolist() == [2.0] * 3
+    assert called_often(compiled, x).tolist() == [2.0] * 3
     assert calls_of(compiled).replayed > replayed
 
 
 def test_a_view_of_a_view_has_the_base_of_that(tg: Any) -> None:
     compiled = tg.compile(lambda x: (x.sin() * 2 + x.cos(), x[0]))
     base = tg.ones(3, 4)
-    assert _called(compiled, base)[1]._base is base
+    assert called_often(compiled, base)[1]._base is base
     before = calls_of(compiled).replayed
     assert before
-    view = _called(compiled, base.view(3, 4))[1]
+    view = called_often(compiled, base.view(3, 4))[1]
     assert calls_of(compiled).replayed > before and view._base is base
 
 
@@ -220,7 +207,7 @@ def test_transforms_go_through_the_function(tg: Any) -> None:
 
     compiled = tg.compile(function)
     x = tg.linspace(0, 1, 4)
-    _called(compiled, x)
+    called_often(compiled, x)
     assert calls_of(compiled).replayed
     assert exactly(tg, tg.func.grad(compiled)(x)) == exactly(tg, tg.func.grad(function)(x))
     batch = tg.stack([x, x + 1])
@@ -229,7 +216,7 @@ def test_transforms_go_through_the_function(tg: Any) -> None:
 
 def test_threads_do_not_share_what_they_give(tg: Any) -> None:
     compiled = tg.compile(lambda x: (x * 2).sin() + (x * 3).cos() - x)
-    _called(compiled, tg.ones(3))
+    called_often(compiled, tg.ones(3))
     failures: list[str] = []
 
     def work(number: int) -> None:
@@ -267,62 +254,6 @@ def test_a_model_is_trained_by_calls_that_are_left_out(tg: Any, seed: int) -> No
     assert trained(tg.compile) == trained(lambda model: model)
 
 
-def test_histories_are_those_of_the_function(tg: Any) -> None:
-    layer = tg.nn.Linear(4, 2)
-
-    def function(x: Any) -> Any:
-        hidden = layer(x).relu()
-        return hidden, (hidden * 2).sum()
-
-    compiled = tg.compile(function)
-    x = tg.ones(3, 4)
-    _called(compiled, x)
-    assert calls_of(compiled).replayed
-    for hidden, loss in (compiled(x), function(x)):
-        assert [hidden.grad_fn.name(), loss.grad_fn.name()] == ["ReluBackward0", "SumBackward0"]
-        assert loss.grad_fn.next_functions[0][0].next_functions[0][0].name() == "ReluBackward0"
-        (first,) = tg.autograd.grad(loss, layer.weight, create_graph=True)
-        assert first.shape == layer.weight.shape
-        seen: list[Any] = []
-        hidden.register_hook(lambda gradient, seen=seen: seen.append(gradient.shape))
-        hidden.sum().backward()
-        assert seen == [(3, 2)]
-
-
-def _nodes_behind(node: Any) -> Any:
-    """The names of a node and of all that its gradients flow to, as a tree."""
-    return node.name(), [None if behind is None else _nodes_behind(behind) for behind, _ in node.next_functions]
-
-
-@pytest.mark.parametrize("asks_first", [False, True])
-def test_the_history_of_one_result_is_made_when_it_is_asked_for(tg: Any, asks_first: bool) -> None:
-    model = tg.nn.Sequential(tg.nn.Linear(4, 3), tg.nn.GELU(), tg.nn.LayerNorm(3), tg.nn.Linear(3, 2))
-    first, last = model[0], model[-1]
-
-    def function(x: Any) -> Any:
-        return (model(x) + x.sum()).sum()
-
-    compiled = tg.compile(function)
-    x = tg.linspace(-1, 1, 12).reshape(3, 4)
-    _called(compiled, x)
-    assert calls_of(compiled).replayed
-    told = []
-    for called in (compiled, function):
-        seen: list[Any] = []
-        loss = called(x)
-        if asks_first:
-            behind = loss.grad_fn.next_functions[0][0]
-            behind.register_hook(lambda given, taken, seen=seen: seen.append([one is None for one in given]))
-            seen.append(_nodes_behind(loss.grad_fn))
-        loss.backward()
-        gradients = [exactly(tg, parameter.grad) for parameter in model.parameters()]
-        model.zero_grad()
-        (inner,) = tg.autograd.grad(called(x), first.weight, create_graph=True)
-        (second,) = tg.autograd.grad(inner.square().sum(), last.weight)
-        told.append([seen, gradients, exactly(tg, second)])
-    assert told[0] == told[1]
-
-
 def _product(x: Any) -> Any:
     return x.sin() + x * x + x.cos()
 
@@ -349,25 +280,25 @@ OPERATORS = {
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_operators_of_tensors_that_a_program_replaces_are_called(
+def test_operators_of_tensors_that_a_program_replaces_arecalled(
     tg: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     function = OPERATORS[name]
     compiled, x = tg.compile(function), tg.linspace(0, 1, 4)
-    _called(compiled, x)
+    called_often(compiled, x)
     assert calls_of(compiled).replayed
     own, counted = getattr(tg.Tensor, name), []
     monkeypatch.setattr(tg.Tensor, name, lambda *operands: counted.append(1) or own(*operands).exp())
     expected = exactly(tg, function(x))
-    assert exactly(tg, _called(compiled, x)) == expected
+    assert exactly(tg, called_often(compiled, x)) == expected
     assert len(counted) == 13
 
 
-def test_an_operator_that_parameters_get_is_called(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_that_parameters_get_iscalled(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     weight = tg.nn.Parameter(tg.linspace(1, 2, 4))
     compiled = tg.compile(lambda x: x.sin() + weight * x + x.cos())
     x = tg.linspace(0, 1, 4)
-    _called(compiled, x)
+    called_often(compiled, x)
     assert calls_of(compiled).replayed
     monkeypatch.setattr(tg.nn.Parameter, "__mul__", lambda self, other: other * 0, raising=False)
     assert exactly(tg, compiled(x)) == exactly(tg, x.sin() + x * 0 + x.cos())
@@ -415,7 +346,7 @@ def test_calls_are_left_out_under_their_own_modes_whatever_modes_came_between(tg
 def test_reset_lets_go_of_weights_that_were_replaced(tg: Any) -> None:
     net = layers(tg).eval()
     compiled = tg.compile(net)
-    _called(compiled, tg.ones(3, 4))
+    called_often(compiled, tg.ones(3, 4))
     assert calls_of(compiled).replayed
     line = net.blocks[0].line
     dead = weakref.ref(line.weight)
@@ -423,4 +354,4 @@ def test_reset_lets_go_of_weights_that_were_replaced(tg: Any) -> None:
     tg.compiler.reset()
     gc.collect()
     assert dead() is None
-    assert exactly(tg, _called(compiled, tg.ones(3, 4))) == exactly(tg, net(tg.ones(3, 4)))
+    assert exactly(tg, called_often(compiled, tg.ones(3, 4))) == exactly(tg, net(tg.ones(3, 4)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -45,6 +47,33 @@ def test_single_numbers_of_a_state_are_tensors_that_programs_read_and_change(tg:
     assert names == their_names and our_step == their_step
     for one, other in zip([*state, mine], [*their_state, their_weight], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+CHANGES: list[Callable[[dict[str, Any]], None]] = [
+    lambda entry: operator.setitem(entry, "step", 7.0),
+    lambda entry: entry.update(step=7.0),
+    lambda entry: entry.update({"step": 7.0}),
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=["item", "named", "entries"])
+def test_a_number_that_a_program_assigns_counts_though_it_holds_the_old_one(
+    tg: Any, change: Callable[[dict[str, Any]], None]
+) -> None:
+    weight = tg.ones(3, requires_grad=True)
+    optimizer = tg.optim.NAdam([weight], lr=0.1)
+
+    def step() -> Any:
+        weight.grad = tg.ones(3)
+        optimizer.step()
+        return optimizer.state[weight]
+
+    entry = step()
+    held = entry["step"]
+    step()
+    change(entry)
+    step()
+    assert [entry["step"].item(), held.item()] == [8, 2]
 
 
 def test_a_step_waits_for_nothing_where_nobody_has_read_its_state(tg: Any) -> None:

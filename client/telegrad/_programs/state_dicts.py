@@ -19,6 +19,7 @@ from telegrad.nn.modules.module import _IncompatibleKeys
 from telegrad.nn.parallel import DistributedDataParallel
 from telegrad.optim import Optimizer
 from telegrad.utils._pytree import tree_map_only
+from telegrad_protocol.errors import ArgumentError
 
 _STATE: Final = "state"
 _GROUPS: Final = "param_groups"
@@ -63,12 +64,11 @@ def get_optimizer_state_dict(
     An optimizer that has made no step makes one that changes nothing, so that its state has all entries.
     """
     options = _checked(options)
-    names = {id(parameter): name for name, parameter in _parameters(model)}
     states: dict[str, Any] = {}
     groups: list[dict[str, Any]] = []
     for optimizer in _listed(optimizers):
+        numbered = [name for group in _names(model, optimizer) for name in group]
         _begin(optimizer)
-        numbered = [names[id(parameter)] for group in optimizer.param_groups for parameter in group[_PARAMS]]
         own = optimizer.state_dict()
         states.update((numbered[number], entries) for number, entries in own[_STATE].items())
         groups.extend({**group, _PARAMS: [numbered[number] for number in group[_PARAMS]]} for group in own[_GROUPS])
@@ -114,10 +114,9 @@ def set_optimizer_state_dict(
 ) -> None:  # fmt: skip
     """Load a state that ``get_optimizer_state_dict`` returned, flat or not, each optimizer what its parameters have."""
     _checked(options)
-    names = {id(parameter): name for name, parameter in _parameters(model)}
     for optimizer in _listed(optimizers):
+        own = _names(model, optimizer)
         _begin(optimizer)
-        own = [[names[id(parameter)] for parameter in group[_PARAMS]] for group in optimizer.param_groups]
         state = optim_state_dict if _STATE in optim_state_dict else _nested(optim_state_dict, own)
         if state:
             optimizer.load_state_dict(_numbered(state, own, optimizer.state_dict()[_GROUPS]))
@@ -155,6 +154,20 @@ def _parameters(model: Module) -> Iterator[tuple[str, Tensor]]:
     return ((_plain(model, name), parameter) for name, parameter in model.named_parameters())
 
 
+def _names(model: Module, optimizer: Optimizer) -> list[list[str]]:
+    """Return the names of an optimizer's parameters in a model, by group; ArgumentError if one is not the model's."""
+    names = {id(parameter): name for name, parameter in _parameters(model)}
+    for number, group in enumerate(optimizer.param_groups):
+        for place, parameter in enumerate(group[_PARAMS]):
+            if id(parameter) not in names:
+                raise ArgumentError(
+                    f"parameter {place} of group {number} of {type(optimizer).__name__}, of shape "
+                    f"{tuple(parameter.shape)}, is none of the model's; give the model that has all that the optimizer "
+                    "changes"
+                )
+    return [[names[id(parameter)] for parameter in group[_PARAMS]] for group in optimizer.param_groups]
+
+
 def _below(
     state: Mapping[str, Any], model: Module, submodules: set[Module], keep_prefixes: bool
 ) -> Iterator[tuple[str, Any]]:
@@ -171,7 +184,9 @@ def _of_whole(model: Module, state: Mapping[Any, Any]) -> Iterator[tuple[str, An
         if not isinstance(key, Module):
             yield key, value
             continue
-        prefix = next(f"{_plain(model, name)}." for name, module in model.named_modules() if module is key)
+        prefix = next((f"{_plain(model, name)}." for name, module in model.named_modules() if module is key), None)
+        if prefix is None:
+            raise ArgumentError(f"a state is given for a {type(key).__name__} that is none of the model's modules")
         yield from ((prefix.removeprefix(".") + name, entry) for name, entry in value.items())
 
 

@@ -52,15 +52,16 @@ class Store:
         self._timeout = timeout
 
     def set(self, key: str, value: str | bytes) -> None:
-        """Set what a key stands for."""
+        """Set what a key stands for, and wake those that wait for it."""
         with self._entries.changed:
             self._entries[key] = _bytes(value)
             self._entries.changed.notify_all()
 
     def get(self, key: str) -> bytes:
         """Return what a key stands for, once it is set; DistStoreError after the timeout."""
-        self.wait([key])
-        return self._entries[key]
+        with self._entries.changed:
+            self.wait([key])
+            return self._entries[key]
 
     def add(self, key: str, amount: int) -> int:
         """Add to the number that a key stands for, 0 at first, and return the sum."""
@@ -87,7 +88,7 @@ class Store:
             return self._entries[key]
 
     def check(self, keys: Sequence[str]) -> bool:
-        """Whether all keys are set."""
+        """Whether all of these keys are set; never waits."""
         return all(key in self._entries for key in keys)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
@@ -105,7 +106,7 @@ class Store:
             return self._entries.pop(key, None) is not None
 
     def num_keys(self) -> int:
-        """Return how many keys are set."""
+        """Return how many keys are set, for a ``PrefixStore`` in all of the store that it is a part of."""
         return len(self._entries)
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
@@ -113,7 +114,7 @@ class Store:
         return [self.get(key) for key in keys]
 
     def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
-        """Set several keys."""
+        """Set several keys, one after the other."""
         for key, value in zip(keys, values, strict=True):
             self.set(key, value)
 

@@ -22,11 +22,11 @@ from .expansion import expanded
 from .fused import FUSERS, JOINERS, Executor, Kernel, Pending
 from .graph import Graph, Slot, Step, replaced, slots_in, text_of
 from .grouping import Group, Grouping
-from .joined import WEIGHTS, Joined
+from .joined import Joined
 from .joins import passes
 from .joins.sums import has_sums_apart, with_sums_apart
 from .joins.uses import Uses
-from .joins.weights import with_weights_apart
+from .joins.weights import has_weights_apart, with_weights_apart
 from .lowering import Lowered
 from .temporaries import peak_bytes
 
@@ -125,7 +125,7 @@ def _take_sums_apart(state: _State) -> _State:
 
 def _take_weights_apart(state: _State) -> _State:
     keys = _keys()
-    if not any([(key, WEIGHTS) in JOINERS for key in keys.values()]):
+    if not has_weights_apart(state.steps, keys):
         return state
     return state._replace(steps=with_weights_apart(state.steps, state.analysis(), keys))
 

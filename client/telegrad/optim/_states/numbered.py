@@ -70,6 +70,15 @@ class NumberedState(dict[str, Any]):
         super().__setitem__(name, made)
         return made
 
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._shown.pop(name, None)  # what a program holds is no longer what the entry is
+        super().__setitem__(name, value)
+
+    def update(self, *entries: Any, **named: Any) -> None:
+        """Replace entries, or add them."""
+        for name, value in dict(*entries, **named).items():
+            self[name] = value
+
     def get(self, name: str, default: Any = None) -> Any:
         """Return an entry, or ``default`` where there is none."""
         try:

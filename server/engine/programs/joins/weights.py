@@ -20,6 +20,11 @@ from telegrad_protocol.meta import Meta
 _LAYER: Final = "_linear_backward"
 
 
+def has_weights_apart(steps: Sequence[Step], keys: Mapping[object, int]) -> bool:
+    """Whether there are gradients of several weights, and devices that join them; otherwise no step is taken apart."""
+    return any([(key, WEIGHTS) in JOINERS for key in keys.values()]) and sum(map(_is_layer, steps)) > 1
+
+
 def with_weights_apart(steps: Sequence[Step], analysis: Analysis, keys: Mapping[object, int]) -> list[Step]:
     """Make the gradients of weights and biases by steps of their own, where there are several that can be joined."""
     found = [step for step in steps if _is_layer(step) and _is_taken([step], analysis, keys)]
