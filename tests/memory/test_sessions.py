@@ -159,6 +159,8 @@ def test_a_session_limits_itself(tg: Any) -> None:
 def test_pools_and_raw_memory_go_with_their_session(host: Any) -> None:
     import telegrad as tg
 
+    allocator = host.backend("cpu").allocator
+    before = {*allocator.heap.private}  # those of sessions that other tests share
     with tg.connect(in_process=host) as connection:
         pool = tg.cuda.MemPool()
         with tg.cuda.use_mem_pool(pool):
@@ -173,6 +175,5 @@ def test_pools_and_raw_memory_go_with_their_session(host: Any) -> None:
         tg.cuda.caching_allocator_alloc(7000)
         number = session_of(connection).state.number
         del x
-    allocator = host.backend("cpu").allocator
-    assert allocator.allocated_bytes(number) == 0 and not allocator.heap.private
+    assert allocator.allocated_bytes(number) == 0 and not {*allocator.heap.private} - before
     assert not allocator.history.is_wanted
