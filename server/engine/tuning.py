@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from telegrad_protocol.errors import ArgumentError
 
@@ -23,6 +23,10 @@ class Result(NamedTuple):
 
     solution: str
     milliseconds: float
+
+
+TUNERS: dict[int, Callable[[Any], Tuner]] = {}
+"""By the key of a device's backend: what returns a backend's results that are kept on the disk, for all sessions."""
 
 
 class Tuner:

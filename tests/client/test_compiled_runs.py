@@ -387,3 +387,21 @@ def test_calls_are_sent_once_there_are_enough_for_a_batch(tg: Any) -> None:
     for _ in range(64):
         compiled(x)
     assert stats.frames - before >= 5
+
+
+@pytest.mark.parametrize(
+    "mode, tunes", [("max-autotune", True), ("max-autotune-no-cudagraphs", True), ("default", False)]
+)
+def test_programs_that_tune_are_others(tg: Any, mode: str, tunes: bool) -> None:
+    """Although their instructions are the same, whichever function is called first."""
+
+    def function(x: Any, weight: Any) -> Any:
+        return (x @ weight).relu() + 1
+
+    x, weight = tg.linspace(-1, 1, 12).reshape(3, 4), tg.linspace(-2, 1, 20).reshape(4, 5)
+    other, chosen = tg.compile(function), tg.compile(function, mode=mode)
+    expected = function(x, weight).tolist()
+    for _ in range(CALLS):
+        assert [one(x, weight).tolist() for one in (other, chosen)] == [expected, expected]
+    programs = x._session.transport._session.state.programs.values()
+    assert {program.tunes for program in programs} == {False, tunes}

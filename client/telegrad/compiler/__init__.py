@@ -49,8 +49,9 @@ def compile(
 
     A module's state has PyTorch's prefix ``_orig_mod.``. With ``fullgraph`` a graph break raises ``Unsupported`` at its
     line, unless PyTorch has in one graph what waits there. A program takes its shapes and numbers as they come, so
-    ``dynamic`` and ``recompile_limit`` change nothing; nor do ``backend``, ``mode`` and ``options``, but that a
-    ``backend`` which is a function is not called. Where ``verify`` is true, or in ``options``, the server makes each
+    ``dynamic`` and ``recompile_limit`` change nothing; nor does ``backend``, but that one which is a function is not
+    called. With the ``mode`` ``max-autotune``, or that in ``options``, a GPU measures ways to compute products before
+    it captures a program. Where ``verify`` is true, or in ``options``, the server makes each
     run that is executed as one by instructions, too, and compares the results: ProgramMismatchError names the
     operation. Without ``model`` this is a decorator. Raises ArgumentError for a ``mode`` that PyTorch does not have,
     and InvalidBackend for the name of a backend that is none.
@@ -68,7 +69,9 @@ def compile(
     if disable:
         return model
     require_known(backend)
-    chosen = regions.Options(fullgraph, verify or bool((options or {}).get("verify")))
+    given = options or {}
+    tunes = (mode or "").startswith("max-autotune") or bool(given.get("max_autotune"))
+    chosen = regions.Options(fullgraph, verify or bool(given.get("verify")), tunes)
     if callable(backend):
         note_once("compile: a backend of the program's own is not called; programs are executed by the server")
     if isinstance(model, Module):

@@ -60,10 +60,11 @@ class ObservedPart(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What ``compile`` was told: a graph break is an error, and what is executed as one is compared."""
+    """What ``compile`` was told: a graph break is an error, what runs as one is compared, products are measured."""
 
     fullgraph: bool = False
     verify: bool = False
+    tunes: bool = False
 
 
 DEFAULT_OPTIONS: Final = Options()
@@ -197,7 +198,7 @@ class Region:
         session.end_part(self._part, self._replace if observer is None else partial(self._observed, observer))
 
     def _replace(self, queued: list[Any], first: int) -> list[Any] | None:
-        sent = self._session.programs.replace(queued, first, self._options.verify)
+        sent = self._session.programs.replace(queued, first, self._options.verify, self._options.tunes)
         self.parts.append((queued, first, sent))
         return sent
 

@@ -25,13 +25,14 @@ class DefineProgram(Struct, frozen=True, array_like=True, tag=49, gc=False):
     """Give a sequence of instructions the number ``program``, in place of what had it.
 
     ``inputs`` is how many tensors it takes from before it; ``rows`` are its instructions, with ``constants`` for the
-    values in them that a run may change.
+    values in them that a run may change. Where it ``tunes``, the server measures ways to compute its products.
     """
 
     program: int
     inputs: int
     rows: list[Row]
     constants: list[Any]
+    tunes: bool = False
 
 
 class RunProgram(Struct, frozen=True, array_like=True, tag=50, gc=False):

@@ -10,7 +10,8 @@ their own (``private_capture``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +22,8 @@ from server.engine.device.interface import Capture
 from server.engine.random import PlacedGenerator
 from server.engine.replay.captures import CaptureTable, drawing_from, go_through, settling
 from server.engine.replay.shadows import REPLAYED
+from server.engine.switches import Switches
+from server.engine.tuning import TUNERS
 from server.engine.value import Backend, Storage, Value
 from server.replay_policy import PROGRAM_CAPTURES, ReplayPolicy
 
@@ -74,12 +77,13 @@ class Captures:
     """What was captured of one executable."""
 
     __slots__ = (
-        "_fewest", "_misses", "_moving", "_private", "_random", "_seen_blocks", "_shared", "_table", "backend",
-        "executable", "settles",
+        "_fewest", "_misses", "_moving", "_private", "_random", "_seen_blocks", "_shared", "_table", "_tuned",
+        "backend", "executable", "settles",
     )  # fmt: skip
 
     def __init__(
-        self, executable: Executable, backend: Backend, shared: SharedMemory | None = None, fewest: int = FEWEST_MISSES
+        self, executable: Executable, backend: Backend, shared: SharedMemory | None = None, fewest: int = FEWEST_MISSES,
+        *, tunes: bool = False,
     ) -> None:  # fmt: skip
         self.executable = executable
         self.backend = backend
@@ -88,6 +92,8 @@ class Captures:
         self._fewest = fewest
         self.settles = shared is None
         """Whether kernels are chosen for good before a capture, which takes a while."""
+        self._tuned = _tuned_switches(backend) if tunes else None
+        """What is executed before a capture, and captured, is under these: its products are those that were fastest."""
         self._random = backend.random_state()
         """Where launches read the generator's state; made now, for captures must leave memory as it is."""
         self._table: CaptureTable[_Captured] = CaptureTable(PROGRAM_CAPTURES)
@@ -97,6 +103,22 @@ class Captures:
         self._moving: set[int] = set()
         """Numbers of the blocks of inputs that have changed since the last launch or private capture."""
         self._seen_blocks: tuple[Block, ...] = ()
+
+    @property
+    def tunes(self) -> bool:
+        """Whether products are measured before a capture."""
+        return self._tuned is not None
+
+    @contextmanager
+    def choosing(self) -> Iterator[None]:
+        """Have products be computed in this block as was measured to be fastest, where this tunes."""
+        current = context.current
+        before = current.switches
+        current.switches = self._tuned or before
+        try:
+            yield
+        finally:
+            current.switches = before
 
     @property
     def policy(self) -> ReplayPolicy:
@@ -197,10 +219,11 @@ class Captures:
         self, start: SequenceStart | None, state: _State, values: Sequence[Any], versions: Versions, outputs: Any
     ) -> None:
         """Capture the execution that was just made, if a graph can repeat what it did."""
-        if start is not None:
-            self._learn_state(start, state, values, versions, outputs)
-        elif self.misses_often and self.policy.can_afford():
-            self._learn_private(state, values, outputs)
+        with self.choosing():
+            if start is not None:
+                self._learn_state(start, state, values, versions, outputs)
+            elif self.misses_often and self.policy.can_afford():
+                self._learn_private(state, values, outputs)
 
     def _learn_state(
         self, start: SequenceStart, state: _State, values: Sequence[Any], versions: Versions, outputs: Any
@@ -245,6 +268,17 @@ class Captures:
                 output.storage.keeper = REPLAYED
 
 
+def _tuned_switches(backend: Backend) -> Switches | None:
+    """The switches as they are, with the choices that are kept for a device; None where it has none.
+
+    A session that tunes by itself keeps its own.
+    """
+    switches, tuner_of = context.current.switches, TUNERS.get(backend.key)
+    if tuner_of is None or switches.tuner is not None:
+        return None
+    return switches.with_tuner(tuner_of(backend))
+
+
 def _count_modifications(values: Sequence[Any], modified: Versions) -> None:
     for number, times in modified:
         values[number].storage.version += times
@@ -273,7 +307,11 @@ class CapturedExecution:
         versions = versions_of(values)
         start = captures.start(state)
         self._execution = execution = captures.executable.begin(values)
-        with settling(captures.backend, captures.settles and (start is not None or captures.misses_often)):
+        is_next = start is not None or captures.misses_often
+        with (
+            settling(captures.backend, captures.settles and is_next),
+            captures.choosing() if is_next else nullcontext(),
+        ):
             is_over = execution.advance(stop)
         if not is_over:
             return False

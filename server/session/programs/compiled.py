@@ -231,8 +231,10 @@ class Variant(NamedTuple):
         except Exception:
             _log.exception("fused kernels could not be loaded; a program's operations are executed one by one")
             return plain
-        backend = self.executable.backend if isinstance(self.executable, Captures) else None
-        return plain._replace(executable=executable if backend is None else launched(executable, backend))
+        before = self.executable
+        if isinstance(before, Captures):
+            return plain._replace(executable=launched(executable, before.backend, before.tunes))
+        return plain._replace(executable=executable)
 
     def taken(self, values: Sequence[Value], template: Template) -> list[Any] | None:
         """Return what the executable takes of these values, and of the constants that a program has now.
@@ -269,9 +271,12 @@ class Variant(NamedTuple):
         return names
 
 
-def launched(executable: Executable, backend: Backend) -> Executable | Captures:
-    """Return what captures the executions of an executable that does all on one device, if the device can."""
-    return Captures(executable, backend) if is_whole(executable, backend) else executable
+def launched(executable: Executable, backend: Backend, tunes: bool = False) -> Executable | Captures:
+    """Return what captures the executions of an executable that does all on one device, if the device can.
+
+    Where it ``tunes``, products are measured before a capture.
+    """
+    return Captures(executable, backend, tunes=tunes) if is_whole(executable, backend) else executable
 
 
 def launched_soon(executable: Executable, backend: Backend, shared: SharedMemory) -> Executable | Captures:

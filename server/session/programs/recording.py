@@ -102,8 +102,10 @@ class Recording:
     reads_gradients = True
     """Whether the run may read the gradients of its inputs, or give them others."""
 
-    def __init__(self, state: SessionState, values: Sequence[Value], instructions: Sequence[Any]) -> None:
-        self._state = state
+    def __init__(
+        self, state: SessionState, values: Sequence[Value], instructions: Sequence[Any], tunes: bool = False
+    ) -> None:  # fmt: skip
+        self._state, self._tunes = state, tunes
         self._instructions = instructions
         self._failures = state.failures
         self._values = values
@@ -173,7 +175,7 @@ class Recording:
         )  # fmt: skip
 
     def _launched(self, executable: Executable) -> Executable | Captures:
-        return launched(executable, self._backend)
+        return launched(executable, self._backend, self._tunes)
 
     def _gradients_after(self, outcomes: _Outcomes) -> list[tuple[int, Outcome]]:
         """Return what inputs have as gradients now; gives up where one has got another history."""

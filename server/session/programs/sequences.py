@@ -53,12 +53,14 @@ class Program:
 
     __slots__ = (
         "_first", "_fixed", "_free", "_inputs", "_moving", "_seen", "calls", "has_passes", "is_recordable", "last_run",
-        "nbytes", "reasons", "standing", "template", "used", "variant_bytes", "variants",
+        "nbytes", "reasons", "standing", "template", "tunes", "used", "variant_bytes", "variants",
     )  # fmt: skip
 
     def __init__(self, definition: DefineProgram) -> None:
         rows = definition.rows
         self.template = Template(definition.inputs, rows, definition.constants)
+        self.tunes = definition.tunes
+        """Whether products are measured before it is captured."""
         self.nbytes = weight_of(definition)
         self.calls = sum([row.__class__ is messages.Call for row in rows])
         self.has_passes = any([isinstance(row, (messages.Backward, messages.Gradient)) for row in rows])
@@ -216,7 +218,7 @@ def run_program(state: SessionState, run: RunProgram) -> int:
             if program.is_worth_recording(met):
                 before = [state.values.get(id) for id in ids[: program.inputs]]
                 instructions = program.template.instructions(ids)
-                end = EndOfRun(program, met, Recording(state, values, instructions), ids, before)
+                end = EndOfRun(program, met, Recording(state, values, instructions, program.tunes), ids, before)
                 state.inbox.extendleft(reversed([*instructions, end]))
                 return 0
     state.inbox.extendleft(reversed(program.template.instructions(ids)))

@@ -36,11 +36,12 @@ class Program:
     """A program that the server knows, and what its last run was."""
 
     __slots__ = (
-        "_compared", "constants", "encoded", "expected", "first", "inputs", "moving", "number", "under", "varying",
+        "_compared", "constants", "encoded", "expected", "first", "inputs", "moving", "number", "tunes", "under",
+        "varying",
     )  # fmt: skip
 
-    def __init__(self, number: int, flat: Flat, encoded: bytes) -> None:
-        self.number = number
+    def __init__(self, number: int, flat: Flat, encoded: bytes, tunes: bool) -> None:
+        self.number, self.tunes = number, tunes
         self.constants = flat.constants
         self.encoded = encoded
         self.first = 0
@@ -172,27 +173,30 @@ class ProgramTable:
         self.runs += 1
         return _sent_under(modes, [run], False)
 
-    def replace(self, queued: list[Any], first: int, verifies: bool = False) -> list[Any] | None:
+    def replace(self, queued: list[Any], first: int, verifies: bool = False, tunes: bool = False) -> list[Any] | None:
         """Return what is sent in the place of these entries of the queue; None if that is the entries themselves.
 
-        Where it ``verifies``, the server is to compare what it executes as one with the instructions.
+        Where it ``verifies``, the server is to compare what it executes as one with the instructions; where it
+        ``tunes``, to measure ways to compute products.
         """
         plain = [entry[1] if type(entry) is tuple else entry for entry in queued]
         modes = _modes_of(queued)
         text = _encoded(plain)
         for program in self._expected.get(len(text), ()):
-            run = program.run_as_expected(text, modes, first)
+            run = program.run_as_expected(text, modes, first) if program.tunes is tunes else None
             if run is not None:
                 self.runs += 1
                 return _sent_under(program.under, [run], verifies)
-        sent, whole = self._compare(expanded(queued), first, verifies)
+        sent, whole = self._compare(expanded(queued), first, verifies, tunes)
         if whole is not None and text and whole.is_to_be_expected():
             whole.expected = expected_after(whole.number, first, expanded(plain), modes, whole.moving, whole.varying)
             others = [other for other in self._expected.get(len(text), ()) if other is not whole]
             self._expected[len(text)] = [whole, *others[: _MOST_EXPECTED - 1]]
         return sent
 
-    def _compare(self, queued: list[Any], first: int, verifies: bool) -> tuple[list[Any] | None, Program | None]:
+    def _compare(
+        self, queued: list[Any], first: int, verifies: bool, tunes: bool
+    ) -> tuple[list[Any] | None, Program | None]:
         """Return what is sent, and the program that all of it is a run of, if it is one run of a known program."""
         sites = [entry for entry in queued if entry.__class__ is messages.Site]
         entries = [entry for entry in queued if entry.__class__ is not messages.Site] if sites else queued
@@ -202,7 +206,7 @@ class ProgramTable:
         sent: list[Any] = []
         is_shorter = False
         for is_program, stretch in _stretches(instructions):
-            replaced = self._run(stretch, first) if is_program and len(stretch) >= _FEWEST else None
+            replaced = self._run(stretch, first, tunes) if is_program and len(stretch) >= _FEWEST else None
             is_shorter = is_shorter or replaced is not None
             sent += stretch if replaced is None else replaced
         if not is_shorter:
@@ -212,10 +216,10 @@ class ProgramTable:
             whole.under = modes
         return sites + _sent_under(modes, sent, verifies), whole
 
-    def _run(self, instructions: list[Any], first: int) -> list[Any] | None:
+    def _run(self, instructions: list[Any], first: int, tunes: bool) -> list[Any] | None:
         """Return the instructions that run a program; None where the server is not told it."""
         flat = Flat(instructions, first)
-        key = wire.encoder.encode(flat.rows)
+        key = wire.encoder.encode((flat.rows, tunes))
         encoded = wire.encoder.encode(flat.constants)
         program = self._programs.get(key)
         if program is not None:
@@ -223,9 +227,9 @@ class ProgramTable:
             return [program.run(flat.inputs, flat.constants, first, encoded)]
         if not self._is_second(key) or not _is_allowed(flat):
             return None
-        program = self._define(key, flat, encoded)
+        program = self._define(key, flat, encoded, tunes)
         self.runs += 1
-        definition = DefineProgram(program.number, len(flat.inputs), flat.rows, flat.constants)
+        definition = DefineProgram(program.number, len(flat.inputs), flat.rows, flat.constants, tunes)
         return [definition, program.run(flat.inputs, flat.constants, first, encoded)]
 
     def _is_second(self, key: bytes) -> bool:
@@ -238,13 +242,13 @@ class ProgramTable:
         self._seen[seen] = None
         return False
 
-    def _define(self, key: bytes, flat: Flat, encoded: bytes) -> Program:
+    def _define(self, key: bytes, flat: Flat, encoded: bytes, tunes: bool) -> Program:
         self._number += 1
         number = self._number
         if len(self._programs) >= MOST_PROGRAMS:
             number = self._programs.pop(next(iter(self._programs))).number
             self._by_number[number].expected = None
-        program = self._programs[key] = self._by_number[number] = Program(number, flat, encoded)
+        program = self._programs[key] = self._by_number[number] = Program(number, flat, encoded, tunes)
         return program
 
 
