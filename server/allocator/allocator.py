@@ -49,7 +49,7 @@ class CachingAllocator:
         """Offer blocks; allocations and frees enter the outermost layer at once."""
         core, recall, sequences = self.core, self.recall, self.sequences
         self.allocate, self.free = recall.calls
-        self.end_cooldown = recall.end_cooldown
+        self.end_cooldown, self.expect_repetition = recall.end_cooldown, recall.expect_repetition
         self.record_stream = sequences.record_stream
         self.empty_cache, self.allocated_bytes = recall.empty_cache, recall.allocated_bytes
         self.flush_deferred = recall.flush_deferred

@@ -303,6 +303,12 @@ class Recall:
         self.replay_policy.begin_anew()
         return True
 
+    def expect_repetition(self) -> None:
+        """Remember calls from here on, and many of them: what makes them is about to come again as it was."""
+        self.replay_policy.trust()
+        if self._is_cooling or self.replay_policy.cooldown:
+            self._remember_again()
+
     def _remember_again(self) -> None:
         """Remember calls from here on."""
         self.detach()

@@ -45,6 +45,13 @@ from .shared_memory import SharedMemory
 
 FEWEST_MISSES: Final = 10
 """After so many executions in a row that were not launched, one is captured on memory of its own."""
+LARGE_BYTES: Final = 64 << 20
+"""Where values between inputs and outputs take so much, memory of its own is as much again that somebody misses: it is
+taken later, and given back before an execution takes other memory."""
+_PATIENCE: Final = 3
+"""After so many times as many executions memory of its own is taken where that is large."""
+_EXPECTED: Final = 2
+"""After so many executions in a row that were not launched, the allocator is told that its calls come again."""
 
 
 class _Captured(NamedTuple):
@@ -77,19 +84,21 @@ class Captures:
     """What was captured of one executable."""
 
     __slots__ = (
-        "_fewest", "_misses", "_moving", "_private", "_random", "_seen_blocks", "_shared", "_table", "_tuned",
-        "backend", "executable", "settles",
+        "_expects", "_fewest", "_misses", "_moving", "_private", "_random", "_seen_blocks", "_shared", "_table",
+        "_tuned", "backend", "executable", "settles",
     )  # fmt: skip
 
     def __init__(
-        self, executable: Executable, backend: Backend, shared: SharedMemory | None = None, fewest: int = FEWEST_MISSES,
+        self, executable: Executable, backend: Backend, shared: SharedMemory | None = None, fewest: int | None = None,
         *, tunes: bool = False,
     ) -> None:  # fmt: skip
         self.executable = executable
         self.backend = backend
         self._shared = shared
         """What is captured on, where no state of memory comes again; None: on memory of its own."""
-        self._fewest = fewest
+        self._fewest = FEWEST_MISSES if fewest is None else fewest
+        self._expects = shared is None
+        """Whether the allocator is yet to be told that calls come again."""
         self.settles = shared is None
         """Whether kernels are chosen for good before a capture, which takes a while."""
         self._tuned = _tuned_switches(backend) if tunes else None
@@ -208,12 +217,25 @@ class Captures:
         before, self._seen_blocks = self._seen_blocks, state.blocks
         self._moving |= {number for number, (a, b) in enumerate(zip(before, state.blocks)) if a is not b}
         self._misses += 1
+        if self._expects and self._misses >= _EXPECTED:
+            self._expects = False
+            self.backend.allocator.expect_repetition()
         return self._table.start(state, self.backend)
 
     @property
     def misses_often(self) -> bool:
         """Whether an execution is to be captured on memory of its own."""
-        return self._misses >= self._fewest
+        return self._misses >= self._fewest and (not self._is_large or self._misses >= _PATIENCE * self._fewest)
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether memory of its own would be worth mentioning."""
+        return self._shared is None and self.executable.describe().temporary_bytes_after >= LARGE_BYTES
+
+    def make_room(self) -> None:
+        """Give large memory of its own back before an execution that takes other memory."""
+        if self._private is not None and self._is_large:
+            self._private = None
 
     def learn(
         self, start: SequenceStart | None, state: _State, values: Sequence[Any], versions: Versions, outputs: Any
@@ -306,6 +328,7 @@ class CapturedExecution:
             return True
         versions = versions_of(values)
         start = captures.start(state)
+        captures.make_room()
         self._execution = execution = captures.executable.begin(values)
         is_next = start is not None or captures.misses_often
         with (

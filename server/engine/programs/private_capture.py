@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from weakref import ref
 
 from server.allocator import Block
-from server.allocator.cache.shadow_blocks import Arena
+from server.allocator.cache.shadow_blocks import Arena, ShadowBlock
 from server.engine import context
 from server.engine.context import Held
 from server.engine.device.interface import Capture
@@ -205,6 +205,8 @@ class PrivateRun:
         self._block = block
         self.numbers = tuple([value for value in values if value.__class__ is not Value])
         self._executable, self._inputs, self._extents = executable, Inputs(values), extents
+        self._lying = {block: ShadowBlock(block) for block in [one.block for one in memory_in(values)] if block.size}
+        """Where memory of inputs is now: a block of the allocator's may become another part of it once it is free."""
         self._numbers_of = {storage.block: number for storage, number in reversed(memory_in(values).items())}
         self.moved: list[_Moved] = []
         self.made: list[_Made] = []
@@ -227,7 +229,9 @@ class PrivateRun:
     def _run(self, arena: Arena) -> None:
         copies = {block: arena.take(nbytes) for block, nbytes in self._extents.items()}
         self.moved = [_Moved(self._numbers_of[block], self._extents[block], copy) for block, copy in copies.items()]
-        values = self._inputs.shadows(lambda block: copies.get(block) or arena.shadow(block), self.backend)
+        values = self._inputs.shadows(
+            lambda block: copies.get(block) or arena.shadow(self._lying.get(block, block)), self.backend
+        )
         versions = versions_of(values)
         execution = self._executable.begin_counted(values, self.backend.captured_work())
         execution.advance()
