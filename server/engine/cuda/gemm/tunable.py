@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from server.engine.device.cupy_module import cp
+from server.engine.device.interface import Capture
 from server.engine.switches import Switches
 from server.engine.tuning import Tuner
 from server.engine.value import Launch, Value
@@ -19,6 +20,10 @@ from .product import Product, compute_type
 from .solutions import solution_launch
 
 _ALGORITHMS = 8
+_IN_A_GRAPH = 20
+"""Launches of a way that are measured as one."""
+_LONG_MS = 0.2
+"""What takes longer is measured without a graph: the host is far ahead of the device."""
 _OWN_LIMIT = 1 << 26
 """The largest product, in multiplications, for which our own kernel is worth trying."""
 
@@ -35,7 +40,7 @@ def tuned(
         return None
     ways = _ways(backend, product, switches)
     targets = tuple([backend.empty(out.meta) for out in outs])  # what measuring writes, nobody is to see
-    measures = {name: _measure(launch, args, targets) for name, launch in ways.items()}
+    measures = {name: _Stopwatch(backend, launch, args, targets) for name, launch in ways.items()}
     result = tuner.fastest(measures)
     tuner.note(operation, parameters, result)
     return ways[result.solution]
@@ -62,19 +67,57 @@ def _ways(backend: Any, product: Product, switches: Switches) -> dict[str, Launc
     return {name: launch for name, launch in launches.items() if launch is not None}
 
 
-def _measure(launch: Launch, args: tuple[Any, ...], outs: tuple[Value, ...]) -> Callable[[int], float]:
-    """Milliseconds that a number of runs take on the device."""
+class _Stopwatch:
+    """Milliseconds that a number of runs of one way take on the device.
 
-    def measure(runs: int) -> float:
+    What takes less than its launch from the host is measured in a graph of many launches, as programs are launched;
+    launched one by one, ways would be compared by what the host takes for them.
+    """
+
+    __slots__ = ("_args", "_backend", "_graph", "_is_alone", "_launch", "_outs")
+
+    def __init__(self, backend: Any, launch: Launch, args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
+        self._backend, self._launch, self._args, self._outs = backend, launch, args, outs
+        self._graph: Capture | None = None
+        self._is_alone = False
+        """Whether it is launched one by one: it takes long, or cannot be captured."""
+
+    def __call__(self, runs: int) -> float:
+        if self._graph is None:
+            alone = self._timed(self._run, runs)
+            self._is_alone = self._is_alone or alone > _LONG_MS * runs or not self._has_captured()
+            if self._is_alone:
+                return alone
+        launches = -(-runs // _IN_A_GRAPH)
+        return self._timed(self._launch_graph, launches) * runs / (launches * _IN_A_GRAPH)
+
+    def _run(self) -> None:
+        self._launch(self._args, self._outs)
+
+    def _launch_graph(self) -> None:
+        if self._graph is not None:
+            self._graph.launch()
+
+    def _has_captured(self) -> bool:
+        """Capture; whether that went well. All that a launch makes once has been made by then."""
+        self._graph = self._backend.capture(self._run_often)
+        self._launch_graph()
+        return self._graph is not None
+
+    def _run_often(self) -> bool:
+        for _ in range(_IN_A_GRAPH):
+            self._run()
+        return True
+
+    @staticmethod
+    def _timed(work: Callable[[], None], times: int) -> float:
         begin, end = cp.cuda.Event(), cp.cuda.Event()
         begin.record()
-        for _ in range(runs):
-            launch(args, outs)
+        for _ in range(times):
+            work()
         end.record()
         end.synchronize()
         return float(cp.cuda.get_elapsed_time(begin, end))
-
-    return measure
 
 
 def _signature(product: Product, switches: Switches) -> tuple[str, str]:
