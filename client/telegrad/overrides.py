@@ -104,8 +104,9 @@ def _with_parameters(described: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def get_default_nowrap_functions() -> set[Callable[..., Any]]:
-    """Return the functions whose results stay as they are: there are none."""
-    return set()
+    """Return the functions whose results do not become tensors of a subclass."""
+    attributes: tuple[Any, ...] = (Tensor.grad, Tensor._grad, Tensor._base)
+    return {attribute.__get__ for attribute in attributes}
 
 
 def resolve_name(f: Callable[..., Any]) -> str | None:

@@ -181,7 +181,7 @@ def _enter(cls: type, /, **options: Any) -> None:
     """Note a subclass of ``Tensor``; its operations are its own unless it says otherwise."""
     if "__new__" in cls.__dict__ and getattr(cls, "__init__", None) is Tensor.__init__:
         setattr(cls, "__init__", _init_after_new)  # noqa: B010 - a method of a class that is not known
-    if answers_below_autograd(cls) and _function_of(cls) is _torch_function:  # what it answers with stays what it is
+    if answers_below_autograd(cls) and has_inherited_function(cls):  # what it answers with stays what it is
         setattr(cls, "__torch_function__", classmethod(disabled_torch_function))  # noqa: B010 - as above
     if overrides_operations(cls):
         HANDLERS[cls] = _of_classes
@@ -190,6 +190,11 @@ def _enter(cls: type, /, **options: Any) -> None:
             ask_for(CLASSES)
     if answers_below_autograd(cls):
         enter_dispatching(cls)
+
+
+def has_inherited_function(cls: type) -> bool:
+    """Whether a class answers as ``Tensor`` itself does, with results of its own class."""
+    return _function_of(cls) is _torch_function
 
 
 def _function_of(cls: type) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from telegrad._session import grad_mode
 from telegrad._tensor.tensor import Tensor
 
-from .operand_classes import overrides
+from .operand_classes import modes_entered, overrides
 
 _NOT_ASKING: Final = (
     "are_deterministic_algorithms_enabled as_torch autocast_decrement_nesting autocast_increment_nesting "
@@ -36,21 +36,35 @@ _NOT_ASKING: Final = (
 _ASKING_MODES: Final = "as_tensor asarray empty_permuted range tensor tril_indices triu_indices"
 """Functions that make tensors of what the program gives: modes are asked, and what they are given is not."""
 _METHODS: Final = (
-    "__bool__ __complex__ __contains__ __float__ __format__ __index__ __int__ __repr__ allclose backward bfloat16 "
-    "bool byte cdouble cfloat chalf char clone contiguous corrcoef cov cpu cuda detach_ diagflat double dsplit "
-    "equal fill_diagonal_ float float_power float_power_ half histc histogram hsplit index_reduce index_reduce_ int "
-    "isreal item ldexp ldexp_ long lu map_ new_tensor nonzero nonzero_static numpy polygamma polygamma_ "
-    "register_hook renorm renorm_ requires_grad_ resize_ resize_as_ retain_grad short squeeze_ sum_to_size "
-    "swapaxes_ swapdims_ t_ to to_dense to_sparse tolist transpose_ type type_as unique unique_consecutive "
-    "unsqueeze_ vsplit where"
+    "__array__ __bool__ __complex__ __contains__ __deepcopy__ __dlpack__ __dlpack_device__ __float__ __format__ "
+    "__index__ __int__ __invert__ __len__ __reduce_ex__ __repr__ __reversed__ _dimI _dimV _indices _is_view _nnz "
+    "_values adjoint allclose apply_ backward bfloat16 bool byte ccol_indices cdouble cfloat chalf char clone "
+    "coalesce col_indices const_data_ptr contiguous corrcoef cov cpu crow_indices cuda data_ptr dense_dim detach_ "
+    "diagflat dim double dsplit element_size equal fill_diagonal_ float float_power float_power_ get_device half "
+    "histc histogram hsplit index_reduce index_reduce_ indices int is_coalesced is_complex is_conj is_contiguous "
+    "is_floating_point is_inference is_neg is_nonzero is_pinned is_same_size is_set_to is_shared is_signed isreal "
+    "item ldexp ldexp_ long lu map_ module_load new new_tensor nonzero nonzero_static numel numpy pin_memory "
+    "polygamma polygamma_ register_hook register_post_accumulate_grad_hook renorm renorm_ requires_grad_ resize_ "
+    "resize_as_ resolve_conj resolve_neg retain_grad row_indices share_memory_ short size sparse_dim sparse_mask "
+    "squeeze_ storage storage_offset stride sum_to_size swapaxes_ swapdims_ t_ to to_dense to_padded_tensor "
+    "to_sparse to_sparse_bsc to_sparse_bsr to_sparse_csc to_sparse_csr tolist transpose_ type type_as unique "
+    "unique_consecutive unsqueeze_ untyped_storage values vsplit where"
 )
-"""Methods of tensors that are operations and written in Python; others only tell of a tensor, and are not asked."""
+"""Methods of tensors that are written in Python, and that PyTorch asks classes and modes for."""
+_PRIVATE: Final = frozenset(("_version",))
+"""Attributes that programs know although their names begin so."""
+_ACCESSORS: Final = ("__get__", "__set__", "__delete__")
+"""What a property's functions are asked for, in the order in which it has them."""
+_OF_ITS_TENSOR: Final = frozenset(("__deepcopy__",))
+"""Methods that only their tensor is asked about: what else they are given may contain itself."""
 _OF_CONTRACTS: Final = ("_ops/functions.py", "_ops\\functions.py")
 """Where the code of functions is that were made from contracts."""
 originals: Final[dict[Any, Any]] = {}
 """Functions with the code that they have when nobody is asked, by those that have other code meanwhile."""
 _plain: Final[set[type]] = set()
 """Classes of arguments that answer nothing and hold nothing that does: a quick test for most calls."""
+_read: Final[set[type]] = set()
+"""Classes whose tensors answer for no attribute, likewise."""
 _MAX_PLAIN: Final = 256
 _replaced: Final[list[tuple[FunctionType, CodeType]]] = []
 _users: Final[set[int]] = set()
@@ -65,6 +79,11 @@ def ask_for(user: int) -> None:
             _replaced.append((func, func.__code__))
             if func not in _asking_code:
                 _asking_code[func] = _asking(func)
+            func.__code__ = _asking_code[func]
+        for func, accessor in _accessors():
+            _replaced.append((func, func.__code__))
+            if func not in _asking_code:
+                _asking_code[func] = _asking_accessor(func, accessor)
             func.__code__ = _asking_code[func]
 
 
@@ -98,29 +117,83 @@ def _functions() -> Iterator[FunctionType]:
             yield method
 
 
-def _asking(func: FunctionType) -> CodeType:
-    """Return code for a function that asks who answers it, and else runs what it runs now."""
+def _accessors() -> Iterator[tuple[FunctionType, Any]]:
+    """Give the functions of the attributes of tensors, each with what is called for it from outside."""
+    seen: set[Any] = set()
+    for name, attribute in list(vars(Tensor).items()):
+        if not isinstance(attribute, property) or (name[0] == "_" and name not in _PRIVATE) or attribute in seen:
+            continue
+        seen.add(attribute)
+        for accessor, func in zip(_ACCESSORS, (attribute.fget, attribute.fset, attribute.fdel)):
+            if isinstance(func, FunctionType):
+                yield func, getattr(attribute, accessor)
+
+
+def _asking_accessor(func: FunctionType, accessor: Any) -> CodeType:
+    """Return code for an attribute's function that asks a tensor whose class answers, or a mode, for ``accessor``."""
+    original = _original(func)
+    dispatch = import_module(".overriding", __package__).dispatch
+    answers = _answers_attributes
+
+    def run(self: Any, *given: Any) -> Any:
+        kind = self.__class__
+        is_asked = not overrides.are_disabled and answers(kind)
+        if is_asked or overrides.modes:
+            return dispatch(accessor, (self,) if is_asked else (), (self, *given), {})
+        if len(_read) < _MAX_PLAIN and not answers(kind):
+            _read.add(kind)
+        return original(self, *given)
+
+    def read(self: Any) -> Any:
+        return original(self) if self.__class__ in _read and not modes_entered else run(self)
+
+    is_read = func.__code__.co_argcount == 1
+    return _code_calling(read if is_read else run, func, "self" if is_read else "*args, **kwargs")
+
+
+@cache
+def _answers_attributes(kind: type) -> bool:
+    """Whether a program's class has its own ``__torch_function__``; what it inherits leaves attributes as they are."""
+    overriding = import_module(".overriding", __package__)
+    is_own = kind.__module__.partition(".")[0] == __package__.partition(".")[0]
+    return not is_own and overriding.overrides_operations(kind) and not overriding.has_inherited_function(kind)
+
+
+def _original(func: FunctionType) -> FunctionType:
+    """Return a function that goes on to run what this one runs now."""
     original = FunctionType(func.__code__, func.__globals__, func.__name__, func.__defaults__, func.__closure__)
     original.__kwdefaults__ = func.__kwdefaults__
     originals[func] = original
+    return original
+
+
+def _code_calling(run: Any, func: FunctionType, parameters: str = "*args, **kwargs") -> CodeType:
+    """Return code with which a function calls ``run`` with what it is given."""
+    code = _code_with_cells(len(func.__code__.co_freevars), parameters)
+    return code.replace(co_consts=tuple([run if value == _STAND_IN else value for value in code.co_consts]))
+
+
+def _asking(func: FunctionType) -> CodeType:
+    """Return code for a function that asks who answers it, and else runs what it runs now."""
+    original = _original(func)
     if not hasattr(func, "__signature__"):
         func.__dict__["__signature__"] = inspect.signature(func)
     asks_modes_only = func.__name__ in _ASKING_MODES.split() and not func.__qualname__.startswith("Tensor.")
     overriding = import_module(".overriding", __package__)
     dispatch, in_order, is_asked = overriding.dispatch, overriding.overriding_of, overriding.overrides_operations
     has_only_plain = _plain.issuperset
+    counted = 1 if func.__name__ in _OF_ITS_TENSOR else None
 
     def run(*args: Any, **kwargs: Any) -> Any:
         asked: list[Any] = []
         is_answered = not (asks_modes_only or overrides.are_disabled)
         if is_answered and not (has_only_plain(map(type, args)) and has_only_plain(map(type, kwargs.values()))):
-            asked.extend(_asked((args, kwargs), is_asked))
+            asked.extend(_asked((args[:counted], kwargs), is_asked))
         if asked or overrides.modes:
             return dispatch(func, in_order(asked), args, kwargs)
         return original(*args, **kwargs)
 
-    code = _code_with_cells(len(func.__code__.co_freevars))
-    return code.replace(co_consts=tuple([run if value == _STAND_IN else value for value in code.co_consts]))
+    return _code_calling(run, func)
 
 
 def _asked(values: Iterable[Any], is_asked: Any) -> Iterator[Any]:
@@ -142,14 +215,14 @@ _STAND_IN: Final = "what the code calls"
 
 
 @cache
-def _code_with_cells(cells: int) -> CodeType:
-    """Return code that calls a constant with all arguments; a function that runs it has this many free variables."""
+def _code_with_cells(cells: int, parameters: str) -> CodeType:
+    """Return code that calls a constant with its arguments; a function that runs it has this many free variables."""
     names = [f"cell_{place}" for place in range(cells)]
     outer = "".join([f"    {name} = None\n" for name in names])
     inner = "".join([f"        {name}\n" for name in names])
     text = (
-        f"def outer():\n{outer}    def inner(*args, **kwargs):\n        run = {_STAND_IN!r}\n"
-        f"        return run(*args, **kwargs)\n{inner}    return inner\n"
+        f"def outer():\n{outer}    def inner({parameters}):\n        run = {_STAND_IN!r}\n"
+        f"        return run({parameters})\n{inner}    return inner\n"
     )
     made: dict[str, Any] = {}
     exec(compile(text, __file__, "exec", dont_inherit=True), made)  # noqa: S102 - the text is this module's own
