@@ -105,8 +105,7 @@ def _with_parameters(described: Callable[..., Any]) -> Callable[..., Any]:
 
 def get_default_nowrap_functions() -> set[Callable[..., Any]]:
     """Return the functions whose results do not become tensors of a subclass."""
-    attributes: tuple[Any, ...] = (Tensor.grad, Tensor._grad, Tensor._base)
-    return {attribute.__get__ for attribute in attributes}
+    return {getattr(Tensor, attribute).__get__ for attribute in ("grad", "_grad", "_base")}
 
 
 def resolve_name(f: Callable[..., Any]) -> str | None:
