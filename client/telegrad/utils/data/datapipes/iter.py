@@ -14,6 +14,10 @@ from ..collate import default_collate
 from ..draws import drawn_seed
 from .datapipe import IterDataPipe as IterDataPipe
 from .datapipe import applied, functional_datapipe
+from .grouping import Grouper as Grouper
+from .grouping import Multiplexer as Multiplexer
+from .splitting import Demultiplexer as Demultiplexer
+from .splitting import Forker as Forker
 
 
 class IterableWrapperIterDataPipe(IterDataPipe[Any]):
@@ -68,10 +72,13 @@ class FilterIterDataPipe(IterDataPipe[Any]):
         return (sample for sample in self.datapipe if self._takes(sample))
 
     def _takes(self, sample: Any) -> bool:
-        if self.input_col is None:
-            return self.filter_fn(sample)
+        """Whether the function is true; raises ValueError where it returns no bool."""
         columns = self.input_col if isinstance(self.input_col, (list, tuple)) else [self.input_col]
-        return self.filter_fn(*(sample[column] for column in columns))
+        given = [sample] if self.input_col is None else [sample[column] for column in columns]
+        is_taken = self.filter_fn(*given)
+        if not isinstance(is_taken, bool):
+            raise ValueError(f"Boolean output is required for `filter_fn` of FilterIterDataPipe, got {type(is_taken)}")
+        return is_taken
 
 
 @functional_datapipe("shuffle")
