@@ -13,6 +13,7 @@ import torch
 from server.engine import compiled
 from server.engine import functional as F
 from server.engine.array_library.host_libraries import call
+from server.engine.cpu.linear_algebra import sequences
 from server.engine.dispatcher import call as call_operator
 from server.engine.operators import OPERATORS
 from telegrad_protocol.errors import ArgumentError, LinearAlgebraError, ShapeError
@@ -114,6 +115,42 @@ def test_results_and_their_strides_are_pytorchs(
     compare(adapter, factorized((*batch, 5, 5), dtype))
     for shape in ((7, 3), (3, 7), (1, 1)):
         compare(adapter, reflected((*batch, *shape), dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("batch", [(), (3,), (2, 1)], ids=str)
+def test_sequences_do_the_same_without_the_compiled_loop(
+    monkeypatch: pytest.MonkeyPatch, adapter: EngineAdapter, seed: int, batch: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(sequences, "_loop", lambda count: None)
+    torch.manual_seed(seed)
+    compare(adapter, factorized((*batch, 6, 6), dtype))  # of other sizes than elsewhere: plans are kept
+    for shape in ((8, 4), (4, 8), (2, 1)):
+        compare(adapter, reflected((*batch, *shape), dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_large_matrices_are_copied_in_panels_and_refused_where_they_fail(
+    adapter: EngineAdapter, seed: int, dtype: torch.dtype
+) -> None:
+    compiled.load("sequences")
+    torch.manual_seed(seed)
+    a = square((210, 210), dtype)
+    definite = a @ a.mH
+    for given in layouts(definite):
+        same(F.linalg_cholesky(adapter.tensor(given)), torch.linalg.cholesky(definite), adapter, "cholesky")
+    for given in layouts(a):
+        packed, pivots = F.linalg_lu_factor(adapter.tensor(given))
+        expected = torch.linalg.lu_factor(a)
+        same(packed, expected[0], adapter, "lu_factor")
+        assert (adapter.numpy(pivots) == expected[1].numpy()).all()
+    definite[205, 205] = -1
+    with pytest.raises(LinearAlgebraError, match="leading minor of order 206 is not positive-definite"):
+        F.linalg_cholesky(adapter.tensor(definite))
+    assert adapter.numpy(F.linalg_cholesky_ex(adapter.tensor(definite))[1]) == 206
+    a[:, 7] = 0
+    with pytest.raises(LinearAlgebraError, match=r"U\[8,8\] is zero"):
+        F.linalg_lu_factor(adapter.tensor(a))
 
 
 @pytest.mark.parametrize("count", [1, 3, 50])

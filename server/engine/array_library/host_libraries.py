@@ -100,7 +100,8 @@ def _function(name: str, count: int) -> Callable[..., None]:
 
 
 @lru_cache(maxsize=1024)
-def _constant(value: int | str) -> Any:
+def constant(value: int | str) -> Any:
+    """An integer or a letter in memory, which has to live as long as its address is used."""
     return ctypes.c_int(value) if isinstance(value, int) else ctypes.c_char(value.encode())
 
 
@@ -135,7 +136,7 @@ def by_addresses(name: str, dtype: Any, count: int, *arguments: Any) -> Callable
     Others are integers and letters, which are the same in all calls.
     """
     places = tuple([place for place, argument in enumerate(arguments) if argument.__class__ is Each])
-    kept = [None if argument.__class__ is Each else _constant(argument) for argument in arguments]
+    kept = [None if argument.__class__ is Each else constant(argument) for argument in arguments]
     words = [0 if constant is None else ctypes.addressof(constant) for constant in kept]
     whole = PREFIXES[dtype.char] + name
     function = _function(whole, len(arguments))

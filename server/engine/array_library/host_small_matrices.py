@@ -235,14 +235,27 @@ def solve_triangular(a: Array, b: Array, upper: bool, unitriangular: bool) -> Ar
     return x.reshape(b.shape)
 
 
+def takes_symmetric(shape: tuple[int, ...], char: str, vectors: bool) -> bool:
+    """Whether the loops compute eigenvalues of symmetric matrices of this shape and type."""
+    return (
+        shape[-1] <= (_MOST_SYMMETRIC if vectors else _MOST_VALUES)
+        and math.prod(shape) >= _LEAST_ELEMENTS
+        and char in "fd"
+    )
+
+
+def has_singular_loops(shape: tuple[int, ...], char: str) -> bool:
+    """Whether they compute singular values alone."""
+    return max(shape[-2:]) <= _MOST_SINGULAR and math.prod(shape) >= _LEAST_ELEMENTS and char == "f"
+
+
 def eigh_into(a: Array, upper: bool, values: Array, vectors: Array | None) -> bool:
     """Write eigenvalues and, if they are wanted, eigenvectors of symmetric matrices.
 
     False, and nothing of use, where LAPACK is to compute them.
     """
     size = a.shape[-1]
-    most = _MOST_VALUES if vectors is None else _MOST_SYMMETRIC
-    if size > most or a.size < _LEAST_ELEMENTS or a.dtype.char not in "fd":
+    if not takes_symmetric(a.shape, a.dtype.char, vectors is not None):
         return False
     loops = compiled.kernels("factorizations.spectra")
     if loops is None:
@@ -268,7 +281,7 @@ def eig_into(a: Array, values: Array, vectors: Array | None) -> bool:
 
 def svdvals_into(a: Array, values: Array) -> bool:
     """Write singular values of single precision; False, and nothing of use, where LAPACK is to compute them."""
-    if max(a.shape[-2:]) > _MOST_SINGULAR or a.size < _LEAST_ELEMENTS or a.dtype.char != "f":
+    if not has_singular_loops(a.shape, a.dtype.char):
         return False
     loops = compiled.kernels("factorizations.spectra")
     if loops is None:

@@ -6,7 +6,7 @@ than calls from Python.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,8 @@ from .host_orthogonal import qr
 _loops: Any = _umath_linalg
 _SMALL, _TINY = 64, 12
 """Up to these sizes batches go through NumPy's loops, where there is no MKL and where there is."""
-_FEWEST = 4
-"""Rows of symmetric matrices up to which compiled loops take less time than LAPACK on all processors."""
+_FEW = 32
+"""Rows of symmetric matrices up to which compiled loops take less time than LAPACK with vectors of 512 bits, too."""
 _MOST_ELEMENTS = 1 << 14
 """Elements of matrices up to which singular values are those of NumPy's loops, however long these are."""
 _MUCH = 2
@@ -52,14 +52,9 @@ def _uses_singular_loop(a: Array) -> bool:
 
 @cache
 def _has_long_vectors() -> bool:
-    """Whether the processor has vectors of 512 bits, with which OpenBLAS's reflections take less time than ours."""
+    """Whether the processor has vectors of 512 bits, with which OpenBLAS's products of large matrices gain most."""
     features: dict[str, bool] = getattr(_multiarray_umath, "__cpu_features__", {})
     return any([has for name, has in features.items() if name.startswith(("AVX512", "X86_V4"))])
-
-
-def _prefers_loops(a: Array) -> bool:
-    """Whether compiled loops are to compute eigenvalues of symmetric matrices, where they can."""
-    return mkl() is None and (a.shape[-1] <= _FEWEST or not _has_long_vectors())
 
 
 def eigh(a: Array, upper: bool, vectors: bool) -> tuple[Array, Array, Array]:
@@ -77,14 +72,22 @@ def eigh(a: Array, upper: bool, vectors: bool) -> tuple[Array, Array, Array]:
 
 def _eigh_workspaces(dtype: Any, *head: Any) -> tuple[str, list[Any]]:
     """The routine, and its workspaces, each with its size: of numbers, for complex ones of real ones, of integers."""
+    name, sizes = eigh_sizes(dtype, *head)
+    kinds = [dtype, *([dtype.type(0).real.dtype] if dtype.kind == "c" else []), np.dtype(np.int32)]
+    works = [np.empty(size, kind) for (size, _), kind in zip(sizes, kinds, strict=True)]
+    return name, [part for work in works for part in ((work,), work.size)]
+
+
+@lru_cache(maxsize=1024)
+def eigh_sizes(dtype: Any, *head: Any) -> tuple[str, list[tuple[int, int]]]:
+    """The routine, and for each of its workspaces how many numbers it has, and their bytes."""
     name, size = ("heevd" if dtype.kind == "c" else "syevd"), head[-1]
     kinds = [dtype, dtype.type(0).real.dtype, np.dtype(np.int32)] if dtype.kind == "c" else [dtype, np.dtype(np.int32)]
     answers = [np.zeros(1, kind) for kind in kinds]
     asked = [part for answer in answers for part in ((answer,), -1)]
     unused = np.zeros(1, dtype)
     call(name, dtype, 1, *head, (unused,), size, (unused,), *asked, (np.zeros(1, np.int32),))
-    works = [np.empty(max(1, int(answer[0].real)), answer.dtype) for answer in answers]
-    return name, [part for work in works for part in ((work,), work.size)]
+    return name, [(max(1, int(answer[0].real)), answer.dtype.itemsize) for answer in answers]
 
 
 def _eigh_by_loops(a: Array, upper: bool, vectors: bool) -> tuple[Array, Array, Array]:
@@ -96,11 +99,17 @@ def _eigh_by_loops(a: Array, upper: bool, vectors: bool) -> tuple[Array, Array, 
     return values, columns, _failed(values)
 
 
+def has_symmetric_loops(shape: tuple[int, ...], char: str, vectors: bool) -> bool:
+    """Whether compiled loops are to compute eigenvalues of symmetric matrices, where they are there."""
+    is_preferred = mkl() is None and (shape[-1] <= _FEW or not _has_long_vectors())
+    return is_preferred and small.takes_symmetric(shape, char, vectors)
+
+
 def eigh_into(a: Array, upper: bool, values: Array, vectors: Array) -> bool:
     """Write eigenvalues and eigenvectors; False, and nothing of use, where LAPACK fails, or MKL is the faster one."""
     if not a.size or not _uses_loops(a, np.inf):
         return False
-    if _prefers_loops(a) and small.eigh_into(a, upper, values, vectors):
+    if has_symmetric_loops(a.shape, a.dtype.char, True) and small.eigh_into(a, upper, values, vectors):
         return True
     (_loops.eigh_up if upper else _loops.eigh_lo)(a, out=(values, vectors))
     return not np.isnan(values).any()
@@ -110,7 +119,7 @@ def eigvalsh_into(a: Array, upper: bool, values: Array) -> bool:
     """Write eigenvalues alone, as ``eigh_into`` does."""
     if not a.size or not _uses_loops(a, np.inf):
         return False
-    if _prefers_loops(a) and small.eigh_into(a, upper, values, None):
+    if has_symmetric_loops(a.shape, a.dtype.char, False) and small.eigh_into(a, upper, values, None):
         return True
     (_loops.eigvalsh_up if upper else _loops.eigvalsh_lo)(a, out=values)
     return not np.isnan(values).any()
@@ -237,21 +246,22 @@ def _gesdd(a: Array, job: str, u: Array, s: Array, vh: Array, infos: Array) -> N
     count, m, n = a.shape
     k = min(m, n)
     head, ld = (job, m, n), (m, vh.shape[-2])
-    real = []
-    if a.dtype.kind == "c":
-        real = [(np.empty(max(1, k * max(5 * k + 7, 2 * max(m, n) + 2 * k + 1)), a.real.dtype),)]
+    size, reals = gesdd_sizes(a.dtype, job, m, n, ld[1])
+    real = [(np.empty(reals, a.real.dtype),)] if reals else []
     integers = (np.empty(8 * k, np.int32),)
-    size = _gesdd_size(a.dtype, job, m, n, ld[1])
     work = (np.empty(size, a.dtype),)
     call("gesdd", a.dtype, count, *head, a, m, s, u, ld[0], vh, ld[1], work, size, *real, integers, infos)
 
 
-def _gesdd_size(dtype: Any, job: str, m: int, n: int, ldvt: int) -> int:
-    answer, unused = np.zeros(1, dtype), (np.zeros(1, dtype),)
+@lru_cache(maxsize=1024)
+def gesdd_sizes(dtype: Any, job: str, m: int, n: int, ldvt: int) -> tuple[int, int]:
+    """How many numbers the workspace has, and how many the one of real numbers that complex matrices have beside it."""
+    answer, unused, k = np.zeros(1, dtype), (np.zeros(1, dtype),), min(m, n)
     rest = [unused] if dtype.kind == "c" else []
     call("gesdd", dtype, 1, job, m, n, unused, m, unused, unused, m, unused, ldvt, (answer,), -1, *rest,
          (np.zeros(1, np.int32),), (np.zeros(1, np.int32),))  # fmt: skip
-    return max(1, int(answer[0].real))
+    reals = max(1, k * max(5 * k + 7, 2 * max(m, n) + 2 * k + 1)) if rest else 0
+    return max(1, int(answer[0].real)), reals
 
 
 def _small_svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array, Array]:

@@ -31,7 +31,8 @@ CHAINS: Final = (
     ("loops", "blas", *[f"factorizations.{name}" for name in ("spectra", "eigenvectors", "matrices", "orthogonal")]),
     ("factorizations.interleaved",),
     *[(f"images.{name}",) for name in ("products", "planes", "pooling")],
-    *[(name,) for name in ("elementwise", "rows", "pool", "calls", "routines", "philox")],
+    *[(name,) for name in ("elementwise", "rows", "pool", "calls", "philox")],
+    ("routines", "sequences"),
 )  # fmt: skip
 """One process compiles modules that import one another, or two would compile the same; the longest come first."""
 MODULES: Final = tuple(chain.from_iterable(CHAINS))

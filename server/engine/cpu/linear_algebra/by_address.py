@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from ctypes import create_string_buffer
+from ctypes import addressof, create_string_buffer
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
-import numpy as np
-
 from server.engine.array_library import host_small_matrices as small
-from server.engine.array_library.addresses import data_address
 from server.engine.array_library.dtypes import NUMPY_DTYPES
-from server.engine.array_library.host_libraries import Each, mkl
-from server.engine.array_library.host_matrices import columns_of, copy_columns
+from server.engine.array_library.host_libraries import mkl
 from server.engine.operators import Request
-from server.engine.value import Launch, Value
+from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops.matrices import column_major
 
 from .matrices import launch_of
+from .sequences import FIXED, Place, Step, launch_in_sequence
 
 Array = Any
 MOST_SCRATCH = 1 << 22
@@ -56,108 +54,32 @@ def count_of(meta: Meta) -> int:
     return math.prod(meta.shape[:-2])
 
 
-def address_of(value: Value, meta: Meta) -> int:
-    """The address of the first element, on the host."""
-    return int(value.storage.block.pointer + meta.offset * meta.dtype.itemsize)
+def scratch_places(*sizes: int) -> list[Place] | None:
+    """Places of so many bytes in scratch memory, one behind the other; None where they are too many."""
+    ends = list(accumulate([-(-size // 16) * 16 for size in sizes]))
+    if ends[-1] > MOST_SCRATCH:
+        return None
+    at = addressof(scratch(ends[-1]))
+    return [Place(FIXED, at + start) for start in (0, *ends[:-1])]
 
 
-def each_of(meta: Meta, dimensions: int = 2) -> Each:
-    """The step between what dense memory holds for two matrices: as many last dimensions, none for a number."""
-    return Each(math.prod(meta.shape[meta.ndim - dimensions :]) * meta.dtype.itemsize)
-
-
-def launch_by_address(
+def launch_of_steps(
     generic: Callable[..., Any], names: tuple[str, ...], request: Request, columns: Sequence[Meta],
-    write: Callable[[tuple[Value, ...], tuple[Value, ...]], bool],
+    steps: Sequence[Step],
 ) -> Launch | None:  # fmt: skip
-    """A launch that calls ``write`` with values, and computes generically where that returns False.
+    """A launch that executes steps, and computes generically where one of them ends the sequence.
 
     ``columns`` are the results that have to have contiguous columns, the others have to be contiguous: None where they
     are not. ``names`` are those of the keywords that the generic kernel takes last.
     """
+    if not _are_in_order(request, columns):
+        return None
+    operands = [arg for arg in request.args if isinstance(arg, Meta)]
+    return launch_in_sequence(steps, operands, launch_of(generic, names, request, lambda *arrays: False))
+
+
+def _are_in_order(request: Request, columns: Sequence[Meta]) -> bool:
+    """Whether results have contiguous columns, or rows if they are not among ``columns``."""
     others = [meta for meta in request.outs if meta not in columns]
-    if any([meta.strides != column_major(meta).strides for meta in columns]):
-        return None
-    if not all([meta.is_contiguous for meta in others]):
-        return None
-    fallback = launch_of(generic, names, request, lambda *arrays: False)
-
-    def launch(args: Any, outs: Any) -> None:
-        if not write(args, outs):
-            fallback(args, outs)
-
-    return launch
-
-
-def _step_of_batch(meta: Meta) -> int | None:
-    """The elements from a matrix to the next, where there is one such number."""
-    step = expected = None
-    for size, stride in zip(reversed(meta.shape[:-2]), reversed(meta.strides[:-2]), strict=True):
-        if size == 1:
-            continue
-        if expected is None:
-            step = expected = stride
-        if stride != expected:
-            return None
-        expected = stride * size
-    return step or 0
-
-
-Source = Callable[[Value], tuple[int, Any]]
-"""Tells the address of matrices, and what has to live as long as that is used."""
-
-
-def columns_in(meta: Meta) -> tuple[Source, int, Each]:
-    """Where matrices with contiguous columns are, the elements between two of these, and between two matrices.
-
-    They are copied where they lie otherwise.
-    """
-    return _in_place(meta) or (_copied, max(meta.shape[-2], 1), each_of(meta))
-
-
-def rows_or_columns_in(meta: Meta) -> tuple[Source, int, Each, bool]:
-    """The same where matrices may be read as their transposes, which the last of the results says."""
-    here = _in_place(meta)
-    if here is None and _rows_are_contiguous(meta):
-        turned = meta.like(
-            (*meta.shape[:-2], meta.shape[-1], meta.shape[-2]),
-            strides=(*meta.strides[:-2], meta.strides[-1], meta.strides[-2]),
-        )
-        there = _in_place(turned)
-        if there is not None:
-            return _place(meta), there[1], there[2], True
-    return *(here or columns_in(meta)), False
-
-
-def _rows_are_contiguous(meta: Meta) -> bool:
-    return meta.strides[-1] == 1 or meta.shape[-1] == 1
-
-
-def _in_place(meta: Meta) -> tuple[Source, int, Each] | None:
-    rows, columns = meta.shape[-2:]
-    step = _step_of_batch(meta)
-    distance = meta.strides[-1] if columns > 1 else rows
-    if step is None or (meta.strides[-2] != 1 and rows > 1) or distance < max(rows, 1):
-        return None
-    return _place(meta), distance, Each(step * meta.dtype.itemsize)
-
-
-def _place(meta: Meta) -> Source:
-    start = meta.offset * meta.dtype.itemsize
-    return lambda value: (value.storage.block.pointer + start, None)
-
-
-def _copied(value: Value) -> tuple[int, Any]:
-    copy = columns_of(value.array)
-    return data_address(copy), copy
-
-
-def copy_into(target: Value, source: Value) -> None:
-    """Copy matrices into those of a result, whose columns are contiguous."""
-    copy_columns(target.array, source.array)
-
-
-@cache
-def below(rows: int, columns: int) -> Array:
-    """Where elements are below the diagonal."""
-    return np.tri(rows, columns, -1, dtype=bool)
+    by_columns = all([meta.strides == column_major(meta).strides for meta in columns])
+    return by_columns and all([meta.is_contiguous for meta in others])

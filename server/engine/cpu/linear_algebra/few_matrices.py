@@ -15,12 +15,11 @@ from server.engine.array_library import host_small_matrices as small
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.host_libraries import mkl
 from server.engine.operators import Request
-from server.engine.ops import factorizations as generic_factorizations
 from server.engine.ops import solvers as generic_solvers
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import factorizations, solvers
+from telegrad_protocol.ops import solvers
 from telegrad_protocol.ops.matrices import is_vector as are_vectors
 
 from .matrices import launch_of
@@ -42,21 +41,6 @@ def _is_number(array: Array) -> bool:
     if not array.ndim:
         return bool(array == array)
     return not np.isnan(array).any()
-
-
-@prepares(factorizations.cholesky_ex, keys.CPU)
-def cholesky_ex(request: Request) -> Launch | None:
-    A, upper, _ = request.args
-    if not _is_few(A):
-        return None
-    loop = _loops.cholesky_up if upper else _loops.cholesky_lo
-
-    def write(a: Array, factor: Array, info: Array) -> bool:
-        info.fill(0)
-        loop(a, out=factor)
-        return _is_number(factor[..., -1, -1])  # whatever is NaN makes this so
-
-    return launch_of(generic_factorizations.cholesky_ex, ("upper", "check_errors"), request, write)
 
 
 @prepares(solvers.inv_ex, keys.CPU)

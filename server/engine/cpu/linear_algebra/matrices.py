@@ -1,13 +1,12 @@
-"""Factorizations and spectra of batches of small matrices, and Fourier transforms, written into the results' memory.
+"""Factorizations of batches of small real matrices, and Fourier transforms, written into the results' memory.
 
-Factorizations of real ones are compiled loops, spectra are NumPy's. Where the loops are not compiled yet, and where a
-matrix has no factorization or is not finite, the generic kernels compute.
+Factorizations are compiled loops. Where these are not compiled yet, and where a matrix has no factorization or is not
+finite, the generic kernels compute.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,22 +16,14 @@ from server.engine.array_library import host_fourier
 from server.engine.array_library import host_small_matrices as small
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.fourier import short_transform
-from server.engine.array_library.host_spectra import (
-    eigh_into,
-    eigvalsh_into,
-    has_singular_loop,
-    svd_into,
-    svdvals_into,
-)
 from server.engine.operators import Request
 from server.engine.ops import factorizations as generic_factorizations
 from server.engine.ops import fft as generic_transforms
 from server.engine.ops import solvers as generic_solvers
-from server.engine.ops import spectra as generic_spectra
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import factorizations, fft, solvers, spectra
+from telegrad_protocol.ops import factorizations, fft, solvers
 from telegrad_protocol.ops.matrices import column_major
 from telegrad_protocol.ops.matrices import is_vector as are_vectors
 
@@ -153,31 +144,6 @@ def slogdet(request: Request) -> Launch | None:
         return True
 
     return _with_loops(generic_solvers.slogdet, (), request, write) if _is_small(request.args[0]) else None
-
-
-@prepares(spectra.eigh, keys.CPU)
-def eigh(request: Request) -> Launch | None:
-    upper = request.args[1] in "Uu"
-    return launch_of(generic_spectra.eigh, (), request, lambda a, values, vectors: eigh_into(a, upper, values, vectors))
-
-
-@prepares(spectra.plain_eigvalsh, keys.CPU)
-def plain_eigvalsh(request: Request) -> Launch | None:
-    upper = request.args[1] in "Uu"
-    return launch_of(generic_spectra.plain_eigvalsh, (), request, lambda a, values: eigvalsh_into(a, upper, values))
-
-
-@prepares(spectra.svd, keys.CPU)
-def svd(request: Request) -> Launch | None:
-    A, full, _ = request.args
-    if not (A.numel > 0 and has_singular_loop(A.shape)):
-        return None
-    return launch_of(generic_spectra.svd, ("driver",), request, partial(svd_into, full))
-
-
-@prepares(spectra.plain_svdvals, keys.CPU)
-def plain_svdvals(request: Request) -> Launch | None:
-    return launch_of(generic_spectra.plain_svdvals, (), request, svdvals_into)
 
 
 def _short_launch(request: Request, dim: tuple[int, ...], mode: int, forward: bool) -> Launch | None:
