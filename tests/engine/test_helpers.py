@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -96,6 +97,23 @@ def _helpers() -> list[threading.Thread]:
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
+def test_threads_take_their_own_pieces_first_and_then_those_of_others() -> None:
+    pool, calls, loop = compiled.kernels("pool"), compiled.kernels("calls"), compiled.kernels("rows").row_sums["f"]
+    rows, sums = np.ones((10, 4), np.float32), np.zeros(10, np.float32)
+    form = calls.form_of(loop)
+    records = calls.records(form, [(rows[i : i + 1], sums[i : i + 1]) for i in range(10)])
+    memory = np.zeros(pool.WORDS + 8, np.int64)
+    state = -(-memory.ctypes.data // 64) * 64
+    for _ in range(2):
+        pool.publish(state, ctypes.addressof(records), form.size, 10, HELPERS, False)
+        for most, own, expected in ((2, 1, "0001100000"), (3, 2, "0001101110"), (4, 2, "1111101111"), (9, 0, "1" * 10)):
+            is_left = pool.take(state, most, own)
+            assert "".join([str(int(total // 4)) for total in sums]) == expected
+            assert is_left == (most < 9)
+        assert not pool.work(state, 1)
+        sums[:] = 0
+
+
 def test_helpers_keep_off_the_processor_of_the_first_thread() -> None:
     softmax, x = compiled.kernels("rows").softmax["f"], np.ones((4, 100), np.float32)
     helpers.run_loop(softmax, [(x, np.empty_like(x), False)] * 3, HELPERS)

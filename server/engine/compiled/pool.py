@@ -17,16 +17,18 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 _LINE = 64
-JOB, OPEN, NEXT, ACTIVE, STOP = (_LINE * line for line in range(5))
-"""Offsets: the number of the last job; that of the one whose pieces may be taken, or 0; the first piece that nobody has
-taken; how many helpers may be reading the job; whether helpers are to end."""
-RECORDS, STRIDE, PIECES, HELPERS, KIND = (5 * _LINE + 8 * word for word in range(5))
+JOB, OPEN, ACTIVE, STOP = (_LINE * line for line in range(4))
+"""Offsets: the number of the last job; that of the one whose pieces may be taken, or 0; how many helpers may be reading
+the job; whether helpers are to end."""
+RECORDS, STRIDE, PIECES, HELPERS, KIND = (4 * _LINE + 8 * word for word in range(5))
 """What a job is: its records' address, the bytes of each, their number, how many helpers it may have, and whether its
 pieces are Python's."""
-ASLEEP = 6 * _LINE
+ASLEEP = 5 * _LINE
 """From here on a line for each helper: whether it sleeps, and the last job that it has seen."""
 MOST_HELPERS = 63
-WORDS = (ASLEEP + _LINE * MOST_HELPERS) // 8
+TAKEN = ASLEEP + _LINE * MOST_HELPERS
+"""From here on a line for each thread, the first of which is no helper: how many of its pieces were taken."""
+WORDS = (TAKEN + _LINE * (MOST_HELPERS + 1)) // 8
 SLEEPS, PYTHON, ENDS = range(3)
 """Why ``serve`` returns."""
 _PAUSES = 16
@@ -143,17 +145,29 @@ def _wake(word: int) -> None:
     _call_system(_FUTEX, word, _WAKE, 1, 0, 0, 0)
 
 
-@_compiled("int64(int64, int64)")
-def _take(state: int, most: int) -> int:
-    """Call pieces until none is left, or so many were called."""
+@_compiled("int64(int64, int64, int64)")
+def take(state: int, most: int, own: int) -> int:
+    """Call pieces until none is left, or so many were called: those of a thread itself, and then those of the others.
+
+    Each thread has the same pieces in all jobs of as many, so that it finds in its caches what it wrote or read before.
+    """
     records, stride, pieces = get(state + RECORDS), get(state + STRIDE), get(state + PIECES)
-    for _ in range(most):
-        piece = add(state + NEXT, 1)
-        if piece >= pieces:
-            return 0
-        record = records + piece * stride
-        _call(get(record), record)
-    return 1
+    threads = get(state + HELPERS) + 1
+    called = 0
+    for turn in range(threads):
+        thread = (own + turn) % threads
+        first, last = pieces * thread // threads, pieces * (thread + 1) // threads
+        taken = state + TAKEN + _LINE * thread
+        while get(taken) < last - first:
+            piece = first + add(taken, 1)
+            if piece >= last:
+                break
+            record = records + piece * stride
+            _call(get(record), record)
+            called += 1
+            if called == most:
+                return 1
+    return 0
 
 
 @_compiled("int64(int64, int64, int64)")
@@ -175,7 +189,7 @@ def serve(state: int, helper: int, waits: int) -> int:
                     if is_python:
                         add(state + ACTIVE, -1)
                         return PYTHON
-                    _take(state, 1 << 62)
+                    take(state, 1 << 62, helper + 1)
                 add(state + ACTIVE, -1)
                 waited = 0
         if waited >= waits:
@@ -208,7 +222,8 @@ def publish(state: int, records: int, stride: int, pieces: int, helpers: int, is
     put(state + PIECES, pieces)
     put(state + HELPERS, helpers)
     put(state + KIND, is_python)
-    put(state + NEXT, 0)
+    for thread in range(helpers + 1):
+        put(state + TAKEN + _LINE * thread, 0)
     put(state + OPEN, number)
     put(state + JOB, number)
     asleep = 0
@@ -236,7 +251,8 @@ def end(state: int, helpers: int) -> None:
 def close(state: int) -> None:
     """Let nobody take another piece, and wait for those that are at work."""
     put(state + OPEN, 0)
-    put(state + NEXT, get(state + PIECES))
+    for thread in range(get(state + HELPERS) + 1):
+        put(state + TAKEN + _LINE * thread, get(state + PIECES))
     while get(state + ACTIVE):
         wait()
 
@@ -244,7 +260,7 @@ def close(state: int) -> None:
 @_compiled("int64(int64, int64)")
 def work(state: int, most: int) -> int:
     """Call at most so many pieces; where none is left, wait for the helpers, close the job, and return 0."""
-    if _take(state, most):
+    if take(state, most, 0):
         return 1
     close(state)
     return 0
