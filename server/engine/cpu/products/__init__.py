@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from . import attention, blocks, linear
+from . import attention, blocks, half_products, linear
 
-__all__ = ["attention", "blocks", "linear"]
+__all__ = ["attention", "blocks", "half_products", "linear"]
