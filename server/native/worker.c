@@ -167,6 +167,30 @@ bound_to_launch(PyObject *module, PyObject *bound)
     return check_backend(PyTuple_GET_ITEM(bound, 0)) < 0 ? NULL : PyCFunction_New(&run_method, bound);
 }
 
+static PyMethodDef run_several_method = {"run", call_run_several, METH_O, "Execute an operation whose results are new."};
+
+/* Whether something is a tuple of integers. */
+static int
+are_sizes(PyObject *sizes)
+{
+    int are = PyTuple_CheckExact(sizes);
+    for (Py_ssize_t i = 0; are && i < PyTuple_GET_SIZE(sizes); i++) are = PyLong_CheckExact(PyTuple_GET_ITEM(sizes, i));
+    return are;
+}
+
+static PyObject *
+bound_to_launches(PyObject *module, PyObject *bound)
+{
+    (void)module;
+    if (!PyTuple_CheckExact(bound) || PyTuple_GET_SIZE(bound) != 5 || !are_sizes(PyTuple_GET_ITEM(bound, 2)) ||
+        !PyTuple_CheckExact(PyTuple_GET_ITEM(bound, 3)) ||
+        PyTuple_GET_SIZE(PyTuple_GET_ITEM(bound, 2)) != PyTuple_GET_SIZE(PyTuple_GET_ITEM(bound, 3))) {
+        PyErr_SetString(PyExc_TypeError, "bound_to_launches: expected a backend, its key, a tuple of bytes, one of metas, a launch");
+        return NULL;
+    }
+    return check_backend(PyTuple_GET_ITEM(bound, 0)) < 0 ? NULL : PyCFunction_New(&run_several_method, bound);
+}
+
 static PyMethodDef finalizer = {"__del__", call_finalize, METH_NOARGS, "Give the memory back, unless something else does."};
 
 static PyObject *
@@ -213,6 +237,7 @@ static PyMethodDef methods[] = {
     {"prepare_values", prepare_values, METH_O, "Take classes and objects by their names; returns ``Storage.__del__``."},
     {"new_value", (PyCFunction)(void (*)(void))call_new_value, METH_FASTCALL, "Return a value over new memory."},
     {"bound_to_launch", bound_to_launch, METH_O, "Return what executes an operation of one result by a launch."},
+    {"bound_to_launches", bound_to_launches, METH_O, "Return what executes an operation of several results by a launch."},
     {"prepare_autograd", prepare_autograd, METH_O, "Take classes and objects by their names; returns ``OpNode.apply``."},
     {"bound_to_recording", bound_to_recording, METH_O, "Return what executes an operation and gives its result a history."},
     {NULL, NULL, 0, NULL},

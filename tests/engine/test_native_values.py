@@ -25,7 +25,7 @@ from server.engine.in_c import histories
 from server.engine.in_c import values as values_in_c
 from server.engine.operators import OPERATORS
 from server.engine.value import Storage, Value
-from telegrad_protocol.errors import AutogradError
+from telegrad_protocol.errors import AutogradError, LinearAlgebraError
 from tests.ops.adapters import EngineAdapter
 from tests.support.compilers import needs_calls_in_c
 
@@ -47,6 +47,7 @@ OPERATIONS: dict[str, Operation] = {
     "split": lambda rng, one: F.cat(F.split(one(), 2, 0), 0),
     "detach": lambda rng, one: F.add(F.detach(one()), one()),
     "max": lambda rng, one: F.add(F.amax(one(), 1, True), one()),
+    "several results": lambda rng, one: F.matmul(*F.linalg_qr(one())),
     "in place": lambda rng, one: F.add_(F.mul(one(), 1.5), one()), "a view in place": lambda rng, one: _written(one()),
 }  # fmt: skip
 
@@ -178,7 +179,7 @@ def test_random_programs_do_the_same(
 
 
 def _errors(adapter: EngineAdapter) -> list[str]:
-    """What is said of saved tensors that were modified, passes that were made, and gradients that there are none of."""
+    """What is said of saved tensors that were modified, passes, gradients that there are none of, and a launch."""
     said = []
     x = adapter.tensor(torch.ones(2, 2))
     set_requires_grad(x, True)
@@ -190,7 +191,9 @@ def _errors(adapter: EngineAdapter) -> list[str]:
         with pytest.raises(AutogradError) as caught:
             backward([loss], [None])
         said.append(str(caught.value))
-    return said
+    with pytest.raises(LinearAlgebraError) as refused:
+        F.linalg_lu_factor(adapter.tensor(torch.zeros(2, 2)))
+    return [*said, str(refused.value)]
 
 
 def test_errors_are_the_same(adapter: EngineAdapter, python: Callable[[], None]) -> None:

@@ -129,6 +129,35 @@ def test_sequences_do_the_same_without_the_compiled_loop(
         compare(adapter, reflected((*batch, *shape), dtype))
 
 
+@pytest.mark.parametrize("with_loop", [True, False], ids=["compiled", "numpy"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+def test_sequences_end_where_a_number_says_so(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator, dtype: Any, with_loop: bool
+) -> None:
+    loop = compiled.load("sequences") if with_loop else None
+    monkeypatch.setattr(sequences, "_loop", lambda count: loop)
+    kind = np.dtype(dtype)
+    numbers, infos, place = rng.standard_normal(5).astype(kind), np.zeros(3, np.int32), sequences.Place
+    behind = numbers.copy()
+    target = sequences.Matrices(place(1), kind, (1, 1, 5), (0, 0, kind.itemsize))
+    clear = sequences.Copy(target, target, copies=False, lowest=9)
+    ends = {
+        "nan": sequences.EndIfNaN(place(0, 0, kind.itemsize), kind, 5),
+        "special": sequences.EndIfNotFinite(place(0), kind, 5), "info": sequences.EndIfAny(place(2), 3),
+    }  # fmt: skip
+    runs = {name: sequences.sequence([step, clear], 1) for name, step in ends.items()}
+    addresses = [array.ctypes.data for array in (numbers, behind, infos)]
+    for value, info, expected in ((1.5, 0, ""), (np.inf, 0, "special"), (-np.nan, 0, "nan special"), (0, -2, "info")):
+        numbers[3], infos[1] = value, info
+        ended = []
+        for name, run in runs.items():
+            behind[:] = 1
+            if run(*addresses):
+                ended.append(name)
+            assert behind.any() == (name in ended)  # what is behind the end is not done
+        assert " ".join(ended) == expected
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_large_matrices_are_copied_in_panels_and_refused_where_they_fail(
     adapter: EngineAdapter, seed: int, dtype: torch.dtype

@@ -17,8 +17,9 @@ from .arithmetic import compiled, i32, inlined
 from .routines import repeat
 from .tiles import write
 
-CALL, COPY, FIND_NUMBER, FIND_NAN = range(4)
-"""Call a routine for some matrices, copy matrices, and end the sequence where an integer is not 0, or a number NaN."""
+CALL, COPY, FIND_NUMBER, FIND_NAN, FIND_NOT_FINITE = range(5)
+"""Call a routine for some matrices, copy matrices, and end the sequence where an integer is not 0, where a number is
+NaN, or where one is NaN or infinite."""
 ADDRESSES = 4
 """How many addresses a run is given."""
 _WORD = 8
@@ -45,11 +46,11 @@ _word, _half = _reader(types.int64, 64), _reader(types.int32, 32)
 
 
 @inlined
-def _is_nan(address: int, size: int) -> Any:
-    """Whether a real number of so many bytes is NaN: its exponent is all ones, and its fraction is not 0."""
+def _is_beyond(address: int, size: int, is_nan: int) -> Any:
+    """Whether a real number of so many bytes is NaN or infinite, or NaN alone: its exponent is all ones."""
     if size == 4:
-        return (_half(address) & 0x7FFFFFFF) > 0x7F800000
-    return (_word(address) & 0x7FFFFFFFFFFFFFFF) > 0x7FF0000000000000
+        return (_half(address) & 0x7FFFFFFF) >= 0x7F800000 + is_nan
+    return (_word(address) & 0x7FFFFFFFFFFFFFFF) >= 0x7FF0000000000000 + is_nan
 
 
 @inlined
@@ -132,11 +133,12 @@ def _call(table: int, step: int) -> None:
 
 @compiled("int64", "int64", "int64", returns="boolean")
 def _finds(table: int, step: int, code: int) -> bool:
-    """Whether one of some numbers is not 0, or NaN."""
+    """Whether there is what a code tells to look for among some numbers."""
+    is_nan = 1 if code == FIND_NAN else 0
     size, count, apart = _word(step), _word(step + 8), _word(step + 16)
     at = _word(table + _WORD * _word(step + 24)) + _word(step + 32)
     for _ in range(count):
-        if _is_nan(at, size) if code == FIND_NAN else _half(at) != 0:
+        if _half(at) != 0 if code == FIND_NUMBER else _is_beyond(at, size, is_nan):
             return True
         at += apart
     return False

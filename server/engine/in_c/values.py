@@ -35,3 +35,12 @@ def run_of(backend: Backend, nbytes: int, meta: Meta, launch: Launch) -> Callabl
     if module is None:
         return None
     return module.bound_to_launch((backend, backend.key, nbytes, meta, launch))  # type: ignore[no-any-return]
+
+
+def run_of_several(
+    backend: Backend, sizes: tuple[int, ...], metas: tuple[Meta, ...], launch: Launch
+) -> Callable[[tuple[Any, ...]], tuple[Value, ...]] | None:
+    """Return what does so for several values, of so many bytes each."""
+    if module is None:
+        return None
+    return module.bound_to_launches((backend, backend.key, sizes, metas, launch))  # type: ignore[no-any-return]

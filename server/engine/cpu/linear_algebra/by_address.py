@@ -1,7 +1,7 @@
 """Launches that give LAPACK the addresses of operands and results, for all matrices of a batch at once.
 
 The generic kernels compute where compiled loops of small matrices are faster, as for LU and QR factorizations of many,
-where something fails, and where MKL is installed.
+and where something fails.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 
 from server.engine.array_library import host_small_matrices as small
 from server.engine.array_library.dtypes import NUMPY_DTYPES
-from server.engine.array_library.host_libraries import mkl
 from server.engine.operators import Request
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
@@ -37,11 +36,6 @@ def _scratch(nbytes: int) -> Any:
 def scratch(nbytes: int) -> Any:
     """Memory for what a factorization leaves behind, of a power of two of bytes; the next one uses it again."""
     return _scratch(1 << max(nbytes - 1, 1).bit_length())
-
-
-def is_lapacks(meta: Meta) -> bool:
-    """Whether there are matrices, and these are for SciPy's LAPACK and not for MKL."""
-    return meta.numel > 0 and mkl() is None
 
 
 def is_for_loops(meta: Meta) -> bool:

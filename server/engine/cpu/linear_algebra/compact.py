@@ -17,7 +17,7 @@ from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.ops import factorizations
 
-from .by_address import count_of, is_for_loops, is_lapacks, launch_of_steps, scratch_places
+from .by_address import count_of, is_for_loops, launch_of_steps, scratch_places
 from .sequences import FIXED, Call, Copy, EndIfAny, EndIfNaN, Matrices, Place, Step, matrices_of, numbers_of
 
 _MOST_IN_TURN = 16
@@ -66,7 +66,7 @@ def _identity(size: int, dtype: Any) -> Any:
 def plain_lu(request: Request) -> Launch | None:
     (A, pivot), (P, L, U) = request.args, request.outs
     in_loops = is_for_loops(A) and max(A.shape[-2:]) > _MOST_IN_TURN
-    if not (pivot and is_lapacks(A)) or in_loops:
+    if not (pivot and A.numel) or in_loops:
         return None
     (m, n), count, dtype, k = A.shape[-2:], count_of(A), NUMPY_DTYPES[A.dtype], L.shape[-1]
     places = scratch_places(A.nbytes, 4 * k * count, 4)
@@ -93,7 +93,7 @@ def plain_lu(request: Request) -> Launch | None:
 @prepares(factorizations.ldl_factor_ex, keys.CPU)
 def ldl_factor_ex(request: Request) -> Launch | None:
     (A, hermitian, check_errors), (LD, pivots, info) = request.args, request.outs
-    if not is_lapacks(A):
+    if not A.numel:
         return None
     dtype, n, count = NUMPY_DTYPES[A.dtype], A.shape[-1], count_of(A)
     name = "hetrf" if hermitian and dtype.kind == "c" else "sytrf"

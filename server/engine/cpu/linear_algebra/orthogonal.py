@@ -15,7 +15,7 @@ from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.ops import factorizations
 
-from .by_address import count_of, is_for_loops, is_lapacks, launch_of_steps, scratch_places
+from .by_address import count_of, is_for_loops, launch_of_steps, scratch_places
 from .sequences import Call, Copy, Step, matrices_of, numbers_of
 
 
@@ -28,7 +28,7 @@ def _names(dtype: Any) -> tuple[str, str]:
 def qr(request: Request) -> Launch | None:
     (A, mode), (Q, R) = request.args, request.outs
     dtype = NUMPY_DTYPES[A.dtype]
-    if not is_lapacks(A) or is_for_loops(A) or has_panels(A.shape, dtype.char):
+    if not A.numel or is_for_loops(A) or has_panels(A.shape, dtype.char):
         return None
     if mode == "r":
         return _only_r(request)
@@ -74,7 +74,7 @@ def _only_r(request: Request) -> Launch | None:
 @prepares(factorizations.geqrf, keys.CPU)
 def geqrf(request: Request) -> Launch | None:
     (A,), (factor, tau) = request.args, request.outs
-    if not is_lapacks(A):
+    if not A.numel:
         return None
     (m, n), dtype = A.shape[-2:], NUMPY_DTYPES[A.dtype]
     size = workspace_size("geqrf", dtype, m, n, (), m, ())
@@ -92,7 +92,7 @@ def geqrf(request: Request) -> Launch | None:
 @prepares(factorizations.plain_householder_product, keys.CPU)
 def householder_product(request: Request) -> Launch | None:
     (A, tau), (product,) = request.args, request.outs
-    if not (is_lapacks(A) and tau.numel and tau.is_contiguous):
+    if not (A.numel and tau.numel and tau.is_contiguous):
         return None
     (m, n), k, dtype = A.shape[-2:], tau.shape[-1], NUMPY_DTYPES[A.dtype]
     name = _names(dtype)[0]
@@ -111,7 +111,7 @@ def householder_product(request: Request) -> Launch | None:
 @prepares(factorizations.plain_ormqr, keys.CPU)
 def ormqr(request: Request) -> Launch | None:
     (A, tau, other, left, transpose), (product,) = request.args, request.outs
-    if not (is_lapacks(A) and tau.numel and other.numel and tau.is_contiguous):
+    if not (A.numel and tau.numel and other.numel and tau.is_contiguous):
         return None
     (m, n), k, dtype, count = other.shape[-2:], tau.shape[-1], NUMPY_DTYPES[A.dtype], count_of(other)
     name, side = _names(dtype)[1], "L" if left else "R"

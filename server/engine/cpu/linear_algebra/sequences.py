@@ -23,7 +23,7 @@ from server.engine.value import Launch, Value
 from telegrad_protocol.meta import Meta
 
 Array = Any
-_CALL, _COPY, _FIND_NUMBER, _FIND_NAN = range(4)
+_CALL, _COPY, _FIND_NUMBER, _FIND_NAN, _FIND_NOT_FINITE = range(5)
 _ADDRESSES = 4
 """The codes of ``server/engine/compiled/sequences``, and how many addresses its tables have room for."""
 FIXED = _ADDRESSES
@@ -197,6 +197,23 @@ class EndIfNaN(NamedTuple):
     def run(self, addresses: Sequence[int]) -> bool:
         numbers = Matrices(self.place, self.dtype.type(0).real.dtype, (self.size, 1, 1), (self.place.step, 0, 0))
         return bool(np.isnan(numbers.array(addresses)).any())
+
+
+class EndIfNotFinite(NamedTuple):
+    """Ends the sequence where one of some dense numbers, real or complex, is infinite or NaN."""
+
+    place: Place
+    dtype: Any
+    size: int
+
+    @property
+    def words(self) -> list[int]:
+        real = self.dtype.type(0).real.dtype.itemsize
+        return [_FIND_NOT_FINITE, real, self.size * self.dtype.itemsize // real, real, *self.place[:2]]
+
+    def run(self, addresses: Sequence[int]) -> bool:
+        numbers = Matrices(self.place, self.dtype, (self.size, 1, 1), (self.dtype.itemsize, 0, 0))
+        return not np.isfinite(numbers.array(addresses)).all()
 
 
 _runs = numbers_from()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from server.engine import keys
 from server.engine.array_library.dtypes import NUMPY_DTYPES
+from server.engine.array_library.host_libraries import mkl
 from server.engine.array_library.host_small_matrices import has_singular_loops
 from server.engine.array_library.host_spectra import (
     eigh_into,
@@ -30,13 +32,14 @@ from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import matrix_functions as contracts
 from telegrad_protocol.ops import spectra
 
-from .by_address import count_of, is_lapacks, launch_of_steps, scratch_places
+from .by_address import count_of, launch_of_steps, scratch_places
 from .matrices import launch_of
 from .sequences import (
     Call,
     Copy,
     EndIfAny,
     EndIfNaN,
+    EndIfNotFinite,
     Matrices,
     Place,
     Step,
@@ -46,6 +49,11 @@ from .sequences import (
 )
 
 _INT = np.dtype(np.int32)
+
+
+def _refusing(given: Matrices) -> list[Step]:
+    """A step that ends where dense matrices are not finite, with which MKL does not always come to an end."""
+    return [] if mkl() is None else [EndIfNotFinite(given.place, given.dtype, math.prod(given.shape))]
 
 
 def _symmetric_steps(
@@ -66,6 +74,7 @@ def _symmetric_steps(
     work = [part for place, (size, _) in zip(works, sizes, strict=True) for part in (place, size)]
     return [
         Copy(given, columns),
+        *_refusing(columns),
         Call(name, dtype, count, *head, columns.place, n, found, *work, info),
         EndIfAny(info, count),
         EndIfNaN(found._replace(step=real), dtype, count * n),
@@ -76,7 +85,7 @@ def _symmetric_steps(
 def eigh(request: Request) -> Launch | None:
     (A, UPLO), (values, vectors) = request.args, request.outs
     upper, launch = UPLO in "Uu", None
-    if is_lapacks(A) and not has_symmetric_loops(A.shape, NUMPY_DTYPES[A.dtype].char, True):
+    if A.numel and not has_symmetric_loops(A.shape, NUMPY_DTYPES[A.dtype].char, True):
         made = _symmetric_steps(A, upper, numbers_of(1, values, 1), matrices_of(2, vectors))
         launch = made and launch_of_steps(generic.eigh, (), request, (vectors,), made[0])
     return launch or launch_of(generic.eigh, (), request, lambda a, *results: eigh_into(a, upper, *results))
@@ -86,7 +95,7 @@ def eigh(request: Request) -> Launch | None:
 def plain_eigvalsh(request: Request) -> Launch | None:
     (A, UPLO), (values,) = request.args, request.outs
     upper, launch = UPLO in "Uu", None
-    if is_lapacks(A) and not has_symmetric_loops(A.shape, NUMPY_DTYPES[A.dtype].char, False):
+    if A.numel and not has_symmetric_loops(A.shape, NUMPY_DTYPES[A.dtype].char, False):
         made = _symmetric_steps(A, upper, numbers_of(1, values, 1), None)
         launch = made and launch_of_steps(generic.plain_eigvalsh, (), request, (), made[0])
     return launch or launch_of(generic.plain_eigvalsh, (), request, lambda a, found: eigvalsh_into(a, upper, found))
@@ -111,6 +120,7 @@ def _singular_steps(
     rest = [second] if reals else []
     return [
         Copy(given, columns),
+        *_refusing(columns),
         Call("gesdd", dtype, count, job, m, n, columns.place, m, found, left, m, right, rows, work, size, *rest,
              integers, info),
         EndIfAny(info, count),
@@ -123,17 +133,15 @@ def svd(request: Request) -> Launch | None:
     (A, full, _), (U, S, Vh) = request.args, request.outs
     if not (A.numel and has_singular_loop(A.shape)):
         return None
-    launch = None
-    if is_lapacks(A):
-        made = _singular_steps(A, "A" if full else "S", numbers_of(2, S, 1), matrices_of(1, U), matrices_of(3, Vh))
-        launch = made and launch_of_steps(generic.svd, ("driver",), request, (U, Vh), made[0])
+    made = _singular_steps(A, "A" if full else "S", numbers_of(2, S, 1), matrices_of(1, U), matrices_of(3, Vh))
+    launch = made and launch_of_steps(generic.svd, ("driver",), request, (U, Vh), made[0])
     return launch or launch_of(generic.svd, ("driver",), request, partial(svd_into, full))
 
 
 def _is_for_gesdd(A: Meta) -> bool:
     """Whether singular values alone are LAPACK's, of matrices as they are."""
     char = NUMPY_DTYPES[A.dtype].char
-    return is_lapacks(A) and has_singular_loop(A.shape) and not has_singular_loops(A.shape, char)
+    return A.numel > 0 and has_singular_loop(A.shape) and not has_singular_loops(A.shape, char)
 
 
 @prepares(spectra.plain_svdvals, keys.CPU)
@@ -150,7 +158,7 @@ def plain_matrix_rank(request: Request) -> Launch | None:
     A, atol, rtol, hermitian = request.args
     if hermitian:
         is_for_loops = has_symmetric_loops(A.shape, NUMPY_DTYPES[A.dtype].char, False)
-        made = _symmetric_steps(A, False, None, None) if is_lapacks(A) and not is_for_loops else None
+        made = _symmetric_steps(A, False, None, None) if A.numel and not is_for_loops else None
     else:
         made = _singular_steps(A, "N", None) if _is_for_gesdd(A) else None
     if made is None:

@@ -18,7 +18,7 @@ from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import factorizations, solvers
 
-from .by_address import count_of, is_for_loops, is_lapacks, launch_of_steps, scratch_places
+from .by_address import count_of, is_for_loops, launch_of_steps, scratch_places
 from .sequences import FIXED, Call, Copy, EndIfAny, Matrices, Place, Step, matrices_of, numbers_of
 
 _MOST_IN_LOOPS = 4
@@ -54,7 +54,7 @@ def _readable(given: Matrices, either_way: bool) -> tuple[Matrices, bool, list[S
 def solve_triangular(request: Request) -> Launch | None:
     (A, B, upper, left, unitriangular), (X,) = request.args, request.outs
     in_loops = A.shape[-1] <= _MOST_IN_LOOPS and is_for_loops(A)
-    if not (is_lapacks(A) and _is_one_batch(A, B)) or in_loops:
+    if not (A.numel and _is_one_batch(A, B)) or in_loops:
         return None
     readable = _readable(matrices_of(0, A), True)
     if readable is None:
@@ -74,7 +74,7 @@ def solve_triangular(request: Request) -> Launch | None:
 @prepares(factorizations.cholesky_solve, keys.CPU)
 def cholesky_solve(request: Request) -> Launch | None:
     (B, L, upper), (X,) = request.args, request.outs
-    if not (is_lapacks(L) and _is_one_batch(L, B)):
+    if not (L.numel and _is_one_batch(L, B)):
         return None
     readable = _readable(matrices_of(1, L), not L.dtype.is_complex)  # whose transpose is that of the conjugate matrix
     if readable is None:
@@ -90,7 +90,7 @@ def cholesky_solve(request: Request) -> Launch | None:
 @prepares(factorizations.cholesky_inverse, keys.CPU)
 def cholesky_inverse(request: Request) -> Launch | None:
     (L, upper), (inverse,) = request.args, request.outs
-    places = scratch_places(4 * count_of(L)) if is_lapacks(L) else None
+    places = scratch_places(4 * count_of(L)) if L.numel else None
     if places is None:
         return None
     dtype, n, count, target = NUMPY_DTYPES[L.dtype], L.shape[-1], count_of(L), matrices_of(1, inverse)
@@ -107,7 +107,7 @@ def cholesky_inverse(request: Request) -> Launch | None:
 @prepares(factorizations.lu_solve, keys.CPU)
 def lu_solve(request: Request) -> Launch | None:
     (LU, pivots, B, left, adjoint), (X,) = request.args, request.outs
-    if not (is_lapacks(LU) and _is_one_batch(LU, B) and pivots.is_contiguous) or (adjoint and not left):
+    if not (LU.numel and _is_one_batch(LU, B) and pivots.is_contiguous) or (adjoint and not left):
         return None
     readable = _readable(matrices_of(0, LU), False)
     if readable is None:
