@@ -129,6 +129,15 @@ def test_sequences_do_the_same_without_the_compiled_loop(
         compare(adapter, reflected((*batch, *shape), dtype))
 
 
+def test_both_ends_of_a_table_know_the_same_codes() -> None:
+    loop = compiled.load("sequences")
+    written = (
+        sequences._CALL, sequences._COPY, sequences._FIND_NUMBER, sequences._FIND_NAN, sequences._FIND_NOT_FINITE
+    )  # fmt: skip
+    assert written == (loop.CALL, loop.COPY, loop.FIND_NUMBER, loop.FIND_NAN, loop.FIND_NOT_FINITE)
+    assert loop.ADDRESSES == sequences.FIXED
+
+
 @pytest.mark.parametrize("with_loop", [True, False], ids=["compiled", "numpy"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
 def test_sequences_end_where_a_number_says_so(

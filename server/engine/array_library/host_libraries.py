@@ -109,7 +109,7 @@ class Each(int):
     """The bytes from what a routine gets for one matrix to what it gets for the next; 0 is memory that all share."""
 
 
-_FEW_CALLS = 8
+FEW_CALLS = 8
 """Up to so many calls are made one by one where compiled loops are not loaded, which takes time once."""
 
 
@@ -150,7 +150,7 @@ def by_addresses(name: str, dtype: Any, count: int, *arguments: Any) -> Callable
 
     def run(*addresses: int, alive: Any = kept) -> None:
         given = words.copy()
-        loops = compiled.loaded("routines") if count <= _FEW_CALLS else compiled.kernels("routines")
+        loops = compiled.loaded("routines") if count <= FEW_CALLS else compiled.kernels("routines")
         for place, address in zip(places, addresses, strict=True):
             given[place] = address
         if loops is None or len(given) > loops.MOST:

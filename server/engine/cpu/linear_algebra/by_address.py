@@ -23,7 +23,6 @@ from telegrad_protocol.ops.matrices import column_major
 from .matrices import launch_of
 from .sequences import FIXED, Place, Step, launch_in_sequence
 
-Array = Any
 MOST_SCRATCH = 1 << 22
 """Matrices of more bytes are factorized in memory of their own: what is kept here stays with the process."""
 

@@ -18,7 +18,7 @@ import numpy as np
 from server.engine import compiled
 from server.engine.array_library.addresses import data_address
 from server.engine.array_library.dtypes import NUMPY_DTYPES
-from server.engine.array_library.host_libraries import PREFIXES, Each, address_of, by_addresses, constant
+from server.engine.array_library.host_libraries import FEW_CALLS, PREFIXES, Each, address_of, by_addresses, constant
 from server.engine.value import Launch, Value
 from telegrad_protocol.meta import Meta
 
@@ -29,8 +29,7 @@ _ADDRESSES = 4
 FIXED = _ADDRESSES
 """The number of what is always 0, in place of an operand or a result: what is added to it is an address."""
 _LOADS_AFTER = 100
-"""Runs after which loading the compiled loop, which takes time once, is worth it, and batches for which it is."""
-_MANY = 8
+"""Runs after which loading the compiled loop, which takes time once, is worth it, as it is for a large batch."""
 _SIGN = -(1 << 63)
 _pointer_of = attrgetter("storage.block.pointer")
 
@@ -223,7 +222,9 @@ _runs = numbers_from()
 def _loop(count: int) -> Any:
     """The module of the compiled loop, None where it is not to be used yet."""
     return (
-        compiled.kernels("sequences") if count > _MANY or next(_runs) >= _LOADS_AFTER else compiled.loaded("sequences")
+        compiled.kernels("sequences")
+        if count > FEW_CALLS or next(_runs) >= _LOADS_AFTER
+        else compiled.loaded("sequences")
     )
 
 
