@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from server.engine import context
 from server.engine.autograd.anomaly import new_task
@@ -25,6 +25,7 @@ from server.engine.profiling.passes import noted
 from server.engine.programs.fused_pass import fused_pass
 from server.engine.replay.backward_capture import BackwardCaptures
 from server.engine.replay.backward_program import Program, ProgramTree
+from server.engine.replay import node_recording as _node_recording  # what nodes do is written down by it
 from server.engine.replay.backward_recording import RecordingTask
 from server.engine.value import Value
 from server.replay_policy import BACKWARD_PROGRAMS
@@ -32,10 +33,9 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
 
+_ = _node_recording
 _UNREPEATABLE = ALL & ~PROFILER
 """Modes under which passes are the engine's; to note a pass changes nothing of it."""
-_ALWAYS_RECORDED: Final = 4
-"""So many passes in a row are recorded although they begin like recorded ones and are others: a loop over views."""
 
 
 def backward(
@@ -141,7 +141,7 @@ def _follow(edge: Edge, gradients: list[Value], retain_graph: bool) -> None:
     programs = current.programs.get(beginning)
     if programs is None or programs.has_given_up:
         if programs is None:
-            _note_sighting(current.programs, beginning)
+            _note_sighting(current.programs, beginning, node)
         GraphTask(retain_graph, False, ()).execute_from(edge, gradients)
         return
     nodes: list[Any] = [node]
@@ -149,8 +149,6 @@ def _follow(edge: Edge, gradients: list[Value], retain_graph: bool) -> None:
     if program is None:
         _make_new(programs, edge, gradients, retain_graph)
         return
-    if current.passes_astray >= _ALWAYS_RECORDED:
-        current.passes_astray = _ALWAYS_RECORDED - 1
     if program.looks and current.remade_nodes[1]:
         _fuse(program, nodes, gradients[0].meta)
     if current.before_replay is not None:
@@ -165,17 +163,13 @@ def _follow(edge: Edge, gradients: list[Value], retain_graph: bool) -> None:
 
 
 def _make_new(programs: ProgramTree, edge: Edge, gradients: list[Value], retain_graph: bool) -> None:
-    """Make a pass whose graph is not among those recorded, and record it where another of its kind may come.
+    """Make a pass whose graph is not among those recorded, and record it if there was one like it before.
 
-    Of passes that begin like recorded ones and are others, a few are recorded, then the eighth, the sixteenth and so
-    on, and the next one after a pass that was replayed. That is enough to find out when they come again, and where they
-    hardly ever do, as those of episodes that are alike by chance, it costs little.
+    Graphs that are others in each pass, as those of episodes that are alike by chance, are never recorded then.
     """
-    if not programs.is_empty:
-        astray = context.current.passes_astray = context.current.passes_astray + 1
-        if astray > _ALWAYS_RECORDED and astray & (astray - 1):
-            GraphTask(retain_graph, False, ()).execute_from(edge, gradients)
-            return
+    if not programs.comes_again(edge[0]):
+        GraphTask(retain_graph, False, ()).execute_from(edge, gradients)
+        return
     recorded = RecordingTask(retain_graph).record(edge, gradients)
     if recorded is not None and programs.add(recorded):
         recorded.captures = BackwardCaptures(recorded)
@@ -193,8 +187,9 @@ def _fuse(program: Program, nodes: list[Any], gradient: Meta) -> None:
         program.captures, program.looks = BackwardCaptures(program), 0
 
 
-def _note_sighting(programs: dict[Any, ProgramTree], beginning: Any) -> None:
-    """Note that a pass has begun in a new way; the next one that begins so is recorded."""
+def _note_sighting(programs: dict[Any, ProgramTree], beginning: Any, node: Any) -> None:
+    """Note that a pass has begun in a new way; the next one that begins so, over a graph like its, is recorded."""
     if len(programs) >= BACKWARD_PROGRAMS.sightings:
         programs.clear()
-    programs[beginning] = ProgramTree()
+    tree = programs[beginning] = ProgramTree()
+    tree.comes_again(node)

@@ -110,7 +110,7 @@ class Context:
 
     __slots__ = (
         "_grad_enabled", "autocast", "backends", "before_replay", "casts", "checks", "cudnn", "excluded", "generators",
-        "host_memory", "included", "inference", "own_streams", "owner", "passes_astray", "profiler", "programs",
+        "host_memory", "included", "inference", "own_streams", "owner", "profiler", "programs",
         "recorder", "remade_nodes", "streams", "switches", "threads", "trace", "tuner",
     )  # fmt: skip
 
@@ -135,8 +135,6 @@ class Context:
         self.tuner = Tuner()
         self.programs: dict[Any, Any] = {}
         """Backward passes that were recorded, by how they begin; see ``server.engine.backward``."""
-        self.passes_astray = 0
-        """How many passes in a row began like recorded ones and were others."""
         self.remade_nodes = 0, 0
         """Sequence numbers of the first and the last node that the last run of a compiled function has made anew."""
         self.trace: Trace | None = None

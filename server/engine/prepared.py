@@ -102,8 +102,7 @@ def _transfer(
 def _functional(backend: Backend, outs: tuple[Meta, ...], is_single: bool, launch: Launch) -> Run:
     if is_single:
         return _into_new_value(backend, outs[0], launch)
-    sizes = tuple([meta.extent * meta.dtype.itemsize for meta in outs])
-    in_c = values_in_c.run_of_several(backend, sizes, outs, launch)
+    in_c = values_in_c.run_of_several(backend, outs, launch)
     if in_c is not None:
         return in_c
     empty = backend.empty

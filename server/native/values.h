@@ -148,21 +148,20 @@ call_run(PyObject *bound, PyObject *args)
     return value;
 }
 
-/* What ``bound_to_launches`` returns: the same for several results, of whose bytes and metas ``bound`` has tuples. */
+/* What ``bound_to_several`` returns: the same for an operation of several results, whose bytes and metas are tuples. */
 static PyObject *
 call_run_several(PyObject *bound, PyObject *args)
 {
-    PyObject *sizes = PyTuple_GET_ITEM(bound, 2), *metas = PyTuple_GET_ITEM(bound, 3);
-    PyObject *outs = PyTuple_New(PyTuple_GET_SIZE(sizes));
-    for (Py_ssize_t i = 0; outs != NULL && i < PyTuple_GET_SIZE(sizes); i++) {
+    PyObject *sizes = PyTuple_GET_ITEM(bound, 2), *values = PyTuple_New(PyTuple_GET_SIZE(sizes));
+    for (Py_ssize_t i = 0; values != NULL && i < PyTuple_GET_SIZE(sizes); i++) {
         PyObject *value = new_value(PyTuple_GET_ITEM(bound, 0), PyTuple_GET_ITEM(bound, 1), PyTuple_GET_ITEM(sizes, i),
-                                    PyTuple_GET_ITEM(metas, i));
-        if (value == NULL) Py_CLEAR(outs);
-        else PyTuple_SET_ITEM(outs, i, value);
+                                    PyTuple_GET_ITEM(PyTuple_GET_ITEM(bound, 3), i));
+        if (value == NULL) Py_CLEAR(values);
+        else PyTuple_SET_ITEM(values, i, value);
     }
-    PyObject *both[] = {args, outs};
-    if (outs != NULL && done(PyObject_Vectorcall(PyTuple_GET_ITEM(bound, 4), both, 2, NULL)) < 0) Py_CLEAR(outs);
-    return outs;
+    PyObject *both[] = {args, values};
+    if (values != NULL && done(PyObject_Vectorcall(PyTuple_GET_ITEM(bound, 4), both, 2, NULL)) < 0) Py_CLEAR(values);
+    return values;
 }
 
 #endif

@@ -5,7 +5,8 @@ It works on the same objects as the functions of Python, through their slots, an
 anything. Where something is not as it expects, the function of Python is called from its beginning.
 ``allocator/native_calls.py`` and ``engine/in_c`` hand it what it works on. */
 
-#include "autograd.h"
+#include "drain.h"
+#include "launches.h"
 
 /* Three arguments of an allocation, of which the last two are 0 where they are left out; 0 where Python is to bind them. */
 static int
@@ -167,28 +168,49 @@ bound_to_launch(PyObject *module, PyObject *bound)
     return check_backend(PyTuple_GET_ITEM(bound, 0)) < 0 ? NULL : PyCFunction_New(&run_method, bound);
 }
 
-static PyMethodDef run_several_method = {"run", call_run_several, METH_O, "Execute an operation whose results are new."};
+static PyMethodDef several_method = {"run", call_run_several, METH_O, "Execute an operation whose several results are new."};
 
-/* Whether something is a tuple of integers. */
-static int
-are_sizes(PyObject *sizes)
+static PyObject *
+bound_to_several(PyObject *module, PyObject *bound)
 {
-    int are = PyTuple_CheckExact(sizes);
-    for (Py_ssize_t i = 0; are && i < PyTuple_GET_SIZE(sizes); i++) are = PyLong_CheckExact(PyTuple_GET_ITEM(sizes, i));
-    return are;
+    (void)module;
+    int usual = PyTuple_CheckExact(bound) && PyTuple_GET_SIZE(bound) == 5 && PyTuple_CheckExact(PyTuple_GET_ITEM(bound, 2)) &&
+                PyTuple_CheckExact(PyTuple_GET_ITEM(bound, 3)) &&
+                PyTuple_GET_SIZE(PyTuple_GET_ITEM(bound, 2)) == PyTuple_GET_SIZE(PyTuple_GET_ITEM(bound, 3));
+    for (Py_ssize_t i = 0; usual && i < PyTuple_GET_SIZE(PyTuple_GET_ITEM(bound, 2)); i++)
+        usual = PyLong_CheckExact(PyTuple_GET_ITEM(PyTuple_GET_ITEM(bound, 2), i));
+    if (!usual) {
+        PyErr_SetString(PyExc_TypeError, "bound_to_several: expected a backend, its key, bytes, as many metas, and a launch");
+        return NULL;
+    }
+    return check_backend(PyTuple_GET_ITEM(bound, 0)) < 0 ? NULL : PyCFunction_New(&several_method, bound);
+}
+
+static PyMethodDef deferred_method = {
+    "deferred", (PyCFunction)(void (*)(void))call_deferred, METH_FASTCALL, "Do work whose launches wait where they may.",
+};
+
+static PyObject *
+bound_to_queue(PyObject *module, PyObject *bound)
+{
+    (void)module;
+    if (the_LaunchQueue == NULL || !PyTuple_CheckExact(bound) || PyTuple_GET_SIZE(bound) != 2 ||
+        !PyObject_TypeCheck(PyTuple_GET_ITEM(bound, 0), (PyTypeObject *)the_LaunchQueue)) {
+        PyErr_SetString(PyExc_TypeError, "bound_to_queue: expected a queue and work, after prepare_launches");
+        return NULL;
+    }
+    return PyCFunction_New(&deferred_method, bound);
 }
 
 static PyObject *
-bound_to_launches(PyObject *module, PyObject *bound)
+prepare_launches(PyObject *module, PyObject *given)
 {
     (void)module;
-    if (!PyTuple_CheckExact(bound) || PyTuple_GET_SIZE(bound) != 5 || !are_sizes(PyTuple_GET_ITEM(bound, 2)) ||
-        !PyTuple_CheckExact(PyTuple_GET_ITEM(bound, 3)) ||
-        PyTuple_GET_SIZE(PyTuple_GET_ITEM(bound, 2)) != PyTuple_GET_SIZE(PyTuple_GET_ITEM(bound, 3))) {
-        PyErr_SetString(PyExc_TypeError, "bound_to_launches: expected a backend, its key, a tuple of bytes, one of metas, a launch");
+    if (!PyDict_Check(given) || no_arguments == NULL) {
+        PyErr_SetString(PyExc_TypeError, "prepare_launches: expected a dict, after prepare");
         return NULL;
     }
-    return check_backend(PyTuple_GET_ITEM(bound, 0)) < 0 ? NULL : PyCFunction_New(&run_several_method, bound);
+    return none_unless(take_launches(given));
 }
 
 static PyMethodDef finalizer = {"__del__", call_finalize, METH_NOARGS, "Give the memory back, unless something else does."};
@@ -230,6 +252,36 @@ prepare_autograd(PyObject *module, PyObject *given)
     return take_autograd(given) < 0 ? NULL : PyDescr_NewMethod((PyTypeObject *)the_OpNode, &applying);
 }
 
+static PyObject *
+call_apply_program(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    if (the_NodeProgram != NULL && count == 3 && IS(given[0], OpNode)) return apply_program(given[0], given[1], given[2]);
+    PyErr_SetString(PyExc_TypeError, "apply_program: expected a node, its gradients and modes, after prepare_node_programs");
+    return NULL;
+}
+
+static PyObject *
+call_drain(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    if (the_NodeProgram != NULL && count == 5 && PyList_CheckExact(given[1]) && PyDict_CheckExact(given[2]))
+        return none_unless(drain(given[0], given[1], given[2], given[3], given[4] == Py_True));
+    PyErr_SetString(PyExc_TypeError, "drain: expected a pass, the nodes that are ready, counts, modes and a flag");
+    return NULL;
+}
+
+static PyObject *
+prepare_node_programs(PyObject *module, PyObject *given)
+{
+    (void)module;
+    if (!PyDict_Check(given) || the_OpNode == NULL) {
+        PyErr_SetString(PyExc_TypeError, "prepare_node_programs: expected a dict, after prepare_autograd");
+        return NULL;
+    }
+    return none_unless(take_node_programs(given) < 0 ? -1 : take_drain(given));
+}
+
 static PyMethodDef methods[] = {
     {"prepare", prepare, METH_O, "Take classes, functions and constants by their names; raises TypeError where one is missing."},
     {"bound_to_recall", bound_to_recall, METH_O, "allocate, free, allocate_anew, free_anew and free_in_cooldown of a ``Recall``."},
@@ -237,9 +289,14 @@ static PyMethodDef methods[] = {
     {"prepare_values", prepare_values, METH_O, "Take classes and objects by their names; returns ``Storage.__del__``."},
     {"new_value", (PyCFunction)(void (*)(void))call_new_value, METH_FASTCALL, "Return a value over new memory."},
     {"bound_to_launch", bound_to_launch, METH_O, "Return what executes an operation of one result by a launch."},
-    {"bound_to_launches", bound_to_launches, METH_O, "Return what executes an operation of several results by a launch."},
+    {"bound_to_several", bound_to_several, METH_O, "Return what executes an operation of several results by a launch."},
+    {"prepare_launches", prepare_launches, METH_O, "Take classes and objects by their names."},
+    {"bound_to_queue", bound_to_queue, METH_O, "Return work whose launches wait in a queue where they may."},
     {"prepare_autograd", prepare_autograd, METH_O, "Take classes and objects by their names; returns ``OpNode.apply``."},
     {"bound_to_recording", bound_to_recording, METH_O, "Return what executes an operation and gives its result a history."},
+    {"prepare_node_programs", prepare_node_programs, METH_O, "Take classes and objects by their names."},
+    {"apply_program", (PyCFunction)(void (*)(void))call_apply_program, METH_FASTCALL, "Do what a node does, by its program."},
+    {"drain", (PyCFunction)(void (*)(void))call_drain, METH_FASTCALL, "Visit the nodes of a pass, from those that are ready."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -19,10 +19,12 @@ from server.engine.operators import OPERATORS
 from server.engine.value import Value
 from telegrad_protocol.errors import AutogradError, LimitExceededError, ShapeError
 
+from . import node_program
 from .gradients import accumulate
 from .graph import AccumulateGrad, Edge, Node
 from .inplace import edge_of
 from .node import OpNode, zeros
+from .node_program import Modes, modes_now
 from .zero_derivatives import DEPENDING, ZeroDerivative, depending_on_operands, reached_by_zeros, receiver_of
 
 most_nodes = math.inf
@@ -78,10 +80,23 @@ class GraphTask:
     def _drain(self, starts: list[Node]) -> None:
         """Visit nodes, the one made last first, each when all gradients that it waits for have arrived."""
         wanted, counts = count_dependencies(starts, self.capture, self.create_graph)
-        ready = [(-node.sequence, node) for node in set(starts) if node not in counts]
+        ready = [node for node in set(starts) if node not in counts]
+        is_usual = self.__class__ is GraphTask and not (self.capture or self.create_graph)
+        modes, drain = modes_now() if is_usual else None, node_program.drain_in_c
+        if is_usual and drain is not None:
+            drain(self, ready, counts, modes, not self.retain_graph)
+        else:
+            self._visit_all(ready, counts, wanted, modes, is_usual)
+        if self.zero_edges:
+            self.give_zeros()
+
+    def _visit_all(
+        self, starts: list[Node], counts: dict[Node, int], wanted: set[Node] | None, modes: Modes | None, is_usual: bool
+    ) -> None:  # fmt: skip
+        """Visit all nodes from those on that are ready; in C where that is compiled and the pass ``is_usual``."""
+        ready = [(-node.sequence, node) for node in starts]
         heapify(ready)
         pending, receives_every_gradient = self.pending, self.receives_every_gradient
-        is_usual = self.__class__ is GraphTask and not (self.capture or self.create_graph)
         releases = not self.retain_graph
         leaves: list[Node] = []
         while ready:
@@ -90,7 +105,7 @@ class GraphTask:
             node = heappop(ready)[1]
             if is_usual and node.__class__ is OpNode and not node.retained:  # `visit`, written out for most nodes
                 grads = pending.pop(node, None)
-                results = None if grads is None else node.apply(grads)
+                results = None if grads is None else node_program.apply(node, grads, modes)
                 if releases and results is not None and node.saved:
                     node.saved = None
                 grads = None  # gradients that nothing else needs are freed before those that follow are added up
@@ -115,8 +130,6 @@ class GraphTask:
             results = gradient = None  # a leaf may take over a gradient that nothing but the task refers to
             if leaves:
                 self._finish(leaves, wanted)
-        if self.zero_edges:
-            self.give_zeros()
 
     def _finish(self, leaves: list[Node], wanted: set[Node] | None) -> None:
         """Accumulate into leaves in the order of the ready queue, which they leave before all other nodes."""

@@ -43,12 +43,12 @@ class GradientPlan:
     is one and several are wanted; ``inputs`` has one entry per differentiable argument. ``has_known_results`` says that
     every call on operands of these metas makes results of the same metas, and has this same plan. ``fixed`` and
     ``saved`` tell where the constants and the saved tensors come from; ``numbers`` are the positions of operands that
-    are no tensors.
+    are no tensors. ``program`` is what nodes do, once that is known (``node_program``), ``asked`` how many were asked.
     """
 
     __slots__ = (
-        "constants", "fixed", "has_known_results", "inputs", "joint", "names_grads", "numbers", "operator", "reads",
-        "saved", "saves", "saves_outs",
+        "asked", "constants", "fixed", "has_known_results", "inputs", "joint", "names_grads", "numbers", "operator",
+        "program", "reads", "saved", "saves", "saves_outs",
     )  # fmt: skip
 
     def __init__(self, operator: Operator, needed: int, bound: tuple[Any, ...]) -> None:
@@ -58,6 +58,8 @@ class GradientPlan:
         self.fixed, self.saved, self.saves, self.saves_outs = form.fixed, form.saved, form.saves, form.saves_outs
         self.names_grads, self.reads, self.numbers = form.names_grads, form.reads, form.numbers
         self.has_known_results = False
+        self.program: Any = None
+        self.asked = 0
         self.constants = [
             form.mask if where == "wanted" else _constant(where, bound[number]) for where, number in form.fixed
         ]

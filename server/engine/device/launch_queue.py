@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from server.engine.in_c import launches as launches_in_c
 from server.engine.replay.launch_sequences import Capturing, Launch, LaunchSequences, perform
 from server.replay_policy import LAUNCH_SEQUENCES, LAUNCH_WAITING, REFUND, Limits, ReplayPolicy
 
@@ -111,6 +112,9 @@ class LaunchQueue:
 
     def deferring(self, work: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         """Return ``work``, all of whose launches look at ``is_open``, with these waiting where they may."""
+        in_c = launches_in_c.deferring(self, work)
+        if in_c is not None:
+            return in_c
         waiting = self.waiting
 
         def deferred(args: Any, outs: Any) -> None:
@@ -172,3 +176,6 @@ class LaunchQueue:
             self._hits = 0
         if self.policy.miss():
             self.may_wait = False
+
+
+launches_in_c.prepare(LaunchQueue, MOST)

@@ -9,9 +9,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from server.engine import keys
-from server.engine.autograd.graph import UNRECORDED, SavedOutput, SavedTensor, next_sequence
+from server.engine.autograd import node_program
+from server.engine.autograd.graph import UNRECORDED, AccumulateGrad, Node, SavedOutput, SavedTensor, next_sequence
+from server.engine.autograd.graph_task import GraphTask
 from server.engine.autograd.inplace import edge_of
 from server.engine.autograd.node import GradientPlan, OpNode, _fit_all, fit_gradient
+from server.engine.autograd.node_program import NodeProgram
+from server.engine.device import cancellation
 from server.engine.in_c.values import module
 from server.engine.operators import Run
 from server.engine.value import AutogradMeta
@@ -21,6 +25,8 @@ _MOST_POSITIONS: Final = 60
 """Operands at places beyond are not told apart by the bits of a number of C."""
 apply_in_python: Final = OpNode.apply
 """Does what nodes do where nothing is in C, and whatever is unusual where something is."""
+apply_program_in_python: Final = node_program.apply
+"""Does what nodes do by their programs where nothing is in C."""
 
 
 def prepare(save_list: Callable[..., Any], save_results: Callable[..., None]) -> None:
@@ -33,6 +39,12 @@ def prepare(save_list: Callable[..., Any], save_results: Callable[..., None]) ->
         "fit_all": _fit_all, "edge_of": edge_of, "save_list": save_list, "save_results": save_results,
         "next_sequence": next_sequence, "unrecorded": UNRECORDED, "autograd_key": keys.AUTOGRAD,
     })  # fmt: skip
+    kinds = (NodeProgram, Node, AccumulateGrad, GraphTask)
+    module.prepare_node_programs({
+        **{kind.__name__: kind for kind in kinds}, "learn": node_program.learn, "add": node_program.add,
+        "additions": node_program.additions, "cancellation": vars(cancellation),
+    })  # fmt: skip
+    node_program.apply, node_program.drain_in_c = module.apply_program, module.drain
 
 
 def recording_of(

@@ -38,9 +38,10 @@ def run_of(backend: Backend, nbytes: int, meta: Meta, launch: Launch) -> Callabl
 
 
 def run_of_several(
-    backend: Backend, sizes: tuple[int, ...], metas: tuple[Meta, ...], launch: Launch
-) -> Callable[[tuple[Any, ...]], tuple[Value, ...]] | None:
-    """Return what does so for several values, of so many bytes each."""
+    backend: Backend, outs: tuple[Meta, ...], launch: Launch
+) -> Callable[[tuple[Any, ...]], tuple[Value, ...]] | None:  # fmt: skip
+    """Return the same for an operation of several results, which are returned as a tuple."""
     if module is None:
         return None
-    return module.bound_to_launches((backend, backend.key, sizes, metas, launch))  # type: ignore[no-any-return]
+    sizes = tuple([meta.extent * meta.dtype.itemsize for meta in outs])
+    return module.bound_to_several((backend, backend.key, sizes, outs, launch))  # type: ignore[no-any-return]

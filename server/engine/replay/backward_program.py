@@ -18,7 +18,7 @@ from server.engine.autograd.graph import UNRECORDED, AccumulateGrad, Edge
 from server.engine.autograd.node import GradientPlan, OpNode
 from server.engine.device import cancellation
 from server.engine.value import Value, new_value
-from server.replay_policy import BACKWARD_PROGRAMS, ReplayPolicy
+from server.replay_policy import BACKWARD_PROGRAMS, ReplayPolicy, Sightings
 from telegrad_protocol.meta import Meta
 
 _LOOKS = 32
@@ -227,7 +227,7 @@ class Program:
 class ProgramTree:
     """The programs of passes that begin in one way: a tree, because most of these graphs are the same for a while."""
 
-    __slots__ = ("_count", "_fork", "_hits", "_root", "has_given_up", "policy")
+    __slots__ = ("_count", "_fork", "_hits", "_root", "_seen", "has_given_up", "policy")
 
     def __init__(self) -> None:
         self.policy = ReplayPolicy(BACKWARD_PROGRAMS)
@@ -236,11 +236,15 @@ class ProgramTree:
         self._root: Program | None = None
         self._fork: tuple[Program, int] | None = None
         self._count = self._hits = 0
+        self._seen = Sightings(BACKWARD_PROGRAMS.sightings)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no pass was recorded yet."""
-        return self._root is None
+    def comes_again(self, node: Any) -> bool:
+        """Return whether a pass over a graph that begins with this node, and has the same nodes, was noted before.
+
+        If none was, this one is. Nodes are told apart by their plans and leaves by their metas, in the order in which
+        edges lead to them; where else the graphs differ is found by ``find``.
+        """
+        return self._seen.repeats(hash(tuple([*map(_identity, _reached_from(node))])))
 
     def find(self, nodes: list[Any]) -> Program | None:
         """Return the program of the graph that begins with the node in the list; fills in the graph's other nodes."""
@@ -272,6 +276,22 @@ class ProgramTree:
             parent, number = self._fork
             parent.add_branch(program, number)
         return True
+
+
+def _reached_from(node: Any) -> dict[Any, None]:
+    """Return the nodes that edges lead to, in the order in which they are found."""
+    found, stack = {node: None}, [node]
+    while stack:
+        for edge in stack.pop().edges:
+            if edge is not None and edge[0] not in found:
+                found[edge[0]] = None
+                stack.append(edge[0])
+    return found
+
+
+def _identity(node: Any) -> int:
+    """What tells a node from another, as far as hashes do: both live as long as what was worked out for calls."""
+    return id(node.plan) if node.__class__ is OpNode else id(node.metas[0])
 
 
 def _saved_in(step: Operation) -> list[SavedPlace]:

@@ -191,13 +191,17 @@ class RecordingTask(GraphTask):
         return None if place is None else SavedElement((len(self._order) - 1, *place))
 
     def _program(self) -> Program:
-        """Return the program of the pass that was just made.
+        """Return the program of the pass that was just made."""
+        return Program(_patterns(self._order), self._finished(set()), self._operations)
+
+    def _finished(self, needed: set[int]) -> list[Any]:
+        """Return the steps, with the values that leave the table after each; those ``needed`` stay in it.
 
         A value that is still alive is held by others, as the base of a view or as a leaf's gradient. It leaves the
         table after the last step that needs it, so that a replay does not hold it either.
         """
         steps: list[Any] = []
-        all_freed, needed = set(chain.from_iterable(self._freed)), set[int]()
+        all_freed = set(chain.from_iterable(self._freed))
         for step, freed_after in zip(reversed(self._steps), reversed(self._freed[1:]), strict=True):
             freed = set(freed_after)
             if step.__class__ is Accumulation:
@@ -210,7 +214,7 @@ class RecordingTask(GraphTask):
                 needed.update(touched)
             needed.update(freed)
             steps.append(step._replace(freed=tuple(sorted(freed))))
-        return Program(_patterns(self._order), steps[::-1], self._operations)
+        return steps[::-1]
 
 
 def _touched(step: Operation) -> list[int]:

@@ -1,0 +1,250 @@
+/* One pass over a backward graph, as ``GraphTask._drain`` of the engine's ``autograd/graph_task.py`` makes it where neither
+captures nor a graph of its own are wanted. */
+
+#ifndef TELEGRAD_DRAIN_H
+#define TELEGRAD_DRAIN_H
+
+#include "node_programs.h"
+
+#define DRAIN_CLASSES(X) X(Node) X(AccumulateGrad) X(GraphTask)
+#define DRAIN_SLOTS(X)                                                                                                 \
+    X(Node, edges) X(Node, metas) X(Node, retained) X(Node, sequence) X(GraphTask, pending)
+#define DRAIN_OBJECTS(X) X(cancellation) X(add) X(additions)
+#define DRAIN_TEXTS(X) X(requested) X(pause) X(visit) X(receive) X(_finish)
+
+DRAIN_SLOTS(DECLARE_SLOT)
+DRAIN_CLASSES(DECLARE_OBJECT)
+DRAIN_OBJECTS(DECLARE_OBJECT)
+DRAIN_TEXTS(DECLARE_TEXT)
+
+static int
+take_drain(PyObject *given)
+{
+    PyObject *value;
+    DRAIN_CLASSES(TAKE)
+    DRAIN_OBJECTS(TAKE)
+    DRAIN_SLOTS(FIND)
+    DRAIN_TEXTS(INTERN)
+    return 0;
+}
+
+/* What is known of an addition: see ``additions`` of the engine's ``autograd/node_program.py``. */
+enum { ADDED_META, ADDED_MODES, ADDED_KEYS, ADDED_RUN };
+
+/* Nodes that may be visited, as a heap: the one that was made last comes first. */
+typedef struct {
+    struct Ready { long long sequence; PyObject *node; } *items;
+    Py_ssize_t count, room;
+} Heap;
+
+/* Add a node; -1 for an error. */
+static int
+push_node(Heap *heap, PyObject *node)
+{
+    long long sequence = PyLong_AsLongLong(SLOT(node, Node__sequence));
+    if (sequence == -1 && PyErr_Occurred()) return -1;
+    if (heap->count == heap->room) {
+        Py_ssize_t room = heap->room ? 2 * heap->room : 32;
+        struct Ready *items = PyMem_Realloc(heap->items, room * sizeof(*items));
+        if (items == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        heap->items = items;
+        heap->room = room;
+    }
+    Py_ssize_t place = heap->count++;
+    for (; place && heap->items[(place - 1) / 2].sequence < sequence; place = (place - 1) / 2)
+        heap->items[place] = heap->items[(place - 1) / 2];
+    heap->items[place].sequence = sequence;
+    heap->items[place].node = Py_NewRef(node);
+    return 0;
+}
+
+/* Take the node out that was made last. */
+static PyObject *
+pop_node(Heap *heap)
+{
+    PyObject *first = heap->items[0].node;
+    struct Ready last = heap->items[--heap->count];
+    Py_ssize_t place = 0;
+    for (Py_ssize_t below = 1; below < heap->count; below = 2 * place + 1) {
+        if (below + 1 < heap->count && heap->items[below + 1].sequence > heap->items[below].sequence) below++;
+        if (heap->items[below].sequence <= last.sequence) break;
+        heap->items[place] = heap->items[below];
+        place = below;
+    }
+    heap->items[place] = last;
+    return first;
+}
+
+/* Let others work, or end, where somebody wants that; -1 for an error. */
+static int
+give_way(void)
+{
+    PyObject *requested = PyDict_GetItemWithError(the_cancellation, text_requested);
+    if (requested == Py_False) return 0;
+    PyObject *pause = requested == NULL ? NULL : PyDict_GetItemWithError(the_cancellation, text_pause);
+    if (pause != NULL) return done(PyObject_CallNoArgs(pause));
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "cancellation: its names are missing");
+    return -1;
+}
+
+/* ``node_program.add``: the sum of two gradients, by what has added two of their meta before. */
+static PyObject *
+sum_of(PyObject *present, PyObject *gradient, PyObject *modes)
+{
+    PyObject *all[] = {present, gradient, modes};
+    if (!IS(present, Value) || !IS(gradient, Value) || SLOT(present, Value__meta) != SLOT(gradient, Value__meta))
+        return PyObject_Vectorcall(the_add, all, 3, NULL);
+    PyObject *meta = SLOT(present, Value__meta), *key = PyLong_FromVoidPtr(meta);
+    PyObject *known = key == NULL ? NULL : Py_XNewRef(PyDict_GetItemWithError(the_additions, key));
+    Py_XDECREF(key);
+    if (known == NULL) return PyErr_Occurred() ? NULL : PyObject_Vectorcall(the_add, all, 3, NULL);
+    int same = PyTuple_GET_ITEM(known, ADDED_META) == meta && PyTuple_GET_ITEM(known, ADDED_MODES) == modes;
+    if (same) same = is_equal(SLOT(present, Value__keys), PyTuple_GET_ITEM(known, ADDED_KEYS));
+    if (same == 1) same = is_equal(SLOT(gradient, Value__keys), PyTuple_GET_ITEM(known, ADDED_KEYS));
+    PyObject *sum = NULL;
+    if (same == 0) sum = PyObject_Vectorcall(the_add, all, 3, NULL);
+    else if (same == 1) {
+        PyObject *args = PyTuple_Pack(3, present, gradient, one);
+        sum = args == NULL ? NULL : PyObject_CallOneArg(PyTuple_GET_ITEM(known, ADDED_RUN), args);
+        Py_XDECREF(args);
+    }
+    Py_DECREF(known);
+    return sum;
+}
+
+/* ``GraphTask.receive``; -1 for an error. */
+static int
+receive(PyObject *task, PyObject *edge, PyObject *gradient, PyObject *modes)
+{
+    PyObject *following = PyTuple_GET_ITEM(edge, 0), *pending = SLOT(task, GraphTask__pending);
+    if (PyTuple_GET_SIZE(SLOT(following, Node__metas)) != 1)
+        return done(PyObject_CallMethodObjArgs(task, text_receive, edge, gradient, NULL));
+    PyObject *slots = PyDict_GetItemWithError(pending, following);
+    if (slots == NULL && PyErr_Occurred()) return -1;
+    if (slots == NULL) {
+        slots = PyList_New(1);
+        if (slots == NULL) return -1;
+        PyList_SET_ITEM(slots, 0, Py_NewRef(gradient));
+        int failed = PyDict_SetItem(pending, following, slots);
+        Py_DECREF(slots);
+        return failed;
+    }
+    PyObject *present = Py_NewRef(PyList_GET_ITEM(slots, 0));
+    Py_INCREF(slots);
+    PyObject *sum = present == Py_None ? Py_NewRef(gradient) : sum_of(present, gradient, modes);
+    int failed = sum == NULL ? -1 : PyList_SetItem(slots, 0, sum);
+    Py_DECREF(slots);
+    Py_DECREF(present);
+    return failed;
+}
+
+/* The gradients that a node gives to its edges, None where none has reached it; NULL for an error. */
+static PyObject *
+visit(PyObject *task, PyObject *node, PyObject *modes, int releases)
+{
+    if (!IS(node, OpNode) || SLOT(node, Node__retained) != Py_None)
+        return PyObject_CallMethodObjArgs(task, text_visit, node, Py_None, NULL);
+    PyObject *pending = SLOT(task, GraphTask__pending), *grads = Py_XNewRef(PyDict_GetItemWithError(pending, node));
+    if (grads == NULL) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+    PyObject *results = PyDict_DelItem(pending, node) < 0 ? NULL : apply_program(node, grads, modes);
+    if (results != NULL && releases && SLOT(node, OpNode__saved) != Py_None) {
+        int has_saved = PyObject_IsTrue(SLOT(node, OpNode__saved));
+        if (has_saved > 0) PUT_SAME(node, OpNode__saved, Py_None);
+        else if (has_saved < 0) Py_CLEAR(results);
+    }
+    Py_DECREF(grads); /* gradients that nothing else needs are freed before those that follow are added up */
+    return results;
+}
+
+/* One gradient less is waited for by a node: it is ready, or a leaf to be finished, if that was the last; -1 for an error. */
+static int
+arrive(PyObject *following, PyObject *counts, Heap *heap, PyObject *leaves)
+{
+    PyObject *count = PyDict_GetItemWithError(counts, following);
+    if (count == NULL) {
+        if (!PyErr_Occurred()) PyErr_SetObject(PyExc_KeyError, following);
+        return -1;
+    }
+    Py_ssize_t left = PyLong_AsSsize_t(count) - 1;
+    if (left) {
+        PyObject *number = PyLong_FromSsize_t(left);
+        int failed = number == NULL ? -1 : PyDict_SetItem(counts, following, number);
+        Py_XDECREF(number);
+        return failed;
+    }
+    return IS(following, AccumulateGrad) ? PyList_Append(leaves, following) : push_node(heap, following);
+}
+
+/* Hand a node's gradients on along its edges; -1 for an error. */
+static int
+hand_on(PyObject *task, PyObject *node, PyObject *results, PyObject *modes, PyObject *counts, Heap *heap, PyObject *leaves)
+{
+    PyObject *edges = PySequence_Fast(SLOT(node, Node__edges), "the edges of a node are no sequence");
+    PyObject *given = results == Py_None ? Py_NewRef(Py_None) : PySequence_Fast(results, "a node gives no sequence of gradients");
+    int failed = edges == NULL || given == NULL;
+    Py_ssize_t count = failed ? 0 : PySequence_Fast_GET_SIZE(edges);
+    if (!failed && given != Py_None && PySequence_Fast_GET_SIZE(given) < count) count = PySequence_Fast_GET_SIZE(given);
+    for (Py_ssize_t i = 0; !failed && i < count; i++) {
+        PyObject *edge = PySequence_Fast_GET_ITEM(edges, i);
+        if (edge == Py_None) continue;
+        PyObject *gradient = given == Py_None ? Py_None : PySequence_Fast_GET_ITEM(given, i);
+        if (gradient != Py_None) failed = receive(task, edge, gradient, modes) < 0;
+        if (!failed) failed = arrive(PyTuple_GET_ITEM(edge, 0), counts, heap, leaves) < 0;
+    }
+    Py_XDECREF(edges);
+    Py_XDECREF(given);
+    return failed ? -1 : 0;
+}
+
+/* Let go of a node's gradients in the order in which Python's loop does: the last one after all others. */
+static void
+drop_results(PyObject *results)
+{
+    PyObject *last = NULL;
+    if ((PyList_CheckExact(results) || PyTuple_CheckExact(results)) && PySequence_Fast_GET_SIZE(results))
+        last = Py_NewRef(PySequence_Fast_GET_ITEM(results, PySequence_Fast_GET_SIZE(results) - 1));
+    Py_DECREF(results);
+    Py_XDECREF(last);
+}
+
+/* Visit a node, and the leaves that wait for nothing more then; -1 for an error. */
+static int
+step(PyObject *task, PyObject *node, PyObject *modes, PyObject *counts, Heap *heap, PyObject *leaves, int releases)
+{
+    PyObject *results = visit(task, node, modes, releases);
+    if (results == NULL) return -1;
+    int failed = hand_on(task, node, results, modes, counts, heap, leaves);
+    drop_results(results); /* a leaf may take over a gradient that nothing but the task refers to */
+    if (failed || PyList_GET_SIZE(leaves) == 0) return failed;
+    return done(PyObject_CallMethodObjArgs(task, text__finish, leaves, Py_None, NULL));
+}
+
+/* Visit all nodes, each when all gradients that it waits for have arrived; -1 for an error. */
+static int
+drain(PyObject *task, PyObject *starts, PyObject *counts, PyObject *modes, int releases)
+{
+    if (!IS(task, GraphTask) || !PyDict_CheckExact(SLOT(task, GraphTask__pending))) {
+        PyErr_Format(PyExc_TypeError, "drain: expected a pass, got %R", task);
+        return -1;
+    }
+    Heap heap = {NULL, 0, 0};
+    PyObject *leaves = PyList_New(0);
+    int failed = leaves == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(starts); i++) failed = push_node(&heap, PyList_GET_ITEM(starts, i));
+    while (!failed && heap.count) {
+        failed = give_way();
+        if (failed) break;
+        PyObject *node = pop_node(&heap);
+        failed = step(task, node, modes, counts, &heap, leaves, releases);
+        Py_DECREF(node);
+    }
+    while (heap.count) Py_DECREF(heap.items[--heap.count].node);
+    PyMem_Free(heap.items);
+    Py_XDECREF(leaves);
+    return failed;
+}
+
+#endif
