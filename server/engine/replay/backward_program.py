@@ -227,7 +227,7 @@ class Program:
 class ProgramTree:
     """The programs of passes that begin in one way: a tree, because most of these graphs are the same for a while."""
 
-    __slots__ = ("_count", "_fork", "_hits", "_root", "_seen", "has_given_up", "policy")
+    __slots__ = ("_count", "_fork", "_hits", "_latest", "_once", "_root", "_twice", "has_given_up", "policy")
 
     def __init__(self) -> None:
         self.policy = ReplayPolicy(BACKWARD_PROGRAMS)
@@ -236,15 +236,19 @@ class ProgramTree:
         self._root: Program | None = None
         self._fork: tuple[Program, int] | None = None
         self._count = self._hits = 0
-        self._seen = Sightings(BACKWARD_PROGRAMS.sightings)
+        self._once, self._twice = Sightings(BACKWARD_PROGRAMS.sightings), Sightings(BACKWARD_PROGRAMS.sightings)
+        self._latest = 0
 
     def comes_again(self, node: Any) -> bool:
-        """Return whether a pass over a graph that begins with this node, and has the same nodes, was noted before.
+        """Return whether a pass over a graph that begins with this node is one of those that come again and again.
 
-        If none was, this one is. Nodes are told apart by their plans and leaves by their metas, in the order in which
-        edges lead to them; where else the graphs differ is found by ``find``.
+        One over a graph of the same nodes came right before, or two came some time ago. Nodes are told apart by their
+        plans and leaves by their metas, in the order in which edges lead to them; where else graphs differ is found by
+        ``find``.
         """
-        return self._seen.repeats(hash(tuple([*map(_identity, _reached_from(node))])))
+        graph = hash(tuple([*map(_identity, _reached_from(node))]))
+        is_next, self._latest = graph == self._latest, graph
+        return is_next or self._once.repeats(graph) and self._twice.repeats(graph)
 
     def find(self, nodes: list[Any]) -> Program | None:
         """Return the program of the graph that begins with the node in the list; fills in the graph's other nodes."""
