@@ -16,12 +16,13 @@ import torch
 
 from server.engine import context
 from server.engine import functional as F
+from server.engine.autograd import node_program
 from server.engine.autograd.graph import AccumulateGrad, SavedTensor, SavedTensorList
 from server.engine.autograd.inplace import set_requires_grad
 from server.engine.autograd.node import OpNode
 from server.engine.backward import backward, grad
 from server.engine.device import memory
-from server.engine.in_c import histories
+from server.engine.in_c import histories, launches
 from server.engine.in_c import values as values_in_c
 from server.engine.operators import OPERATORS
 from server.engine.value import Storage, Value
@@ -68,6 +69,9 @@ def python(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.setattr(histories, "module", None)
         monkeypatch.setattr(memory, "new_value_in_c", None)
         monkeypatch.setattr(OpNode, "apply", histories.apply_in_python)
+        monkeypatch.setattr(node_program, "apply", histories.apply_program_in_python)
+        monkeypatch.setattr(node_program, "drain_in_c", None)
+        monkeypatch.setattr(launches, "module", None)
         monkeypatch.setattr(Storage, "__del__", values_in_c.finalize_in_python)
 
     return leave
