@@ -12,7 +12,7 @@ from server.allocator.cache.fast_bins import FastBins
 from server.allocator.cache.pieces import Pieces
 from server.allocator.cache.recall import LONGEST_LOG, SEEN, UNKNOWN, Recall
 from server.allocator.cache.steps import Step
-from server.allocator.cache.watch import OTHERS
+from server.allocator.cache.watch import OTHERS, Signs, Watch
 from server.allocator.cache.ways import Ways
 from server.allocator.core.account import Account, Request
 from server.allocator.core.block import Bin, Block, FreeList, Pool, Segment
@@ -28,7 +28,7 @@ def _prepared() -> Any:
         return None
     classes = (
         Block, Bin, FreeList, Pool, Segment, Request, Account, Ledger, Heap, FastBins, Recall, Pieces, ReplayPolicy,
-        Step,
+        Signs, Step, Watch,
     )  # fmt: skip
     module.prepare({
         **{kind.__name__: kind for kind in classes},

@@ -18,7 +18,7 @@
 
 /* What else ``prepare_autograd`` is given: functions of Python that do what is unusual, and constants. */
 #define AUTOGRAD_OBJECTS(X)                                                                                            \
-    X(apply) X(fit_gradient) X(fit_all) X(edge_of) X(save_list) X(save_results) X(next_sequence) X(unrecorded)         \
+    X(apply) X(fit_gradient) X(fit_all) X(edge_of) X(save_list) X(next_sequence) X(unrecorded)         \
     X(autograd_key)
 #define AUTOGRAD_TEXTS(X) X(key) X(unpack)
 
@@ -299,6 +299,33 @@ gradient_plan(PyObject *bound, PyObject *args, unsigned long needed)
     return plan;
 }
 
+/* ``_save_results`` of one result; -1 for an error. */
+static int
+save_result(PyObject *plan, PyObject *node, PyObject *result)
+{
+    PyObject *outs = SLOT(plan, GradientPlan__saves_outs), *storage = SLOT(result, Value__storage);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outs); i++) {
+        PyObject *creator = PyWeakref_NewRef(node, NULL);
+        PyObject *saved = creator == NULL ? NULL : PyBaseObject_Type.tp_new((PyTypeObject *)the_SavedOutput, no_arguments, NULL);
+        if (saved == NULL) {
+            Py_XDECREF(creator);
+            return -1;
+        }
+        SLOT(saved, SavedTensor__storage) = Py_NewRef(storage);
+        SLOT(saved, SavedTensor__version) = Py_NewRef(SLOT(storage, Storage__version));
+        SLOT(saved, SavedTensor__meta) = Py_NewRef(SLOT(result, Value__meta));
+        SLOT(saved, SavedTensor__value) = Py_NewRef(Py_None);
+        SLOT(saved, SavedTensor__array) = Py_NewRef(SLOT(result, Value___array));
+        SLOT(saved, SavedTensor__node) = creator;
+        SLOT(saved, SavedTensor__output) = Py_NewRef(PyTuple_GET_ITEM(PyTuple_GET_ITEM(outs, i), 1));
+        Py_ssize_t place = PyLong_AsSsize_t(PyTuple_GET_ITEM(PyTuple_GET_ITEM(outs, i), 0));
+        int failed = place < 0 ? -1 : PyList_Insert(SLOT(node, OpNode__saved), place, saved);
+        Py_DECREF(saved);
+        if (failed) return -1;
+    }
+    return 0;
+}
+
 /* Execute an operation below autograd, and give its result a history; takes the edges. */
 static PyObject *
 record(PyObject *bound, PyObject *args, PyObject *edges, unsigned long needed)
@@ -314,11 +341,7 @@ record(PyObject *bound, PyObject *args, PyObject *edges, unsigned long needed)
     PyObject *node = new_node(plan, edges, PyTuple_GET_ITEM(bound, METAS), saved);
     int failed = node == NULL || !IS(result, Value);
     if (!failed && PyTuple_GET_ITEM(bound, IS_FLOAT) == Py_True) failed = give_history(result, node);
-    if (!failed && PyTuple_GET_SIZE(SLOT(plan, GradientPlan__saves_outs))) {
-        PyObject *outs = PyTuple_Pack(1, result), *all[] = {plan, node, outs};
-        failed = outs == NULL ? -1 : done(PyObject_Vectorcall(the_save_results, all, 3, NULL));
-        Py_XDECREF(outs);
-    }
+    if (!failed) failed = save_result(plan, node, result);
     if (failed && !PyErr_Occurred()) PyErr_Format(PyExc_TypeError, "autograd: expected a value, got %R", result);
     if (failed) Py_CLEAR(result);
     Py_XDECREF(node);

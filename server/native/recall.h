@@ -4,6 +4,7 @@
 #define TELEGRAD_RECALL_H
 
 #include "bins.h"
+#include "watch.h"
 
 static PyObject *call_allocate(PyObject *recall, PyObject *const *all, Py_ssize_t count, PyObject *names);
 static PyObject *call_free(PyObject *recall, PyObject *block);
@@ -93,7 +94,8 @@ key_of(PyObject *pieces, PyObject *block, PyObject *nbytes, PyObject *owner)
     PyObject *piece = PyTuple_Pack(4, SLOT(block, Block__pointer), SLOT(block, Block__size), nbytes, owner);
     if (piece == NULL) return NULL;
     PyObject *key = Py_XNewRef(PyDict_GetItemWithError(SLOT(pieces, Pieces__table), piece));
-    if (key != NULL && !PyLong_CheckExact(key)) Py_SETREF(key, PyObject_CallMethodObjArgs(pieces, text_name, block, piece, NULL));
+    if (key != NULL && IS(key, Block)) Py_SETREF(key, Py_NewRef(SLOT(key, Block__key)));
+    else if (key != NULL && !PyLong_CheckExact(key)) Py_SETREF(key, PyObject_CallMethodObjArgs(pieces, text_name, block, piece, NULL));
     else if (key == NULL && !PyErr_Occurred()) {
         key = PyObject_CallNoArgs(SLOT(pieces, Pieces__new_key));
         if (key != NULL && PyDict_SetItem(SLOT(pieces, Pieces__table), piece, key) < 0) Py_CLEAR(key);
@@ -210,7 +212,8 @@ free_in_cooldown(PyObject *recall, PyObject *block)
     else if (goes_on > 0) {
         Py_hash_t held = hash_of_held(recall, owner);
         PyObject *number = PyErr_Occurred() || held & PyLong_AsLong(the_others) ? NULL : PyLong_FromSsize_t(held);
-        if (number != NULL) failed = done(PyObject_CallMethodObjArgs(recall, text__look_for_signs, number, pointer, NULL));
+        int are = number == NULL ? 0 : note_free(SLOT(recall, Recall___signs), number, SLOT(SLOT(recall, Recall___ledger), Ledger__now), pointer);
+        failed = are <= 0 ? are : done(PyObject_CallMethodNoArgs(recall, text__trust_signs));
         Py_XDECREF(number);
     }
     Py_DECREF(pointer);

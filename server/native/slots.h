@@ -9,7 +9,7 @@
 
 #define CLASSES(X)                                                                                                     \
     X(Block) X(Bin) X(FreeList) X(Pool) X(Segment) X(Request) X(Account) X(Ledger) X(Heap) X(FastBins) X(Recall)       \
-    X(Pieces) X(ReplayPolicy)
+    X(Pieces) X(ReplayPolicy) X(Signs) X(Watch)
 
 #define SLOTS(X)                                                                                                       \
     X(Block, array) X(Block, bin) X(Block, charge) X(Block, device_charge) X(Block, is_free) X(Block, is_stable)       \
@@ -28,7 +28,9 @@
     X(Recall, _accounts) X(Recall, _allocate_below) X(Recall, _changes) X(Recall, _free_below) X(Recall, _heap)        \
     X(Recall, _is_bypassed) X(Recall, _is_flushing) X(Recall, _left) X(Recall, _ledger) X(Recall, _moved)              \
     X(Recall, _name) X(Recall, _pieces) X(Recall, _states) X(Recall, _turn) X(Recall, allocate_unknown)                \
-    X(Recall, free_unknown) X(Recall, log) X(Recall, replay_policy) X(Recall, state) X(Step, after) X(Step, block)
+    X(Recall, free_unknown) X(Recall, log) X(Recall, replay_policy) X(Recall, state) X(Recall, _signs) X(Step, after) X(Step, block)             \
+    X(Signs, _in_place) X(Signs, _of_session) X(Watch, _before) X(Watch, _lately) X(Watch, _left) X(Watch, _new)        \
+    X(Watch, _new_before) X(Watch, _streak) X(Watch, _wanted)
 
 /* What else ``prepare`` is given: functions of Python that do all that is unusual, and constants. */
 #define OBJECTS(X)                                                                                                     \
@@ -37,7 +39,7 @@
     X(field_bits) X(unknown) X(seen) X(longest_log) X(others)
 
 #define TEXTS(X)                                                                                                       \
-    X(add) X(take_peaks) X(name) X(forget) X(flush_totals) X(_count_miss) X(_remember_again) X(_look_for_signs)
+    X(add) X(take_peaks) X(name) X(forget) X(flush_totals) X(_count_miss) X(_remember_again) X(_trust_signs) X(_age) X(_spend)
 
 #define DECLARE_SLOT(type, name) static Py_ssize_t type##__##name;
 #define DECLARE_OBJECT(name) static PyObject *the_##name;

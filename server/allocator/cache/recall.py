@@ -292,8 +292,12 @@ class Recall:
     def _look_for_signs(self, held: int, pointer: int) -> None:
         """Note a free by the hash of what its session holds and where it was; signs of repetition end the cooldown."""
         if self._signs.note(held, self._ledger.now, pointer):
-            self.replay_policy.trust()
-            self._remember_again()
+            self._trust_signs()
+
+    def _trust_signs(self) -> None:
+        """Remember calls from here on, and much of them."""
+        self.replay_policy.trust()
+        self._remember_again()
 
     def end_cooldown(self) -> bool:
         """Remember calls again from here on, if they are not: what has repeated nothing may not be what comes."""

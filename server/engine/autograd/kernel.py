@@ -279,4 +279,4 @@ def _save_copy(arg: Value) -> SavedTensor:
     return SavedTensor(copy)
 
 
-histories.prepare(_save_list, _save_results)
+histories.prepare(_save_list)

@@ -29,14 +29,14 @@ apply_program_in_python: Final = node_program.apply
 """Does what nodes do by their programs where nothing is in C."""
 
 
-def prepare(save_list: Callable[..., Any], save_results: Callable[..., None]) -> None:
-    """Let nodes compute gradients in C; called once, with what saves lists of operands, and results."""
+def prepare(save_list: Callable[..., Any]) -> None:
+    """Let nodes compute gradients in C; called once, with what saves lists of operands."""
     if module is None:
         return
     classes = (OpNode, GradientPlan, SavedTensor, SavedOutput, AutogradMeta)
     OpNode.apply = module.prepare_autograd({  # type: ignore[method-assign]
         **{kind.__name__: kind for kind in classes}, "apply": apply_in_python, "fit_gradient": fit_gradient,
-        "fit_all": _fit_all, "edge_of": edge_of, "save_list": save_list, "save_results": save_results,
+        "fit_all": _fit_all, "edge_of": edge_of, "save_list": save_list,
         "next_sequence": next_sequence, "unrecorded": UNRECORDED, "autograd_key": keys.AUTOGRAD,
     })  # fmt: skip
     kinds = (NodeProgram, Node, AccumulateGrad, GraphTask)
