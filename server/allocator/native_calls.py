@@ -19,6 +19,7 @@ from server.allocator.core.block import Bin, Block, FreeList, Pool, Segment
 from server.allocator.core.heap import Heap
 from server.allocator.core.layer import Calls, Layer
 from server.allocator.core.ledger import GUARDS, UNLIMITED, WIDTH, Ledger
+from server.allocator.core.splitting import replace_by_copy
 from server.replay_policy import ReplayPolicy
 
 
@@ -35,7 +36,7 @@ def _prepared() -> Any:
         "bins_allocate": FastBins.allocate, "bins_free": FastBins.free, "split_with_care": FastBins._split_with_care,
         "coalesce_with_next": FastBins._coalesce_with_next, "recall_allocate": Recall.allocate,
         "recall_free": Recall.free, "allocate_anew": Recall.allocate_anew, "free_anew": Recall.free_anew,
-        "free_in_cooldown": Recall._free_in_cooldown, "link_allocation": Recall._link_allocation,
+        "free_in_cooldown": Recall._free_in_cooldown, "replace_by_copy": replace_by_copy,
         "enter_without": Recall._enter_without, "guards": GUARDS, "unlimited": UNLIMITED, "field_bits": WIDTH - 1,
         "unknown": UNKNOWN, "seen": SEEN, "longest_log": LONGEST_LOG, "others": OTHERS,
     })  # fmt: skip

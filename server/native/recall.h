@@ -121,6 +121,186 @@ note_allocation(PyObject *recall, PyObject *block, PyObject *nbytes, PyObject *o
     return entered < 0 ? -1 : !entered;
 }
 
+/* ``_enter_state``; -1 for an error. */
+static int
+enter_state(PyObject *recall, PyObject *name)
+{
+    PyObject *states = SLOT(recall, Recall___states);
+    PUT_SAME(recall, Recall___name, name);
+    PUT_SAME(recall, Recall__state, the_unknown);
+    if (SLOT(recall, Recall___is_bypassed) != Py_False || SLOT(recall, Recall___is_cooling) != Py_False) return 0;
+    PyObject *state = PyDict_GetItemWithError(states, name);
+    if (state == NULL) {
+        if (PyErr_Occurred() || PyDict_SetItem(states, name, the_seen) < 0) return -1;
+        return count_miss(recall);
+    }
+    state = state == the_seen ? PyDict_New() : Py_NewRef(state);
+    if (state == NULL || PyDict_SetItem(states, name, state) < 0) {
+        Py_XDECREF(state);
+        return -1;
+    }
+    PUT(recall, Recall__state, state);
+    return 0;
+}
+
+/* Remember a call from a state, which leads to the present one of this name; -1 for an error. */
+static int
+remember_call(PyObject *recall, PyObject *state, PyObject *key, PyObject *block, PyObject *takes, PyObject *name, PyObject *before)
+{
+    PyObject *account = PyObject_GetItem(SLOT(recall, Recall___accounts), SLOT(block, Block__owner));
+    PyObject *ledger = SLOT(recall, Recall___ledger);
+    PyObject *resets = account == NULL ? NULL : PyNumber_Add(SLOT(ledger, Ledger__resets), SLOT(account, Ledger__resets));
+    PyObject *step = resets == NULL ? NULL : PyBaseObject_Type.tp_new((PyTypeObject *)the_Step, no_arguments, NULL);
+    if (step == NULL) {
+        Py_XDECREF(account);
+        Py_XDECREF(resets);
+        return -1;
+    }
+    SLOT(step, Step__block) = Py_NewRef(block);
+    SLOT(step, Step__takes) = Py_NewRef(takes);
+    SLOT(step, Step__account) = account;
+    SLOT(step, Step__account_now) = Py_NewRef(SLOT(account, Ledger__now));
+    SLOT(step, Step__after) = Py_NewRef(SLOT(recall, Recall__state));
+    SLOT(step, Step__name) = Py_NewRef(name);
+    SLOT(step, Step__before) = Py_NewRef(before);
+    SLOT(step, Step__now) = Py_NewRef(SLOT(ledger, Ledger__now));
+    SLOT(step, Step__resets) = resets;
+    SLOT(step, Step__amounts) = Py_NewRef(Py_None);
+    int failed = PyDict_SetItem(state, key, step);
+    Py_DECREF(step);
+    return failed < 0 ? -1 : count_miss(recall);
+}
+
+/* Have a block stand for its piece of memory: ``Pieces._let_stand``; -1 for an error. */
+static int
+let_stand(PyObject *table, PyObject *piece, PyObject *block)
+{
+    PUT_SAME(block, Block__is_stable, Py_True);
+    PUT_SAME(block, Block__array, Py_None);
+    PUT_SAME(block, Block__meta, Py_None);
+    return PyDict_SetItem(table, piece, block);
+}
+
+/* ``replace_block``. */
+static void
+replace_block(PyObject *block, PyObject *other)
+{
+    PyObject *before = SLOT(block, Block__previous), *behind = SLOT(block, Block__next);
+    PUT_SAME(other, Block__previous, before);
+    PUT_SAME(other, Block__next, behind);
+    if (before == Py_None) PUT_SAME(SLOT(block, Block__segment), Segment__first, other);
+    else PUT_SAME(before, Block__next, other);
+    if (behind != Py_None) PUT_SAME(behind, Block__previous, other);
+    PUT_SAME(block, Block__previous, Py_None);
+    PUT_SAME(block, Block__next, Py_None);
+    PUT_SAME(block, Block__is_free, Py_True);
+}
+
+static PyObject *
+piece_of(PyObject *block)
+{
+    return PyTuple_Pack(4, SLOT(block, Block__pointer), SLOT(block, Block__size), SLOT(block, Block__requested), SLOT(block, Block__owner));
+}
+
+/* ``Pieces.recognize`` of a block that has its piece's key: a new reference to the block that stands for the piece. */
+static PyObject *
+recognize(PyObject *pieces, PyObject *block)
+{
+    PyObject *table = SLOT(pieces, Pieces__table), *piece = piece_of(block);
+    PyObject *known = piece == NULL ? NULL : PyDict_GetItemWithError(table, piece);
+    if (known != NULL && PyObject_TypeCheck(known, (PyTypeObject *)the_Block)) {
+        Py_INCREF(known);
+        PUT_SAME(known, Block__bin, SLOT(block, Block__bin));
+        PUT_SAME(known, Block__split, SLOT(block, Block__split));
+        PUT_SAME(known, Block__is_free, Py_False);
+        replace_block(block, known);
+        Py_DECREF(piece);
+        return known;
+    }
+    int failed = PyErr_Occurred() || (known != NULL && let_stand(table, piece, block) < 0);
+    Py_XDECREF(piece);
+    return failed ? NULL : Py_NewRef(block);
+}
+
+/* Whether a block is so large that nothing is remembered of it; -1 for an error. */
+static int
+is_oversize(PyObject *recall, PyObject *block)
+{
+    return PyObject_RichCompareBool(SLOT(block, Block__size), SLOT(recall, Recall___oversize), Py_GE);
+}
+
+/* ``_link_allocation``: a new reference to the block that is handed out; NULL for an error. */
+static PyObject *
+link_allocation(PyObject *recall, PyObject *block, PyObject *state, PyObject *from_name, PyObject *before, PyObject *request)
+{
+    int is_alone = is_equal(SLOT(recall, Recall___name), from_name);
+    PyObject *name = is_alone < 0 ? NULL : PyNumber_Xor(SLOT(recall, Recall___name), SLOT(block, Block__key));
+    int failed = name == NULL || enter_state(recall, name) < 0;
+    int links = !failed && is_alone && state != the_unknown && SLOT(recall, Recall__state) != the_unknown;
+    int large = links ? is_oversize(recall, block) : 1;
+    PyObject *known = failed || large < 0 ? NULL : large ? Py_NewRef(block) : recognize(SLOT(recall, Recall___pieces), block);
+    if (known != NULL && !large && remember_call(recall, state, request, known, Py_True, name, before) < 0) Py_CLEAR(known);
+    Py_XDECREF(name);
+    return known;
+}
+
+/* ``Pieces.representative``: a new reference, None where the piece is not known; NULL for an error. */
+static PyObject *
+representative(PyObject *pieces, PyObject *block)
+{
+    if (SLOT(block, Block__is_stable) != Py_False) return Py_NewRef(block);
+    PyObject *table = SLOT(pieces, Pieces__table), *piece = piece_of(block);
+    PyObject *known = piece == NULL ? NULL : PyDict_GetItemWithError(table, piece);
+    int failed = PyErr_Occurred() != NULL;
+    if (known != NULL) known = Py_NewRef(PyObject_TypeCheck(known, (PyTypeObject *)the_Block) ? known : block);
+    if (known == block) failed = let_stand(table, piece, block) < 0;
+    Py_XDECREF(piece);
+    if (failed) Py_CLEAR(known);
+    return failed || known != NULL ? known : Py_NewRef(Py_None);
+}
+
+/* ``_give_back``; -1 for an error. */
+static int
+give_back(PyObject *recall, PyObject *block)
+{
+    PyObject *freed = SLOT(block, Block__is_stable) == Py_False ? Py_NewRef(block) : PyObject_CallOneArg(the_replace_by_copy, block);
+    int failed = freed == NULL || free_in_layer(recall, freed) < 0;
+    Py_XDECREF(freed);
+    return failed || forget_what_changed(recall) < 0 ? -1 : 0;
+}
+
+/* ``_free_to_known``; -1 for an error. */
+static int
+free_to_known(PyObject *recall, PyObject *block)
+{
+    PyObject *state = Py_NewRef(SLOT(recall, Recall__state)), *before = Py_NewRef(SLOT(SLOT(recall, Recall___ledger), Ledger__now));
+    PyObject *name = PyNumber_Xor(SLOT(recall, Recall___name), SLOT(block, Block__key)), *known = NULL;
+    int links = name == NULL ? -1 : state == the_unknown ? 0 : PyDict_Contains(SLOT(recall, Recall___states), name);
+    if (links > 0) {
+        int large = is_oversize(recall, block);
+        links = large < 0 ? -1 : !large;
+    }
+    if (links > 0) known = representative(SLOT(recall, Recall___pieces), block);
+    int failed = links < 0 || (links && known == NULL) || give_back(recall, block) < 0;
+    if (!failed && SLOT(recall, Recall___is_bypassed) != Py_False) {
+        PyObject *both[] = {recall, block};
+        failed = done(PyObject_Vectorcall(the_enter_without, both, 2, NULL)) < 0;
+    } else if (!failed) {
+        PyObject *entered = PyNumber_Xor(SLOT(recall, Recall___name), SLOT(block, Block__key));
+        failed = entered == NULL || enter_state(recall, entered) < 0;
+        Py_XDECREF(entered);
+    }
+    if (!failed && links && known != Py_None && SLOT(recall, Recall__state) != the_unknown) {
+        int there = PyDict_Contains(state, known);
+        failed = there < 0 || (!there && remember_call(recall, state, known, known, Py_False, name, before) < 0);
+    }
+    Py_XDECREF(known);
+    Py_XDECREF(name);
+    Py_DECREF(before);
+    Py_DECREF(state);
+    return failed ? -1 : 0;
+}
+
 /* ``Recall.allocate_anew``. */
 static PyObject *
 allocate_anew(PyObject *recall, PyObject *nbytes, PyObject *stream, PyObject *owner)
@@ -138,8 +318,9 @@ allocate_anew(PyObject *recall, PyObject *nbytes, PyObject *stream, PyObject *ow
     if (block != NULL) {
         int links = note_allocation(recall, block, nbytes, owner);
         if (links) {
-            PyObject *all[] = {recall, block, state, name, before, nbytes, stream, owner};
-            PyObject *linked = links < 0 ? NULL : PyObject_Vectorcall(the_link_allocation, all, 8, NULL);
+            PyObject *request = links < 0 ? NULL : PyTuple_Pack(3, nbytes, stream, owner);
+            PyObject *linked = request == NULL ? NULL : link_allocation(recall, block, state, name, before, request);
+            Py_XDECREF(request);
             Py_SETREF(block, linked);
         }
     }
@@ -166,11 +347,11 @@ free_anew(PyObject *recall, PyObject *block)
 {
     int cools = PyObject_IsTrue(SLOT(SLOT(recall, Recall__replay_policy), ReplayPolicy__cooldown));
     int usual = !cools && SLOT(recall, Recall___is_flushing) == Py_False && !has_deferred(recall) && IS(block, Block) &&
-                SLOT(recall, Recall___is_bypassed) == Py_False && !IS_TRUE(block, Block__is_free) &&
-                !IS_TRUE(block, Block__is_stable);
+                SLOT(recall, Recall___is_bypassed) == Py_False && !IS_TRUE(block, Block__is_free);
     if (usual) usual = is_equal(SLOT(block, Block__owner), SLOT(recall, Recall___turn));
-    if (usual == 1) usual = 1 - leads_to_known(recall, block);
+    int known = usual != 1 ? 0 : IS_TRUE(block, Block__is_stable) ? 1 : leads_to_known(recall, block);
     if (PyErr_Occurred()) return -1;
+    if (known) return free_to_known(recall, block);
     if (usual != 1) {
         PyObject *both[] = {recall, block};
         return done(PyObject_Vectorcall(the_free_anew, both, 2, NULL));

@@ -28,14 +28,16 @@
     X(Recall, _accounts) X(Recall, _allocate_below) X(Recall, _changes) X(Recall, _free_below) X(Recall, _heap)        \
     X(Recall, _is_bypassed) X(Recall, _is_flushing) X(Recall, _left) X(Recall, _ledger) X(Recall, _moved)              \
     X(Recall, _name) X(Recall, _pieces) X(Recall, _states) X(Recall, _turn) X(Recall, allocate_unknown)                \
-    X(Recall, free_unknown) X(Recall, log) X(Recall, replay_policy) X(Recall, state) X(Recall, _signs) X(Step, after) X(Step, block)             \
+    X(Recall, free_unknown) X(Recall, log) X(Recall, replay_policy) X(Recall, state) X(Recall, _signs) X(Recall, _oversize)                       \
+    X(Recall, _is_cooling) X(Step, account) X(Step, account_now) X(Step, after) X(Step, amounts) X(Step, before)        \
+    X(Step, block) X(Step, name) X(Step, now) X(Step, resets) X(Step, takes) X(Ledger, resets)                         \
     X(Signs, _in_place) X(Signs, _of_session) X(Watch, _before) X(Watch, _lately) X(Watch, _left) X(Watch, _new)        \
     X(Watch, _new_before) X(Watch, _streak) X(Watch, _wanted)
 
 /* What else ``prepare`` is given: functions of Python that do all that is unusual, and constants. */
 #define OBJECTS(X)                                                                                                     \
     X(Step) X(bins_allocate) X(bins_free) X(split_with_care) X(coalesce_with_next) X(recall_allocate) X(recall_free)   \
-    X(allocate_anew) X(free_anew) X(free_in_cooldown) X(link_allocation) X(enter_without) X(guards) X(unlimited)       \
+    X(allocate_anew) X(free_anew) X(free_in_cooldown) X(replace_by_copy) X(enter_without) X(guards) X(unlimited)       \
     X(field_bits) X(unknown) X(seen) X(longest_log) X(others)
 
 #define TEXTS(X)                                                                                                       \
