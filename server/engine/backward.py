@@ -23,9 +23,9 @@ from server.engine.dispatcher import dispatch
 from server.engine.keys import ALL, AUTOGRAD, PROFILER
 from server.engine.profiling.passes import noted
 from server.engine.programs.fused_pass import fused_pass
+from server.engine.replay import node_recording as _node_recording  # what nodes do is written down by it
 from server.engine.replay.backward_capture import BackwardCaptures
 from server.engine.replay.backward_program import Program, ProgramTree
-from server.engine.replay import node_recording as _node_recording  # what nodes do is written down by it
 from server.engine.replay.backward_recording import RecordingTask
 from server.engine.value import Value
 from server.replay_policy import BACKWARD_PROGRAMS

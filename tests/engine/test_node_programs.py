@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,8 @@ def _program(adapter: EngineAdapter, seed: int) -> list[Any]:
     for _ in range(STEPS):
         values, before = [*leaves, adapter.tensor(torch.ones(4, 4))], allocator.memory_stats()
         for _ in range(rng.randint(1, 8)):
-            values.append(F.tanh(F.reshape(rng.choice(OPERATIONS)(rng, lambda: rng.choice(values)), (4, 4))))
+            result = rng.choice(OPERATIONS)(rng, partial(rng.choice, values))
+            values.append(F.tanh(F.reshape(result, (4, 4))))
         loss = F.sum(F.mul(values[-1], values[rng.randrange(3)]))
         if rng.random() < 0.2 and values[-1].autograd is not None:
             gradients.retain_grad(values[-1])

@@ -48,8 +48,8 @@ class NodeStep(NamedTuple):
 class NodeProgram:
     """The operations of a node for a gradient of one meta, under modes that are the same object.
 
-    The table of ``size`` values begins with what the node has saved and its gradient. ``results`` has the sources of the
-    gradients for the node's edges.
+    The table of ``size`` values begins with what the node has saved and its gradient. ``results`` has the sources of
+    the gradients for the node's edges.
     """
 
     __slots__ = ("gradient", "modes", "results", "size", "steps")

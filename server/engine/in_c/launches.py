@@ -1,4 +1,4 @@
-"""Launches that wait for each other, in C where that is compiled: as in `device.launch_queue`, which knows what they are."""
+"""Launches that wait for each other, in C where that is compiled: the same as `device.launch_queue` says."""
 
 from __future__ import annotations
 

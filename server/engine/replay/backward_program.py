@@ -246,9 +246,9 @@ class ProgramTree:
         plans and leaves by their metas, in the order in which edges lead to them; where else graphs differ is found by
         ``find``.
         """
-        graph = hash(tuple([*map(_identity, _reached_from(node))]))
+        graph = hash(tuple(map(_identity, _reached_from(node))))
         is_next, self._latest = graph == self._latest, graph
-        return is_next or self._once.repeats(graph) and self._twice.repeats(graph)
+        return is_next or (self._once.repeats(graph) and self._twice.repeats(graph))
 
     def find(self, nodes: list[Any]) -> Program | None:
         """Return the program of the graph that begins with the node in the list; fills in the graph's other nodes."""

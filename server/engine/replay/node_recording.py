@@ -58,7 +58,7 @@ def _has_plain_lists(step: Operation) -> bool:
 def _place(source: Any, count: int) -> Source:
     """Return the place in the table of a node's values."""
     if source.__class__ is IntermediateElement:
-        return count + source.number  # type: ignore[no-any-return]
+        return count + source.number
     _, slot, element = source.place
     return slot if element < 0 else (slot, element)
 
