@@ -93,7 +93,7 @@ class GraphTask:
     def _visit_all(
         self, starts: list[Node], counts: dict[Node, int], wanted: set[Node] | None, modes: Modes | None, is_usual: bool
     ) -> None:  # fmt: skip
-        """Visit all nodes, from those that are ready; C makes a pass that ``is_usual`` instead where that is compiled."""
+        """Visit all nodes, from those that are ready; C makes an ``is_usual`` pass instead where that is compiled."""
         ready = [(-node.sequence, node) for node in starts]
         heapify(ready)
         pending, receives_every_gradient = self.pending, self.receives_every_gradient
