@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from server.engine.cuda.runtime.launch import _PACKS, _three
+from server.engine.cuda.runtime.launch import FORMS, _three
 from server.engine.extensions.commands import host_compiler
 
 _BEFORE = r"""
@@ -135,7 +135,7 @@ class HostKernel:
         overlaps: bool = False, table: int = 0,
     ) -> Callable[..., None]:  # fmt: skip
         """What is called with the stream and addresses."""
-        packed = [one if isinstance(one, bytes) else _PACKS[one[0]](one[1]) for one in constants]
+        packed = [one if isinstance(one, bytes) else struct.pack(f"={FORMS[one[0]]}", one[1]) for one in constants]
         assert len(self._types) == bool(table) + len(varying) + len(packed)
 
         def fire(stream: int, *addresses: int) -> None:

@@ -31,7 +31,7 @@ class Described:
 
     def algorithms(self, count: int) -> list[Algorithm]:
         self.asked += 1
-        return [Algorithm(self._algorithm, 0)]
+        return [Algorithm(self._algorithm, 0, 0)]
 
     def checked(self, algorithm: Algorithm) -> Algorithm | None:
         return None if algorithm.opaque in self._refused else algorithm

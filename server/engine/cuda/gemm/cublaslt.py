@@ -75,6 +75,13 @@ class Algorithm(NamedTuple):
 
     opaque: Any
     workspace: int
+    address: int
+    """Where the description lies."""
+
+    @classmethod
+    def of(cls, opaque: Any, workspace: int) -> Algorithm:
+        """An algorithm whose description is an array."""
+        return cls(opaque, workspace, opaque.ctypes.data)
 
 
 class Call(NamedTuple):
@@ -166,6 +173,20 @@ def _layout_of(side: Side, batch: int) -> _Descriptor:
     return _layout(kind, side.rows, side.columns, side.leading, side.step if batch > 1 else 0, batch)
 
 
+@functools.lru_cache(_KEPT_OPERATIONS)
+def _factors(shown: str, alpha: complex, beta: complex, dtype: DType) -> tuple[Any, int, int]:
+    """Alpha and beta as products of a type take them, and their addresses; ``shown`` tells 0.0 and -0.0 apart."""
+    factors = np.array([alpha, beta]).astype(_SCALES[dtype])
+    return factors, factors.ctypes.data, factors.ctypes.data + factors.itemsize
+
+
+@functools.cache
+def _checks() -> tuple[Any, Any, int]:
+    """Where cuBLASLt writes what it says of an algorithm: its state, the size of its workspace, and where both lie."""
+    result = np.zeros(1, lt.matmul_heuristic_result_dtype)
+    return result["state"], result["workspace_size"], result.ctypes.data
+
+
 class Product:
     """A problem as cuBLASLt holds it. Its descriptors live as long as this does, and may be those of other products."""
 
@@ -179,7 +200,7 @@ class Product:
         self._operation, self._layouts = operation.number, [layout.number for layout in layouts]
         self._kept = operation, layouts
         self._problem = problem
-        self._factors = np.array([problem.alpha, problem.beta]).astype(_SCALES[problem.d.dtype])
+        self._factors = _factors(repr((problem.alpha, problem.beta)), problem.alpha, problem.beta, problem.d.dtype)
         self.set_bias = operation.set_bias
         if problem.epilogue != PLAIN:
             operation.set_bias(problem.bias_alignment)  # the choice of algorithms depends on how it is aligned
@@ -198,30 +219,28 @@ class Product:
         except lt.cuBLASLtError:
             return []
         usable = [result for result in results[: returned[0]] if result["state"] == 0]
-        return [Algorithm(np.array(result["algo"]), int(result["workspace_size"])) for result in usable]
+        return [Algorithm.of(np.array(result["algo"]), int(result["workspace_size"])) for result in usable]
 
     def checked(self, algorithm: Algorithm) -> Algorithm | None:
         """An algorithm that was proposed for another product, for this one; None where it cannot compute it."""
-        result = np.zeros(1, lt.matmul_heuristic_result_dtype)
+        states, sizes, address = _checks()
         try:
-            lt.matmul_algo_check(
-                self._handle, self._operation, *self._layouts, algorithm.opaque.ctypes.data, result.ctypes.data
-            )
+            lt.matmul_algo_check(self._handle, self._operation, *self._layouts, algorithm.address, address)
         except lt.cuBLASLtError:
             return None
-        workspace = int(result[0]["workspace_size"])
-        if result[0]["state"] != 0 or workspace > WORKSPACE_BYTES:
+        workspace = int(sizes[0])
+        if states[0] != 0 or workspace > WORKSPACE_BYTES:
             return None
         library_choices.borrowed += 1
-        return Algorithm(algorithm.opaque, workspace)
+        return Algorithm(algorithm.opaque, workspace, algorithm.address)
 
     def call(self, algorithm: Algorithm) -> Call:
         """The arguments of ``matmul`` for an algorithm, without addresses and stream."""
-        alpha = self._factors.ctypes.data
+        _, alpha, beta = self._factors
         a, b, c, d = self._layouts
         return Call(
-            lt.matmul, self._handle, self._operation, alpha, alpha + self._factors.itemsize, a, b, c, d,
-            algorithm.opaque.ctypes.data, algorithm.workspace, (self, algorithm),
+            lt.matmul, self._handle, self._operation, alpha, beta, a, b, c, d, algorithm.address, algorithm.workspace,
+            (self, algorithm),
         )  # fmt: skip
 
     @contextmanager

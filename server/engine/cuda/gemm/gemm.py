@@ -28,7 +28,7 @@ def multiplication(backend: Any, product: Product) -> Launch | None:
     """The launch of a product under the switches that are set when it runs; None if no solution can compute it."""
     if not product.out.batch * product.out.rows * product.out.columns:
         return nothing
-    if product.beta == 0:
+    if product.beta == 0 and product.added is not None:
         product = product._replace(added=None)
     launches: dict[Switches, Launch] = {}
     first = _preferred(backend, product, context.current.switches, launches)

@@ -34,10 +34,8 @@ class Matrices(NamedTuple):
     @property
     def T(self) -> Matrices:
         """All matrices transposed."""
-        return self._replace(
-            rows=self.columns, columns=self.rows, row_step=self.column_step, column_step=self.row_step,
-            is_transposed=not self.is_transposed,
-        )  # fmt: skip
+        dtype, batch, rows, columns, step, row_step, column_step, offset, is_transposed = self
+        return Matrices(dtype, batch, columns, rows, step, column_step, row_step, offset, not is_transposed)
 
     @property
     def is_by_rows(self) -> bool:
@@ -48,7 +46,8 @@ class Matrices(NamedTuple):
     @property
     def is_by_columns(self) -> bool:
         """Whether columns are contiguous and do not overlap."""
-        return self.T.is_by_rows
+        runs = self.row_step == 1 or self.rows <= 1
+        return runs and (self.column_step >= self.rows or self.columns <= 1)
 
     @property
     def is_blas(self) -> bool:
@@ -82,6 +81,11 @@ def column(meta: Meta) -> Matrices:
 
 def flattened(meta: Meta) -> Matrices:
     """All but the last dimension as rows; with strides of 0, which BLAS does not take, if rows are not evenly apart."""
+    if meta.is_contiguous and meta.numel:
+        columns = meta.shape[-1]
+        rows = meta.numel // columns
+        row_step = 0 if rows == 1 else columns
+        return Matrices(meta.dtype, 1, rows, columns, 0, row_step, meta.strides[-1], meta.offset)
     dims = [(n, s) for n, s in zip(meta.shape[:-1], meta.strides[:-1], strict=True) if n != 1]
     is_even = all(outer == size * inner for (_, outer), (size, inner) in pairwise(dims))
     steps = (dims[-1][1] if dims else 0, meta.strides[-1]) if is_even else (0, 0)
@@ -106,11 +110,12 @@ def spread_column(meta: Meta, rows: int) -> Matrices:
 
 def side(of: Matrices) -> tuple[Side, bool]:
     """Row-major matrices as BLAS sees them, which takes them for transposed ones; or others, and True."""
+    dtype, batch, rows, columns, step, row_step, column_step, _, _ = of
     transposed = not of.is_by_rows
-    view = of.T if transposed else of
-    leading = max(view.row_step if view.rows > 1 else view.columns, view.columns, 1)
-    described = Side(of.dtype, view.columns, view.rows, leading, of.step if of.batch > 1 else 0, alignment(of))
-    return described, transposed
+    if transposed:
+        rows, columns, row_step = columns, rows, column_step
+    leading = max(row_step if rows > 1 else columns, columns, 1)
+    return Side(dtype, columns, rows, leading, step if batch > 1 else 0, alignment(of)), transposed
 
 
 def alignment(of: Matrices) -> int:

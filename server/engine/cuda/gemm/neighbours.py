@@ -50,12 +50,12 @@ class Algorithms:
 
 def neighbourhood(problem: Problem) -> Hashable:
     """What the product has in common with its neighbours."""
-    sides = (problem.a, problem.b, problem.c, problem.d)
-    inner = problem.a.rows if problem.transposes_a else problem.a.columns
-    sizes = (problem.d.rows, problem.d.columns, inner, problem.batch)
+    a, b, c, d, transposes_a, transposes_b, batch, compute, epilogue, reductions, _, beta, bias_alignment = problem
+    result = _traits(d)
     return (
-        tuple(map(_traits, sides)), tuple(map(_rounded, sizes)), problem.transposes_a, problem.transposes_b,
-        problem.compute, problem.epilogue, problem.reductions, problem.beta != 0, problem.bias_alignment,
+        _traits(a), _traits(b), result if c is d else _traits(c), result, _rounded(d.rows), _rounded(d.columns),
+        _rounded(a.rows if transposes_a else a.columns), _rounded(batch), transposes_a, transposes_b, compute,
+        epilogue, reductions, beta != 0, bias_alignment,
     )  # fmt: skip
 
 

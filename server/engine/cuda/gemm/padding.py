@@ -69,9 +69,11 @@ def _alignment(of: Matrices) -> int:
 def stand_in(product: Product, compute: int) -> Product | None:
     """The product of padded copies of what is not aligned; None where that is not faster."""
     rates = _rates(product, compute)
+    if rates is None or not product.left.columns:
+        return None
     sides = (product.left, product.right, product.out)
-    worst = min(_alignment(of) for of in sides)
-    if rates is None or worst == _ALIGNED or not product.left.columns:
+    worst = min([_alignment(of) for of in sides])
+    if worst == _ALIGNED:
         return None
     left, right, out = _padded(product)
     copied = [of for of, to in zip(sides, (left, right, out), strict=True) if to is not of]

@@ -74,11 +74,12 @@ def compute_type(product: Product, switches: Switches) -> int:
 
 
 def _reductions(product: Product, switches: Switches) -> int:
-    allowed = {
-        dtypes.float16: switches.allow_fp16_reduced_precision_reduction,
-        dtypes.bfloat16: switches.allow_bf16_reduced_precision_reduction,
-    }
-    return cublaslt.ANY_REDUCTION if allowed.get(product.out.dtype, True) else cublaslt.EXACT_REDUCTION
+    dtype, allowed = product.out.dtype, True
+    if dtype is dtypes.float16:
+        allowed = switches.allow_fp16_reduced_precision_reduction
+    elif dtype is dtypes.bfloat16:
+        allowed = switches.allow_bf16_reduced_precision_reduction
+    return cublaslt.ANY_REDUCTION if allowed else cublaslt.EXACT_REDUCTION
 
 
 def problem(product: Product, switches: Switches, filled: bool) -> Problem:

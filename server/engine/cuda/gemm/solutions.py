@@ -41,12 +41,11 @@ def solution_launch(
         core = _core(backend, packed, switches, solution, filled, algorithms)
     if core is None:
         return None
-    plain = careful(backend, product, packed, core.run, core.fills)
     if copies or core.fills:
-        return plain
+        return careful(backend, product, packed, core.run, core.fills)
     simple = core.straight or direct(backend, product, core.run)
     fast = _aligned(backend, product, switches, solution, algorithms, simple) or simple
-    return guarded(product, fast, plain) if product.may_alias else fast
+    return guarded(product, fast, careful(backend, product, packed, core.run, False)) if product.may_alias else fast
 
 
 def _aligned(

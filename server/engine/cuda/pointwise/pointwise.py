@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from server.engine import keys
@@ -16,7 +16,6 @@ from server.engine.array_library.cache_blocks import number
 from server.engine.array_library.dtypes import COMPUTED_IN, HALVES, NUMPY_DTYPES
 from server.engine.cuda.runtime.geometry import (
     VECTOR_BYTES,
-    Layout,
     blocks,
     layout_of,
     layout_type,
@@ -43,7 +42,6 @@ NAMES = re.compile(r"[a-z_]\w*")
 CONDITIONS = frozenset(("condition", "mask"))
 _MOST_UNROLLED = 4
 Fire = Callable[..., None]
-Constants = Sequence[bytes | tuple[str, int]]
 
 
 def computing(dtype: DType) -> DType:
@@ -90,23 +88,62 @@ def generated(
     A launch takes the stream and the addresses of the result and the operands.
     """
     compute = chosen.compute or compute
-    used = _names_in(chosen.text)
-    names = [name for name, arg in attributes.items() if isinstance(arg, Meta) and name in used]
-    metas = [attributes[name] for name in names]
-    numbers = {**{n: a for n, a in attributes.items() if is_number(a)}, **chosen.numbers}
-    numbers = {name: value for name, value in numbers.items() if name in used}
-    layout = layout_of(out.shape, [out, *metas])
-    itemsizes = [meta.dtype.itemsize for meta in (out, *metas)]
-    width, head = vector_width(layout, itemsizes)
-    kernel = Kernel(
-        chosen.text, _library(chosen.text, compute, out.dtype), _operands(names, metas, layout, width, compute),
-        tuple([(name, kind_of(value, compute)) for name, value in numbers.items()]), CTYPES[compute], CTYPES[out.dtype],
-        "" if layout.is_flat else layout_type(layout), width, _unroll(work, out.dtype, max(itemsizes) * width),
-        work.is_function,
+    names, numbers = _read(attributes, chosen)
+    metas = [out, *[attributes[name] for name in names]]
+    layout = layout_of(out.shape, metas)
+    width, head = vector_width(layout, [meta.dtype.itemsize for meta in metas])
+    is_flat = layout.is_flat
+    singles = [not any(steps) if is_flat else width > 1 and steps[-1] == 0 for steps in layout.strides[1:]]
+    text, unroll = _text(
+        chosen.text, work, compute, tuple(names), tuple([meta.dtype for meta in metas]), tuple(singles),
+        tuple([(name, kind_of(value, compute)) for name, value in numbers.items()]),
+        "" if is_flat else layout_type(layout), width,
     )  # fmt: skip
     constants = [constant_of(value, compute) for value in numbers.values()]
-    fire = _prepared(kernel, layout, head, constants, 1 + len(metas))
-    return fire, names, [meta.offset * meta.dtype.itemsize for meta in (out, *metas)]
+    vectors = (layout.numel - head) // width
+    if is_flat:
+        constants += ("i64", vectors), ("int", head), ("int", layout.numel - head - vectors * width)
+    else:
+        constants += packed(layout, width), ("i64" if layout.is_wide else "unsigned", vectors)
+    fire = load(text, "pointwise").prepare(blocks(vectors, THREADS * unroll), THREADS, "P" * len(metas), constants)
+    return fire, names, [meta.offset * meta.dtype.itemsize for meta in metas]
+
+
+def _read(attributes: Mapping[str, Any], chosen: Chosen) -> tuple[list[str], dict[str, Any]]:
+    """The names of the operands that an expression reads, and its numbers by name."""
+    used = _names_in(chosen.text)
+    names: list[str] = []
+    numbers: dict[str, Any] = {}
+    for name, argument in attributes.items():
+        if name in used:
+            if argument.__class__ is Meta:
+                names.append(name)
+            elif is_number(argument):
+                numbers[name] = argument
+    for name, value in chosen.numbers.items():
+        if name in used:
+            numbers[name] = value
+    return names, numbers
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _text(
+    expression: str, work: Work, compute: DType, names: tuple[str, ...], dtypes: tuple[DType, ...],
+    singles: tuple[bool, ...], numbers: tuple[tuple[str, str], ...], layout: str, width: int,
+) -> tuple[str, int]:  # fmt: skip
+    """The text of a kernel, which is the same for many shapes, and how many vectors its threads take at a time.
+
+    ``dtypes`` are those of the result and of the operands.
+    """
+    out, *held = dtypes
+    computed = ["bool" if name in CONDITIONS else CTYPES[compute] for name in names]
+    operands = tuple(map(Operand, names, [CTYPES[dtype] for dtype in held], computed, singles))
+    unroll = _unroll(work, out, max([dtype.itemsize for dtype in dtypes]) * width)
+    kernel = Kernel(
+        expression, _library(expression, compute, out), operands, numbers, CTYPES[compute], CTYPES[out], layout,
+        width, unroll, work.is_function,
+    )  # fmt: skip
+    return text_of(kernel), unroll
 
 
 def _unroll(work: Work, out: DType, nbytes: int) -> int:
@@ -124,6 +161,12 @@ def constant_of(value: Any, compute: DType) -> bytes | tuple[str, int]:
     """A number as a constant of a launch."""
     if isinstance(value, Whole):
         return "i64", value.value
+    return _bytes_of(value, repr(value), compute)
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _bytes_of(value: Any, shown: str, compute: DType) -> bytes:
+    """A number as a type holds it; ``shown`` tells those apart that are equal, such as 0.0 and -0.0."""
     return number(value, NUMPY_DTYPES[compute]).tobytes()  # type: ignore[no-any-return]
 
 
@@ -142,33 +185,6 @@ def _library(text: str, compute: DType, out: DType) -> str:
     half = TO_HALF if out in HALVES and compute is dtypes.float32 else ""
     gamma = GAMMA if "gamma_of" in text else ""
     return f"{half}{REAL}{gamma}{COMPLEX if compute.is_complex else ''}"
-
-
-def _operands(
-    names: Sequence[str], metas: Sequence[Meta], layout: Layout, width: int, compute: DType
-) -> tuple[Operand, ...]:
-    operands = []
-    for k, (name, meta) in enumerate(zip(names, metas, strict=True), 1):
-        computed = "bool" if name in CONDITIONS else CTYPES[compute]
-        is_single = not any(layout.strides[k]) if layout.is_flat else layout.inner(k) == 0 and width > 1
-        operands.append(Operand(name, CTYPES[meta.dtype], computed, is_single))
-    return tuple(operands)
-
-
-def _prepared(
-    kernel: Kernel, layout: Layout, head: int, constants: Sequence[bytes | tuple[str, int]], pointers: int
-) -> Fire:
-    """The launch over a layout: vectors, and in flat layouts the single elements before and after them."""
-    function = load(text_of(kernel), "pointwise")
-    vectors = (layout.numel - head) // kernel.width
-    geometry: list[tuple[str, int] | bytes]
-    if kernel.layout:
-        geometry = [packed(layout, kernel.width), ("i64" if layout.is_wide else "unsigned", vectors)]
-    else:
-        tail = layout.numel - head - vectors * kernel.width
-        geometry = [("i64", vectors), ("int", head), ("int", tail)]
-    grid = blocks(vectors, THREADS * kernel.unroll)
-    return function.prepare(grid, THREADS, "P" * pointers, [*constants, *geometry])
 
 
 def launcher(fire: Fire, backend: Backend, positions: list[int], offsets: list[int], target: int | None) -> Launch:

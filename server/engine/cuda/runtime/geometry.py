@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from telegrad_protocol.layout import Size, broadcast_strides
@@ -16,6 +17,9 @@ from telegrad_protocol.meta import Meta
 
 VECTOR_BYTES = 16
 LARGEST_NARROW = (1 << 31) - 1
+_RUN = (1,)
+_RUN_OR_SINGLE = (0, 1)
+"""The strides of one run of elements, and of one element for all."""
 
 
 class Layout(NamedTuple):
@@ -32,13 +36,22 @@ class Layout(NamedTuple):
     @property
     def is_flat(self) -> bool:
         """Whether each operand is one run of elements, or one element for all."""
-        return len(self.shape) <= 1 and all(set(steps) <= {0, 1} for steps in self.strides)
+        return len(self.shape) <= 1 and all([not steps or steps[0] in _RUN_OR_SINGLE for steps in self.strides])
 
     @property
     def is_wide(self) -> bool:
         """Whether indices or offsets need 64 bits, or a sign: strides of what is read backwards are negative."""
-        reach = [sum((n - 1) * s for n, s in zip(self.shape, steps, strict=True)) for steps in self.strides]
-        return max(self.numel, *reach, 0) > LARGEST_NARROW or any(s < 0 for steps in self.strides for s in steps)
+        if math.prod(self.shape) > LARGEST_NARROW:
+            return True
+        for steps in self.strides:
+            reach = 0
+            for size, step in zip(self.shape, steps, strict=True):
+                if step < 0:
+                    return True
+                reach += (size - 1) * step
+            if reach > LARGEST_NARROW:
+                return True
+        return False
 
     def inner(self, operand: int) -> int:
         """The stride of an operand along the innermost dimension; 0 where all see one element."""
@@ -51,22 +64,31 @@ def layout_of(shape: Size, metas: Sequence[Meta], *, ordered: bool = False) -> L
     Dimensions are sorted by the strides of the first operand, then of the others, largest first; or stay where they
     are if ``ordered``, for kernels to which an element's row-major number means something.
     """
+    if 0 not in shape and all([meta.is_contiguous and meta.shape == shape for meta in metas]):
+        numel = math.prod(shape)
+        sizes, steps = ((), ()) if numel == 1 else ((numel,), _RUN)
+        return Layout(sizes, (steps,) * len(metas), tuple([meta.offset for meta in metas]))
     strides = [broadcast_strides(meta.shape, meta.strides, shape) for meta in metas]
     return collapse(shape, strides, [meta.offset for meta in metas], ordered=ordered)
 
 
+_steps_of = itemgetter(0)
+
+
 def collapse(shape: Size, strides: Sequence[Size], offsets: Sequence[int], *, ordered: bool = False) -> Layout:
     """Leave dimensions of size 1 out, sort the others, and merge neighbours that are one to every operand."""
-    dims = [(n, tuple([s[d] for s in strides])) for d, n in enumerate(shape) if n != 1]
+    dims = [(steps, n) for steps, n in zip(zip(*strides), shape) if n != 1]
     if not ordered:
-        dims.sort(key=lambda dim: dim[1], reverse=True)
-    merged: list[tuple[int, Size]] = []
-    for size, steps in dims:
-        if merged and all(outer == step * size for outer, step in zip(merged[-1][1], steps, strict=True)):
-            size *= merged.pop()[0]
-        merged.append((size, steps))
-    columns = tuple([tuple([steps[k] for _, steps in merged]) for k in range(len(strides))])
-    return Layout(tuple([size for size, _ in merged]), columns, tuple(offsets))
+        dims.sort(key=_steps_of, reverse=True)
+    sizes: list[int] = []
+    merged: list[Size] = []
+    for steps, size in dims:
+        if merged and merged[-1] == tuple([step * size for step in steps]):
+            sizes[-1], merged[-1] = sizes[-1] * size, steps
+        else:
+            sizes.append(size)
+            merged.append(steps)
+    return Layout(tuple(sizes), tuple(zip(*merged)) or ((),) * len(strides), tuple(offsets))
 
 
 def vector_width(layout: Layout, itemsizes: Sequence[int]) -> tuple[int, int]:
@@ -75,23 +97,28 @@ def vector_width(layout: Layout, itemsizes: Sequence[int]) -> tuple[int, int]:
     Operands of which all see one element do not matter. All others must be reached at a multiple of the width; in a
     flat layout after as many single elements as they have in common.
     """
-    used = [k for k, steps in enumerate(layout.strides) if any(steps)]
-    if any(layout.inner(k) not in (0, 1) for k in used):
-        return 1, 0
-    runs = [k for k in used if layout.inner(k) == 1]
-    width = max(1, VECTOR_BYTES // max([itemsizes[k] for k in runs], default=VECTOR_BYTES))
-    while width > 1 and not _is_reached(layout, runs, width):
-        width //= 2
-    head = -layout.offsets[runs[0]] % width if layout.is_flat and runs else 0
-    return width, min(head, layout.numel)
+    runs, largest = [], 0
+    for k, steps in enumerate(layout.strides):
+        if not any(steps):
+            continue
+        if steps[-1] not in _RUN_OR_SINGLE:
+            return 1, 0
+        if steps[-1]:
+            runs.append(k)
+            largest = max(largest, itemsizes[k])
+    width = max(1, VECTOR_BYTES // (largest or VECTOR_BYTES))
+    if not layout.is_flat:
+        return _aligned(layout, runs, width), 0
+    first, *others = [layout.offsets[k] for k in runs] or [0]
+    for offset in others:
+        width = math.gcd(width, first - offset)
+    return width, min(-first % width, layout.numel)
 
 
-def _is_reached(layout: Layout, runs: list[int], width: int) -> bool:
-    phases = {layout.offsets[k] % width for k in runs}
-    if layout.is_flat:
-        return len(phases) <= 1
-    outer = [step for k in runs for step in layout.strides[k][:-1]]
-    return not any(phases) and layout.shape[-1] % width == 0 and not any(step % width for step in outer)
+def _aligned(layout: Layout, runs: list[int], width: int) -> int:
+    """The widest vector, of at most ``width`` elements, that begins each line of all runs at a multiple of itself."""
+    steps = [step for k in runs for step in (layout.offsets[k], *layout.strides[k][:-1])]
+    return math.gcd(width, layout.shape[-1], *steps)
 
 
 def blocks(items: int, per_block: int) -> int:

@@ -25,12 +25,8 @@ from server.engine.value import Value
 from .compiler import KernelCompilationError, compile_cubin
 from .overlapping import can_overlap, launch_overlapping
 
-_PACKS = {
-    kind: struct.Struct(f"={form}").pack
-    for kind, form in {
-        "int": "i", "unsigned": "I", "i64": "q", "u64": "Q", "float": "f", "double": "d", "pointer": "Q",
-    }.items()
-}  # fmt: skip
+FORMS = {"int": "i", "unsigned": "I", "i64": "q", "u64": "Q", "float": "f", "double": "d", "pointer": "Q"}
+"""The ``struct`` formats of constants by their kinds."""
 _LARGEST_STATIC = 48 << 10
 _H100_MULTIPROCESSORS = 132
 
@@ -245,40 +241,46 @@ class _Arrangement(NamedTuple):
     """Those of all parameters, of which the last are those of the constants."""
     places: int
     """Where the addresses of the parameters are, one after the other."""
-    write_places: Callable[..., None]
-    nbytes: int
+    write: Callable[..., None]
+    """Writes the constants, then the addresses of all parameters."""
+    buffer: Callable[[], Any]
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _arranged(varying: tuple[str, ...], sizes: tuple[int, ...], table: int) -> _Arrangement:
-    """The arrangement of varying parameters, of constants of these sizes, and of an array of addresses before them."""
+def _arranged(varying: tuple[str, ...], constants: tuple[str | int, ...], table: int) -> _Arrangement:
+    """The arrangement of varying parameters, of constants, and of an array of addresses before them.
+
+    Constants are described by the names of their kinds, or by how many bytes they have.
+    """
     forms = [_padded(form) for form in varying]
     offsets, end = [0] if table else [], 8 * table
     for form in forms:
         offsets.append(end)
         end += struct.calcsize(f"={form}")
-    for size in sizes:
-        end = -(-end // 16) * 16
-        offsets.append(end)
-        end += size
+    written = f"{end}x"
+    for described in constants:
+        form = f"{described}s" if described.__class__ is int else FORMS[described]  # type: ignore[index]
+        written += f"{-end % 16}x{form}"
+        offsets.append(end + -end % 16)
+        end = offsets[-1] + struct.calcsize(f"={form}")
     places = -(-end // 8) * 8
     fill = struct.Struct(f"={table}Q{''.join(forms)}").pack_into
-    write_places = struct.Struct(f"={len(offsets)}Q").pack_into
-    return _Arrangement(fill, tuple(offsets), places, write_places, max(places + 8 * len(offsets), 1))
+    write = struct.Struct(f"={written}{places - end}x{len(offsets)}Q").pack_into
+    buffer = ctypes.c_char * max(places + 8 * len(offsets), 1)
+    return _Arrangement(fill, tuple(offsets), places, write, buffer)
 
 
 def _parameters(
     varying: Sequence[str], constants: Sequence[tuple[str, Any] | bytes], table: int
 ) -> tuple[Any, int, Callable[..., None]]:
     """The parameter buffer, constants filled in; where in it the addresses of parameters are; and what fills it."""
-    packed = [c if isinstance(c, bytes) else _PACKS[c[0]](c[1]) for c in constants]
-    made = _arranged(tuple(varying), tuple([len(item) for item in packed]), table)
-    buffer = ctypes.create_string_buffer(made.nbytes)
+    described = tuple([len(item) if item.__class__ is bytes else item[0] for item in constants])
+    fill, offsets, places, write, make = _arranged(tuple(varying), described, table)
+    buffer = make()
     start = ctypes.addressof(buffer)
-    for offset, item in zip(made.offsets[len(made.offsets) - len(packed) :], packed, strict=True):
-        ctypes.memmove(start + offset, item, len(item))
-    made.write_places(buffer, made.places, *[start + offset for offset in made.offsets])
-    return buffer, start + made.places, made.fill
+    numbers = [item if item.__class__ is bytes else item[1] for item in constants]
+    write(buffer, 0, *numbers, *[start + offset for offset in offsets])
+    return buffer, start + places, fill
 
 
 def architecture(device: int) -> str:
