@@ -21,8 +21,9 @@ def contiguous_strides(shape: Size) -> Size:
     step = 1
     for size in reversed(shape):
         strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
+        step *= size or 1
+    strides.reverse()
+    return tuple(strides)
 
 
 def is_contiguous(shape: Size, strides: Size) -> bool:
@@ -77,6 +78,10 @@ def broadcast_shapes(op: str, *shapes: Size) -> Size:
     """Return the common shape of ``shapes``, aligned at the last dimension; ``ShapeError`` where there is none."""
     if shapes and shapes.count(shapes[0]) == len(shapes):
         return tuple(shapes[0])
+    if len(shapes) == 2:
+        longer, shorter = sorted(shapes, key=len, reverse=True)
+        if longer[len(longer) - len(shorter) :] == shorter:
+            return tuple(longer)
     ndim = max(map(len, shapes), default=0)
     result = [1] * ndim
     for shape in shapes:

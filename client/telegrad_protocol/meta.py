@@ -159,13 +159,18 @@ class Meta:
     def _make(
         key: tuple[object, ...], shape: Size, dtype: DType, device: Device, strides: Size | None, offset: int
     ) -> Meta:
-        _check_dimensions(shape)
-        if strides is None:
-            meta = Meta.of(shape, dtype, device, layout.contiguous_strides(shape), offset)
+        if len(shape) > MAX_DIMENSIONS:
+            raise ShapeError(f"shape: a tensor has at most {MAX_DIMENSIONS} dimensions, not {len(shape)}")
+        row_major = layout.contiguous_strides(shape)
+        if strides == row_major:
+            meta = Meta.of(shape, dtype, device, None, offset)
             _interned[key] = meta
             return meta
         numel = math.prod(shape)
-        is_contiguous = layout.is_contiguous(shape, strides)
+        if strides is None:
+            strides, is_contiguous = row_major, True
+        else:
+            is_contiguous = layout.is_contiguous(shape, strides)
         _check_bounds(shape, strides, offset, dtype, numel)
         meta = object.__new__(Meta)
         meta.shape, meta.strides, meta.offset, meta.dtype, meta.device = shape, strides, offset, dtype, device
@@ -214,11 +219,6 @@ class Meta:
 
     def __repr__(self) -> str:
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
-
-
-def _check_dimensions(shape: Size) -> None:
-    if len(shape) > MAX_DIMENSIONS:
-        raise ShapeError(f"shape: a tensor has at most {MAX_DIMENSIONS} dimensions, not {len(shape)}")
 
 
 def _check_bounds(shape: Size, strides: Size, offset: int, dtype: DType, numel: int) -> None:

@@ -17,7 +17,7 @@ from . import context, keys
 from .lookup import Layout, make_lookup
 from .operators import OPERATORS, CacheKey, Operator, Run, Signature
 from .plan import run_backend
-from .replay.remembered import remember
+from .replay.remembered import latest, remember, remember_latest
 from .signature import SIGNED, metas_of, signature_of
 from .value import Value
 
@@ -66,18 +66,31 @@ def dispatch_and_cache(operator: Operator, args: Arguments, key: CacheKey) -> An
     """Dispatch, and keep by ``key`` what executes such calls, unless each step is to be traced.
 
     Most calls that are new never come again: of those that left a plan, or passed a shape rule, no more is kept until
-    they do.
+    they do, but for the signatures of the latest.
     """
+    untraced = context.current.trace is None
+    seen = latest.pop(key, None) if untraced else None
+    if seen is not None:
+        run = _keep(operator, args, key, *seen)
+        if run is not None:
+            return run(args)
     key_set, signature = signature_of(operator, args)
     is_new = signature not in operator.plans and signature not in operator.checked
     result = _run(operator, args, key_set, signature)
     if is_new and (signature in operator.plans or signature in operator.checked):
-        return result
-    if context.current.trace is None:
-        run = _single(operator, args, key_set) or specialized(operator, key_set, signature)
-        if run is not None:
-            remember(operator.runs, key, run)
+        if untraced:
+            remember_latest(key, (key_set, signature))
+    elif untraced:
+        _keep(operator, args, key, key_set, signature)
     return result
+
+
+def _keep(operator: Operator, args: Arguments, key: CacheKey, key_set: int, signature: Signature) -> Run | None:
+    """Keep by ``key`` what executes calls of a signature that came before, and return it."""
+    run = _single(operator, args, key_set) or specialized(operator, key_set, signature)
+    if run is not None:
+        remember(operator.runs, key, run)
+    return run
 
 
 def _run(operator: Operator, args: Arguments, key_set: int, signature: Signature) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 from telegrad_protocol import dtypes
 
 from . import context
+from .in_c import signatures as signatures_in_c
 from .keys import ALL, DOMAIN_SHIFT
 from .operators import Operator, Signature
 from .value import Value
@@ -111,3 +112,10 @@ def metas_of(args: tuple[Any, ...]) -> tuple[Any, ...]:
             for arg in args
         ]
     )
+
+
+signature_in_python, metas_in_python = signature_of, metas_of
+"""What makes signatures where nothing is in C, and of calls that are unusual where something is."""
+_prepared = signatures_in_c.prepared(signature_of, metas_of)
+if _prepared is not None:
+    signature_of, metas_of = _prepared  # type: ignore[assignment]

@@ -7,6 +7,7 @@ anything. Where something is not as it expects, the function of Python is called
 
 #include "drain.h"
 #include "launches.h"
+#include "signatures.h"
 
 /* Three arguments of an allocation, of which the last two are 0 where they are left out; 0 where Python is to bind them. */
 static int
@@ -282,6 +283,17 @@ prepare_node_programs(PyObject *module, PyObject *given)
     return none_unless(take_node_programs(given) < 0 ? -1 : take_drain(given));
 }
 
+static PyObject *
+prepare_signatures(PyObject *module, PyObject *given)
+{
+    (void)module;
+    if (!PyDict_Check(given) || the_Value == NULL) {
+        PyErr_SetString(PyExc_TypeError, "prepare_signatures: expected a dict, after prepare_values");
+        return NULL;
+    }
+    return none_unless(take_signatures(given));
+}
+
 static PyMethodDef methods[] = {
     {"prepare", prepare, METH_O, "Take classes, functions and constants by their names; raises TypeError where one is missing."},
     {"bound_to_recall", bound_to_recall, METH_O, "allocate, free, allocate_anew, free_anew and free_in_cooldown of a ``Recall``."},
@@ -297,6 +309,10 @@ static PyMethodDef methods[] = {
     {"prepare_node_programs", prepare_node_programs, METH_O, "Take classes and objects by their names."},
     {"apply_program", (PyCFunction)(void (*)(void))call_apply_program, METH_FASTCALL, "Do what a node does, by its program."},
     {"drain", (PyCFunction)(void (*)(void))call_drain, METH_FASTCALL, "Visit the nodes of a pass, from those that are ready."},
+    {"prepare_signatures", prepare_signatures, METH_O, "Take classes, functions and constants by their names."},
+    {"signature_of", (PyCFunction)(void (*)(void))call_signature_of, METH_FASTCALL, "The key set of a call, and its signature."},
+    {"metas_of", call_metas_of, METH_O, "Arguments with metas in place of values."},
+    {"count_items", call_count_items, METH_O, "How many items there are in nested tuples."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -168,7 +168,12 @@ class Op:
         """Run the shape rule on metas; the result is None where only the data can tell the shape."""
         device = None if self.mixed_devices else self._device_beside_host(bound)
         positional = bound[: self.positional] if self.varargs_at < 0 else self._spread(bound)
-        inferred: Metas = self.rule(*positional, **{name: bound[place] for name, place in self._keywords})
+        keywords = self._keywords
+        inferred: Metas = (
+            self.rule(*positional, **{name: bound[place] for name, place in keywords})
+            if keywords
+            else self.rule(*positional)
+        )
         if device is not None and not any(isinstance(argument, Device) for argument in bound):
             check_results(self.public, device, inferred)
         return inferred
@@ -180,12 +185,21 @@ class Op:
     def _device_beside_host(self, bound: tuple[Any, ...]) -> Device | None:
         """Return the device of the operands if others are on the CPU beside it; None if all are on one device."""
         device = None
-        for meta in self.metas_in(bound):
-            if meta.device is not device:
+        for position in self.tensor_positions:
+            value = bound[position]
+            if value.__class__ is not Meta:
+                if isinstance(value, (tuple, list)):
+                    return self._device_of_lists(bound)
+            elif value.device is not device:
                 if device is not None:
                     return shared_device(self, bound)
-                device = meta.device
+                device = value.device
         return None
+
+    def _device_of_lists(self, bound: tuple[Any, ...]) -> Device | None:
+        """Return the same for operands of which some are in lists."""
+        devices = {meta.device for meta in self.metas_in(bound)}
+        return shared_device(self, bound) if len(devices) > 1 else None
 
     def compute_dtype(self, bound: Sequence[Any]) -> DType:
         """Return the type in which a pointwise operation computes; its operands are cast to it first."""
@@ -302,6 +316,8 @@ def pointwise_meta(op: Op, bound: tuple[Any, ...]) -> Meta:
     """Return the meta of a pointwise result: broadcast shape, promoted dtype, the operands' memory order."""
     metas = op.metas_in(bound)
     shape = broadcast_shapes(op.public, *[m.shape for m in metas])
+    if all([m.is_contiguous and m.shape == shape for m in metas]):
+        return Meta.of(shape, op.output_dtype(bound), device_of(metas))
     strides = result_strides(shape, [(m.shape, m.strides) for m in metas])
     return Meta.of(shape, op.output_dtype(bound), device_of(metas), strides)
 

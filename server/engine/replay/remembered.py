@@ -10,8 +10,10 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final
 
+from server.allocator.native_calls import module
 from server.engine.keys import DOMAIN_SHIFT
 from telegrad_protocol.dtypes import DType
 
@@ -22,6 +24,8 @@ MOST_WEIGHT: Final = 40_000
 _OPERANDS_OF_AN_ENTRY: Final = 16
 _LONG_TABLES: Final = 8
 """Of so many of the longest tables a part is removed where all together are too large."""
+
+_MOST_LATEST: Final = 256
 
 Table = dict[Any, Any]
 _is_flat = frozenset((tuple,)).isdisjoint
@@ -37,11 +41,16 @@ class Tables:
 
     def count(self, key: Any, sign: int) -> None:
         """Note that an entry has come, or gone."""
-        weight = sign * (1 + _count(key) // _OPERANDS_OF_AN_ENTRY if key.__class__ is tuple else 1)
+        weight = sign
+        if key.__class__ is tuple:
+            weight *= 1 + _items_in(key) // _OPERANDS_OF_AN_ENTRY
         self.weight += weight
-        self.by_domain[_domain_of(key)] += weight
+        domain = _domain_of(key)
+        self.by_domain[domain] = self.by_domain.get(domain, 0) + weight
 
 
+latest: Table = {}
+"""The key set and the signature of each of the latest calls that were new; lookups make keys that no others make."""
 tables = Tables()
 """The tables of what this process remembers, in which all entries are counted together."""
 
@@ -73,6 +82,13 @@ def remember(table: Table, key: Any, value: Any) -> None:
         _thin_out_all(tables.by_domain.most_common(1)[0][0])
 
 
+def remember_latest(key: Any, value: Any) -> None:
+    """Keep something of a call that may come again soon, or never."""
+    if len(latest) >= _MOST_LATEST:
+        latest.clear()
+    latest[key] = value
+
+
 def forget_all(table: Table) -> None:
     """Empty a table."""
     for key in table:
@@ -82,6 +98,7 @@ def forget_all(table: Table) -> None:
 
 def forget_domain(domain: int) -> None:
     """Forget what was worked out for the calls of a domain, whose number is given to another."""
+    latest.clear()
     for table in tables.all:
         _remove(table, [key for key in table if _domain_of(key) == domain])
     del tables.by_domain[domain]
@@ -127,3 +144,6 @@ def _count(items: tuple[Any, ...]) -> int:
         if item.__class__ is tuple:
             count += len(item) if _is_flat(map(type, item)) else _count(item)
     return count
+
+
+_items_in: Final[Callable[[tuple[Any, ...]], int]] = _count if module is None else module.count_items

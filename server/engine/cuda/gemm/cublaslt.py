@@ -196,9 +196,11 @@ class Product:
         self._handle = _handle(device)
         scale = DATA_TYPES[BY_SCALE[problem.d.dtype]]
         operation = _operation(problem.compute, scale, problem.transposes_a, problem.transposes_b, problem.epilogue)
-        layouts = [_layout_of(side, problem.batch) for side in (problem.a, problem.b, problem.c, problem.d)]
-        self._operation, self._layouts = operation.number, [layout.number for layout in layouts]
-        self._kept = operation, layouts
+        batch, result = problem.batch, _layout_of(problem.d, problem.batch)
+        a, b = _layout_of(problem.a, batch), _layout_of(problem.b, batch)
+        c = result if problem.c is problem.d else _layout_of(problem.c, batch)
+        self._operation, self._layouts = operation.number, (a.number, b.number, c.number, result.number)
+        self._kept = operation, a, b, c, result
         self._problem = problem
         self._factors = _factors(repr((problem.alpha, problem.beta)), problem.alpha, problem.beta, problem.d.dtype)
         self.set_bias = operation.set_bias
@@ -232,7 +234,7 @@ class Product:
         if states[0] != 0 or workspace > WORKSPACE_BYTES:
             return None
         library_choices.borrowed += 1
-        return Algorithm(algorithm.opaque, workspace, algorithm.address)
+        return algorithm if workspace == algorithm.workspace else algorithm._replace(workspace=workspace)
 
     def call(self, algorithm: Algorithm) -> Call:
         """The arguments of ``matmul`` for an algorithm, without addresses and stream."""

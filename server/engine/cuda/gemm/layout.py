@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from itertools import pairwise
 from typing import NamedTuple
@@ -108,6 +109,7 @@ def spread_column(meta: Meta, rows: int) -> Matrices:
     return Matrices(meta.dtype, 1, rows, 1, 0, step, 1, meta.offset)
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def side(of: Matrices) -> tuple[Side, bool]:
     """Row-major matrices as BLAS sees them, which takes them for transposed ones; or others, and True."""
     dtype, batch, rows, columns, step, row_step, column_step, _, _ = of
