@@ -16,7 +16,7 @@ from telegrad_protocol.errors import ArgumentTypeError, DTypeError, ShapeError
 from telegrad_protocol.layout import broadcast_shapes, result_strides
 from telegrad_protocol.meta import Device, Meta
 
-from .devices import check_results, shared_device
+from .devices import check_results, device_beside_host
 from .params import KINDS, Param, read_params
 from .targets import check_target_type
 
@@ -166,14 +166,10 @@ class Op:
 
     def infer(self, bound: tuple[Any, ...]) -> Metas:
         """Run the shape rule on metas; the result is None where only the data can tell the shape."""
-        device = None if self.mixed_devices else self._device_beside_host(bound)
+        device = None if self.mixed_devices else device_beside_host(self, bound)
         positional = bound[: self.positional] if self.varargs_at < 0 else self._spread(bound)
-        keywords = self._keywords
-        inferred: Metas = (
-            self.rule(*positional, **{name: bound[place] for name, place in keywords})
-            if keywords
-            else self.rule(*positional)
-        )
+        named = {name: bound[place] for name, place in self._keywords} if self._keywords else _NOTHING
+        inferred: Metas = self.rule(*positional, **named)
         if device is not None and not any(isinstance(argument, Device) for argument in bound):
             check_results(self.public, device, inferred)
         return inferred
@@ -181,25 +177,6 @@ class Op:
     def _spread(self, bound: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return positional arguments, of which the last are given as one tuple."""
         return (*bound[: self.varargs_at], *bound[self.varargs_at])
-
-    def _device_beside_host(self, bound: tuple[Any, ...]) -> Device | None:
-        """Return the device of the operands if others are on the CPU beside it; None if all are on one device."""
-        device = None
-        for position in self.tensor_positions:
-            value = bound[position]
-            if value.__class__ is not Meta:
-                if isinstance(value, (tuple, list)):
-                    return self._device_of_lists(bound)
-            elif value.device is not device:
-                if device is not None:
-                    return shared_device(self, bound)
-                device = value.device
-        return None
-
-    def _device_of_lists(self, bound: tuple[Any, ...]) -> Device | None:
-        """Return the same for operands of which some are in lists."""
-        devices = {meta.device for meta in self.metas_in(bound)}
-        return shared_device(self, bound) if len(devices) > 1 else None
 
     def compute_dtype(self, bound: Sequence[Any]) -> DType:
         """Return the type in which a pointwise operation computes; its operands are cast to it first."""
@@ -224,6 +201,7 @@ class Op:
 
 
 _MISSING: Any = object()
+_NOTHING: dict[str, Any] = {}
 
 
 def is_view(op: Op, bound: tuple[Any, ...]) -> bool:

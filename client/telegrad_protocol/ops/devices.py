@@ -21,6 +21,23 @@ class Declared(Protocol):
     from_host: tuple[int, ...]
 
 
+def device_beside_host(op: Declared, bound: Sequence[Any]) -> Device | None:
+    """Return the device of the operands if others are on the CPU beside it; None if all are on one device."""
+    device: Device | None = None
+    for position in op.tensor_positions:
+        value = bound[position]
+        if value.__class__ is Meta:  # most operands are no lists
+            if value.device is not device:
+                if device is not None:
+                    return shared_device(op, bound)
+                device = value.device
+        elif isinstance(value, (tuple, list)):
+            held = {meta.device for meta in value if meta.__class__ is Meta}
+            if held and held != {device or (device := held.pop())}:
+                return shared_device(op, bound)
+    return None
+
+
 def shared_device(op: Declared, bound: Sequence[Any]) -> Device:
     """Return the device of all operands but those on the CPU that may stand beside a GPU's.
 

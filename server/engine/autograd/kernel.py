@@ -54,9 +54,11 @@ def autograd_kernel(operator: Operator, args: Arguments, signature: Arguments, k
 
 def _plan_of(operator: Operator, args: Arguments, signature: Arguments) -> Plan:
     """Return the plan of a call; an operand that cannot be differentiated is reported before what the plan refuses."""
-    if signature not in operator.plans:
+    try:
+        return plan_of(operator, args, signature)
+    except Exception:
         _gather(operator, args, [])
-    return plan_of(operator, args, signature)
+        raise
 
 
 def _record_plan(operator: Operator, plan: Plan, signature: Arguments) -> Run:

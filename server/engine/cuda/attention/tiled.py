@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections.abc import Iterable
@@ -41,8 +42,16 @@ def are_read_in_vectors(operands: Iterable[Meta], width: int) -> bool:
 
 
 def _is_read_in_vectors(meta: Meta, width: int) -> bool:
+    if meta.strides[-1] != 1:
+        return False
     apart = [step for size, step in zip(meta.shape[:-1], meta.strides[:-1], strict=True) if size > 1]
-    return meta.strides[-1] == 1 and not any(number % width for number in (*apart, meta.shape[-1], meta.offset))
+    return math.gcd(width, meta.shape[-1], meta.offset, *apart) == width
+
+
+@functools.lru_cache(maxsize=1 << 8)
+def _text(name: str, ctype: str, depth: int, is_fast: bool) -> str:
+    """The whole text of a kernel, the same object each time: most of a new shape's time would go into making it."""
+    return PRELUDE + text_of(name, ctype, depth, is_fast)
 
 
 def _prepared(
@@ -50,9 +59,9 @@ def _prepared(
 ) -> Fire:
     """The launch of a kernel that has a block for each 64 of ``rows``; ``layouts`` are those of all tensors."""
     depth = next(depth for depth in _DEPTHS if max(query.shape[3], value.shape[3]) <= depth)
-    text = text_of(name, CTYPES[query.dtype], depth, are_read_in_vectors(layouts, _VECTOR))
+    text = _text(name, CTYPES[query.dtype], depth, are_read_in_vectors(layouts, _VECTOR))
     grid = -(-rows.shape[2] // TILE) * rows.shape[1] * rows.shape[0]
-    kernel = load(PRELUDE + text, f"attention_{name}")
+    kernel = load(text, f"attention_{name}")
     return kernel.prepare(grid, THREADS, "P" * pointers, [*map(_steps, layouts), shape], shared_bytes(name, depth))
 
 

@@ -6,6 +6,7 @@ and every index tensor adds a number of steps to the place in the one that is in
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 ATOMICS = r"""
@@ -134,7 +135,8 @@ template <class T, int W> __device__ __forceinline__ void leave(T* at, const vec
 """
 
 
-def fetching(element: str, width: int, layout: str, types: Sequence[str], items: int, wraps: bool) -> str:
+@functools.lru_cache(maxsize=1 << 10)
+def fetching(element: str, width: int, layout: str, types: tuple[str, ...], items: int, wraps: bool) -> str:
     """Kernel ``run``: out = in where the indices point, zero where they point nowhere. Units are moved as bits."""
     return f"""
 extern "C" __global__ void __launch_bounds__({THREADS}) run(

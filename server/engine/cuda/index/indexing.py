@@ -139,10 +139,7 @@ class Iteration:
             numbers += [*strides[0][:-1], self.layout.offsets[0]]
         else:
             return 1
-        width = max(16 // itemsize, 1)
-        while any(number % width for number in numbers):
-            width //= 2
-        return width
+        return math.gcd(max(16 // itemsize, 1), *numbers)
 
     @property
     def constants(self) -> list[Any]:
@@ -164,7 +161,7 @@ def _fetch(
     iteration = Iteration(placement, strides, out.offset, indexed.offset, indexed.dtype.itemsize)
     if not fits_grid(iteration.grid):
         return None
-    kinds = [CTYPES[meta.dtype] for meta in metas]
+    kinds = tuple([CTYPES[meta.dtype] for meta in metas])
     element = MOVED[indexed.dtype.itemsize]
     text = fetching(element, iteration.width, iteration.type, kinds, iteration.items, placement.wraps)
     kernel = load(assembled(PRELUDE, geometry.INDEXING, FAULTS, FETCHING, text), "run")

@@ -112,10 +112,7 @@ def _step(part: Meta, rows: Rows) -> int:
 def _unit(parts: Sequence[Rows], offset: int, size: int) -> int:
     """Return how many bytes a thread moves: as many as all rows begin and end at a multiple of."""
     reach = [offset, *[n for rows in parts for n in (*rows.steps, rows.length, rows.offset)]]
-    unit = VECTOR_BYTES
-    while any([n * size % unit for n in reach]):
-        unit //= 2
-    return unit
+    return math.gcd(VECTOR_BYTES, *[n * size for n in reach])
 
 
 def joining(backend: Backend, pairs: list[Pair]) -> Launch:

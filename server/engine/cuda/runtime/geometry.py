@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
-from operator import itemgetter
+from operator import itemgetter, mul
 from typing import NamedTuple
 
 from telegrad_protocol.layout import Size, broadcast_strides
@@ -44,12 +44,7 @@ class Layout(NamedTuple):
         if math.prod(self.shape) > LARGEST_NARROW:
             return True
         for steps in self.strides:
-            reach = 0
-            for size, step in zip(self.shape, steps, strict=True):
-                if step < 0:
-                    return True
-                reach += (size - 1) * step
-            if reach > LARGEST_NARROW:
+            if min(steps, default=0) < 0 or sum(map(mul, self.shape, steps)) - sum(steps) > LARGEST_NARROW:
                 return True
         return False
 

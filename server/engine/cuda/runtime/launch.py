@@ -68,7 +68,8 @@ class Kernel:
         buffer, parameters, fill = _parameters(varying, constants, table)
         if shared > _LARGEST_STATIC:
             self._allow_shared(shared)
-        geometry = (*_three(grid), *_three(block), shared)
+        sizes = (block, 1, 1) if block.__class__ is int else _three(block)
+        geometry = ((grid, 1, 1) if grid.__class__ is int else _three(grid)) + sizes + (shared,)
         make = _launch_of_numbers if "f" in varying or "d" in varying else _launch
         begins_early = overlaps and can_overlap(architecture(self._launches.index))
         launch = make(
