@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("cuda.bindings.driver")
-pytest.importorskip("cupy")
-
-import cupy
 
 from server.engine.cuda.pointwise.pointwise import launcher
+from server.engine.cuda.runtime import launch as launches_of_kernels
 from server.engine.cuda.runtime.launch import Kernel
 from server.engine.device.launch_queue import LaunchQueue
+from tests.engine.cuda_registrations import withdraw
+
+withdraw()
+_FORMS = {"int": "i", "unsigned": "I", "i64": "q", "u64": "Q", "float": "f", "double": "d", "pointer": "Q"}
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What the driver is asked to launch, the parameters' addresses last but one."""
     calls: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(cupy.cuda.driver, "launchKernel", lambda *arguments: calls.append(arguments))
+    driver = SimpleNamespace(launchKernel=lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr(launches_of_kernels, "cp", SimpleNamespace(cuda=SimpleNamespace(driver=driver)))
     return calls
 
 
-def _parameters(call: tuple[Any, ...], formats: str) -> list[Any]:
+def _parameters(call: tuple[Any, ...], formats: Sequence[str]) -> list[Any]:
     """The parameters, read as a kernel of this signature reads them."""
     addresses = (ctypes.c_void_p * len(formats)).from_address(call[-2])
     sizes = [struct.calcsize(f"={code}") for code in formats]
@@ -42,7 +47,7 @@ def _launches() -> LaunchQueue:
 @pytest.mark.parametrize("count", range(9))
 def test_every_number_of_pointers_arrives_before_the_constants(calls: list[tuple[Any, ...]], count: int) -> None:
     kernel = Kernel(SimpleNamespace(ptr=99), "kernel", _launches())
-    constants = [("i64", -5), ("int", 7), struct.pack("=d", 0.5)]
+    constants: list[tuple[str, Any] | bytes] = [("i64", -5), ("int", 7), struct.pack("=d", 0.5)]
     launch = kernel.prepare((3, 2), 128, "P" * count, constants, shared=64)
     for first in (1 << 40, 1 << 50):
         pointers = list(range(first, first + count))
@@ -50,6 +55,32 @@ def test_every_number_of_pointers_arrives_before_the_constants(calls: list[tuple
         assert calls[-1][:9] == (99, 3, 2, 1, 128, 1, 1, 64, 17)
         assert calls[-1][-1] == 0
         assert _parameters(calls[-1], "Q" * count + "qid") == [*pointers, -5, 7, 0.5]
+
+
+def _constant(rng: np.random.Generator) -> tuple[Any, str, Any]:
+    """A constant of any kind, as it is given, and as the kernel reads it: its format and its value."""
+    kind = [*_FORMS, "bytes"][rng.integers(len(_FORMS) + 1)]
+    if kind == "bytes":
+        data = rng.bytes(int(rng.integers(1, 70)))
+        return data, f"{len(data)}s", data
+    form = _FORMS[kind]
+    bits = 8 * struct.calcsize(f"={form}") - (form in "iq")
+    number = float(rng.integers(-1000, 1000)) / 8 if form in "fd" else int(rng.integers(1 << 31)) % (1 << bits)
+    return (kind, number), form, number
+
+
+def test_constants_of_all_kinds_lie_where_the_kernel_reads_them(
+    calls: list[tuple[Any, ...]], rng: np.random.Generator
+) -> None:
+    kernel = Kernel(SimpleNamespace(ptr=99), "kernel", _launches())
+    for _ in range(200):
+        made = [_constant(rng) for _ in range(int(rng.integers(0, 9)))]
+        varying, pointers = int(rng.integers(0, 8)), [int(n) for n in rng.integers(1 << 40, size=8)]
+        launch = kernel.prepare(1, (32, 2), "P" * varying, [given for given, _, _ in made])
+        launch(0, *pointers[:varying])
+        found = _parameters(calls[-1], ["Q"] * varying + [form for _, form, _ in made])
+        assert found == [*pointers[:varying], *[value for _, _, value in made]]
+        assert calls[-1][1:7] == (1, 1, 1, 32, 2, 1)
 
 
 def test_numbers_among_the_pointers_keep_their_types(calls: list[tuple[Any, ...]]) -> None:
@@ -62,8 +93,8 @@ def test_a_table_of_addresses_is_one_parameter(calls: list[tuple[Any, ...]]) -> 
     launch = Kernel(SimpleNamespace(ptr=1), "kernel", _launches()).prepare(1, 32, "P", [("i64", 4)], table=3)
     launch(0, 10, 11, 12, 13)
     addresses = (ctypes.c_void_p * 3).from_address(calls[-1][-2])
-    assert struct.unpack("=3Q", ctypes.string_at(addresses[0], 24)) == (10, 11, 12)
-    assert [struct.unpack("=Q", ctypes.string_at(address, 8))[0] for address in addresses[1:]] == [13, 4]
+    assert struct.unpack("=3Q", ctypes.string_at(addresses[0] or 0, 24)) == (10, 11, 12)
+    assert [struct.unpack("=Q", ctypes.string_at(address or 0, 8))[0] for address in addresses[1:]] == [13, 4]
 
 
 def _at(pointer: int) -> Any:
