@@ -3,8 +3,10 @@
 No GPU is needed. Programs whose shapes change from step to step run once on a simulated GPU, and what their client
 sends is written down. A session on a device whose kernels do nothing, but whose launches wait as those of a GPU do,
 then executes it, pass after pass. What is measured is CPU time of decoding, dispatch, autograd, memory and launches,
-without the driver. ``--frames FILE`` keeps what was sent, so that two checkouts execute the same. ``--calls`` counts
-calls of functions written in Python instead, which do not vary with what else the machine does.
+without the driver. ``--factories`` adds what a GPU's kernels and the products of cuBLASLt are prepared by; what cuDNN
+computes is then computed by NumPy, so that of images the other figures say more. ``--frames FILE`` keeps what was sent,
+so that two checkouts execute the same. ``--calls`` counts calls of functions written in Python instead, which do not
+vary with what else the machine does.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import msgspec
 
 from server.session.session import Session
 from server.worker.entry import GARBAGE_THRESHOLD
+from server.worker.host import Host
 from telegrad_protocol import messages, wire
 from telegrad_protocol.programs.messages import RunProgram
 
@@ -167,20 +170,20 @@ def _calls(work: Callable[[], None]) -> float:
     return float(count)
 
 
-def measured(recorded: dict[str, Recorded], only: str, counts_calls: bool) -> Iterator[Figure]:
+def measured(
+    recorded: dict[str, Recorded], only: str, counts_calls: bool, make_host: Callable[[], Host]
+) -> Iterator[Figure]:
     """Microseconds of CPU time, or calls, of an operation, and of a run where a program is compiled.
 
     In the first pass everything is new, in the second what was seen once may be learnt; the later ones are alike.
     """
-    from tests.support.idle_gpu import IdleHost
-
     gc.freeze()
     gc.set_threshold(GARBAGE_THRESHOLD)
     unit = "calls" if counts_calls else "us"
     for name, (before, passes) in recorded.items():
         if only not in name:
             continue
-        host = IdleHost()
+        host = make_host()
         session = host.open(host.new_number(), {})
         execute(session, before)
         samples = []
@@ -194,6 +197,17 @@ def measured(recorded: dict[str, Recorded], only: str, counts_calls: bool) -> It
         session.close()
 
 
+def _host_of(prepares: bool) -> Callable[[], Host]:
+    """Return what makes hosts with an idle GPU, whose kernels are prepared as on a real one or not."""
+    if prepares:
+        from tests.support.idle_factories import PreparingHost
+
+        return PreparingHost
+    from tests.support.idle_gpu import IdleHost
+
+    return IdleHost
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.session_cost", description=__doc__)
@@ -201,6 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true", help="only write it down")
     parser.add_argument("--only", default="", help="programs whose names hold this text")
     parser.add_argument("--calls", action="store_true", help="count calls of functions written in Python")
+    parser.add_argument("--factories", action="store_true", help="prepare kernels as on a GPU, to start none")
     parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
     options = parser.parse_args(arguments)
     if options.record:
@@ -212,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command = [sys.executable, "-m", "benchmarks.session_cost", "--record", "--frames", str(path)]
             subprocess.run(command, check=True)
         recorded = msgspec.msgpack.decode(path.read_bytes(), type=dict[str, Recorded])
-    figures = list(measured(recorded, options.only, options.calls))
+    figures = list(measured(recorded, options.only, options.calls, _host_of(options.factories)))
     for one in figures:
         print(one.row(), flush=True)
     if options.save:
