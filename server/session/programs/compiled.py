@@ -26,7 +26,6 @@ from server.session.state import Absent
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import Op
 from telegrad_protocol.programs.rows import Template
 
 from .histories import NodePattern, made_anew
@@ -105,11 +104,6 @@ class NumberOnDevice:
 
 Constant: TypeAlias = Number | NumberOnDevice | Uploaded
 """What differs between runs that are executed alike."""
-
-
-def rate_of(op: Op) -> int | None:
-    """Return the position of the learning rate among an optimizer's arguments; None for other operations."""
-    return next((p for p, param in enumerate(op.params) if op.updates and param.name == "lr"), None)
 
 
 class Result(NamedTuple):

@@ -21,8 +21,9 @@ from server.engine.replay import record_key
 from server.engine.value import Backend, Value
 from server.session.state import SessionState
 from telegrad_protocol.meta import Meta
+from telegrad_protocol.programs.rates import rate_of
 
-from .compiled import Constant, Given, Number, NumberOnDevice, Outcome, Result, Taken, Variant, launched, rate_of
+from .compiled import Constant, Given, Number, NumberOnDevice, Outcome, Result, Taken, Variant, launched
 from .histories import HistoryWriter, NodePattern, UnknownHistoryError
 from .uploaded import Uploaded
 

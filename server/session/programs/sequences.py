@@ -19,9 +19,10 @@ from server.session.tensors import forget
 from telegrad_protocol import messages, wire
 from telegrad_protocol.errors import OutOfMemoryError, ProtocolError, TelegradError
 from telegrad_protocol.programs.messages import DefineProgram, RunProgram
+from telegrad_protocol.programs.rates import rate_of
 from telegrad_protocol.programs.rows import Template
 
-from .compiled import Variant, rate_of
+from .compiled import Variant
 from .ending import EndOfRun, EndOfVerification, RestOfRun
 from .noted_executions import begun
 from .recording import Recording
