@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from typing import Any
 
 from telegrad._functions.gradients import by_device
+from telegrad._functions.number_arguments import number_of
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradError
+from telegrad_protocol.errors import AutogradError
 
 Tensors = Tensor | Iterable[Tensor]
 
@@ -17,16 +17,6 @@ Tensors = Tensor | Iterable[Tensor]
 def _gradients(parameters: Tensors) -> list[Tensor]:
     listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     return [parameter.grad for parameter in listed if parameter.grad is not None]
-
-
-def _number(name: str, given: Any) -> float:
-    """An argument as a number, whether there is anything to use it on or not."""
-    try:
-        return float(given)
-    except ValueError:
-        raise ArgumentError(f"{name} must be a number, not {given!r}") from None
-    except TypeError:
-        raise ArgumentTypeError(f"{name} must be a number, not {given!r}") from None
 
 
 def _total_norm(tensors: list[Tensor], order: float) -> Tensor:
@@ -45,7 +35,7 @@ def get_total_norm(
     tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
 ) -> Tensor:
     """The norm of all elements of all tensors; read, at one round trip, only for ``error_if_nonfinite``."""
-    listed, order = [tensors] if isinstance(tensors, Tensor) else list(tensors), _number("norm_type", norm_type)
+    listed, order = [tensors] if isinstance(tensors, Tensor) else list(tensors), number_of("norm_type", norm_type)
     if not listed:
         return function("zeros")(())  # type: ignore[no-any-return]
     norm = _total_norm(listed, order)
@@ -60,7 +50,7 @@ def clip_grads_with_norm_(
     parameters: Tensors, max_norm: float, total_norm: Tensor, foreach: bool | None = None
 ) -> None:
     """Scale the gradients so that ``total_norm`` would become ``max_norm``, if it is greater."""
-    grads, most = _gradients(parameters), _number("max_norm", max_norm)
+    grads, most = _gradients(parameters), number_of("max_norm", max_norm)
     for group in by_device(grads):
         function("_clip_to_norm_")(group, total_norm.to(group[0].device), most)
 
@@ -71,7 +61,7 @@ def clip_grad_norm_(
 ) -> Tensor:  # fmt: skip
     """Scale the gradients so that the norm of all together is at most ``max_norm``; gives what it was."""
     listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-    most = _number("max_norm", max_norm)
+    most = number_of("max_norm", max_norm)
     norm = get_total_norm(_gradients(listed), norm_type, error_if_nonfinite)
     clip_grads_with_norm_(listed, most, norm)
     return norm
@@ -88,6 +78,6 @@ def clip_grad_norm(
 
 def clip_grad_value_(parameters: Tensors, clip_value: float, foreach: bool | None = None) -> None:
     """Limit each element of the gradients to [-clip_value, clip_value]."""
-    grads, most = _gradients(parameters), _number("clip_value", clip_value)
+    grads, most = _gradients(parameters), number_of("clip_value", clip_value)
     for group in by_device(grads):
         function("_foreach_clamp_")(group, -most, most)
