@@ -49,8 +49,8 @@ def test_compiled_equals_eager_and_pytorch(tg: Any, eager_torch: Any, number: in
         for place, (t, is_compiled) in enumerate([(tg, True), (tg, False), (eager_torch, False)])
     )
     for call, (ours, other, theirs) in enumerate(zip(compiled, eager, expected, strict=True)):
-        _require_same(ours, other, 0.0, f"call {call}, compiled and eager")
-        _require_same(other, theirs, TOLERANCE, f"call {call}, eager and PyTorch")
+        require_same(ours, other, 0.0, f"call {call}, compiled and eager")
+        require_same(other, theirs, TOLERANCE, f"call {call}, eager and PyTorch")
 
 
 def outcomes(t: Any, program: Program, file: Path, is_compiled: bool) -> Iterator[list[Any]]:
@@ -132,11 +132,11 @@ def _told(t: Any, value: Any) -> Any:
     return value
 
 
-def _require_same(ours: Any, theirs: Any, tolerance: float, where: str) -> None:
+def require_same(ours: Any, theirs: Any, tolerance: float, where: str) -> None:
     if isinstance(theirs, list):
         assert isinstance(ours, list) and len(ours) == len(theirs), f"{where}: {ours} and {theirs}"
         for one, other in zip(ours, theirs, strict=True):
-            _require_same(one, other, tolerance, where)
+            require_same(one, other, tolerance, where)
     elif isinstance(theirs, np.ndarray):
         size = np.abs(theirs[np.isfinite(theirs)]).max(initial=1.0)
         np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance * size, err_msg=where)

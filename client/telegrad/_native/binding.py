@@ -69,6 +69,12 @@ native: Final = _prepared()
 call: Final[Callable[..., Any]] = _python.call if native is None else native.call
 ids_of: Final[Callable[[tuple[Any, ...], list[Any]], list[int]] | None] = None if native is None else native.ids_of
 """Returns the numbers of tensors, each of which is given, or by its place in the list."""
+gradients_hold: Final[Callable[[tuple[Any, ...], Any], bool] | None] = None if native is None else native.gradients_hold
+"""Tells whether leaves of a session have the gradients that rows say they have, as in ``guarded.gradients``."""
+change_gradients: Final[Callable[[tuple[Any, ...], Any, int], None] | None] = (
+    None if native is None else native.change_gradients
+)
+"""Gives leaves the gradients that rows say they have after a call with this first number."""
 hold: Final[Callable[[tuple[Any, ...], bytearray], bool] | None] = None if native is None else native.hold
 """Tells whether all conditions hold that it is given, by kind as in ``guarded.native_rows``, and eight bytes for each
 of the dicts among them, in which it notes their versions. Where it says no, Python is to say."""

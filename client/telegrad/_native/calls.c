@@ -5,6 +5,7 @@
 
 #include "batches.h"
 #include "conditions.h"
+#include "gradients.h"
 #include "keys.h"
 #include "noting.h"
 #include "objects.h"
@@ -245,6 +246,8 @@ static PyMethodDef methods[] = {
     {"ids_of", (PyCFunction)(void (*)(void))ids_of, METH_FASTCALL, "Return the numbers of tensors."},
     {"take_numbers", (PyCFunction)(void (*)(void))take_numbers, METH_FASTCALL, "Take numbers, and return the first."},
     {"hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, "Tell whether conditions hold, by kind."},
+    {"gradients_hold", (PyCFunction)(void (*)(void))gradients_hold, METH_FASTCALL, "Tell whether rows hold."},
+    {"change_gradients", (PyCFunction)(void (*)(void))change_gradients, METH_FASTCALL, "Change gradients by rows."},
     {"call", (PyCFunction)(void (*)(void))call, METH_FASTCALL, "Do what ``telegrad._ops.call.call`` does."},
     {"begin_notes", begin_notes, METH_VARARGS, "Note calls from here on."},
     {"end_notes", end_notes, METH_NOARGS, "Return what was noted of calls."},

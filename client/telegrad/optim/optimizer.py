@@ -39,8 +39,8 @@ class _RequiredParameter:
 required = _RequiredParameter()
 _HOOKED = ("step", "state_dict", "load_state_dict")
 _HOOKS = tuple([f"_optimizer_{name}_{when}_hooks" for name in _HOOKED for when in ("pre", "post")])
-_EVERYONES_BEFORE: Hooks = OrderedDict()
-_EVERYONES_AFTER: Hooks = OrderedDict()
+EVERYONES_BEFORE: Hooks = OrderedDict()
+EVERYONES_AFTER: Hooks = OrderedDict()
 ADDED: Group = {
     "amsgrad": False, "capturable": False, "centered": False, "decoupled_weight_decay": False, "differentiable": False,
     "foreach": None, "fused": None, "maximize": False, "momentum": 0, "nesterov": False,
@@ -51,12 +51,12 @@ _ACCEPTED = ("foreach", "capturable", "differentiable", "fused")
 
 def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call ``hook(optimizer, args, kwargs)`` before every step of all optimizers."""
-    return RemovableHandle.add(_EVERYONES_BEFORE, hook)
+    return RemovableHandle.add(EVERYONES_BEFORE, hook)
 
 
 def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call ``hook(optimizer, args, kwargs)`` after every step of all optimizers."""
-    return RemovableHandle.add(_EVERYONES_AFTER, hook)
+    return RemovableHandle.add(EVERYONES_AFTER, hook)
 
 
 def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,7 +68,7 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         if "_optimizer_step_pre_hooks" not in self.__dict__:  # a class around another optimizer, which has the hooks
             return step(self, *args, **kwargs)
-        before = [*_EVERYONES_BEFORE.values(), *self._optimizer_step_pre_hooks.values()]
+        before = [*EVERYONES_BEFORE.values(), *self._optimizer_step_pre_hooks.values()]
         for pre_hook in before:
             replaced = pre_hook(self, (self, *args), kwargs)
             if replaced is None:
@@ -79,7 +79,7 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         result = step(self, *args, **kwargs)
         if not self._has_stepped:
             self._has_stepped = True
-        for post_hook in (*self._optimizer_step_post_hooks.values(), *_EVERYONES_AFTER.values()):
+        for post_hook in (*self._optimizer_step_post_hooks.values(), *EVERYONES_AFTER.values()):
             post_hook(self, (self, *args), kwargs)
         return result
 

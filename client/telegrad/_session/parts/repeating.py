@@ -42,11 +42,13 @@ class RepeatingQueue(UploadQueue):
         return first
 
     def run_again(
-        self, program: Program, inputs: list[int], constants: list[Any], encoded: bytes, count: int, modes: Modes
+        self, program: Program, inputs: list[int], constants: list[Any], encoded: bytes, count: int, modes: Modes,
+        done: Callable[[int], None] | None = None,
     ) -> int:  # fmt: skip
         """Queue a run of a program that makes tensors of the next ``count`` numbers, and return the one before these.
 
-        ``encoded`` are its constants in bytes; its first instruction runs under ``modes``.
+        ``encoded`` are its constants in bytes; its first instruction runs under ``modes``. ``done`` is told the number
+        that is returned as soon as the run is queued, before sending can raise an earlier failure.
         """
         if self._dead:
             self._pending.append(self._frees())
@@ -57,7 +59,11 @@ class RepeatingQueue(UploadQueue):
             try:
                 part.replaced = 0, self.programs.run_again(program, inputs, constants, encoded, first, modes)
                 self._has_parts = True
-                self._pending.append(part)
+                try:
+                    self._pending.append(part)
+                finally:  # an interrupt may come behind it
+                    if done is not None:
+                        done(first)
             except BaseException:
                 self.programs.forget()
                 raise

@@ -24,6 +24,7 @@ _MOST_FAILED: Final = 64
 _BUDGET: Final = 8
 """So many calls are watched; calls that are left out pay for more."""
 _PRICE: Final = 64
+_REST: Final = 16
 _FEWEST_RUNS: Final = 2
 """A call is watched once so many were runs of the same program."""
 _FEWEST_INSTRUCTIONS: Final = 4
@@ -43,6 +44,10 @@ class Calls:
         self._looked_at = 0
         self._impure = 0
         """How many calls could not be left out as a whole."""
+        self._steps = False
+        """Whether calls change gradients."""
+        self._rest = 0
+        """So many calls are not looked at, as one was watched in vain: layers within them are."""
         self.reason = ""
         """Why the last call that was watched cannot be left out."""
         self.replayed = 0
@@ -60,8 +65,8 @@ class Calls:
     def _forget(self) -> None:
         self._records, self._driver = [], None
         self._runs.clear()
-        self._watched = self._looked_at = self._impure = 0
-        self._is_due = False
+        self._watched = self._looked_at = self._impure = self._rest = 0
+        self._is_due = self._steps = False
 
     @property
     def is_hopeful(self) -> bool:
@@ -87,7 +92,8 @@ class Calls:
 
     def made(self, session: ClientSession, function: Any, args: Any, kwargs: Any) -> Any:
         """Call the function within its region, through a driver if it has effects: layers are left out then."""
-        if self._impure < _FEWEST_RUNS or self._records:
+        has_effects = self._impure >= _FEWEST_RUNS and not self._records
+        if not (has_effects or (self._steps and self._watched)):
             return function(*args, **kwargs)
         if self._driver is None or not self._driver.serves(session):
             self._driver = Driver(session)
@@ -103,6 +109,9 @@ class Calls:
 
     def note(self, session: ClientSession, parts: list[Part]) -> None:
         """Note a call that was made as ever: after a few that are alike one is watched."""
+        if self._rest:
+            self._rest -= 1
+            return
         if self._looked_at >= _BUDGET + self.replayed // _PRICE:
             return
         self._looked_at += 1
@@ -114,11 +123,12 @@ class Calls:
         if program is None or len(queued) < _FEWEST_INSTRUCTIONS:
             return
         try:
-            run = PlainRun(queued, first)
+            run = PlainRun(queued, first, may_step=True)
         except ImpureError as error:
             self.reason = str(error)
             self._impure += 1
             return
+        self._steps = self._steps or run.steps
         if run.inputs != len(program.inputs):  # some of the program's are the same tensor in this run
             return
         count = self._runs.get(program, (run, 0))[1] + 1
@@ -136,6 +146,7 @@ class Calls:
         except (ImpureError, TypeError) as error:
             self.reason = str(error)
             self._impure += bool(notes.reason)
+            self._rest = _REST if self._steps else 0
 
     def _record(
         self, situation: Situation, given: Arguments, notes: Notes, parts: list[Part], result: Any
@@ -146,7 +157,7 @@ class Calls:
             raise ImpureError("it has graph breaks")
         queued, first, _ = parts[0]
         for program, (run, _) in self._runs.items():
-            inputs = run.inputs_of(queued, first)
+            inputs = run.inputs_of(queued, first, notes.gradients.dropped)
             if inputs is not None:
                 return OuterRecord(situation, given, notes, run, inputs, first, result, program, modes_of(queued))
         raise ImpureError("no earlier call was like it")

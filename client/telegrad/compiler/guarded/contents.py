@@ -34,6 +34,8 @@ class Contents:
         if isinstance(value, Tensor):
             if type(value) in purity.TENSORS and value._id in self._notes.arguments:
                 self._notes.refuse("a tensor that is an argument and is read elsewhere, too")
+            elif type(value) in purity.TENSORS and value._id in self._notes.gradients.by_number:
+                self._notes.refuse("a gradient that the program has elsewhere, too")
         elif id(value) in self._notes.given and not _is_of_constants(value):
             self._notes.refuse(f"a {type(value).__name__} that is an argument and is read elsewhere, too")
         return self._seen(value)
@@ -45,7 +47,7 @@ class Contents:
         notes = self._notes
         if type(value) not in purity.TENSORS:  # one within ``vmap`` has no number
             notes.refuse(f"a tensor of class {type(value).__name__}")
-        elif value._id <= self._first and value._id not in notes.arguments and value._id not in notes.tensors:
+        elif value._id <= self._first and not notes.knows_tensor(value._id):
             notes.take(value)
         return value
 

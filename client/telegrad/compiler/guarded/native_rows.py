@@ -6,13 +6,20 @@
 from __future__ import annotations
 
 import gc
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Final
+
+from telegrad._tensor.tensor import Tensor
+from telegrad.nn.parameter import Parameter
 
 from . import lookups
 
 KINDS: Final = ("kind", "parents", "members", "code", "dict", "list", "element", "cell", "tensor", "attribute")
 _VERSION_BYTES: Final = 8
+_DICTS: Final = (dict, defaultdict)
+_PLAIN_KEYS: Final = (str, int, Tensor, Parameter)
+"""Classes of keys that are found by value, or as the objects that they are."""
 
 
 class NativeRows:
@@ -62,7 +69,7 @@ class NativeRows:
 
 def is_plain_key(entries: Any, key: Any) -> bool:
     """Whether looking a key up calls nothing of the program's."""
-    return entries.__class__ is dict and key.__class__ in (str, int)
+    return entries.__class__ in _DICTS and key.__class__ in _PLAIN_KEYS
 
 
 def is_plain_object(owner: Any) -> bool:

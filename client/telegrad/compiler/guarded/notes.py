@@ -9,6 +9,7 @@ from telegrad._tensor.tensor import Tensor
 from . import purity
 from .arguments import operation_of
 from .conditions import Conditions
+from .gradients import GradientNotes
 
 
 class Notes:
@@ -27,6 +28,11 @@ class Notes:
         """Other tensors that were there before the call, by number."""
         self._nodes: dict[int, Any] = {}
         """What these had been computed by when they were first met."""
+        self.given_tensors: list[Tensor] = []
+        """The tensors among its arguments, while it runs."""
+        self.gradients = GradientNotes()
+        self.rates: list[Any] = []
+        """By update of an optimizer, in order: the group whose learning rate it takes; None for one that stays."""
         self.returned: frozenset[int] = frozenset()
         """The ``id`` of each container that was made, as long as those live that are returned."""
 
@@ -57,6 +63,11 @@ class Notes:
         """Let go of what was made, once the call has ended; which containers were made stays known."""
         self.returned = frozenset(self.made)
         self.made.clear()
+        self.given_tensors = []
+
+    def knows_tensor(self, id: int) -> bool:
+        """Whether it is known where a tensor comes from that was there before the call."""
+        return id in self.arguments or id in self.tensors or id in self.gradients.by_number
 
     def knows(self, container: Any) -> bool:
         """Whether what a container holds follows from what the call does."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import math
 import os
+from contextlib import nullcontext
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final
 
@@ -172,7 +173,9 @@ def is_own(function: FunctionType) -> bool:
 
 
 def is_block(kind: Any) -> bool:
-    """Whether objects of a class set modes of the thread for a block, and set them back."""
+    """Whether objects of a class set modes of the thread for a block, and set them back, or do nothing."""
+    if kind is nullcontext:
+        return True
     return isinstance(kind, type) and issubclass(kind, ModeBlock) and kind.__module__.startswith("telegrad")
 
 

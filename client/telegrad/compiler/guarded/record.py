@@ -14,6 +14,7 @@ from telegrad_protocol.programs.rows import Flat, Template
 
 from . import purity
 from .arguments import Arguments
+from .gradients import change, hold
 from .history import History
 from .notes import Notes
 from .plain_run import ImpureError, PlainRun
@@ -49,7 +50,11 @@ class _Record:
         self._flat = Flat(run.instructions, run.first)
         self._count, self._unfreed = run.count, run.unfreed
         places = {tensor._id: place for place, tensor in enumerate(arguments.tensors)}
-        self._inputs = tuple([_source(number, places, notes) for number in inputs])
+        of_leaves = [number for number in inputs if number in notes.gradients.by_number]
+        self._leaves = [notes.gradients.by_number[number] for number in of_leaves]
+        """Leaves whose gradients are inputs, in this order."""
+        sources = {**places, **{number: len(arguments.tensors) + place for place, number in enumerate(of_leaves)}}
+        self._inputs = tuple([_source(number, sources, notes) for number in inputs])
         self._others = frozenset([id(tensor) for tensor in notes.tensors.values()])
         if not (arguments.are_unchanged() and notes.have_kept_histories()):
             raise ImpureError("it changes what is known of tensors that were there before")
@@ -59,8 +64,11 @@ class _Record:
         self._result = results.maker(result)
         self._history = results.history
         self._history.settle()
-        if results.distances != run.left:
-            raise ImpureError("tensors are left that it does not return")
+        rows = notes.gradients.rows(first)
+        computed = {distance for _, _, _, distance in rows if distance}
+        if results.distances | computed != run.left or not results.distances.isdisjoint(computed):
+            raise ImpureError("tensors are left that it does not return, or gradients are returned")
+        self._gradients = tuple([part for row in rows for part in row])
         self._holds = notes.conditions.check()
         self.failed = 0
         """How often in a row its conditions did not hold."""
@@ -77,7 +85,7 @@ class _Record:
     def holds(self) -> bool:
         """Whether the conditions hold, and the server knows what is needed."""
         try:
-            holds = self._is_known() and self._holds()
+            holds = self._is_known() and self._holds() and self._gradients_hold()
         except Exception:  # what an attribute raises that has become a property
             holds = False
         self.failed = 0 if holds else self.failed + 1
@@ -85,11 +93,16 @@ class _Record:
 
     def replay(self, tensors: list[Tensor]) -> Any:
         """Queue what the call would have queued, and return what it would have returned."""
-        first = self._queue(_ids_of(self._inputs, tensors))
+        given = [*tensors, *[leaf._grad for leaf in self._leaves]] if self._leaves else tensors
+        first = self._queue(_ids_of(self._inputs, given))
         return self._result(first, Made(tensors, self._history.made(tensors)))
 
     def _is_known(self) -> bool:
         return True
+
+    def _gradients_hold(self) -> bool:
+        """Whether leaves have the gradients that the call takes, and nothing refers to those that die in it."""
+        return not self._gradients or hold(self._gradients, self._situation.session)
 
     def _queue(self, inputs: list[int]) -> int:
         """Queue the call's instructions with these inputs; returns the number before those of what they make."""
@@ -102,16 +115,48 @@ class OuterRecord(_Record):
     def __init__(self, *about: Any) -> None:
         *observed, self._program, self._modes = about
         super().__init__(*observed)
-        self._encoded = wire.encoder.encode(self._flat.constants)
+        _, _, notes, run, *_ = observed
+        positions = run.rates()
+        if len(positions) != len(notes.rates):
+            raise ImpureError("an optimizer's step is more than an operation for each group")
+        pairs = [(group, position) for group, position in zip(notes.rates, positions) if group is not None]
+        if any([position is None for _, position in pairs]):
+            raise ImpureError("an optimizer's step takes another learning rate than that of its group")
+        self._rates = pairs
+        """Groups of optimizers, with the places of their learning rates among the constants."""
+        self._encoded_rates = b""
+        self._constants = self._flat.constants
+        self._encoded = wire.encoder.encode(self._constants)
 
     def _is_known(self) -> bool:
         return self._situation.session.programs.knows(self._program)
 
     def _queue(self, inputs: list[int]) -> int:
         session = self._situation.session
+        if self._rates:
+            self._take_rates()
+        done = self._change_gradients if self._gradients else None
         return session.run_again(
-            self._program, inputs, self._flat.constants, self._encoded, self._count, self._modes
+            self._program, inputs, self._constants, self._encoded, self._count, self._modes, done
         )  # fmt: skip
+
+    def _gradients_hold(self) -> bool:
+        return super()._gradients_hold() and all([group["lr"].__class__ is float for group, _ in self._rates])
+
+    def _change_gradients(self, first: int) -> None:
+        """Give leaves the gradients that they have after the call."""
+        change(self._gradients, self._situation.session, first)
+
+    def _take_rates(self) -> None:
+        """Take the learning rates over that groups have by now."""
+        rates = [group["lr"] for group, _ in self._rates]
+        encoded = wire.encoder.encode(rates)
+        if encoded == self._encoded_rates:
+            return
+        self._constants = constants = self._constants.copy()
+        for rate, (_, place) in zip(rates, self._rates):
+            constants[place] = [rate] if constants[place].__class__ is list else rate
+        self._encoded, self._encoded_rates = wire.encoder.encode(constants), encoded
 
 
 class InnerRecord(_Record):

@@ -288,6 +288,8 @@ class _Rewriter(ast.NodeTransformer):
         if len(node.targets) == 1 and isinstance(only, ast.Subscript):
             parts = self.visit(node.value), self.visit(only.value), self.visit(only.slice)
             return ast.copy_location(ast.Expr(told("set_item", node, *parts)), node)
+        if any([isinstance(target, ast.Attribute) for target in node.targets]):
+            return self._assignments(node)
         for target in node.targets:
             _require_names(target)
         value = self.visit(node.value)
@@ -296,6 +298,20 @@ class _Rewriter(ast.NodeTransformer):
                 value = told("unpacked", node.value, value, ast.Constant(_pattern(target)))
         node.value = value
         return node
+
+    def _assignments(self, node: ast.Assign) -> list[ast.stmt]:
+        """Return the statements of an assignment to names and attributes, each in its turn."""
+        value = f"{WATCHED}value"
+        statements: list[ast.stmt] = [_assigned(value, self.visit(node.value), node)]
+        for target in node.targets:
+            if isinstance(target, ast.Attribute) and not is_mangled(target.attr):
+                parts = _name(value, node), self.visit(target.value), ast.Constant(target.attr)
+                statements.append(ast.Expr(told("set_attribute", target, *parts)))
+            elif isinstance(target, ast.Name):
+                statements.append(_assigned(target.id, _name(value, node), node))
+            else:
+                raise UnknownFormError
+        return [ast.copy_location(one, node) for one in statements]
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         value = self._plain(node.value, "remainder" if isinstance(node.op, ast.Mod) else "plain")

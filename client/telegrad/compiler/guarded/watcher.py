@@ -20,13 +20,13 @@ from telegrad.nn._hooks import GLOBAL
 from telegrad.nn.modules.module import Module
 
 from . import lookups, purity
-from .calling import Calling
 from .rewriting import WATCHED, rewritten
+from .steps import Stepping
 
 _MOST_DEEP: Final = 64
 
 
-class Watcher(Calling):
+class Watcher(Stepping):
     """Stands for one function while it runs."""
 
     def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Callable[[], Any]:
@@ -111,6 +111,9 @@ class Watcher(Calling):
 
     def _call_method(self, method: MethodType, args: Any, kwargs: Any) -> Callable[[], Any]:
         owner, function = method.__self__, method.__func__
+        step = self._step_call(function, (owner, *args), kwargs)
+        if step is not None:
+            return step
         if type(owner) in purity.TENSORS and purity.is_tensor_method(function, function.__name__):
             return self._operation(method, args, kwargs)
         if purity.is_of_named_tuple(owner, function):
@@ -127,6 +130,9 @@ class Watcher(Calling):
         if original is not None:
             self._notes.conditions.code(function)
             return self.call(original, *args, **kwargs)
+        step = self._step_call(function, args, kwargs)
+        if step is not None:
+            return step
         if purity.is_operation(function):
             return self._operation(function, args, kwargs)
         notes = self._notes

@@ -14,6 +14,7 @@ def watched(function: Any, args: Any, kwargs: Any, given: Arguments, notes: Note
     """Call a function, and note what the call depends on."""
     given.note_histories()
     notes.given = {id(container): container for container in given.containers}
+    notes.given_tensors = given.tensors
     notes.arguments = frozenset([tensor._id for tensor in given.tensors])
     if any([tensor.__class__ not in purity.TENSORS for tensor in given.tensors]):
         notes.refuse("an argument of a class of its own")
