@@ -131,3 +131,36 @@ def test_what_stands_is_what_is_there(tg: Any, seed: int, stood: list[bool]) -> 
         tg.testing.assert_close(result.detach(), expected.detach(), rtol=1e-4, atol=1e-4, equal_nan=True)
         del changes.kept[: random.choice([0, 2])]
     assert any(stood), "nothing ever stood"
+
+
+@pytest.mark.parametrize("clears", [True, False])
+def test_what_stands_of_a_training_step_is_what_is_there(tg: Any, seed: int, stood: list[bool], clears: bool) -> None:
+    random = Random(seed)
+    tg.manual_seed(seed)
+    changes = Changes(tg, random)
+    refused = {"layer", "input_with_a_history", "input_is_a_gradient"}  # a second pass goes there, or changes it
+    done: list[Callable[[], None]] = [
+        getattr(changes, name) for name in sorted(set(vars(Changes)) - refused) if name[0] != "_"
+    ]
+    optimizer = tg.optim.Adam(changes.model.parameters(), lr=1e-3)
+
+    @tg.compile
+    def step(x: Any) -> Any:
+        if clears:
+            optimizer.zero_grad()
+        loss = changes.model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for _ in range(STEPS // 3):
+        random.choice(done)()
+        for _ in range(random.choice([1, 6, 9])):
+            if changes.x.dtype is not changes.model[0].weight.dtype:
+                changes.new_input()
+            if random.random() < 0.5:
+                changes.x = changes.x.detach() * 0.9
+            if any([p.requires_grad for p in changes.model.parameters()]):
+                changes.kept.append(step(changes.x))
+        del changes.kept[: random.choice([0, 9])]
+    assert any(stood), "nothing ever stood"

@@ -157,14 +157,17 @@ Outcome: TypeAlias = "Given | Result | Absent | None"
 class Taken:
     """What an executable takes of a run: values that were there before, constants, and None for what it never reads."""
 
-    __slots__ = ("_others", "_pick", "given")
+    __slots__ = ("_nothing", "_others", "_pick", "given")
 
     def __init__(self, given: Sequence[Given | Constant | None]) -> None:
         self.given = tuple(given)
         plain = [one.place if isinstance(one, Given) and not one.is_gradient else None for one in given]
-        self._others = [(number, one) for number, one in enumerate(given) if plain[number] is None]
+        self._nothing = [number for number, one in enumerate(given) if one is None]
+        self._others = [
+            (number, one) for number, one in enumerate(given) if one is not None and plain[number] is None
+        ]  # fmt: skip
         places = [0 if place is None else place for place in plain]
-        picks = len(places) > 1 and len(self._others) < len(places)
+        picks = len(places) > 1 and len(self._others) + len(self._nothing) < len(places)
         self._pick: Callable[[Sequence[Any]], Sequence[Any]] | None = itemgetter(*places) if picks else None
         """Takes what is among the values at once; None where it is one or none."""
 
@@ -172,7 +175,9 @@ class Taken:
         """Return it, of these values and of the constants that a program has now."""
         if self._pick is None:
             return [_taken(one, values, template) for one in self.given]
-        taken = [*self._pick(values)]
+        taken: list[Any] = [*self._pick(values)]
+        for number in self._nothing:
+            taken[number] = None
         for number, one in self._others:
             taken[number] = _taken(one, values, template)
         return taken
@@ -203,6 +208,11 @@ class Variant(NamedTuple):
     """What it is executed by once its fused kernels were compiled; None where they are there, or are not needed."""
     bounds: tuple[tuple[int, Bounds], ...] = ()
     """Outputs that are integers within bounds, whatever the inputs hold."""
+
+    @property
+    def changed(self) -> int:
+        """How many changes a run notes: one for the gradients that it drops, one for those that it sets."""
+        return bool(self.replaced) + bool(self.gradients)
 
     @property
     def plain(self) -> Executable:
@@ -243,8 +253,8 @@ class Variant(NamedTuple):
         taken = self.taken(values, template)
         if taken is None:
             return None
-        for place in self.replaced:
-            _set_gradient(values[place], None)
+        if self.replaced:
+            _set_gradients([(values[place], None) for place in self.replaced])
         profiler = context.current.profiler
         if profiler is not None and profiler.with_memory:  # what a step has allocated is known after that alone
             return self.plain.begin(taken)
@@ -258,10 +268,9 @@ class Variant(NamedTuple):
         for number, bounds in self.bounds:
             note_bounds(outputs[number], bounds)
         making = _Making(values, outputs, nodes)
-        names = [(slot, making.of(outcome)) for slot, outcome in self.names]
-        gradients = [making.of(outcome) for _, outcome in self.gradients]
-        for (place, _), gradient in zip(self.gradients, gradients):
-            _set_gradient(values[place], gradient)
+        names = [(slot, None if outcome is None else making.of(outcome)) for slot, outcome in self.names]
+        if self.gradients:
+            _set_gradients([(values[place], making.of(outcome)) for place, outcome in self.gradients])
         return names
 
 
@@ -285,11 +294,13 @@ def is_whole(executable: Executable, backend: Backend) -> bool:
     return backend.can_capture and executable.devices == {backend.device}
 
 
-def _set_gradient(value: Value, gradient: Value | None) -> None:
+def _set_gradients(pairs: Sequence[tuple[Value, Value | None]]) -> None:
+    """Give values these gradients."""
     changes.note()
-    if value.autograd is None:
-        value.autograd = AutogradMeta()
-    value.autograd.grad = gradient
+    for value, gradient in pairs:
+        if value.autograd is None:
+            value.autograd = AutogradMeta()
+        value.autograd.grad = gradient
 
 
 class _Making:
@@ -297,17 +308,18 @@ class _Making:
 
     def __init__(self, values: Sequence[Any], outputs: Sequence[Value], nodes: Sequence[Node]) -> None:
         self._values, self._outputs, self._nodes = values, outputs, nodes
-        self._made: dict[Result, Value] = {}
+        self._made: dict[tuple[int, int], Value] = {}
+        """By the output that it is, and by what tells values apart that are the same output."""
 
     def of(self, outcome: Outcome) -> Any:
         """Return a value, or what stands in its place; the same for the same outcome."""
-        if isinstance(outcome, Given):
-            return outcome.of(self._values)
-        if not isinstance(outcome, Result):
-            return outcome
-        value = self._made.get(outcome)
+        if outcome.__class__ is not Result:
+            return outcome.of(self._values) if isinstance(outcome, Given) else outcome
+        key = outcome.output, outcome.number
+        value = self._made.get(key)
         if value is None:
-            value = self._made[outcome] = outcome.made(self._outputs, self._nodes, self.of(outcome.base))
+            base = None if outcome.base is None else self.of(outcome.base)
+            value = self._made[key] = outcome.made(self._outputs, self._nodes, base)
             if outcome.gradient is not None:
-                _set_gradient(value, self.of(outcome.gradient))
+                _set_gradients([(value, self.of(outcome.gradient))])
         return value

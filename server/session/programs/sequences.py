@@ -312,6 +312,8 @@ def continue_run(state: SessionState, rest: RestOfRun) -> int:
                 state.inbox.appendleft(rest)
                 return 0
             names = variant.finish(values, execution.outputs())
+            if variant.replaced or variant.gradients:
+                program.standing.note_end(variant, variant.changed)
     except Exception as error:
         _fail(state, program.template.instructions(ids), error)
         return 0

@@ -54,10 +54,14 @@ class Standing:
     """The situation that a program was in when it ran last, for as long as it can be told to be the same.
 
     That can be told while the inputs are the same values, but for a few of the same kind whose memory is no other's,
-    and autograd was told nothing since. Values are not kept alive for it.
+    and autograd was told nothing since, or by the run alone: what executes a run does the same to gradients each time,
+    so that a situation stays which was found again after it. Values are not kept alive for it.
     """
 
-    __slots__ = ("_blocks", "_changes", "_dead", "_found", "_modes", "_moving", "_numbers", "_references", "_still")
+    __slots__ = (
+        "_blocks", "_changes", "_dead", "_ended", "_found", "_last", "_modes", "_moving", "_numbers", "_references",
+        "_settled", "_still", "_tracked",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._numbers: list[int] = []
@@ -73,6 +77,20 @@ class Standing:
         self._references: list[Any] = []
         """Of these inputs: another value may have the identity of one that is gone."""
         self._dead: list[Any] = []
+        self._tracked: list[int] = []
+        """Places of inputs that autograd knows of."""
+        self._last: Situation | None = None
+        """The situation of the run before."""
+        self._ended: Any = None
+        """What has executed that run, and has changed gradients; nothing else has told autograd anything since."""
+        self._settled: Any = None
+        """What leaves the situation as it was found."""
+
+    def note_end(self, variant: Any, changed: int) -> None:
+        """Note that the run whose situation was asked for last has ended, and has changed so many gradients itself."""
+        self._ended = None
+        if changed and changes.count == self._changes + changed:
+            self._ended, self._changes = variant, changes.count
 
     def of(self, state: SessionState, values: Sequence[Any], has_passes: bool) -> Situation | None:
         """Return the situation of a run on these inputs, as ``situation`` does."""
@@ -80,13 +98,16 @@ class Standing:
         if modes is None:
             return None
         numbers = list(map(id, values))
-        if self._found is not None and modes == self._modes and self._is_same(values, numbers):
+        ended, self._ended = self._ended, None
+        is_alike = self._found is not None and modes == self._modes and ended is self._settled
+        if is_alike and self._is_same(values, numbers):
             return self._found
         found = situation(state, values, has_passes)
-        self._found = None
+        self._found = self._settled = None
         if found is not None and self._repeats(values, numbers):
             self._found, self._modes = found, modes
-        self._numbers, self._changes = numbers, changes.count
+            self._settled = ended if found == self._last else None
+        self._numbers, self._changes, self._last = numbers, changes.count, found
         return found
 
     def _is_same(self, values: Sequence[Any], numbers: list[int]) -> bool:
@@ -106,7 +127,9 @@ class Standing:
             if value.__class__ is not Value or value.meta is not meta or value.autograd is not None:
                 return False
             blocks.add(block_of(value))
-        return len(blocks) == len(self._moving) and blocks.isdisjoint(self._blocks)
+        gradients = [values[place].autograd.grad for place in self._tracked]
+        blocks_of_gradients = [block_of(one) for one in gradients if one is not None]
+        return len(blocks) == len(self._moving) and blocks.isdisjoint(self._blocks.union(blocks_of_gradients))
 
     def _repeats(self, values: Sequence[Value], numbers: list[int]) -> bool:
         """Note most of these inputs, where they are those of the run before; returns whether they are."""
@@ -115,8 +138,11 @@ class Standing:
             return False
         still = [place for place, number in enumerate(numbers) if number == before[place]]
         moving = [place for place, number in enumerate(numbers) if number != before[place]]
+        self._tracked = [place for place, value in enumerate(values) if value.autograd is not None]
+        gradients = [values[place].autograd.grad for place in self._tracked]
         blocks = list(map(block_of, values))
-        if moving and not (len(set(blocks)) == len(blocks) and _can_move(values, moving)):
+        apart = [*blocks, *[block_of(one) for one in gradients if one is not None]]
+        if moving and not (len(set(apart)) == len(apart) and _can_move(values, moving)):
             return False
         self._moving = [(place, values[place].meta) for place in moving]
         self._still = itemgetter(*still)
@@ -176,14 +202,8 @@ def situation(state: SessionState, values: Sequence[Any], has_passes: bool) -> S
 
 
 def _can_move(values: Sequence[Value], places: Sequence[int]) -> bool:
-    """Return whether the inputs in these places are few and unknown to autograd, and no input has a gradient.
-
-    The memory of a gradient could be that of another input.
-    """
-    known = list(map(_autograd_of, values))
-    if len(places) > _MOST_MOVING or any([known[place] is not None for place in places]):
-        return False
-    return not any([meta.grad is not None for meta in filter(None, known)])
+    """Return whether the inputs in these places are few and unknown to autograd."""
+    return len(places) <= _MOST_MOVING and all([values[place].autograd is None for place in places])
 
 
 def _are_on_one_device(values: Sequence[Value]) -> bool:
