@@ -138,8 +138,9 @@ class Standing:
             return False
         still = [place for place, number in enumerate(numbers) if number == before[place]]
         moving = [place for place, number in enumerate(numbers) if number != before[place]]
-        self._tracked = [place for place, value in enumerate(values) if value.autograd is not None]
-        gradients = [values[place].autograd.grad for place in self._tracked]
+        known = list(map(_autograd_of, values))
+        self._tracked = [place for place, meta in enumerate(known) if meta is not None]
+        gradients = [meta.grad for meta in known if meta is not None]
         blocks = list(map(block_of, values))
         apart = [*blocks, *[block_of(one) for one in gradients if one is not None]]
         if moving and not (len(set(apart)) == len(apart) and _can_move(values, moving)):
