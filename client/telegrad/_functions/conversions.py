@@ -1,4 +1,7 @@
-"""``to`` and the methods that are short for it: a tensor as another type, on another device, in a memory format."""
+"""``to`` and the methods that are short for it: a tensor as another type, on another device, in a memory format.
+
+And an argument as a number.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from telegrad._tensor.layouts import sparse_coo
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType, as_dtype, get_default_dtype
-from telegrad_protocol.errors import ArgumentTypeError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 from telegrad_protocol.memory_format import MemoryFormat, preserve_format
 from telegrad_protocol.meta import CURRENT_GPU, META, Device
 
@@ -128,3 +131,13 @@ METHODS: dict[str, Any] = {
     "to": to, "cpu": cpu, "cuda": cuda, "type": type_, "type_as": type_as,
     **{name: _conversion(name, dtype) for name, dtype in _CONVERSIONS.items()},
 }  # fmt: skip
+
+
+def number_of(name: str, given: Any) -> float:
+    """An argument as a number, whether there is anything to use it on or not."""
+    try:
+        return float(given)
+    except ValueError:
+        raise ArgumentError(f"{name} must be a number, not {given!r}") from None
+    except TypeError:
+        raise ArgumentTypeError(f"{name} must be a number, not {given!r}") from None

@@ -29,7 +29,7 @@ from .guarded.arguments import Arguments
 from .guarded.calls import Calls, Part
 from .guarded.notes import Notes
 from .guarded.situation import Situation
-from .guarded.watching import watched
+from .guarded.watcher import watched
 
 Instruction = TypeVar("Instruction")
 

@@ -15,7 +15,7 @@ from .notes import Notes
 from .plain_run import ImpureError, PlainRun
 from .record import InnerRecord
 from .situation import Situation
-from .watching import watched
+from .watcher import watched
 
 _MOST_RECORDS: Final = 8
 _MOST_FAILED: Final = 64

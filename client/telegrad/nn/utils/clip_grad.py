@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 
+from telegrad._functions.conversions import number_of
 from telegrad._functions.gradients import by_device
-from telegrad._functions.number_arguments import number_of
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import AutogradError
