@@ -19,19 +19,26 @@ from telegrad._session.session import ClientSession
 from telegrad._session.shapes.shape_session import meta_session
 from telegrad._tensor import safetensors_files as _safetensors_files
 from telegrad._tensor.atomic_files import write_atomically
-from telegrad._tensor.file_errors import EmptyFileError
 from telegrad._tensor.layouts import BY_NAME, sparse_coo, strided
 from telegrad._tensor.layouts import Layout as TensorLayout
 from telegrad._tensor.safetensors_files import RawTensor
 from telegrad._tensor.tensor import Tensor
 from telegrad._tensor.torch_files.archive import Archive, write_archive
 from telegrad._tensor.torch_files.classes import attributes_of, is_of_program, writes_itself
+from telegrad._tensor.torch_files.descriptions import (
+    Described,
+    DescribedCall,
+    DescribedSparse,
+    DescribedWrapper,
+    Description,
+)
+from telegrad._tensor.torch_files.file_errors import EmptyFileError
 from telegrad._tensor.torch_files.objects import Objects
 from telegrad._tensor.torch_files.older import BEGIN_LENGTH, NamesOfOlderFile, OlderFile, is_older_file
 from telegrad._tensor.torch_files.opcodes import interpret
 from telegrad._tensor.torch_files.reading import Layout, Storage, TorchNames
 from telegrad._tensor.torch_files.sharing import Storages
-from telegrad._tensor.torch_files.writing import Described, DescribedSparse, DescribedWrapper, Description, pickled
+from telegrad._tensor.torch_files.writing import pickled
 from telegrad.nn.parameter import Parameter
 from telegrad.storage import storage_of
 from telegrad_protocol.dtypes import DType, uint8
@@ -141,6 +148,8 @@ def _describe_elements(obj: Any) -> Description | None:
     if not isinstance(obj, Tensor):
         return None
     given: Any = obj
+    if given.is_nested:
+        return DescribedCall(*import_module("telegrad._nested.files").call_that_makes(given))
     if given.layout is not strided:
         coalesced = given.is_coalesced() if given.layout is sparse_coo else None
         return DescribedSparse(given.layout.name, given._parts, tuple(given.shape), coalesced)

@@ -11,9 +11,10 @@ from typing import Any, NoReturn
 
 from telegrad._ops.overriding import disabled_torch_function
 from telegrad._session.thread_modes import thread
+from telegrad._tensor.composed import ComposedTensor
 from telegrad._tensor.layouts import Layout, sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradError, NotSupportedError
+from telegrad_protocol.errors import ArgumentError, AutogradError, NotSupportedError
 from telegrad_protocol.meta import Meta
 
 BY_ROWS = frozenset((sparse_csr, sparse_bsr))
@@ -40,7 +41,7 @@ def _as_leaf(values: Tensor, before: Tensor) -> Tensor:
     return made
 
 
-class SparseTensor(Tensor):
+class SparseTensor(ComposedTensor):
     """A tensor in a sparse layout; ``_parts`` are the tensors that it is made of, the values last.
 
     ``_cell`` holds what products need of the indices, once they were needed. It is shared by all tensors of the same
@@ -62,14 +63,6 @@ class SparseTensor(Tensor):
         self._session = values._session
         self._meta = Meta.of(tuple(shape), values.dtype, values.device)
         self._base = self._aliases = None
-
-    @classmethod
-    def _wrap(cls, tensor: Tensor) -> Any:
-        """Return the tensor itself, which nobody else uses."""
-        return tensor
-
-    def __del__(self) -> None:
-        """Do nothing: the parts free themselves."""
 
     def like(self, values: Tensor, *, is_coalesced: bool | None = None) -> SparseTensor:
         """Return a tensor with the same indices and other values."""
@@ -97,6 +90,17 @@ class SparseTensor(Tensor):
     def stored(self) -> Tensor:
         """The values, coalesced or not."""
         return self._parts[-1]
+
+    def _form(self) -> str:
+        return "sparse"
+
+    def requires_grad_(self, requires_grad: bool = True) -> SparseTensor:
+        """Set whether gradients flow into the values of this leaf."""
+        super().requires_grad_(requires_grad)
+        return self
+
+    def _has_form_of(self, other: ComposedTensor) -> bool:
+        return super()._has_form_of(other) and other._kind is self._kind  # type: ignore[attr-defined]
 
     @property
     def sparse_dims(self) -> int:
@@ -132,93 +136,6 @@ class SparseTensor(Tensor):
         if self._kind not in kinds:
             names = " or ".join(kind.name for kind in kinds)
             raise NotSupportedError(f"{name}: expected a {names} tensor, not {self._kind.name}; convert it first")
-
-    # What a dense tensor keeps for itself is the values' here.
-    _requires_grad = property(lambda self: self.stored._requires_grad)
-    _node = property(lambda self: self.stored._node)
-    _grad = property(lambda self: self.grad, lambda self, gradient: setattr(self, "grad", gradient))
-
-    @property
-    def requires_grad(self) -> bool:
-        """Whether gradients flow into the values."""
-        return self.stored.requires_grad
-
-    @requires_grad.setter
-    def requires_grad(self, value: bool) -> None:
-        self.requires_grad_(value)
-
-    def requires_grad_(self, requires_grad: bool = True) -> SparseTensor:
-        """Set whether gradients flow into the values of this leaf."""
-        self.stored.requires_grad_(requires_grad)
-        return self
-
-    @property
-    def is_leaf(self) -> bool:
-        """Whether the values were not computed from tensors that require grad."""
-        return self.stored.is_leaf
-
-    @property
-    def grad_fn(self) -> Any:
-        """The operation that computed the values."""
-        return self.stored.grad_fn
-
-    @property
-    def grad(self) -> SparseTensor | None:
-        """The gradient of the stored elements, with the indices of this tensor."""
-        gradient = self.stored._grad
-        return None if gradient is None else self._gradient(gradient)
-
-    @grad.setter
-    def grad(self, value: Tensor | None) -> None:
-        if value is None:
-            self.stored.grad = None
-        elif isinstance(value, SparseTensor) and value._kind is self._kind and value.stored.shape == self.stored.shape:
-            self.stored.grad = value.stored
-        else:
-            raise ArgumentError("grad: the gradient of a sparse tensor must have its layout and indices")
-
-    def _number_of_gradient(self) -> None:
-        """Return None: the server has no sparse gradients."""
-
-    def _gradient(self, values: Tensor) -> SparseTensor:
-        return self.like(values, is_coalesced=self._is_coalesced)
-
-    def retain_grad(self) -> None:
-        """Keep the gradient of a result in ``.grad``."""
-        self.stored.retain_grad()
-
-    @property
-    def retains_grad(self) -> bool:
-        """Whether ``retain_grad`` was called."""
-        return self.stored.retains_grad
-
-    def register_hook(self, hook: Any) -> Any:
-        """Call ``hook(grad)`` with a sparse gradient whenever it is computed; what it returns replaces it."""
-
-        def on_values(gradient: Tensor) -> Any:
-            replaced = hook(self._gradient(gradient))
-            return replaced.stored if isinstance(replaced, SparseTensor) else replaced
-
-        return self.stored.register_hook(on_values)
-
-    def _gradient_edge(self) -> Any:
-        return self.stored._gradient_edge()
-
-    def _is_tracked(self) -> bool:
-        return self.stored._is_tracked()
-
-    def backward(
-        self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False,
-        inputs: Any = None,
-    ) -> None:  # fmt: skip
-        """Accumulate the gradient of this tensor into leaves; ``gradient`` is a tensor with the same indices."""
-        if isinstance(gradient, SparseTensor):
-            if gradient.stored.shape != self.stored.shape:
-                raise ArgumentError("backward: the gradient must have the indices of the sparse tensor")
-            gradient = gradient.stored
-        elif gradient is not None:
-            raise ArgumentTypeError("backward: the gradient of a sparse tensor must be a sparse tensor")
-        self.stored.backward(gradient, retain_graph, create_graph, inputs)
 
     def _become(self, other: Tensor) -> None:
         self.become(other, "out")

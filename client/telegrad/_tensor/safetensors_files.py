@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 import numpy as np
 from safetensors import SafetensorError, TensorSpec, safe_open, serialize_file
 
-from telegrad._tensor.file_errors import EmptyFileError, UnreadableFileError
+from telegrad._tensor.torch_files.file_errors import EmptyFileError, UnreadableFileError
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError

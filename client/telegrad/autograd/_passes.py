@@ -31,6 +31,7 @@ from telegrad_protocol.messages import Backward, Gradient
 
 from ._batched_passes import are_batched, grad_in_levels, in_level
 from ._client_pass import ClientPass
+from ._composed_operands import has_composed, in_forms_of, values_of
 from ._gradients import (
     UNUSED,
     are_computed,
@@ -45,7 +46,6 @@ from ._gradients import (
     settle,
     update_handles,
 )
-from ._sparse_operands import has_sparse, values_of, with_indices_of
 from .anomaly_mode import anomalies, explained, wait_explained
 
 Tensors = Tensor | Sequence[Tensor]
@@ -141,12 +141,12 @@ def grad(
                 )
                 return grad_in_levels(passes, *listed, create_graph if retain_graph is None else retain_graph)
         outputs, inputs, grad_outputs = values_of(_listed(outputs)), _listed(inputs), values_of(grad_outputs)
-        if has_sparse(inputs):
+        if has_composed(inputs):
             gradients_of_values = grad(
                 outputs, values_of(inputs), grad_outputs, retain_graph, create_graph, allow_unused=allow_unused,
                 materialize_grads=materialize_grads,
             )  # fmt: skip
-            return with_indices_of(inputs, gradients_of_values)
+            return in_forms_of(inputs, gradients_of_values)
     roots, gradients = _roots(outputs, grad_outputs, "grad")
     sources = _listed(inputs)
     if not sources:

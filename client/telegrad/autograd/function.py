@@ -24,9 +24,9 @@ from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError, InplaceError, NotSupportedError
 from telegrad_protocol.meta import Meta
 
+from ._composed_operands import has_composed
 from ._function_ctx import FunctionCtx
 from ._function_tangents import apply_to_duals
-from ._sparse_operands import has_sparse
 
 __all__ = [
     "Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable",
@@ -348,7 +348,7 @@ def _attach(
 
 def _ids(tensors: Sequence[Tensor | None]) -> tuple[int | None, ...]:
     """Return the numbers by which the server knows tensors; None for those that it does not know, as sparse ones."""
-    unknown = [t is None or t._session.holds_gradients or has_sparse([t]) for t in tensors]
+    unknown = [t is None or t._session.holds_gradients or has_composed([t]) for t in tensors]
     return tuple([None if no else t._id for t, no in zip(tensors, unknown, strict=True)])  # type: ignore[union-attr]
 
 

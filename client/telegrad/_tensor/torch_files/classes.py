@@ -58,6 +58,8 @@ def of_class(build: Any, kind: Any, arguments: Any, attributes: Any) -> Any:
 
     TypeError for what is no class of tensors, or is not made by one of the functions that make tensors.
     """
+    if isinstance(build, Builder) and build.name.endswith("._rebuild_njt"):
+        return build.make(*arguments)  # the attributes of a nested tensor are what it is made of
     if not isinstance(build, Builder) or not build.name.startswith(_TENSORS):
         raise TypeError("a tensor that is made by something else")
     if not isinstance(kind, type) or not issubclass(kind, Tensor):

@@ -6,6 +6,7 @@ import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pickle import UnpicklingError  # noqa: TID251  # what programs catch; nothing is unpickled
 from typing import Any, Final
 
@@ -31,6 +32,19 @@ STORAGE_TYPES: Final = {
     "BoolStorage": dtypes.bool_, "ComplexFloatStorage": dtypes.complex64, "ComplexDoubleStorage": dtypes.complex128,
 }  # fmt: skip
 """Names in PyTorch's files by type; other types lie in untyped storages."""
+_NESTED: Final = "torch.nested._internal.nested_tensor"
+"""The module of PyTorch's whose function makes jagged tensors, and whose class they are of."""
+
+
+def _made_by(name: str) -> Callable[..., Any]:
+    """Return what makes a nested tensor of what a file has of it."""
+
+    def make(*arguments: Any) -> Any:
+        return getattr(import_module("telegrad._nested.files"), name)(*arguments)
+
+    return make
+
+
 _CLASSES: Final = {"numpy.ndarray": np.ndarray, "torch.Tensor": Tensor}
 """Classes that files name as what something is to be an object of."""
 
@@ -115,6 +129,8 @@ class TorchNames:
             "torch._utils._rebuild_parameter": self._rebuild_parameter,
             "torch._utils._rebuild_parameter_with_state": self._rebuild_parameter,
             "torch._utils._rebuild_wrapper_subclass": wrapper, "torch._tensor._rebuild_from_type_v2": of_class,
+            f"{_NESTED}._rebuild_njt": _made_by("jagged_from_file"),
+            "torch._utils._rebuild_nested_tensor": _made_by("strided_from_file"),
         }  # fmt: skip
         self._builders = {name: Builder(name, make) for name, make in makers.items()}
 
@@ -131,6 +147,8 @@ class TorchNames:
                 return None
             if name.removesuffix("_") in dtypes.BY_NAME:
                 return dtypes.BY_NAME[name]
+        if full == f"{_NESTED}.NestedTensor":
+            return import_module("telegrad._nested.tensor").NestedTensor
         if full in _CLASSES:
             return _CLASSES[full]
         known = self.objects.named("builtins" if module == "__builtin__" else module, name)

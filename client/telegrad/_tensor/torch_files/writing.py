@@ -18,45 +18,13 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 from telegrad_protocol.meta import META, Device
 
+from .descriptions import Described, DescribedCall, DescribedSparse, DescribedWrapper, Description
 from .objects import address_of, reduced
 from .reading import STORAGE_TYPES
 
 _DICTS: Final = (dict, OrderedDict, defaultdict)
 """Dictionaries that are written as plain or ordered ones, so that ``weights_only=True`` reads them."""
 _STORAGE_NAMES: Final = {dtype: name for name, dtype in STORAGE_TYPES.items()}
-
-
-@dataclass(frozen=True)
-class Described:
-    """What a file says of a tensor beside its elements."""
-
-    dtype: DType
-    shape: tuple[int, ...]
-    location: str
-    requires_grad: bool
-    is_parameter: bool
-    kind: type | None = None
-    """The class of the program that it is of, if it is."""
-    attributes: Any = None
-
-
-@dataclass(frozen=True)
-class DescribedSparse:
-    """What a file says of a sparse tensor: its layout, the tensors that it is made of, and what follows them."""
-
-    layout: str
-    parts: tuple[Any, ...]
-    shape: tuple[int, ...]
-    is_coalesced: bool | None
-
-
-@dataclass(frozen=True)
-class DescribedWrapper:
-    """What a file says of a tensor that keeps its elements in attributes: its class, shape and such, and attributes."""
-
-    kind: type
-    arguments: tuple[Any, ...]
-    attributes: Any
 
 
 @dataclass(frozen=True)
@@ -67,9 +35,6 @@ class Placed:
     numel: int
     offset: int
     strides: tuple[int, ...]
-
-
-Description = Described | DescribedSparse | DescribedWrapper
 
 
 def pickled(
@@ -113,6 +78,8 @@ class _Writer:
                 self.write_sparse(obj, described)
             elif isinstance(described, DescribedWrapper):
                 self.write_wrapper(obj, described, path)
+            elif isinstance(described, DescribedCall):
+                self.write_call(obj, described, path)
             else:
                 self.write_tensor(obj, described, path)
 
@@ -209,6 +176,15 @@ class _Writer:
         self.write(described.attributes, path)
         self.emit(b"tR")
         self.remember(obj)
+
+    def write_call(self, obj: Any, described: DescribedCall, path: tuple[str, ...]) -> None:
+        self.name(described.module, described.name)
+        self.emit(b"(")
+        for argument in described.arguments:
+            self.write(argument, path)
+        self.emit(b"tR")
+        self.remember(obj)
+        self.kept.append(described)  # its tensors have numbers, which others may not get meanwhile
 
     def write_sparse(self, obj: Any, described: DescribedSparse) -> None:
         self.name("torch._utils", "_rebuild_sparse_tensor")
