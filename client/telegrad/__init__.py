@@ -201,6 +201,7 @@ from ._tensor.formatting import printoptions as printoptions, set_printoptions a
 from ._tensor.generator import Generator as Generator
 from ._tensor.layouts import (
     Layout as Layout,
+    jagged as jagged,
     sparse_bsc as sparse_bsc,
     sparse_bsr as sparse_bsr,
     sparse_coo as sparse_coo,
@@ -253,6 +254,7 @@ if TYPE_CHECKING:
         linalg as linalg,
         masked as masked,
         multiprocessing as multiprocessing,
+        nested as nested,
         nn as nn,
         ops as ops,
         optim as optim,
@@ -350,11 +352,10 @@ _LAZY = {
     **dict.fromkeys(
         (
             "accelerator", "compiler", "distributed", "distributions", "export", "fft", "func", "futures",
-            "fx", "hub", "jit", "library", "linalg", "masked", "monitor", "multiprocessing", "nn", "ops", "optim",
-            "overrides", "profiler", "quasirandom", "serialization", "signal", "sparse", "special", "storage",
-            "testing", "utils",
-        ),
-        "",
+            "fx", "hub", "jit", "library", "linalg", "masked", "monitor", "multiprocessing", "nested", "nn", "ops",
+            "optim", "overrides", "profiler", "quasirandom", "serialization", "signal", "sparse", "special",
+            "storage", "testing", "utils",
+        ), "",
     ),
     "_functions.memory.dlpack": "from_dlpack to_dlpack",
     "_functions.native": "native_batch_norm native_group_norm native_layer_norm",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from telegrad._ops.functions import function
@@ -30,6 +31,8 @@ def broadcast_shapes(*shapes: Any) -> Size:
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
     """Return views of the tensors that have the shape which all broadcast to."""
     listed = _listed(tensors)
+    if any([tensor.is_nested for tensor in listed]):
+        return import_module("telegrad._nested.shapes").broadcast_tensors(listed)  # type: ignore[no-any-return]
     shape = broadcast_sizes("broadcast_tensors", *(t._meta.shape for t in listed))
     return tuple(t.expand(shape) for t in listed)
 

@@ -19,7 +19,7 @@ from telegrad._tensor import host_arrays as _host_arrays
 from telegrad._tensor.tensor import Tensor, new_tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from telegrad_protocol.meta import META, Device, Meta
 
 from .into import into
@@ -185,11 +185,18 @@ def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False)
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """Tell whether two tensors have the same shape and elements; one round trip."""
+    _require_not_nested("equal", input, other)
     return input.shape == other.shape and (input.numel() == 0 or bool(function("eq")(input, other).all()))
+
+
+def _require_not_nested(name: str, *tensors: Any) -> None:
+    if any([getattr(tensor, "is_nested", False) for tensor in tensors]):
+        raise NotSupportedError(f"{name}: not supported for nested tensors; compare their values() and offsets()")
 
 
 def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
     """Tell whether |input - other| <= atol + rtol * |other| for all elements; one round trip."""
+    _require_not_nested("allclose", input, other)
     return bool(function("isclose")(input, other, rtol=rtol, atol=atol, equal_nan=equal_nan).all())
 
 

@@ -25,6 +25,7 @@ sparse_csr: Final = Layout("sparse_csr")
 sparse_csc: Final = Layout("sparse_csc")
 sparse_bsr: Final = Layout("sparse_bsr")
 sparse_bsc: Final = Layout("sparse_bsc")
+jagged: Final = Layout("jagged")
 BY_NAME: Final = {
-    layout.name: layout for layout in (strided, sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc)
+    layout.name: layout for layout in (strided, sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged)
 }

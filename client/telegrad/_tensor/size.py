@@ -18,6 +18,8 @@ _PLAIN: Final[set[type]] = {int}
 def _integer(place: int, size: Any) -> int:
     if isinstance(size, int) and not isinstance(size, bool):
         return size
+    if getattr(size, "is_size", False):
+        return size  # type: ignore[no-any-return]  # that of a ragged dimension, which has no number
     try:
         return index(size)
     except TypeError:

@@ -16,7 +16,7 @@ class _NeverMade:
 
 
 class SymInt(_NeverMade):
-    """A size that is not known while PyTorch's compiler traces."""
+    """The class of sizes without a number, of which those of ragged dimensions of nested tensors are the only ones."""
 
 
 class SymFloat(_NeverMade):
