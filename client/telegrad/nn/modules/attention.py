@@ -5,6 +5,7 @@ A. Vaswani et al., Attention is all you need (2017).
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from telegrad._session.devices import DeviceLike
@@ -20,6 +21,10 @@ from .linear import NonDynamicallyQuantizableLinear
 from .module import Module
 
 __all__ = ["MultiheadAttention"]
+
+
+class NestedAttentionError(ArgumentError, AssertionError):
+    """Attention of nested tensors was asked for in a way that it does not have."""
 
 
 class MultiheadAttention(Module):
@@ -88,6 +93,8 @@ class MultiheadAttention(Module):
             raise ShapeError(
                 f"MultiheadAttention: expected two or three dimensions, got {query._meta}, {key._meta}, {value._meta}"
             )
+        if query.is_nested or key.is_nested or value.is_nested:
+            return self._of_nested(query, key, value, (key_padding_mask, attn_mask), need_weights, average_attn_weights)
         is_batched = query.ndim == 3
         if self.bias_k is not None or self.add_zero_attn or not self._qkv_same_embed_dim:
             return self._general(
@@ -110,6 +117,24 @@ class MultiheadAttention(Module):
             return output, None
         shown = weights.mean(1) if average_attn_weights else weights
         return output, shown if is_batched else shown.squeeze(0)
+
+    def _of_nested(
+        self, query: Tensor, key: Tensor, value: Tensor, masks: tuple[Any, Any], need_weights: bool, average: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend within each element of a nested batch; weights are padded with zeros."""
+        is_plain = self._qkv_same_embed_dim and self.bias_k is None and not self.add_zero_attn and self.batch_first
+        if not is_plain or query.ndim != 3 or any(mask is not None for mask in masks):
+            raise NestedAttentionError(
+                "MultiheadAttention: nested tensors need three dimensions, batch_first=True, keys and values of the "
+                "size of queries, and no masks: each element of the batch attends to its own rows"
+            )
+        parts = projected(query, key, value, self.in_proj_weight, self.in_proj_bias)  # type: ignore[arg-type]
+        size = (query.size(0), -1, self.num_heads, self.head_dim)
+        q, k, v = (part.reshape(size).transpose(1, 2) for part in parts)
+        attend = import_module("telegrad._nested.multihead").attend
+        attended, weights = attend(q, k, v, self.dropout if self.training else 0.0, need_weights)
+        output = self.out_proj(attended.transpose(1, 2).reshape(query.size(0), -1, self.embed_dim))
+        return output, weights.mean(1) if weights is not None and average else weights
 
     def _general(
         self, query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None, need_weights: bool,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,11 @@ from telegrad._session.devices import DeviceLike
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
 from telegrad.nn import init
+from telegrad.nn._functional.encoder_padding import drops_padding, why_not_nested, without_padding
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ShapeError
 
+from .activation import GELU, ReLU
 from .attention import MultiheadAttention
 from .container import ModuleList
 from .dropout import Dropout
@@ -50,6 +53,7 @@ class TransformerEncoderLayer(Module):
         self.dropout1 = Dropout(dropout)
         self.dropout2 = Dropout(dropout)
         self.activation = _get_activation_fn(activation)
+        self.activation_relu_or_gelu = _number_of_activation(self.activation)
 
     def forward(
         self,
@@ -80,6 +84,13 @@ def _get_activation_fn(activation: str | Callable[[Tensor], Tensor]) -> Any:
     return F.relu if activation == "relu" else F.gelu
 
 
+def _number_of_activation(activation: Any) -> int:
+    """Return 1 of ReLU, 2 of GELU, and 0 of everything else."""
+    if activation is F.relu or isinstance(activation, ReLU):
+        return 1
+    return 2 if activation is F.gelu or isinstance(activation, GELU) else 0
+
+
 def _get_clones(module: Module, N: int) -> ModuleList:
     return ModuleList(copy.deepcopy(module) for _ in range(N))
 
@@ -101,7 +112,13 @@ class TransformerEncoder(Module):
         self.num_layers = num_layers
         self.norm = norm
         self.enable_nested_tensor = enable_nested_tensor
+        reason = why_not_nested(encoder_layer) if enable_nested_tensor else ""
+        self.use_nested_tensor = enable_nested_tensor and not reason
         self.mask_check = mask_check
+        if reason:
+            warnings.warn(
+                f"enable_nested_tensor is True, but self.use_nested_tensor is False because {reason}", stacklevel=2
+            )
 
     def forward(
         self,
@@ -110,8 +127,13 @@ class TransformerEncoder(Module):
         src_key_padding_mask: Tensor | None = None,
         is_causal: bool | None = None,
     ) -> Tensor:
+        padding, hidden = src_key_padding_mask, None
+        if padding is not None and mask is None and drops_padding(self, src):
+            padding, hidden = without_padding(padding, self.mask_check)
         for layer in self.layers:
-            src = layer(src, mask, src_key_padding_mask, bool(is_causal))
+            src = layer(src, mask, padding, bool(is_causal))
+        if hidden is not None:
+            src = src.masked_fill(hidden.unsqueeze(-1), 0)
         return src if self.norm is None else self.norm(src)
 
 
