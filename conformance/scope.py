@@ -11,7 +11,7 @@ OUT_OF_SCOPE: Final = {
     r"ops\.nvprims\..*": "a private backend of PyTorch",
     r"index": "a method of PyTorch's first-class dimensions; tensors are indexed by []",
     r".*quantiz.*|int_repr|q_.*|.*fake_quant.*|qint.*|quint.*|.*qscheme.*|qat": "telegrad does not quantise",
-    r".*(nested_tensor|narrow_copy\.nested).*|.*_nested": "a prototype in PyTorch",
+    r".*narrow_copy\.nested.*|.*_nested": "a prototype in PyTorch",
     r".*(script|jit|onnx|hub|Script).*": "TorchScript, ONNX and the hub belong to PyTorch's own process",
     r".*(xpu|mps|mtia|hip|vulkan|mkldnn|mkl|xnnpack|openmp|cusparselt|nnpack|ipu|hpu|rocm|metal).*|to_mkldnn": (
         "another accelerator or library than the server has"

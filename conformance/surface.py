@@ -30,6 +30,7 @@ NAMESPACES: Final = (
     "nn.utils.parametrizations", "nn.utils.prune", "optim", "optim.lr_scheduler", "optim.swa_utils", "autograd",
     "autograd.functional", "autograd.graph", "autograd.forward_ad", "linalg", "fft", "special", "signal.windows",
     "distributions", "utils.data", "utils.checkpoint", "func", "cuda", "amp", "random", "export",
+    "nested",
 )  # fmt: skip
 WHOLE: Final = frozenset(("nn", "nn.functional", "optim", "optim.lr_scheduler", "linalg", "fft", "special"))
 """Namespaces of which nothing may be missing."""
