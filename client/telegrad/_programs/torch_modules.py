@@ -129,6 +129,7 @@ _ELSEWHERE: Final = {
     "distributions.multivariate_normal": "distributions.multivariate",
     "profiler.profiler": "profiler",
     **dict.fromkeys(("testing._internal", "testing._internal.common_utils"), "_programs.test_cases"),
+    **{f"nested.{part}": f"nested.{part}" for part in ("_internal", "_internal.nested_tensor")},
     "types": "_programs.annotation_types",
     "torch_version": "_programs.torch_version",
     "nn._reduction": "nn._reduction",
