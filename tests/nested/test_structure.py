@@ -68,10 +68,7 @@ def test_copies_and_pickles_are_nested(tg: Any, arrays: list[Any], layout: str) 
 def test_files_are_those_of_pytorch(tg: Any, arrays: list[Any], layout: str) -> None:
     ours, theirs = io.BytesIO(), io.BytesIO()
     tg.save({"batch": batch(tg, arrays, layout)}, ours)
-    source = batch(torch, arrays, layout)
-    if layout == "jagged":
-        source = torch.nested.nested_tensor_from_jagged(source.values(), source.offsets())
-    torch.save({"batch": source}, theirs)
+    torch.save({"batch": batch(torch, arrays, layout)}, theirs)
     for file in (ours, theirs):
         for load in (torch.load, tg.load):
             file.seek(0)

@@ -45,7 +45,16 @@ def _made_by(name: str) -> Callable[..., Any]:
     return make
 
 
-_CLASSES: Final = {"numpy.ndarray": np.ndarray, "torch.Tensor": Tensor}
+class _Hint:
+    """What PyTorch's compiler has noted of a size of a nested tensor; nothing here needs it."""
+
+    def __setstate__(self, state: Any) -> None:
+        """Keep nothing of it."""
+
+
+_CLASSES: Final = {
+    "numpy.ndarray": np.ndarray, "torch.Tensor": Tensor, "torch._dynamo.decorators._DimRange": _Hint,
+}  # fmt: skip
 """Classes that files name as what something is to be an object of."""
 
 
