@@ -24,8 +24,8 @@ WRONG_GRADIENTS: set[str] = {"as_strided_scatter"}
 
 COVERED_ELSEWHERE: set[str] = {
     "_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_", "_cross_entropy_in_float32",
-    "_scatter_strided", "_repeat_positions", "alias", "_unversioned", "detach", "embedding", "_embedding",
-    "embedding_dense_backward",
+    "_scatter_strided", "repeat_interleave.repeats", "copy_.Scalar", "alias", "_unversioned", "detach",
+    "embedding", "_embedding", "embedding_dense_backward",
     "embedding_renorm_", "moveaxis", "swapaxes", "swapdims", "concat", "concatenate", "index", "put", "native_dropout",
     "feature_dropout", "_fused_sgd_", "_fused_adam_", "_fused_adamw_", "_foreach_zero_", "_foreach_clamp_",
     "_total_norm", "_clip_to_norm_", "_in_layout", "_to_copy", "as_strided_scatter", "_layer_norm",

@@ -26,7 +26,7 @@ def fixed_selection(op: Op, bound: Sequence[Any], level: int) -> Any:
         spread = physical.reshape(size, *(1,) * (len(shape) - x.ndim), *x.shape).expand(size, *shape)
         places = function("nonzero")(bound[1].expand(shape).reshape(-1))[:, 0]
         return BatchedTensor(level, spread.reshape(size, math.prod(shape)).index_select(1, places))
-    if op.public == "repeat_interleave":
+    if op.name == "repeat_interleave.Tensor":
         repeats, dim, *rest = bound[1:]
         physical = x._physical
         if dim is None:

@@ -285,6 +285,12 @@ def copy_(input: Meta, src: Meta, non_blocking: bool = False) -> Meta:
     return input
 
 
+@op(name="copy_.Scalar", mutates="input", out=False)
+def copy_number_(input: Meta, src: Scalar, non_blocking: bool = False) -> Meta:
+    """Overwrite every element with a number, cast as an element of a tensor is."""
+    return input
+
+
 @op(mutates="input", out=False)
 def fill_(input: Meta, value: Scalar) -> Meta:
     """Overwrite every element with a number."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from telegrad_protocol.dtypes import FLOAT, DType, int64
+from telegrad_protocol.dtypes import FLOAT, DType, bool_, int64
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.layout import Size, broadcast_shapes
 from telegrad_protocol.meta import Device, Meta
 
 from .contract import Scalar, op
-from .creation import like, new
+from .creation import integer_range, largest_of, like, new
 
 _DRAWN: dict[str, Any] = {"out": False, "differentiable": False, "random": True}
 _DRAWN_INTO = _DRAWN | {"out_rules": ("copied",)}
@@ -235,19 +235,31 @@ def random_(input: Meta) -> Meta:
     return input
 
 
+def _check_drawn(dtype: DType, low: int, to: int) -> None:
+    """Refuse a range of integers that a type does not hold."""
+    _check_range("random_", low, to)
+    _holding("random_", dtype)
+    smallest, largest = (0, 1) if dtype is bool_ else integer_range(dtype) if dtype.category < FLOAT else _reach(dtype)
+    for name, number in (("from", low), ("to - 1", to - 1)):
+        if not smallest <= number <= largest:
+            raise ArgumentError(f"random_: {name} is out of bounds for {dtype.name}, got {number}")
+
+
+def _reach(dtype: DType) -> tuple[float, float]:
+    return -largest_of(dtype), largest_of(dtype)
+
+
 @op(name="random_.to", mutates="input", out=False, random=True)
 def random_to_(input: Meta, to: int) -> Meta:
     """Overwrite every element with an integer in [0, to)."""
-    _check_range("random_", 0, to)
-    _holding("random_", input.dtype)
+    _check_drawn(input.dtype, 0, to)
     return input
 
 
 @op(name="random_.range", mutates="input", out=False, random=True)
 def random_range_(input: Meta, low: int, to: int) -> Meta:
     """Overwrite every element with an integer in [low, to); PyTorch's name of ``low`` is a keyword of Python."""
-    _check_range("random_", low, to)
-    _holding("random_", input.dtype)
+    _check_drawn(input.dtype, low, to)
     return input
 
 

@@ -232,10 +232,12 @@ def _check_repeats(repeats: Meta) -> None:
         raise ShapeError(f"repeat_interleave: repeats must be a vector of int64 or int32, got {repeats}")
 
 
-@op(data_dependent=True, differentiable=False, method=False)
-def _repeat_positions(repeats: Meta) -> None:
-    """Return every position as often as ``repeats`` says."""
+@op(name="repeat_interleave.repeats", data_dependent=True, differentiable=False, method=False)
+def repeat_interleave_positions(repeats: Meta, *, output_size: int | None = None) -> None:
+    """Return every position of the vector ``repeats`` as often in a row as it says."""
     _check_repeats(repeats)
+    if not repeats.ndim:
+        raise ShapeError(f"repeat_interleave: repeat_interleave only accept 1D vector as repeat, got {repeats}")
 
 
 @op(name="repeat_interleave.Tensor", data_dependent=True, no_grad=("repeats",))

@@ -56,6 +56,11 @@ def _check_any_element(name: str, input: Meta) -> None:
         raise ShapeError(f"{name}: Expected reduction dim to be specified for {input}, which has no elements")
 
 
+def _tested(name: str, input: Meta, dim: int | Size | None, keepdim: bool) -> Meta:
+    shape = input.shape if dim == () else reduced(name, input, dim, keepdim)
+    return input.like(shape, dtype=uint8 if input.dtype is uint8 else bool_)
+
+
 def _summed(dtype: DType) -> DType:
     return dtype if dtype.category >= 2 else int64
 
@@ -201,14 +206,14 @@ def argmin(input: Meta, dim: int | None = None, keepdim: bool = False) -> Meta:
 
 @op(differentiable=False)
 def any(input: Meta, dim: int | Size | None = None, keepdim: bool = False) -> Meta:
-    """Test whether any element is not zero; the result of a uint8 tensor is uint8."""
-    return input.like(reduced("any", input, dim, keepdim), dtype=uint8 if input.dtype is uint8 else bool_)
+    """Test whether any element is not zero; ``dim=()`` tests each. The result of a uint8 tensor is uint8."""
+    return _tested("any", input, dim, keepdim)
 
 
 @op(differentiable=False)
 def all(input: Meta, dim: int | Size | None = None, keepdim: bool = False) -> Meta:
-    """Test whether no element is zero; the result of a uint8 tensor is uint8."""
-    return input.like(reduced("all", input, dim, keepdim), dtype=uint8 if input.dtype is uint8 else bool_)
+    """Test whether no element is zero; ``dim=()`` tests each. The result of a uint8 tensor is uint8."""
+    return _tested("all", input, dim, keepdim)
 
 
 @op(out=False, differentiable=False)

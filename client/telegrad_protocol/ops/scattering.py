@@ -105,7 +105,7 @@ def put(input: Meta, index: Meta, source: Meta, accumulate: bool = False) -> Met
     check_integers("put", index)
     check_source("put", input, source)
     if index.numel != source.numel:
-        raise ShapeError(f"put: {index} and source {source} differ in their number of elements")
+        raise DimensionError(f"put: {index} and source {source} differ in their number of elements")
     if index.numel and not input.numel:
         raise IndexOutOfRangeError(f"put: {index} addresses elements of the empty {input}")
     return like(input, None, None)

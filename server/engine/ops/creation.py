@@ -178,6 +178,11 @@ def copy_(xp, input, src, non_blocking):
     cast_into(xp, input, src)
 
 
+@implements(ops.copy_number_, movement=True, input=zero_gradient)
+def copy_number_(xp, input, src, non_blocking):
+    cast_into(xp, input, xp.asarray(src))
+
+
 @implements(ops.fill_, movement=True, input=zero_gradient)
 def fill_(xp, input, value):
     input[...] = number(value, input.dtype)

@@ -135,15 +135,17 @@ def repeat_interleave(xp, input, repeats, dim, *, output_size, out):
         xp.copyto(out, xp.repeat(input, repeats, axis=dim if input.ndim else None))
 
 
-@implements(ops._repeat_positions, movement=True)
-def _repeat_positions(xp, repeats):
+@implements(ops.repeat_interleave_positions, movement=True)
+def repeat_interleave_positions(xp, repeats, *, output_size):
     if repeats.size and int(repeats.min()) < 0:
         raise ArgumentError("repeat_interleave: counts must not be negative")
-    counts = xp.atleast_1d(repeats).astype("int64", copy=False)
+    counts = repeats.astype("int64", copy=False)
     arrays.check_room(xp, int(8 * float(counts.astype("float64").sum())))
     ends = xp.cumsum(counts)
-    positions = xp.arange(int(ends[-1]) if ends.size else 0)
-    return xp.searchsorted(ends, positions, side="right").astype("int64", copy=False)
+    length = int(ends[-1]) if ends.size else 0
+    if output_size not in (None, length):
+        raise ShapeError(f"repeat_interleave: the result has {length} parts, not output_size={output_size}")
+    return xp.searchsorted(ends, xp.arange(length), side="right").astype(repeats.dtype, copy=False)
 
 
 @composite(ops.repeat_interleave_tensor)
@@ -151,12 +153,7 @@ def repeat_interleave_tensor(input, repeats, dim, *, output_size):
     source = F.reshape(input, (-1,)) if dim is None or not input.meta.ndim else input
     at = dim or 0
     counts = F.expand(F.reshape(repeats, (-1,)), (source.meta.shape[at],))
-    result = F.index_select(source, at, F._repeat_positions(counts))
-    if output_size is not None and result.meta.shape[at] != output_size:
-        raise ShapeError(
-            f"repeat_interleave: the result has {result.meta.shape[at]} parts, not output_size={output_size}"
-        )
-    return result
+    return F.index_select(source, at, F.repeat_interleave(counts, output_size=output_size))
 
 
 @composite(ops.diag)

@@ -260,12 +260,12 @@ def _write_index(xp, find, input, dim, out):
 
 @implements(ops.any)
 def any(xp, input, dim, keepdim, *, out):
-    out[...] = xp.any(input, axis=axes(input, dim), keepdims=keepdim)
+    out[...] = input != 0 if dim == () else xp.any(input, axis=axes(input, dim), keepdims=keepdim)
 
 
 @implements(ops.all)
 def all(xp, input, dim, keepdim, *, out):
-    out[...] = xp.all(input, axis=axes(input, dim), keepdims=keepdim)
+    out[...] = input != 0 if dim == () else xp.all(input, axis=axes(input, dim), keepdims=keepdim)
 
 
 @implements(ops.count_nonzero)

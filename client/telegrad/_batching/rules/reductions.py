@@ -115,9 +115,9 @@ def _roll(case: Case) -> Any:
 
 @rule("repeat_interleave")
 def _repeat_interleave(case: Case) -> Any:
-    x, repeats, dim = case.args[:3]
-    if not isinstance(repeats, int):
+    if len(case.args) < 3 or not isinstance(case.args[1], int):
         return NotImplemented
+    x, repeats, dim = case.args[:3]
     if dim is None:
         return x.front.reshape(case.size, -1).repeat_interleave(repeats, 1)
     return case.call(x.front, repeats, dim_of(dim, x.ndim), *case.args[3:])

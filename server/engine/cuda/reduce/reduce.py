@@ -48,12 +48,14 @@ def dims_of(input: Meta, dim: Any) -> tuple[int, ...]:
     return wrap_dims("reduce", listed, input.ndim) if listed and input.ndim else tuple(range(input.ndim))
 
 
-def _file(contract: Op, choose: Chooser, is_ordered: bool = False) -> None:
-    """File the prepared kernels of a reduction."""
+def _file(contract: Op, choose: Chooser, is_ordered: bool = False, keeps_undivided: bool = False) -> None:
+    """File the prepared kernels of a reduction, which with ``keeps_undivided`` is none where ``dim`` is empty."""
 
     @prepares(contract, keys.CUDA, deferrable=True)
     def prepare(request: Request) -> Launch | None:
         named = request.named
+        if keeps_undivided and named["dim"] == ():
+            return None
         input: Meta = named["input"]
         walked = walk(input, dims_of(input, named.get("dim")), request.outs, is_ordered)
         state = choose(request, named, walked.length)
@@ -137,8 +139,8 @@ _file(ops.sum, _accumulated("Sum"))
 _file(ops.mean, _accumulated("Mean"))
 _file(ops.nansum, _accumulated("NanSum"))
 _file(ops.prod, _accumulated("Product"))
-_file(ops.any, _truth("false"))
-_file(ops.all, _truth("true"))
+_file(ops.any, _truth("false"), keeps_undivided=True)
+_file(ops.all, _truth("true"), keeps_undivided=True)
 _file(ops.count_nonzero, _count_nonzero)
 for _contract, _largest in ((ops.max, "true"), (ops.amax, "true"), (ops.min, "false"), (ops.amin, "false")):
     _file(_contract, _extreme("Extreme", _largest))
