@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from telegrad_protocol.dtypes import uint8
-from telegrad_protocol.errors import ArgumentError, DTypeError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 from telegrad_protocol.messages import RandomState, Seed
 
 from ._functions.creation import tensor
@@ -64,7 +64,9 @@ def get_rng_state(device: DeviceLike = None) -> Tensor:
 def set_rng_state(new_state: Tensor, device: DeviceLike = None) -> None:
     """Put a device's generator into a state that ``get_rng_state`` gave."""
     if new_state.dtype is not uint8:
-        raise DTypeError(f"set_rng_state: expected the uint8 tensor that get_rng_state gave, not {new_state._meta}")
+        raise ArgumentTypeError(
+            f"set_rng_state: RNG state must be the uint8 tensor that get_rng_state gave, not {new_state._meta}"
+        )
     refuse_in_capture("set_rng_state")
     current_session().query("set_rng_state", _device(device), bytes(new_state.tolist()))
 

@@ -124,6 +124,7 @@ def tril_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None, layout: Any = None
 ) -> Tensor:
     """Return the positions of the lower triangle of a matrix: a row of row numbers and one of column numbers."""
+    _check_sides("tril_indices", row, col)
     pairs = [(i, j) for i in range(row) for j in range(min(col, max(i + offset + 1, 0)))]
     return tensor([[i for i, _ in pairs], [j for _, j in pairs]], dtype=dtype, device=device)
 
@@ -132,8 +133,15 @@ def triu_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None, layout: Any = None
 ) -> Tensor:
     """Return the positions of the upper triangle of a matrix: a row of row numbers and one of column numbers."""
+    _check_sides("triu_indices", row, col)
     pairs = [(i, j) for i in range(row) for j in range(max(i + offset, 0), col)]
     return tensor([[i for i, _ in pairs], [j for _, j in pairs]], dtype=dtype, device=device)
+
+
+def _check_sides(name: str, row: int, col: int) -> None:
+    for label, side in (("row", row), ("col", col)):
+        if side < 0:
+            raise ArgumentError(f"{name}: {label} must be non-negative, got {side}")
 
 
 def isin(

@@ -113,6 +113,8 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
 
 def type_as(self: Tensor, other: Tensor) -> Tensor:
     """Return the tensor in the type of ``other``, and on its device."""
+    if not isinstance(other, Tensor):
+        raise ArgumentTypeError(f"type_as(): argument 'other' must be Tensor, not {type(other).__name__}")
     return to(self, other)
 
 

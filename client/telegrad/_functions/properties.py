@@ -8,7 +8,8 @@ from typing import Any
 from telegrad._ops.functions import function
 from telegrad._tensor.layouts import strided
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ShapeError
+from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import AutogradError, NotSupportedError, ShapeError
 from telegrad_protocol.memory_format import MemoryFormat
 
 from .creation import tensor
@@ -166,10 +167,10 @@ def dim_order(self: Tensor, *, ambiguity_check: bool | list[MemoryFormat] = Fals
 
 
 def _part(name: str) -> Any:
-    """Return the property ``real`` or ``imag``: a view, which can be assigned to."""
+    """Return the property ``real`` or ``imag``: a view, which can be assigned to; a real tensor is its ``real``."""
 
     def read(self: Tensor) -> Any:
-        return function(name)(self)
+        return self if name == "real" and not self.is_complex() else function(name)(self)
 
     def write(self: Tensor, value: Any) -> None:
         read(self).copy_(tensor(value, dtype=self.dtype.to_real()) if not isinstance(value, Tensor) else value)
@@ -177,7 +178,26 @@ def _part(name: str) -> Any:
     return property(read, write)
 
 
+def _grad_dtype(self: Tensor) -> DType:
+    """Return the type of the gradients that a leaf takes, which is its own."""
+    if not self.is_leaf:
+        raise AutogradError("grad_dtype can only be accessed on leaf tensors.")
+    return self.dtype
+
+
+def _set_grad_dtype(self: Tensor, value: Any) -> None:
+    if not self.is_leaf:
+        raise AutogradError("grad_dtype can only be set on leaf tensors.")
+    if value is not None and not isinstance(value, DType):
+        raise AutogradError(f"grad_dtype must be a torch.dtype or None, but got {type(value).__name__}")
+    if value is not self.dtype:
+        raise NotSupportedError(
+            f"grad_dtype: the gradients of {self._meta} have its own type; convert .grad to {value}"
+        )
+
+
 METHODS: dict[str, Any] = {
+    "grad_dtype": property(_grad_dtype, _set_grad_dtype),
     "is_same_size": is_same_size, "is_signed": is_signed, "is_inference": is_inference, "get_device": get_device,
     "new_tensor": new_tensor, "pin_memory": pin_memory,
     "is_cpu": property(lambda self: self._meta.device.type == "cpu"),

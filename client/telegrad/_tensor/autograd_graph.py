@@ -43,10 +43,10 @@ class Watched:
         return [*self.hooks.values(), *self.before.values(), *self.noting.values()]
 
     def call_after(self, leaf: Any) -> None:
-        """Call the hooks of a leaf whose gradient was accumulated; what they return must be None."""
+        """Call the hooks of a leaf whose gradient was accumulated; they return None, or the leaf itself."""
         for hook in list(self.after.values()):
             result = hook(leaf)
-            if result is not None:
+            if result is not None and result is not leaf:
                 kind = AutogradError if hasattr(result, "_meta") else ArgumentTypeError
                 raise kind(
                     "register_post_accumulate_grad_hook: Tensor post accumulate grad hooks should return None, and "

@@ -291,9 +291,7 @@ class ClientPass(NodeHooks):
             for hook in hooks:
                 result = hook(gradient)
                 if result is not None:
-                    if not isinstance(result, Tensor):
-                        raise ArgumentTypeError(f"expected Variable, but hook returned {type(result).__name__!r}")
-                    gradient = result
+                    gradient = _replacement(hook, gradient, result)
             given = None if gradient is taken else (gradient,)
         leaf = node.tensor() if isinstance(node, LeafNode) and self._inputs is None and watched.after else None
         if leaf is None:
@@ -386,3 +384,17 @@ def _leading_to(targets: set[GradientEdge], nodes: set[GradientEdge]) -> set[Gra
                 leading.add(child)
                 stack.append(child)
     return leading
+
+
+def _replacement(hook: Callable[..., Any], gradient: Any, result: Any) -> Any:
+    """Return the gradient that a hook has returned in place of another; it must have the type and shape of that."""
+    if not isinstance(result, Tensor):
+        raise ArgumentTypeError(f"expected Variable, but hook returned {type(result).__name__!r}")
+    given, returned = gradient._meta, result._meta
+    name = repr(getattr(hook, "__name__", "<unknown>"))
+    if returned.dtype is not given.dtype or returned.device != given.device:
+        kinds = f"was {gradient.type()} got {result.type()}"
+        raise AutogradError(f"hook {name} has changed the type of value ({kinds})")
+    if returned.shape != given.shape:
+        raise AutogradError(f"hook {name} has changed the size of value")
+    return result

@@ -24,7 +24,7 @@ class _Anomalies:
     """Whether anomaly mode is on, and whether passes look for NaN."""
 
     is_enabled = False
-    check_nan = False
+    check_nan = True
 
 
 anomalies = _Anomalies()
@@ -85,7 +85,7 @@ def _as_traceback(line: str) -> str:
 
 def refuse_nan(name: str, gradients: Sequence[Any]) -> None:
     """Raise AutogradError where a function of the program, of this name, has returned NaN; waits for its results."""
-    if anomalies.check_nan:
+    if anomalies.is_enabled and anomalies.check_nan:
         for number, gradient in enumerate(gradients):
             if gradient is not None and function("isnan")(gradient).any().item():
                 raise AutogradError(f"Function '{name}' returned nan values in its {number}th output.")
@@ -124,7 +124,7 @@ class set_detect_anomaly:
 
     def __init__(self, mode: bool, check_nan: bool = True) -> None:
         self.before = anomalies.is_enabled, anomalies.check_nan
-        switch(bool(mode), bool(mode and check_nan))
+        switch(bool(mode), bool(check_nan))
 
     def __enter__(self) -> None:
         pass

@@ -66,6 +66,7 @@ class ContinuousBernoulli(_ByOdds):
         return bernoulli + self._log_norm()
 
     def cdf(self, value: Any) -> Any:
+        self._validate_sample(value)
         near, p = self._near()
         far = (p**value * (1 - p) ** (1 - value) + p - 1) / (2 * p - 1)
         inside = value.where(near, far)

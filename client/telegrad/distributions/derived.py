@@ -74,6 +74,7 @@ class _Half(TransformedDistribution):
         return log_prob.where(value >= 0, log_prob * 0 - math.inf)
 
     def cdf(self, value: Any) -> Any:
+        self._validate_sample(value)
         return 2 * self.base_dist.cdf(value) - 1
 
     def icdf(self, value: Any) -> Any:

@@ -86,6 +86,7 @@ class Gamma(ExponentialFamily):
         return xlogy(a, b) + xlogy(a - 1, value) - b * value - a.lgamma()
 
     def cdf(self, value: Any) -> Any:
+        self._validate_sample(value)
         return function("special_gammainc")(self.concentration, self.rate * value)
 
     def entropy(self) -> Any:

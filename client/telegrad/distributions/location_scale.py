@@ -73,6 +73,7 @@ class Normal(_LocationScale, ExponentialFamily):
         return -(((value - self.loc) / self.scale) ** 2) / 2 - self.scale.log() - math.log(2 * math.pi) / 2
 
     def cdf(self, value: Any) -> Any:
+        self._validate_sample(value)
         return 0.5 * (1 + ((value - self.loc) / (self.scale * math.sqrt(2))).erf())
 
     def icdf(self, value: Any) -> Any:
@@ -94,6 +95,7 @@ class Laplace(_LocationScale, _Inverted):
         return -(2 * self.scale).log() - (value - self.loc).abs() / self.scale
 
     def cdf(self, value: Any) -> Any:
+        self._validate_sample(value)
         away = value - self.loc
         return 0.5 - 0.5 * away.sign() * (-away.abs() / self.scale).expm1()
 
@@ -121,6 +123,7 @@ class Cauchy(_LocationScale, _Inverted):
         return -math.log(math.pi) - self.scale.log() - (((value - self.loc) / self.scale) ** 2).log1p()
 
     def cdf(self, value: Any) -> Any:
+        self._validate_sample(value)
         return ((value - self.loc) / self.scale).atan() / math.pi + 0.5
 
     def _quantile(self, probability: Any) -> Any:
@@ -178,6 +181,7 @@ class Uniform(_Inverted):
         return inside.log() - (self.high - self.low).log()
 
     def cdf(self, value: Any) -> Any:
+        self._validate_sample(value)
         return ((value - self.low) / (self.high - self.low)).clamp(0, 1)
 
     def _quantile(self, probability: Any) -> Any:
@@ -216,6 +220,7 @@ class Exponential(ExponentialFamily, _Inverted):
         return self.rate.log() - self.rate * value
 
     def cdf(self, value: Any) -> Any:
+        self._validate_sample(value)
         return -(-self.rate * value).expm1()
 
     def _quantile(self, probability: Any) -> Any:
@@ -246,6 +251,7 @@ class Gumbel(_LocationScale, _Inverted):
         return y - y.exp() - self.scale.log()
 
     def cdf(self, value: Any) -> Any:
+        self._validate_sample(value)
         return (-((self.loc - value) / self.scale).exp()).exp()
 
     def _quantile(self, probability: Any) -> Any:
@@ -342,6 +348,7 @@ class GeneralizedPareto(_Inverted):
         return self._log_survival(value) * (1 + self.concentration) - self.scale.log()
 
     def cdf(self, value: Any) -> Any:
+        self._validate_sample(value)
         return -self._log_survival(value).expm1()
 
     def _quantile(self, probability: Any) -> Any:

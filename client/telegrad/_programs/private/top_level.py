@@ -20,6 +20,8 @@ from . import core_functions as _core_functions
 from . import foreach, symbols
 from .archives import PyTorchFileReader as PyTorchFileReader
 
+_OPERATORS_ALONE = ("_foreach_copy", "_foreach_zero")
+"""Operators that PyTorch has no function for, whose absence its own tables of tests ask about."""
 StorageBase = _UntypedStorage
 _assert = _checks._assert
 _check = _checks._check
@@ -55,6 +57,6 @@ def __getattr__(name: str) -> Any:
     """Return a function of networks, or an operator of ATen by its private name, such as ``_log_softmax``."""
     if name in _core_functions.OF_NETWORKS:
         return getattr(_core_functions, name)
-    if name.startswith("__") or not name.startswith("_"):
+    if name.startswith("__") or not name.startswith("_") or name in _OPERATORS_ALONE:
         raise AttributeError(name)
     return getattr(_ops.aten, name)
