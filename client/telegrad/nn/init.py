@@ -14,7 +14,7 @@ from telegrad._ops.overriding import handle_torch_function, has_torch_function_u
 from telegrad._session.grad_mode import no_grad
 from telegrad._session.own_code import note
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentError, ShapeError
+from telegrad_protocol.errors import ArgumentError
 
 _LINEAR = ("linear", *(f"conv{kind}{dims}d" for kind in ("", "_transpose") for dims in (1, 2, 3)), "sigmoid")
 _GAINS: dict[str, float] = {**dict.fromkeys(_LINEAR, 1.0), "tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 0.75}
@@ -23,6 +23,8 @@ _GAINS: dict[str, float] = {**dict.fromkeys(_LINEAR, 1.0), "tanh": 5.0 / 3, "rel
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """The factor that keeps the variance of activations across a nonlinearity; ``param`` is a leaky ReLU's slope."""
     if nonlinearity == "leaky_relu":
+        if param is not None and (isinstance(param, bool) or not isinstance(param, (int, float))):
+            raise ArgumentError(f"calculate_gain: negative_slope {param} not a valid number")
         return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
     gain = _GAINS.get(nonlinearity)
     if gain is None:
@@ -111,7 +113,7 @@ def zeros_(tensor: Tensor) -> Tensor:
 def eye_(tensor: Tensor) -> Tensor:
     """The identity matrix."""
     if tensor.ndim != 2:
-        raise ShapeError(f"eye_: expected a matrix, got {tensor._meta}")
+        raise ArgumentError(f"eye_: Only tensors with 2 dimensions are supported, got {tensor._meta}")
     return tensor.copy_(function("eye")(*tensor.shape, device=tensor.device))
 
 

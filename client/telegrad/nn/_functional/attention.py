@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from telegrad._ops.functions import function
+from telegrad._ops.operands.asserted_errors import AssertedArgumentError, AssertedShapeError
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import bool_
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
@@ -32,6 +33,26 @@ def projected(
     return [linear(t, w, b) for t, w, b in zip((query, key, value), weights, biases, strict=True)]
 
 
+def check_attended(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Refuse operands of attention with several heads that are not all of two, or all of three dimensions."""
+    if query.ndim not in (2, 3) or key.ndim != query.ndim or value.ndim != query.ndim:
+        raise AssertedShapeError(
+            "query should be unbatched 2D or batched 3D tensor and key and value like it, "
+            f"got {query._meta}, {key._meta} and {value._meta}"
+        )
+
+
+def check_padding(mask: Tensor | None, key: Tensor, batch_at: int) -> None:
+    """Refuse a ``key_padding_mask`` that is not (n, s), or (s,) for keys without a batch."""
+    if mask is None:
+        return
+    wanted = (key.shape[batch_at], key.shape[1 - batch_at]) if key.ndim == 3 else (key.shape[0],)
+    if tuple(mask.shape) != wanted:
+        raise AssertedShapeError(
+            f"expected a key_padding_mask of the shape {wanted}, got {mask._meta} for key {key._meta}"
+        )
+
+
 def multi_head_attention_forward(
     query: Tensor, key: Tensor, value: Tensor, embed_dim_to_check: int, num_heads: int, in_proj_weight: Tensor | None,
     in_proj_bias: Tensor | None, bias_k: Tensor | None, bias_v: Tensor | None, add_zero_attn: bool, dropout_p: float,
@@ -46,17 +67,16 @@ def multi_head_attention_forward(
     ``bias_k``, ``bias_v`` and zeros are appended to the keys and values; ``static_k`` and ``static_v``, of the shape
     (n * num_heads, s, e / num_heads), take the place of projected ones.
     """
-    if query.ndim not in (2, 3) or key.ndim != query.ndim or value.ndim != query.ndim:
-        raise ShapeError(
-            "query should be unbatched 2D or batched 3D tensor and key and value like it, "
-            f"got {query._meta}, {key._meta} and {value._meta}"
-        )
+    check_attended(query, key, value)
     if query.shape[-1] != embed_dim_to_check:
-        raise ShapeError(f"was expecting embedding dimension of {embed_dim_to_check}, but got {query.shape[-1]}")
+        raise AssertedShapeError(
+            f"was expecting embedding dimension of {embed_dim_to_check}, but got {query.shape[-1]}"
+        )
     if embed_dim_to_check % num_heads:
-        raise ArgumentError(f"embed_dim {embed_dim_to_check} not divisible by num_heads {num_heads}")
+        raise AssertedArgumentError(f"embed_dim {embed_dim_to_check} not divisible by num_heads {num_heads}")
     if is_causal and attn_mask is None:
         raise ArgumentError("Need attn_mask if specifying the is_causal hint.")
+    check_padding(key_padding_mask, key, batch_at=1)
     is_batched = query.ndim == 3
     in_proj: Any = [q_proj_weight, k_proj_weight, v_proj_weight] if use_separate_proj_weight else in_proj_weight
     q, k, v = projected(query, key, value, in_proj, in_proj_bias)

@@ -7,6 +7,7 @@ from typing import Any
 
 from telegrad._ops.duals import DualTensor
 from telegrad._ops.functions import function
+from telegrad._ops.operands.asserted_errors import AssertedArgumentError
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeError
@@ -22,6 +23,11 @@ def embedding(
 
     With ``sparse`` the gradient of a leaf is a sparse tensor, which SGD, Adagrad and SparseAdam take.
     """
+    rows = weight.shape[0] if weight.ndim else 0
+    if padding_idx is not None and not -rows <= padding_idx < rows:
+        raise AssertedArgumentError(
+            f"embedding: Padding_idx must be within num_embeddings, got {padding_idx} for {rows}"
+        )
     if weight.__class__ is DualTensor and not weight.requires_grad:
         padding_idx = None  # the row has a tangent, though it gets no gradient
     if not sparse:

@@ -9,6 +9,7 @@ from typing import Any
 from telegrad._functions.creation import tensor
 from telegrad._functions.gradients import with_zero_derivative
 from telegrad._ops.functions import function
+from telegrad._session.catching.prompt_errors import check_where_caught
 from telegrad._session.own_code import note
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import int64
@@ -60,12 +61,21 @@ def gaussian_nll_loss(
             raise ArgumentError("var is of incorrect size")
     if reduction not in ("none", "mean", "sum"):
         raise ArgumentError(f"{reduction} is not valid")
+    if not isinstance(var, Tensor):
+        _check_variance(var < 0)
+    elif var.device.type != "meta":
+        check_where_caught(lambda: _check_variance(bool((var.detach() < 0).any())))
     least = variance.detach().clamp(min=eps)
     clamped = variance + (least - variance.detach())
     loss = 0.5 * (clamped.log() + (input - target) ** 2 / clamped)
     if full:
         loss = loss + 0.5 * math.log(2 * math.pi)
     return _reduced(loss, None, None, reduction)
+
+
+def _check_variance(is_negative: bool) -> None:
+    if is_negative:
+        raise ArgumentError("gaussian_nll_loss: var has negative entry/entries")
 
 
 @computed_in_float32

@@ -45,7 +45,7 @@ def interpolate(
         )
     dims = input.ndim - 2
     if dims < 1:
-        raise ArgumentError(f"interpolate: expected (N, C, ...), got {input._meta}")
+        raise NotSupportedError(f"interpolate: Only 3D, 4D and 5D input Tensors supported, got {input._meta}")
     sizes, factors = _target(input, size, scale_factor, dims, bool(recompute_scale_factor))
     if antialias and not (mode in ("bilinear", "bicubic") and input.ndim == 4):
         raise ArgumentError(

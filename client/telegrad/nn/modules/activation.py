@@ -8,6 +8,7 @@ from inspect import Parameter as _Argument
 from inspect import Signature
 from typing import Any
 
+from telegrad._ops.operands.asserted_errors import AssertedArgumentError
 from telegrad._session.devices import DeviceLike
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
@@ -203,7 +204,7 @@ class Hardtanh(Module):
         self.max_val = max_val if max_value is None else max_value
         self.inplace = inplace
         if self.max_val <= self.min_val:
-            raise ArgumentError(f"max_val must be greater than min_val, got {self.min_val} and {self.max_val}")
+            raise AssertedArgumentError(f"max_val ({self.max_val}) must be greater than min_val ({self.min_val})")
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardtanh(input, self.min_val, self.max_val, self.inplace)

@@ -8,14 +8,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from telegrad._ops.operands.asserted_errors import AssertedArgumentError, AssertedShapeError
 from telegrad._session.devices import DeviceLike
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
 from telegrad.nn import init
-from telegrad.nn._functional.attention import additive, attention_weights, projected
+from telegrad.nn._functional.attention import additive, attention_weights, check_attended, check_padding, projected
 from telegrad.nn.parameter import Parameter, new_parameter
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import ArgumentError, ShapeError
+from telegrad_protocol.errors import ArgumentError
 
 from .linear import NonDynamicallyQuantizableLinear
 from .module import Module
@@ -45,7 +46,9 @@ class MultiheadAttention(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         if embed_dim <= 0 or num_heads <= 0 or embed_dim % num_heads:
-            raise ArgumentError(f"MultiheadAttention: embed_dim {embed_dim} must be divisible by num_heads {num_heads}")
+            raise AssertedArgumentError(
+                f"embed_dim must be divisible by num_heads, got embed_dim {embed_dim} and num_heads {num_heads}"
+            )
         self.embed_dim = embed_dim
         self.num_heads = num_heads
         self.head_dim = embed_dim // num_heads
@@ -89,17 +92,17 @@ class MultiheadAttention(Module):
     ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
         if is_causal and attn_mask is None:
             raise ArgumentError("MultiheadAttention: is_causal is a hint about attn_mask, which is missing")
-        if query.ndim not in (2, 3) or key.ndim != query.ndim or value.ndim != query.ndim:
-            raise ShapeError(
-                f"MultiheadAttention: expected two or three dimensions, got {query._meta}, {key._meta}, {value._meta}"
-            )
         if query.is_nested or key.is_nested or value.is_nested:
             return self._of_nested(query, key, value, (key_padding_mask, attn_mask), need_weights, average_attn_weights)
+        check_attended(query, key, value)
         is_batched = query.ndim == 3
         if self.bias_k is not None or self.add_zero_attn or not self._qkv_same_embed_dim:
             return self._general(
                 query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
             )
+        check_padding(key_padding_mask, key, batch_at=0 if self.batch_first else 1)
+        if key.shape != value.shape:
+            raise AssertedShapeError(f"key shape {key.shape} does not match value shape {value.shape}")
         together: Any = self.in_proj_weight
         parts = projected(query, key, value, together, self.in_proj_bias)
         q, k, v = (self._heads(t, is_batched) for t in parts)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any, overload
 
+from telegrad._ops.operands.asserted_errors import AssertedTypeError
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn._repr import indent
 from telegrad.nn.parameter import Parameter
@@ -71,7 +72,7 @@ class _Ordered(Module):
     def insert(self, index: int, module: Module) -> Any:
         """Put a module before the one of this number."""
         if not isinstance(module, Module):
-            raise ArgumentTypeError(f"module should be of type: {Module}")
+            raise AssertedTypeError(f"module should be of type: {Module}")
         modules = list(self._modules.values())
         modules.insert(index, module)
         self._renumber(modules)
@@ -96,6 +97,12 @@ class Sequential(_Ordered):
         named = args[0].items() if len(args) == 1 and isinstance(args[0], Mapping) else enumerate(args)
         for name, module in named:
             self.add_module(str(name), module)
+
+    def insert(self, index: int, module: Module) -> Any:
+        """Put a module before the one of this number; raises IndexError where there is no such place."""
+        if not -len(self) <= index <= len(self):
+            raise IndexError(f"Index out of range: {index}")
+        return super().insert(index, module)
 
     def forward(self, input: Any) -> Any:
         for module in self._modules.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import ArgumentTypeError
 
 from .module import Module
 
@@ -31,6 +32,10 @@ class Unflatten(Module):
 
     def __init__(self, dim: int, unflattened_size: Any) -> None:
         super().__init__()
+        if not isinstance(unflattened_size, (tuple, list)):
+            raise ArgumentTypeError(
+                f"unflattened_size must be a tuple of ints, but found type {type(unflattened_size).__name__}"
+            )
         self.dim = dim
         self.unflattened_size = unflattened_size
 

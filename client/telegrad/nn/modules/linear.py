@@ -13,6 +13,7 @@ from telegrad.nn import init
 from telegrad.nn._lazy import LazyModuleMixin
 from telegrad.nn.parameter import Parameter, UninitializedParameter, new_parameter
 from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import ArgumentError
 
 from .module import Module
 
@@ -81,6 +82,8 @@ class Bilinear(Module):
         dtype: DType | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
+        if in1_features <= 0:
+            raise ArgumentError(f"in1_features must be > 0, but got (in1_features={in1_features})")
         self.in1_features = in1_features
         self.in2_features = in2_features
         self.out_features = out_features

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from telegrad._ops.operands.asserted_errors import AssertedArgumentError, AssertedShapeError
 from telegrad._session.devices import DeviceLike
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
@@ -9,7 +10,7 @@ from telegrad.nn import functional as F
 from telegrad.nn import init
 from telegrad.nn.parameter import Parameter, new_parameter
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import ArgumentError, ShapeError
+from telegrad_protocol.errors import ShapeError
 
 from .module import Module
 
@@ -28,7 +29,9 @@ class Embedding(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise ArgumentError(f"Embedding: padding_idx {padding_idx} must be within num_embeddings {num_embeddings}")
+            raise AssertedArgumentError(
+                f"Padding_idx must be within num_embeddings {num_embeddings}, got {padding_idx}"
+            )
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
@@ -42,7 +45,9 @@ class Embedding(Module):
             self.reset_parameters()
             return
         if tuple(_weight.shape) != (num_embeddings, embedding_dim):
-            raise ShapeError(f"Embedding: weight {_weight._meta} does not match num_embeddings and embedding_dim")
+            raise AssertedShapeError(
+                f"Shape of weight does not match num_embeddings and embedding_dim, got {_weight._meta}"
+            )
         self.weight = Parameter(_weight, requires_grad=not _freeze)
 
     def reset_parameters(self) -> None:
@@ -76,7 +81,7 @@ class Embedding(Module):
     ) -> Embedding:  # fmt: skip
         """An embedding of a given table."""
         if embeddings.ndim != 2:
-            raise ShapeError(f"Embedding.from_pretrained: expected a matrix, got {embeddings._meta}")
+            raise AssertedShapeError(f"Embeddings parameter is expected to be 2-dimensional, got {embeddings._meta}")
         rows, columns = embeddings.shape
         return cls(
             rows,
@@ -104,7 +109,9 @@ class EmbeddingBag(Module):
     ) -> None:  # fmt: skip
         super().__init__()
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise ArgumentError(f"EmbeddingBag: padding_idx {padding_idx} must be within num_embeddings")
+            raise AssertedArgumentError(
+                f"padding_idx must be within num_embeddings {num_embeddings}, got {padding_idx}"
+            )
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.max_norm = max_norm
@@ -154,7 +161,7 @@ class EmbeddingBag(Module):
     ) -> EmbeddingBag:  # fmt: skip
         """An embedding bag of a given table."""
         if embeddings.ndim != 2:
-            raise ShapeError(f"EmbeddingBag.from_pretrained: expected a matrix, got {embeddings._meta}")
+            raise AssertedShapeError(f"Embeddings parameter is expected to be 2-dimensional, got {embeddings._meta}")
         rows, columns = embeddings.shape
         made = cls(
             rows, columns, max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings, include_last_offset,

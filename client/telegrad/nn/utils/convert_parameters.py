@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import ArgumentTypeError
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
@@ -15,6 +16,8 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Make slices of ``vec`` what the parameters hold."""
+    if not isinstance(vec, Tensor):
+        raise ArgumentTypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")
     start = 0
     for parameter in parameters:
         part = vec.narrow(0, start, parameter.numel())

@@ -6,7 +6,7 @@ import multiprocessing
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from itertools import islice, repeat
-from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar
 
 from telegrad._session.labelling import LABELLED_METHODS, LabelledMethod
 from telegrad_protocol.errors import ArgumentError
@@ -18,6 +18,10 @@ from .sampler import BatchSampler, RandomSampler, Sampler, SequentialSampler
 from .workers import END, WorkerPlan, begin, work
 
 T_co = TypeVar("T_co", covariant=True)
+
+
+_FIXED: Final = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
+"""What a loader is made with and its samplers go by, which is not set later."""
 
 
 class DataLoader(Generic[T_co]):
@@ -32,6 +36,8 @@ class DataLoader(Generic[T_co]):
     and numbers, which become tensors in this process; a tensor of this process's session is refused there by a
     CommunicationError. ``pin_memory`` changes nothing: uploads run through page-locked memory of the server anyway.
     """
+
+    _is_complete = False
 
     def __init__(
         self,
@@ -77,6 +83,12 @@ class DataLoader(Generic[T_co]):
         self.collate_fn: Callable[[Any], Any] = collate_fn or collate
         self._workers: list[Executor] = []
         self._iterator: _BaseDataLoaderIter | None = None
+        self._is_complete = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _FIXED and self._is_complete:
+            raise ArgumentError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
+        super().__setattr__(name, value)
 
     def _default_sampler(self, shuffle: bool) -> Any:
         if isinstance(self.dataset, IterableDataset):

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from telegrad._functions.creation import tensor as new_tensor
 from telegrad._ops.functions import function
+from telegrad._ops.operands.asserted_errors import AssertedArgumentError, AssertedTypeError
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, IndexOutOfRangeError
 
@@ -53,7 +54,9 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
     def __init__(self, *tensors: Tensor) -> None:
         if any(tensor.shape[0] != tensors[0].shape[0] for tensor in tensors):
             sizes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
-            raise ArgumentError(f"TensorDataset: the tensors differ in their first dimension: {sizes}")
+            raise AssertedArgumentError(
+                f"TensorDataset: Size mismatch between tensors, in their first dimension: {sizes}"
+            )
         self.tensors = tensors
 
     def __getitem__(self, index: Any) -> tuple[Tensor, ...]:
@@ -110,9 +113,11 @@ class ConcatDataset(Dataset[T_co]):
     def __init__(self, datasets: Iterable[Dataset[T_co]]) -> None:
         self.datasets = list(datasets)
         if not self.datasets:
-            raise ArgumentError("ConcatDataset: expected at least one data set")
+            raise AssertedArgumentError("ConcatDataset: datasets should not be an empty iterable")
         if any(isinstance(dataset, IterableDataset) for dataset in self.datasets):
-            raise ArgumentTypeError("ConcatDataset: streams have no indices; use ChainDataset")
+            raise AssertedTypeError(
+                "ConcatDataset does not support IterableDataset, which has no indices; use ChainDataset"
+            )
         self.cumulative_sizes = self.cumsum(self.datasets)
 
     @staticmethod

@@ -1,0 +1,17 @@
+"""Errors of what PyTorch refuses by an ``assert``, which are its AssertionError too: programs and tests catch that."""
+
+from __future__ import annotations
+
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
+
+
+class AssertedArgumentError(ArgumentError, AssertionError):
+    """A value makes no sense for its parameter."""
+
+
+class AssertedShapeError(ShapeError, AssertionError):
+    """Operands do not fit together."""
+
+
+class AssertedTypeError(ArgumentTypeError, AssertionError):
+    """An argument is of the wrong kind."""

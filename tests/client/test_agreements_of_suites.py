@@ -1,0 +1,239 @@
+"""What PyTorch's own tests and the examples of its documentation ask for: values, and types of errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from .twins import assert_same, evaluate
+
+TESTED = [
+    f"t.{name}({operand}, dim={dim}, keepdim={keepdim})"
+    for name in ("any", "all")
+    for operand in ("x", "x.to(t.uint8)", "x.to(t.complex64)", "x.T", "x > 0", "x[0, 0]", "x[:0]")
+    for dim in ("()", "[]")
+    for keepdim in (False, True)
+]
+
+
+@pytest.mark.parametrize("call", TESTED)
+def test_each_element_is_tested_where_no_dimension_is_named(call: str, tg: Any, rng: np.random.Generator) -> None:
+    values = rng.integers(0, 3, (3, 4)).astype(np.float32)
+    assert_same(*evaluate(f"x = t.tensor(values)\n{call}", tg, values=values))
+
+
+POSITIONS = [
+    "t.repeat_interleave(counts)", "t.repeat_interleave(repeats=counts)", "t.repeat_interleave(counts.to(t.int32))",
+    "t.repeat_interleave(counts, output_size=int(counts.sum()))", "t.repeat_interleave(counts, output_size=1000)",
+    "t.repeat_interleave(counts - 4)", "t.repeat_interleave(counts[0])", "t.repeat_interleave(counts[:, None])",
+    "t.repeat_interleave(counts.float())", "t.arange(5).repeat_interleave(counts)",
+    "t.vmap(lambda x: x.repeat_interleave(counts))(t.arange(10.0).reshape(2, 5))",
+    "t.vmap(lambda x: x.repeat_interleave(2))(t.arange(10.0).reshape(2, 5))",
+    "t.arange(5).repeat_interleave(counts, output_size=1000)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", POSITIONS)
+def test_counts_alone_repeat_their_positions(call: str, tg: Any, rng: np.random.Generator) -> None:
+    counts = rng.integers(0, 4, 5)
+    assert_same(*evaluate(f"counts = t.tensor(counts)\n{call}.clone()", tg, counts=counts))
+
+
+HOOKED = """
+x = t.tensor([1.0, 2.0], requires_grad=True)
+x.{register}({hook})
+(x * 3).sum().backward()
+(x, x.grad)
+"""
+HOOKS = [
+    ("register_post_accumulate_grad_hook", "lambda p: p.data and None if 0 else p"),
+    ("register_post_accumulate_grad_hook", "lambda p: p.add_(p.grad, alpha=-0.5)"),
+    ("register_post_accumulate_grad_hook", "lambda p: p.grad"),
+    ("register_post_accumulate_grad_hook", "lambda p: 3"),
+    ("register_hook", "lambda g: g.double()"), ("register_hook", "lambda g: g[:1]"),
+    ("register_hook", "lambda g: g + 1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("register", "hook"), HOOKS)
+def test_hooks_return_what_pytorch_takes(register: str, hook: str, tg: Any) -> None:
+    assert_same(*evaluate(HOOKED.format(register=register, hook=hook), tg))
+
+
+@pytest.mark.parametrize("hook", ["lambda g: g.double()", "lambda g: g[:1]"])
+def test_a_hook_that_changes_a_gradients_kind_is_named(hook: str, tg: Any) -> None:
+    program = f"named = {hook}\nnamed.__name__ = 'halves'\n{HOOKED.format(register='register_hook', hook='named')}"
+    ours, theirs = evaluate(program, tg)
+    assert str(theirs) in str(ours).replace("telegrad.", "torch.")
+
+
+LOOKED_FOR = [
+    "t.is_anomaly_check_nan_enabled()", "[t.autograd.set_detect_anomaly(False), t.is_anomaly_check_nan_enabled()][1]",
+    "[t.autograd.set_detect_anomaly(False, False), t.is_anomaly_check_nan_enabled()][1]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", LOOKED_FOR)
+def test_anomaly_mode_says_whether_it_would_look_for_nan(call: str, tg: Any) -> None:
+    assert_same(*evaluate(f"result = {call}\nt.autograd.set_detect_anomaly(False)\nresult", tg))
+
+
+CUMULATIVE = [
+    "Normal(0.0, 1.0)", "Uniform(0.0, 1.0)", "Exponential(1.0)", "Laplace(0.0, 1.0)", "Cauchy(0.0, 1.0)",
+    "Gamma(1.0, 1.0)", "Chi2(2.0)", "HalfNormal(1.0)", "HalfCauchy(1.0)", "ContinuousBernoulli(0.3)",
+    "Weibull(1.0, 2.0)", "Pareto(1.0, 2.0)", "LogNormal(0.0, 1.0)", "GeneralizedPareto(0.0, 1.0, 0.1)",
+]  # fmt: skip
+
+
+CAUGHT = """
+try:
+    result = {call}
+except ValueError:
+    result = "refused"
+result
+"""
+
+
+@pytest.mark.parametrize("value", ["-1.0", "0.5", "math.nan"])
+@pytest.mark.parametrize("distribution", CUMULATIVE)
+def test_cumulative_probabilities_are_those_of_values_that_can_be(distribution: str, value: str, tg: Any) -> None:
+    program = CAUGHT.format(call=f"t.distributions.{distribution}.cdf(t.tensor({value})).item()")
+    ours, theirs = evaluate(program, tg)
+    assert ours == (theirs if theirs == "refused" else pytest.approx(theirs, rel=1e-5))
+
+
+@pytest.mark.parametrize("variance", ["-1.0", "t.tensor([1.0, -1.0])", "0.0", "2.0", "t.tensor([0.0, 2.0])"])
+def test_variances_that_are_negative_are_refused_where_that_is_caught(variance: str, tg: Any) -> None:
+    call = f"t.nn.functional.gaussian_nll_loss(t.ones(2), t.zeros(2), {variance}).item()"
+    ours, theirs = evaluate(CAUGHT.format(call=call), tg)
+    assert ours == (theirs if theirs == "refused" else pytest.approx(theirs, rel=1e-5))
+
+
+FUNCTIONAL = "F = t.nn.functional\nq = t.ones(2, 1, 4)\nM = t.nn.MultiheadAttention(4, 2)\n"
+ASSERTED = [
+    "t.nn.MultiheadAttention(5, 2)", "t.nn.Embedding(3, 2, 5)", "t.nn.Embedding(3, 2, -5)",
+    "t.nn.EmbeddingBag(3, 2, padding_idx=7)", "t.nn.Embedding.from_pretrained(t.ones(3))",
+    "t.nn.EmbeddingBag.from_pretrained(t.ones(3))", "t.nn.Embedding(2, 3, _weight=t.ones(3, 3))",
+    "F.embedding(t.tensor([0]), t.ones(3, 2), 9)", "t.nn.Hardtanh(1, -1)", "M(q, q[0], q[0])",
+    "M(q, q, t.ones(3, 1, 4))", "M(q, q, q, key_padding_mask=t.ones(2, 2))", "M(q[0], q[0], q[0], t.ones(2))",
+    "F.multi_head_attention_forward(q, q, q, 3, 1, None, None, None, None, False, 0.0, None, None)",
+    "t.nn.Sequential(t.nn.ReLU()).insert(0, 1)",
+    "t.utils.data.TensorDataset(t.ones(2), t.ones(3))", "t.utils.data.ConcatDataset([])",
+    "t.utils.data.ConcatDataset([t.utils.data.ChainDataset([])])",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", ASSERTED)
+def test_what_pytorch_asserts_is_an_assertion_error(call: str, tg: Any) -> None:
+    ours, theirs = evaluate(f"{FUNCTIONAL}{call}", tg)
+    assert isinstance(theirs, AssertionError) and isinstance(ours, (tg.TelegradError, AssertionError))
+    assert isinstance(ours, AssertionError)
+
+
+@pytest.mark.parametrize("layout", ["(2, 3)", "(3, 2)"])
+@pytest.mark.parametrize("is_batch_first", [True, False])
+def test_a_mask_of_keys_has_a_row_for_each_sample(layout: str, is_batch_first: bool, tg: Any) -> None:
+    program = f"""
+    attention = t.nn.MultiheadAttention(4, 2, batch_first={is_batch_first})
+    keys = t.ones(2, 3, 4) if {is_batch_first} else t.ones(3, 2, 4)
+    attention(keys, keys, keys, key_padding_mask=t.zeros({layout}, dtype=t.bool))[0].shape
+    """
+    ours, theirs = evaluate(program, tg)
+    assert isinstance(ours, AssertionError) if isinstance(theirs, Exception) else tuple(ours) == tuple(theirs)
+
+
+REFUSED = {
+    "t.tril_indices(-1, 2)": RuntimeError,
+    "t.triu_indices(2, -2)": RuntimeError,
+    "t.nn.Sequential(t.nn.ReLU()).insert(5, t.nn.ReLU())": IndexError,
+    "t.nn.Unflatten(0, 3)": TypeError,
+    "t.nn.Bilinear(0, 1, 1)": ValueError,
+    "t.nn.init.eye_(t.ones(3))": ValueError,
+    "t.nn.init.calculate_gain('leaky_relu', 'a')": ValueError,
+    "t.nn.utils.vector_to_parameters([1], [t.ones(1)])": TypeError,
+    "F.interpolate(t.ones(3, 5), 2)": NotImplementedError,
+    "setattr(t.utils.data.DataLoader([1]), 'batch_size', 3)": ValueError,
+    "setattr(t.utils.data.DataLoader([1]), 'sampler', [0])": ValueError,
+    "(t.ones(1, requires_grad=True) * 2).grad_dtype": RuntimeError,
+    "setattr(t.ones(1), 'grad_dtype', 3)": RuntimeError,
+}
+
+
+@pytest.mark.parametrize(("call", "kind"), REFUSED.items())
+def test_mistakes_are_refused_with_pytorchs_types(call: str, kind: type[Exception], tg: Any) -> None:
+    ours, theirs = evaluate(f"{FUNCTIONAL}{call}", tg)
+    assert type(theirs) is kind
+    assert isinstance(ours, kind), repr(ours)
+
+
+def test_a_real_tensor_is_its_own_real_part(tg: Any) -> None:
+    real, numbers = tg.ones(2, requires_grad=True), tg.ones(2, dtype=tg.complex64)
+    assert real.real is real
+    assert numbers.real is not numbers and numbers.real.dtype is tg.float32
+
+
+def test_a_leaf_says_the_type_of_its_gradient(tg: Any) -> None:
+    leaf = tg.ones(2, dtype=tg.float64, requires_grad=True)
+    leaf.grad_dtype = tg.float64
+    assert leaf.grad_dtype is tg.float64
+    with pytest.raises(tg.errors.NotSupportedError, match=r"convert \.grad"):
+        leaf.grad_dtype = tg.float16
+
+
+@pytest.mark.parametrize("name", ["_foreach_copy", "_foreach_zero"])
+def test_operators_without_a_function_are_no_names_of_torch(name: str) -> None:
+    from telegrad._programs.private import top_level
+
+    assert not hasattr(torch, name) and not hasattr(top_level, name)
+    assert getattr(top_level, f"{name}_")
+
+
+NUMBERS = [
+    "t.ones(2, 3).copy_(1.5)", "t.ones(2, dtype=t.int32).copy_(-1.5)", "t.ones(2).copy_(True)",
+    "t.ones(2).copy_(2 + 1j)",
+    "t.ones(2, dtype=t.uint8).copy_(300)", "t.ones(2, dtype=t.complex64).copy_(1j)", "t.ones(3, 2).T.copy_(7)",
+    "t.ones(2).copy_('a')", "t.ones(2).copy_([1, 2])", "t.ones(2, requires_grad=True).copy_(3)",
+    "t.ones(2, dtype=t.bool).copy_(0.5)", "t.ones(2, dtype=t.bfloat16).copy_(0.1)", "t.ones(0).copy_(1)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", NUMBERS)
+def test_a_number_is_copied_into_all_elements(call: str, tg: Any) -> None:
+    assert_same(*evaluate(call, tg))
+
+
+def test_a_copied_number_ends_the_gradient(tg: Any) -> None:
+    program = "x = t.ones(3, requires_grad=True)\ny = x * 2\ny[:2].copy_(5.0)\n(y * y).sum().backward()\n(y, x.grad)"
+    assert_same(*evaluate(program, tg))
+
+
+RANGES = [
+    "t.zeros(9, dtype=t.uint8).random_(0, 256)", "t.zeros(9, dtype=t.uint8).random_(0, 257)",
+    "t.zeros(9, dtype=t.uint8).random_(-1, 5)", "t.zeros(9, dtype=t.int8).random_(129)",
+    "t.zeros(9, dtype=t.bool).random_(0, 3)", "t.zeros(9, dtype=t.bool).random_(0, 2)",
+    "t.zeros(9, dtype=t.float16).random_(0, 70000)", "t.zeros(9, dtype=t.float16).random_(0, 2000)",
+    "t.zeros(9, dtype=t.int16).random_(-(2**20), 2)", "t.zeros(9, dtype=t.int64).random_(-(2**63), 2**63 - 1)",
+    "t.zeros(9).random_(2**20)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", RANGES)
+def test_integers_are_drawn_from_what_the_type_holds(call: str, tg: Any) -> None:
+    ours, theirs = evaluate(call, tg)
+    assert_same(*(x if isinstance(x, Exception) else x.dtype for x in (ours, theirs)))
+
+
+MISTAKEN = {
+    "t.ones(2).type_as(1)": TypeError, "t.set_rng_state(t.zeros(3))": TypeError,
+    "t.ones(3).put_(t.tensor([0]), t.ones(2))": IndexError,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "kind"), MISTAKEN.items())
+def test_mistaken_operands_are_refused_with_pytorchs_types(call: str, kind: type[Exception], tg: Any) -> None:
+    ours, theirs = evaluate(call, tg)
+    assert type(theirs) is kind
+    assert isinstance(ours, kind), repr(ours)
