@@ -237,3 +237,22 @@ def test_mistaken_operands_are_refused_with_pytorchs_types(call: str, kind: type
     ours, theirs = evaluate(call, tg)
     assert type(theirs) is kind
     assert isinstance(ours, kind), repr(ours)
+
+
+OF_FUNCTIONS = "f = __import__('importlib').import_module(t.__name__ + '.func')\nx = t.arange(3.0)\n"
+TRANSFORMED = [
+    "f.grad(lambda x: (x.sum(), x))(x)", "f.grad(lambda x: x.sum().item())(x)", "f.grad(lambda x: x.sum())(3.0)",
+    "f.grad(lambda x: x.sum(), argnums='a')(x)", "f.grad(lambda x: x.sum(), argnums=())(x)",
+    "f.grad(lambda x: x.sum(), argnums=(0, 'a'))(x)", "f.jacrev(lambda x: x, chunk_size=0)(x)",
+    "f.jacrev(lambda x: 3)(x)", "f.jacrev(lambda x: x)(3.0)", "f.vjp(lambda x: 3, x)", "f.jvp(lambda x: 3, (x,), (x,))",
+    "f.jvp(lambda x: x, (3.0,), (x,))", "f.jvp(lambda x: x, (x,), (3.0,))", "f.jacfwd(lambda x: 3)(x)",
+    "f.hessian(lambda x: 3)(x)", "f.vmap(lambda x: x, out_dims=5)(x)", "f.functional_call(t.nn.ReLU(), 3, x)",
+    "f.functional_call(t.nn.ReLU(), [3], x)", "f.functional_call(t.nn.ReLU(), x, x)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", TRANSFORMED)
+def test_transforms_refuse_with_pytorchs_types(call: str, tg: Any) -> None:
+    ours, theirs = evaluate(f"{OF_FUNCTIONS}{call}", tg)
+    assert isinstance(theirs, (RuntimeError, ValueError, IndexError))
+    assert isinstance(ours, type(theirs)) and isinstance(ours, tg.TelegradError), repr(ours)

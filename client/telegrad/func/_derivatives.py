@@ -11,7 +11,7 @@ from telegrad._session.grad_mode import inference_mode
 from telegrad._tensor.autograd_graph import GradientEdge
 from telegrad._tensor.tensor import Tensor
 from telegrad.autograd._products import depends_on_others, released, rows, vector_jacobian
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradError, ShapeError
+from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 
 from ._trees import leaves_of, mapped, with_leaves
 
@@ -33,7 +33,11 @@ def chosen(
 ) -> tuple[tuple[int, ...], Any, list[Any]]:
     """Return the places of the arguments to differentiate by, these in a structure, and all arguments."""
     places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    if not places:
+        raise ArgumentError(f"{name}: argnums must be non-empty")
     for place in places:
+        if not isinstance(place, int):
+            raise ArgumentError(f"{name}: argnums must be int or Tuple[int, ...], got {argnums!r}")
         if not -len(args) <= place < len(args):
             raise ArgumentError(f"{name}: argnums={argnums} for {len(args)} positional arguments")
     places = tuple([place % len(args) for place in places])
@@ -41,7 +45,7 @@ def chosen(
     tree = chosen[places[0]] if isinstance(argnums, int) else tuple([chosen[place] for place in places])
     for leaf in leaves_of(tree):
         if not isinstance(leaf, Tensor):
-            raise ArgumentTypeError(f"{name}: expected tensors to differentiate by, not {type(leaf).__name__}")
+            raise ArgumentError(f"{name}: Thing passed to transform API must be Tensor, not {type(leaf).__name__}")
     return places, tree, [chosen.get(place, argument) for place, argument in enumerate(args)]
 
 
@@ -77,7 +81,7 @@ def grad_and_value(
             _, tree, arguments = chosen(args, argnums, "grad")
             value, aux = split(func(*arguments, **kwargs), has_aux, "grad")
             if not isinstance(value, Tensor):
-                raise ArgumentTypeError("grad: expected the function to return a tensor")
+                raise ArgumentError(f"grad: Expected f(*args) to return a Tensor, got {type(value).__name__}")
             if value.dim():
                 raise ShapeError(f"grad: expected the function to return a scalar, not {value._meta}")
             own = leaves_of(tree)
@@ -126,7 +130,11 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
 
 def _check_differentiable(outputs: list[Any]) -> None:
     for output in outputs:
-        if isinstance(output, Tensor) and not output.dtype.is_differentiable:
+        if not isinstance(output, Tensor):
+            raise ArgumentError(
+                f"vjp(f, *primals): expected f(*primals) to return only tensors, got unsupported type {type(output)}"
+            )
+        if not output.dtype.is_differentiable:
             raise AutogradError(
                 f"vjp(f, ...): All outputs of f must be floating-point or complex Tensors, got {output._meta}"
             )
@@ -144,6 +152,8 @@ def jacrev(
 
     With ``chunk_size`` so many elements are a batch.
     """
+    if chunk_size is not None and chunk_size <= 0:
+        raise ArgumentError(f"jacrev: `chunk_size` should be greater than 0, got {chunk_size}")
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         with inference_mode(False), differentiating():

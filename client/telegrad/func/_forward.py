@@ -12,7 +12,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad.autograd._columns import forward_jacobian
 from telegrad.autograd._levels import Level, entered_level, tracked_alias
 from telegrad.autograd._products import zeros_like
-from telegrad_protocol.errors import ArgumentTypeError, AutogradError, ShapeError
+from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 
 from ._derivatives import Places, all_released, chosen, edges_of, jacrev, split
 from ._trees import leaves_of, mapped, with_leaves
@@ -75,7 +75,7 @@ def _tensors(tree: Any, name: str) -> list[Tensor]:
     leaves = leaves_of(tree)
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
-            raise ArgumentTypeError(f"{name}: expected tensors as inputs and results, not {type(leaf).__name__}")
+            raise ArgumentError(f"{name}: expected only tensors as inputs and results, not {type(leaf).__name__}")
     return leaves
 
 

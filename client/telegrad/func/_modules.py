@@ -25,9 +25,16 @@ def functional_call(
     """Call a module with these in the place of its parameters and buffers."""
     if isinstance(parameter_and_buffer_dicts, dict):
         replaced = parameter_and_buffer_dicts
+    elif not isinstance(parameter_and_buffer_dicts, Sequence):
+        raise ArgumentError(
+            "functional_call: Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, but got "
+            f"{type(parameter_and_buffer_dicts)}"
+        )
     else:
         replaced = {}
         for part in parameter_and_buffer_dicts:
+            if not isinstance(part, dict):
+                raise ArgumentError("functional_call: Expected all elements of parameter_and_buffer_dicts to be dicts")
             twice = replaced.keys() & part.keys()
             if twice:
                 raise ArgumentError(f"functional_call: {sorted(twice)} appeared in several dictionaries")

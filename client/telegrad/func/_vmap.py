@@ -11,7 +11,7 @@ from telegrad._batching.tensor import batched_at, is_batched_at, physical_at
 from telegrad._ops.batching import Level, batching, entered
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, DimensionError
 
 from ._trees import leaves_of, with_leaves
 
@@ -98,7 +98,7 @@ def _out(name: str, leaf: Any, dim: int | None, number: int, count: int) -> Any:
             raise ArgumentError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
         return leaf
     if not -leaf.dim() - 1 <= dim <= leaf.dim():
-        raise ArgumentError(f"vmap: out_dims={dim} for a result of {leaf.dim()} dimensions")
+        raise DimensionError(f"vmap: Dimension out of range, out_dims={dim} for a result of {leaf.dim()} dimensions")
     front = physical_at(leaf, number, count)
     return front if dim == 0 else front.movedim(0, dim)
 
