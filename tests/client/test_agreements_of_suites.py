@@ -256,3 +256,27 @@ def test_transforms_refuse_with_pytorchs_types(call: str, tg: Any) -> None:
     ours, theirs = evaluate(f"{OF_FUNCTIONS}{call}", tg)
     assert isinstance(theirs, (RuntimeError, ValueError, IndexError))
     assert isinstance(ours, type(theirs)) and isinstance(ours, tg.TelegradError), repr(ours)
+
+
+STATES = [
+    ((1, 2), (2, 3)), ((2, 2), (1, 3)), ((2,), (1, 3)), ((1, 2), (3,)), ((1, 2), (1, 4)), ((2,), (4,)),
+    ((2, 2), (2, 3)), ((2,), (3,)), ((1, 2), (1, 1, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["RNNCell", "GRUCell", "LSTMCell"])
+@pytest.mark.parametrize(("given", "state"), STATES)
+def test_cells_take_a_state_for_each_sample(kind: str, given: tuple[int, ...], state: tuple[int, ...], tg: Any) -> None:
+    states = f"(t.ones({state}), t.ones({state}))" if kind == "LSTMCell" else f"t.ones({state})"
+    shape = "[0].shape" if kind == "LSTMCell" else ".shape"
+    ours, theirs = evaluate(f"t.nn.{kind}(2, 3)(t.ones({given}), {states}){shape}", tg)
+    if isinstance(theirs, Exception):
+        assert isinstance(ours, type(theirs)) and isinstance(ours, tg.TelegradError), repr(ours)
+    else:
+        assert tuple(ours) == tuple(theirs)
+
+
+@pytest.mark.parametrize("cell", ["(1, 3)", "(2, 4)", "(3,)"])
+def test_both_states_of_a_cell_are_for_each_sample(cell: str, tg: Any) -> None:
+    ours, theirs = evaluate(f"t.nn.LSTMCell(2, 3)(t.ones(2, 2), (t.ones(2, 3), t.ones({cell})))", tg)
+    assert isinstance(theirs, RuntimeError) and isinstance(ours, RuntimeError)

@@ -323,7 +323,12 @@ class RNNCellBase(Module):
             raise ShapeError(f"input has inconsistent input_size: got {input.shape[-1]}, expected {self.input_size}")
         if hx is not None and hx.shape[-1] != self.hidden_size:
             raise ShapeError(f"hidden has inconsistent hidden_size: got {hx.shape[-1]}, expected {self.hidden_size}")
-        return input.new_zeros((*input.shape[:-1], self.hidden_size)) if hx is None else hx
+        wanted = (*input.shape[:-1], self.hidden_size)
+        if hx is not None and tuple(hx.shape) != wanted:
+            raise ShapeError(
+                f"{name}: Input {input._meta} doesn't match hidden {hx._meta}; its shape should be {wanted}"
+            )
+        return input.new_zeros(wanted) if hx is None else hx
 
 
 class RNNCell(RNNCellBase):
