@@ -280,3 +280,22 @@ def test_cells_take_a_state_for_each_sample(kind: str, given: tuple[int, ...], s
 def test_both_states_of_a_cell_are_for_each_sample(cell: str, tg: Any) -> None:
     ours, theirs = evaluate(f"t.nn.LSTMCell(2, 3)(t.ones(2, 2), (t.ones(2, 3), t.ones({cell})))", tg)
     assert isinstance(theirs, RuntimeError) and isinstance(ours, RuntimeError)
+
+
+MASKED = [
+    "q, q, q, attn_mask=t.zeros(2, 3, 3)", "q, q, q, attn_mask=t.zeros(4, 3, 3)", "q, q, q, attn_mask=t.zeros(3)",
+    "q, q, q, attn_mask=t.zeros(3, 1)", "q, q, q, attn_mask=t.zeros(1, 3)", "q, q, q, attn_mask=t.zeros(3, 3)",
+    "q, q[:1], q[:1]", "q[0], q[0], q[0], attn_mask=t.zeros(1, 3, 3)", "q[0], q[0], q[0], attn_mask=t.zeros(2, 3, 3)",
+    "q, q[:, :2], q[:, :2], attn_mask=t.zeros(3, 2)", "q, q[:, :2], q[:, :2], attn_mask=t.zeros(2, 3)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", ["", ", add_zero_attn=True"])
+@pytest.mark.parametrize("call", MASKED)
+def test_masks_and_keys_of_attention_are_for_each_sample(call: str, options: str, tg: Any) -> None:
+    attention = f"t.nn.MultiheadAttention(4, 2, batch_first=True{options})"
+    ours, theirs = evaluate(f"q = t.ones(2, 3, 4)\n{attention}({call})[0].shape", tg)
+    if isinstance(theirs, Exception):
+        assert isinstance(ours, type(theirs)) and isinstance(ours, tg.TelegradError), repr(ours)
+    else:
+        assert tuple(ours) == tuple(theirs)

@@ -42,15 +42,24 @@ def check_attended(query: Tensor, key: Tensor, value: Tensor) -> None:
         )
 
 
-def check_padding(mask: Tensor | None, key: Tensor, batch_at: int) -> None:
-    """Refuse a ``key_padding_mask`` that is not (n, s), or (s,) for keys without a batch."""
-    if mask is None:
-        return
-    wanted = (key.shape[batch_at], key.shape[1 - batch_at]) if key.ndim == 3 else (key.shape[0],)
-    if tuple(mask.shape) != wanted:
+def check_masks(
+    query: Tensor, key: Tensor, mask: Tensor | None, padding: Tensor | None, heads: int, is_batch_first: bool = False
+) -> None:
+    """Refuse keys of other samples than the queries', and masks that are not (l, s) or (n * heads, l, s) and (n, s)."""
+    batch_at, length_at = (0, 1) if is_batch_first else (1, 0)
+    is_batched = query.ndim == 3
+    batch = query.shape[batch_at] if is_batched else 1
+    if is_batched and key.shape[batch_at] != batch:
+        raise ShapeError(f"attention: query {query._meta} and key {key._meta} differ in their number of samples")
+    lengths = [tensor.shape[length_at if is_batched else 0] for tensor in (query, key)]
+    if mask is not None and tuple(mask.shape) not in (tuple(lengths), (batch * heads, *lengths)):
         raise AssertedShapeError(
-            f"expected a key_padding_mask of the shape {wanted}, got {mask._meta} for key {key._meta}"
+            f"attention: The shape of attn_mask is {mask._meta}, but should be {tuple(lengths)} or "
+            f"{(batch * heads, *lengths)}"
         )
+    wanted = (batch, lengths[1]) if is_batched else (lengths[1],)
+    if padding is not None and tuple(padding.shape) != wanted:
+        raise AssertedShapeError(f"attention: key_padding_mask should be of shape {wanted}, got {padding._meta}")
 
 
 def multi_head_attention_forward(
@@ -76,7 +85,7 @@ def multi_head_attention_forward(
         raise AssertedArgumentError(f"embed_dim {embed_dim_to_check} not divisible by num_heads {num_heads}")
     if is_causal and attn_mask is None:
         raise ArgumentError("Need attn_mask if specifying the is_causal hint.")
-    check_padding(key_padding_mask, key, batch_at=1)
+    check_masks(query, key, attn_mask, key_padding_mask, num_heads)
     is_batched = query.ndim == 3
     in_proj: Any = [q_proj_weight, k_proj_weight, v_proj_weight] if use_separate_proj_weight else in_proj_weight
     q, k, v = projected(query, key, value, in_proj, in_proj_bias)

@@ -13,7 +13,7 @@ from telegrad._session.devices import DeviceLike
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
 from telegrad.nn import init
-from telegrad.nn._functional.attention import additive, attention_weights, check_attended, check_padding, projected
+from telegrad.nn._functional.attention import additive, attention_weights, check_attended, check_masks, projected
 from telegrad.nn.parameter import Parameter, new_parameter
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError
@@ -100,7 +100,7 @@ class MultiheadAttention(Module):
             return self._general(
                 query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
             )
-        check_padding(key_padding_mask, key, batch_at=0 if self.batch_first else 1)
+        check_masks(query, key, attn_mask, key_padding_mask, self.num_heads, self.batch_first)
         if key.shape != value.shape:
             raise AssertedShapeError(f"key shape {key.shape} does not match value shape {value.shape}")
         together: Any = self.in_proj_weight
