@@ -69,7 +69,9 @@ def test_encoders_wait_for_nothing(tg: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"batch_first": False}, {"norm_first": True}, {"bias": False}, {"activation": torch.tanh}], ids=str
+    "options",
+    [{"batch_first": False}, {"norm_first": True}, {"bias": False}, {"activation": torch.tanh}],
+    ids="-".join,
 )
 def test_encoders_say_why_padding_is_kept(tg: Any, options: dict[str, Any]) -> None:
     told = []
