@@ -34,6 +34,19 @@ PROGRAM = """
     given = torch.randn(5, 1, 4, dtype=torch.float64)
     out, *_ = torch._VF.lstm(given, state, lstm._flat_weights, True, 2, 0.0, False, False, False)
     assert torch.allclose(out, lstm(given)[0])
+    assert torch.has_mkl and torch.has_lapack and torch.has_spectral and torch.has_openmp
+    before = torch.get_autocast_cpu_dtype(), torch.get_autocast_gpu_dtype()
+    torch.set_autocast_cpu_dtype(torch.float16)
+    torch.set_autocast_gpu_dtype(torch.bfloat16)
+    assert torch.get_autocast_dtype("cpu") is torch.float16 and torch.get_autocast_dtype("cuda") is torch.bfloat16
+    assert torch.autocast("cpu").fast_dtype is torch.float16
+    torch.set_autocast_cpu_dtype(before[0])
+    torch.set_autocast_gpu_dtype(before[1])
+    torch.set_autocast_cpu_enabled(True)
+    single = x.float()
+    assert torch.is_autocast_enabled("cpu") and (single @ single.T).dtype is before[0]
+    torch.set_autocast_cpu_enabled(False)
+    assert (single @ single.T).dtype is torch.float32
     from torch.autograd import forward_ad
     assert forward_ad._current_level == -1
     with forward_ad.dual_level():

@@ -9,6 +9,8 @@ from telegrad._ops.functions import function as _function
 from telegrad._programs.compiled_core import TensorType as TensorType
 from telegrad.amp.autocast_mode import get_autocast_dtype as _get_autocast_dtype
 from telegrad.amp.autocast_mode import is_autocast_enabled as _is_autocast_enabled
+from telegrad.amp.autocast_mode import set_autocast_dtype as _set_autocast_dtype
+from telegrad.amp.autocast_mode import set_autocast_enabled as _set_autocast_enabled
 from telegrad.futures import Future as Future
 from telegrad.jit import ScriptModule as ScriptModule
 from telegrad.random import default_generator as default_generator
@@ -34,6 +36,7 @@ _check_type = _checks._check_type
 _check_value = _checks._check_value
 _check_with = _checks._check_with
 dsmm = _function("mm")
+has_lapack = has_mkl = has_openmp = has_spectral = True  # older programs ask before they factorise or transform
 globals().update({name: value for name, value in vars(symbols).items() if name.startswith("sym_")})
 globals().update(foreach.functions())
 
@@ -51,6 +54,21 @@ def get_autocast_gpu_dtype() -> _DType:
 def is_autocast_cpu_enabled() -> bool:
     """Whether a block of autocast for the CPU is running."""
     return _is_autocast_enabled("cpu")
+
+
+def set_autocast_cpu_dtype(dtype: _DType) -> None:
+    """Set the type that blocks of autocast compute in on the CPU where they name none."""
+    _set_autocast_dtype("cpu", dtype)
+
+
+def set_autocast_gpu_dtype(dtype: _DType) -> None:
+    """Set the type that blocks of autocast compute in on GPUs where they name none."""
+    _set_autocast_dtype("cuda", dtype)
+
+
+def set_autocast_cpu_enabled(enabled: bool) -> None:
+    """Set whether operations on the CPU are computed as in a block of autocast."""
+    _set_autocast_enabled("cpu", enabled)
 
 
 def __getattr__(name: str) -> Any:
