@@ -153,7 +153,14 @@ class Watcher(Stepping):
             self._operand(value)
         if not (args or kwargs) and purity.tells_of_settings(function):
             self._notes.refuse(f"a call of {function.__qualname__}")
-        return partial(function, *args, **kwargs)
+        return lambda: self._new_within(function(*args, **kwargs))
+
+    def _new_within(self, result: Any) -> Any:
+        """Note that lists in the list that an operation gives are made by it, too; such as tensors by device."""
+        if type(result) in (list, tuple):
+            for one in result:
+                self._new_within(self.new(one))
+        return result
 
 
 def _identity(value: Any) -> Any:
