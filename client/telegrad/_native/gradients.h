@@ -57,18 +57,28 @@ gradients_hold(PyObject *module, PyObject *const *args, Py_ssize_t count)
 
 /* The gradient that a row says a leaf has after a call: a new reference. */
 static PyObject *
-gradient_after(PyObject *const *row, PyObject *session, long long first)
+gradient_after(PyObject *const *row, PyObject *session, PyObject *first)
 {
-    if (row[2] == Py_None) return Py_NewRef(Py_None);
-    long long distance = PyLong_AsLongLong(row[3]);
-    PyObject *id = distance < 0 ? NULL : PyLong_FromLongLong(first + distance);
-    PyObject *gradient = id == NULL ? NULL : new_tensor(session, id, row[2]);
+    if (row[2] == Py_None || row[2] == Py_False) return Py_NewRef(row[2]);
+    PyObject *id = PyNumber_Add(first, row[3]), *gradient = id == NULL ? NULL : new_tensor(session, id, row[2]);
     Py_XDECREF(id);
     return gradient;
 }
 
+/* Give a leaf the gradient that a row says it has after a call, and return the one before: takes one, gives the other. */
+static PyObject *
+exchange(PyObject *const *row, PyObject *gradient)
+{
+    PyObject *former = SLOT(row[0], Tensor___grad);
+    int dies = row[1] == Py_True && former != NULL && IS(former, Tensor); /* else the program has just dropped it */
+    if (dies) Py_XSETREF(SLOT(former, Tensor___id), Py_NewRef(zero));      /* the run frees it */
+    SLOT(row[0], Tensor___grad) = gradient;
+    return former == NULL ? Py_NewRef(Py_None) : former;
+}
+
 /* Give leaves the gradients that rows say they have after a call, whose first number is given. All of them are made
- * before any is given, so that an error leaves everything as it was.
+ * before any is given, so that an error leaves everything as it was; and all are given before any that was there dies,
+ * since whoever is told of that may look at the others, or change them.
  */
 static PyObject *
 change_gradients(PyObject *module, PyObject *const *args, Py_ssize_t count)
@@ -76,21 +86,15 @@ change_gradients(PyObject *module, PyObject *const *args, Py_ssize_t count)
     if (!are_rows(args, count, 3))
         return PyErr_Format(PyExc_TypeError, "change_gradients: expected rows, a session and a number");
     Py_ssize_t size = PyTuple_GET_SIZE(args[0]);
-    long long first = PyLong_AsLongLong(args[2]);
-    PyObject *made = PyErr_Occurred() ? NULL : PyList_New(size / ROW);
+    PyObject *made = PyList_New(size / ROW);
     for (Py_ssize_t i = 0; made != NULL && i < size; i += ROW) {
-        PyObject *const *row = &PyTuple_GET_ITEM(args[0], i);
-        PyObject *gradient = row[2] == Py_False ? Py_NewRef(Py_False) : gradient_after(row, args[1], first);
+        PyObject *gradient = gradient_after(&PyTuple_GET_ITEM(args[0], i), args[1], args[2]);
         if (gradient == NULL) Py_CLEAR(made);
         else PyList_SET_ITEM(made, i / ROW, gradient);
     }
     for (Py_ssize_t i = 0; made != NULL && i < size; i += ROW) {
-        PyObject *const *row = &PyTuple_GET_ITEM(args[0], i);
-        PyObject *gradient = PyList_GET_ITEM(made, i / ROW), *former = SLOT(row[0], Tensor___grad);
-        if (gradient == Py_False) continue;
-        if (row[1] == Py_True) Py_SETREF(SLOT(former, Tensor___id), Py_NewRef(zero)); /* the run frees it */
-        SLOT(row[0], Tensor___grad) = Py_NewRef(gradient);
-        Py_XDECREF(former);
+        PyObject *gradient = PyList_GET_ITEM(made, i / ROW);
+        if (gradient != Py_False) PyList_SET_ITEM(made, i / ROW, exchange(&PyTuple_GET_ITEM(args[0], i), gradient));
     }
     Py_XDECREF(made);
     return made == NULL ? NULL : Py_NewRef(Py_None);

@@ -111,13 +111,19 @@ _ONLY_THE_LEAF: Final = 2
 
 
 def _change_in_python(rows: Sequence[Any], session: Any, first: int) -> None:
-    """Give leaves the gradients that rows say they have after a call; those that die are freed by the call's run."""
+    """Give leaves the gradients that rows say they have after a call; those that die are freed by the call's run.
+
+    All are given before any dies: whoever is told of that may look at the others, or change them.
+    """
+    formers = []
     for place in range(0, len(rows), WIDTH):
         leaf, before, after, distance = rows[place : place + WIDTH]
         if after is False:
             continue
-        if before is True:
-            leaf._grad._id = 0
+        former = leaf._grad
+        if before is True and former.__class__ is Tensor:  # the program may have dropped it just now
+            former._id = 0
+        formers.append(former)
         leaf._grad = None if after is None else new_tensor(session, first + distance, after)
 
 
