@@ -114,12 +114,13 @@ append_values(PyObject *items, PyObject *values, long long *keys)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(values); i++)
         if (!IS(PyTuple_GET_ITEM(values, i), Value)) return 0;
-    PyObject *metas = metas_in_place(values);
-    for (Py_ssize_t i = 0; metas != NULL && i < PyTuple_GET_SIZE(values); i++) {
-        PyObject *its = SLOT(PyTuple_GET_ITEM(values, i), Value__keys);
-        if (its != NULL) *keys |= PyLong_AsLongLong(its);
-    }
-    return append_new(items, PyErr_Occurred() ? NULL : metas) < 0 ? -1 : 1;
+    PyObject *metas = PyList_New(0);
+    int failed = metas == NULL;
+    for (Py_ssize_t i = 0; !failed && i < PyTuple_GET_SIZE(values); i++)
+        failed = append_value(metas, PyTuple_GET_ITEM(values, i), keys) < 0;
+    if (!failed) failed = append_new(items, PyList_AsTuple(metas)) < 0;
+    Py_XDECREF(metas);
+    return failed ? -1 : 1;
 }
 
 /* Describe all arguments but the attributes; 0 where that is Python's, -1 for an error. */
@@ -157,7 +158,7 @@ describe_attributes(PyObject *operator, PyObject *args, PyObject *items)
     if (append_new(items, PyTuple_GetSlice(args, first, count)) < 0) return -1;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(scalars); i++) {
         Py_ssize_t place = PyLong_AsSsize_t(PyTuple_GET_ITEM(scalars, i));
-        PyObject *arg = place < count ? PyTuple_GET_ITEM(args, place) : NULL;
+        PyObject *arg = PyTuple_GetItem(args, place);
         int is_set = arg == NULL ? -1 : PyObject_IsTrue(arg);
         if (is_set < 0) return -1;
         PyObject *told = is_set && !PyComplex_CheckExact(arg) ? Py_NewRef((PyObject *)Py_TYPE(arg)) : identity_of(arg);
@@ -193,6 +194,7 @@ call_signature_of(PyObject *module, PyObject *const *given, Py_ssize_t count)
         if (!IS(value, Value) || SLOT(value, Value__meta) == NULL || SLOT(value, Value__keys) == NULL)
             return PyObject_Vectorcall(the_signature_of, given, count, NULL);
         keys = (keys | PyLong_AsLongLong(SLOT(value, Value__keys))) & ~excluded;
+        if (PyErr_Occurred()) return NULL;
         return with_keys(keys, Py_BuildValue("OLON", dtype, keys >> domain_shift, SLOT(value, Value__meta),
                                              PyTuple_GetSlice(args, 1, PyTuple_GET_SIZE(args))));
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from typing import Any
 
 import numpy as np
@@ -120,3 +121,32 @@ def test_what_is_no_call_is_refused_as_in_python() -> None:
         signature.signature_of(OPERATORS["add"])  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
         signature.signature_of(OPERATORS["sin"], (3,))
+
+
+def _with(**slots: Any) -> Value:
+    """A value that has nothing else."""
+    value = Value.__new__(Value)
+    for name, what in slots.items():
+        setattr(value, name, what)
+    return value
+
+
+@pytest.mark.parametrize("in_c", [False, True])
+def test_calls_that_are_not_complete_raise_the_same(values: list[Value], in_c: bool) -> None:
+    make, value = signature.signature_of if in_c else signature.signature_in_python, values[3]
+    with pytest.raises(IndexError):
+        make(OPERATORS["full"], ((2,),))
+    with pytest.raises(TypeError):
+        make(OPERATORS["sin"], (_with(meta=value.meta, keys="all"),))
+    for incomplete in (_with(meta=value.meta), _with(keys=value.keys)):
+        with pytest.raises(AttributeError):
+            make(OPERATORS["cat"], ((value, incomplete), 0))
+
+
+def test_lists_that_are_refused_leave_no_references(values: list[Value]) -> None:
+    meta = values[3].meta
+    refused, before = (values[3], _with(meta=meta, keys=1 << 80)), sys.getrefcount(meta)
+    for _ in range(100):
+        with pytest.raises(OverflowError):
+            signature.signature_of(OPERATORS["cat"], (refused, 0))
+    assert sys.getrefcount(meta) == before
