@@ -87,6 +87,15 @@ unpack(PyObject *item, PyObject *node)
     return value;
 }
 
+/* The same of an item of a list, which may lose it meanwhile. */
+static PyObject *
+unpack_item(PyObject *list, Py_ssize_t at, PyObject *node)
+{
+    PyObject *item = Py_NewRef(PyList_GET_ITEM(list, at)), *value = unpack(item, node);
+    Py_DECREF(item);
+    return value;
+}
+
 /* ``fit_gradient``, of which most gradients need nothing; takes the gradient. */
 static PyObject *
 fitted(PyObject *gradient, PyObject *meta)
@@ -152,13 +161,15 @@ call_apply(PyObject *node, PyObject *grads)
         return PyObject_Vectorcall(the_apply, both, 2, NULL);
     }
     PyObject *constants = SLOT(plan, GradientPlan__constants), *joint = SLOT(plan, GradientPlan__joint);
+    PyObject *gradient = Py_NewRef(PyList_GET_ITEM(grads, 0)); /* which the list may lose while others are unpacked */
     PyObject *operands = PyList_GetSlice(constants, 0, PyList_GET_SIZE(constants)), *results = PyList_New(0);
     int failed = operands == NULL || results == NULL;
     Py_INCREF(saved);
     Py_INCREF(plan);
     for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(saved); i++)
-        failed = append(operands, unpack(PyList_GET_ITEM(saved, i), node));
-    if (!failed) failed = PyList_Append(operands, PyList_GET_ITEM(grads, 0));
+        failed = append(operands, unpack_item(saved, i, node));
+    if (!failed) failed = PyList_Append(operands, gradient);
+    Py_DECREF(gradient);
     if (!failed && joint != Py_None) failed = append_joint(results, joint, operands);
     PyObject *inputs = SLOT(plan, GradientPlan__inputs);
     for (Py_ssize_t i = 0; !failed && joint == Py_None && i < PyTuple_GET_SIZE(inputs); i++)

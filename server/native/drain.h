@@ -41,6 +41,10 @@ typedef struct {
 static int
 push_node(Heap *heap, PyObject *node)
 {
+    if (!PyObject_TypeCheck(node, (PyTypeObject *)the_Node)) {
+        PyErr_Format(PyExc_TypeError, "drain: expected a node, got %R", node);
+        return -1;
+    }
     long long sequence = PyLong_AsLongLong(SLOT(node, Node__sequence));
     if (sequence == -1 && PyErr_Occurred()) return -1;
     if (heap->count == heap->room) {
@@ -115,15 +119,25 @@ sum_of(PyObject *present, PyObject *gradient, PyObject *modes)
     return sum;
 }
 
+/* Whether something is a node, and the number of one of its outputs. */
+static int
+is_edge(PyObject *edge)
+{
+    return PyTuple_CheckExact(edge) && PyTuple_GET_SIZE(edge) == 2 &&
+           PyObject_TypeCheck(PyTuple_GET_ITEM(edge, 0), (PyTypeObject *)the_Node);
+}
+
 /* ``GraphTask.receive``; -1 for an error. */
 static int
 receive(PyObject *task, PyObject *edge, PyObject *gradient, PyObject *modes)
 {
     PyObject *following = PyTuple_GET_ITEM(edge, 0), *pending = SLOT(task, GraphTask__pending);
-    if (PyTuple_GET_SIZE(SLOT(following, Node__metas)) != 1)
-        return done(PyObject_CallMethodObjArgs(task, text_receive, edge, gradient, NULL));
-    PyObject *slots = PyDict_GetItemWithError(pending, following);
+    PyObject *metas = SLOT(following, Node__metas);
+    int is_usual = metas != NULL && PyTuple_Check(metas) && PyTuple_GET_SIZE(metas) == 1;
+    PyObject *slots = is_usual ? PyDict_GetItemWithError(pending, following) : NULL;
     if (slots == NULL && PyErr_Occurred()) return -1;
+    if (!is_usual || (slots != NULL && !(PyList_CheckExact(slots) && PyList_GET_SIZE(slots) == 1)))
+        return done(PyObject_CallMethodObjArgs(task, text_receive, edge, gradient, NULL));
     if (slots == NULL) {
         slots = PyList_New(1);
         if (slots == NULL) return -1;
@@ -150,7 +164,7 @@ visit(PyObject *task, PyObject *node, PyObject *modes, int releases)
     PyObject *pending = SLOT(task, GraphTask__pending), *grads = Py_XNewRef(PyDict_GetItemWithError(pending, node));
     if (grads == NULL) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     PyObject *results = PyDict_DelItem(pending, node) < 0 ? NULL : apply_program(node, grads, modes);
-    if (results != NULL && releases && SLOT(node, OpNode__saved) != Py_None) {
+    if (results != NULL && releases && SLOT(node, OpNode__saved) != NULL) {
         int has_saved = PyObject_IsTrue(SLOT(node, OpNode__saved));
         if (has_saved > 0) PUT_SAME(node, OpNode__saved, Py_None);
         else if (has_saved < 0) Py_CLEAR(results);
@@ -185,14 +199,22 @@ hand_on(PyObject *task, PyObject *node, PyObject *results, PyObject *modes, PyOb
     PyObject *edges = PySequence_Fast(SLOT(node, Node__edges), "the edges of a node are no sequence");
     PyObject *given = results == Py_None ? Py_NewRef(Py_None) : PySequence_Fast(results, "a node gives no sequence of gradients");
     int failed = edges == NULL || given == NULL;
-    Py_ssize_t count = failed ? 0 : PySequence_Fast_GET_SIZE(edges);
-    if (!failed && given != Py_None && PySequence_Fast_GET_SIZE(given) < count) count = PySequence_Fast_GET_SIZE(given);
-    for (Py_ssize_t i = 0; !failed && i < count; i++) {
+    for (Py_ssize_t i = 0; !failed && i < PySequence_Fast_GET_SIZE(edges); i++) { /* either may change meanwhile */
+        if (given != Py_None && i >= PySequence_Fast_GET_SIZE(given)) break;
         PyObject *edge = PySequence_Fast_GET_ITEM(edges, i);
         if (edge == Py_None) continue;
+        if (!is_edge(edge)) {
+            PyErr_Format(PyExc_TypeError, "drain: expected an edge, got %R", edge);
+            failed = 1;
+            break;
+        }
         PyObject *gradient = given == Py_None ? Py_None : PySequence_Fast_GET_ITEM(given, i);
+        Py_INCREF(edge);
+        Py_INCREF(gradient);
         if (gradient != Py_None) failed = receive(task, edge, gradient, modes) < 0;
+        Py_DECREF(gradient);
         if (!failed) failed = arrive(PyTuple_GET_ITEM(edge, 0), counts, heap, leaves) < 0;
+        Py_DECREF(edge);
     }
     Py_XDECREF(edges);
     Py_XDECREF(given);
@@ -226,7 +248,8 @@ step(PyObject *task, PyObject *node, PyObject *modes, PyObject *counts, Heap *he
 static int
 drain(PyObject *task, PyObject *starts, PyObject *counts, PyObject *modes, int releases)
 {
-    if (!IS(task, GraphTask) || !PyDict_CheckExact(SLOT(task, GraphTask__pending))) {
+    PyObject *pending = IS(task, GraphTask) ? SLOT(task, GraphTask__pending) : NULL;
+    if (pending == NULL || !PyDict_CheckExact(pending)) {
         PyErr_Format(PyExc_TypeError, "drain: expected a pass, got %R", task);
         return -1;
     }

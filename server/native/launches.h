@@ -29,6 +29,15 @@ take_launches(PyObject *given)
     return PyErr_Occurred() ? -1 : 0;
 }
 
+/* Whether something is a queue whose launches C can let wait. */
+static int
+is_usual_queue(PyObject *queue)
+{
+    return PyObject_TypeCheck(queue, (PyTypeObject *)the_LaunchQueue) && SLOT(queue, LaunchQueue__full) != NULL &&
+           SLOT(queue, LaunchQueue__is_open) != NULL && SLOT(queue, LaunchQueue__may_wait) != NULL &&
+           SLOT(queue, LaunchQueue__waiting) != NULL && PyList_CheckExact(SLOT(queue, LaunchQueue__waiting));
+}
+
 /* Make the launches that wait where there are enough of them, and let twice as many wait until the next flush; -1 for an
 error. */
 static int

@@ -154,9 +154,9 @@ run_program(PyObject *program, PyObject *node, PyObject *saved, PyObject *gradie
     PyObject *results = NULL;
     if (!failed) {
         Py_INCREF(saved);
+        table.all[count] = Py_NewRef(gradient); /* before anything is called that may let go of it */
         for (Py_ssize_t i = 0; !failed && i < count && i < PyList_GET_SIZE(saved); i++)
-            failed = (table.all[i] = unpack(PyList_GET_ITEM(saved, i), node)) == NULL;
-        table.all[count] = Py_NewRef(gradient);
+            failed = (table.all[i] = unpack_item(saved, i, node)) == NULL;
         for (Py_ssize_t i = 0; !failed && i < PyTuple_GET_SIZE(steps); i++) failed = run_step(&table, PyTuple_GET_ITEM(steps, i)) < 0;
         results = failed ? NULL : PyList_New(0);
         for (Py_ssize_t i = 0; results != NULL && i < PyTuple_GET_SIZE(sources); i++) {

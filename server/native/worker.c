@@ -196,7 +196,7 @@ bound_to_queue(PyObject *module, PyObject *bound)
 {
     (void)module;
     if (the_LaunchQueue == NULL || !PyTuple_CheckExact(bound) || PyTuple_GET_SIZE(bound) != 2 ||
-        !PyObject_TypeCheck(PyTuple_GET_ITEM(bound, 0), (PyTypeObject *)the_LaunchQueue)) {
+        !is_usual_queue(PyTuple_GET_ITEM(bound, 0))) {
         PyErr_SetString(PyExc_TypeError, "bound_to_queue: expected a queue and work, after prepare_launches");
         return NULL;
     }
