@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Final
 
-from telegrad._ops.functions import function
+from telegrad._ops.operands.implementations import Table
+from telegrad._ops.operands.implementations import run as run
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 from telegrad_protocol.ops import PUBLIC
 
 from .tensor import NestedTensor
 
-Implementation = Callable[..., Any]
-_I = TypeVar("_I", bound=Implementation)
-TABLE: dict[str, Implementation] = {}
-
-
-def run(name: str, *args: Any, **kwargs: Any) -> Any:
-    """Call an operation by its public name."""
-    return function(name)(*args, **kwargs)
-
-
-def implements(*names: str) -> Callable[[_I], _I]:
-    """Enter a function in the table, under each of these names."""
-
-    def enter(implementation: _I) -> _I:
-        for name in names:
-            TABLE[name] = implementation
-        return implementation
-
-    return enter
+TABLE: Final = Table()
+implements: Final = TABLE.implements
 
 
 @cache

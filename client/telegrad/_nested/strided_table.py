@@ -5,9 +5,9 @@ Operations element by element run once, on all elements. The others run on one t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final
 
+from telegrad._ops.operands.implementations import Table
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 
@@ -20,19 +20,8 @@ _OF_VALUES = frozenset((
     "clone", "detach", "contiguous", "dropout", "zeros_like", "ones_like", "empty_like", "rand_like", "randn_like",
     "full_like", "_to_copy", "_unversioned", "zero_", "fill_", "bernoulli_", "normal_", "uniform_", "_in_layout",
 ))  # fmt: skip
-_I = TypeVar("_I", bound=Callable[..., Any])
-TABLE: dict[str, Any] = {}
-
-
-def implements(*names: str) -> Callable[[_I], _I]:
-    """Enter a function in the table, under each of these names."""
-
-    def enter(implementation: _I) -> _I:
-        for name in names:
-            TABLE[name] = implementation
-        return implementation
-
-    return enter
+TABLE: Final = Table()
+implements: Final = TABLE.implements
 
 
 def dispatch(public: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

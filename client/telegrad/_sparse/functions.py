@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any, Final
 
-from telegrad._ops.functions import function
+from telegrad._ops.operands.implementations import Table
+from telegrad._ops.operands.implementations import run as run
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import NotSupportedError
 
 from .tensor import SparseTensor
 
-Implementation = Callable[..., Any]
-_I = TypeVar("_I", bound=Implementation)
-TABLE: dict[str, Implementation] = {}
-
-
-def run(name: str, *args: Any, **kwargs: Any) -> Any:
-    """Call an operation by its public name."""
-    return function(name)(*args, **kwargs)
-
-
-def implements(*names: str) -> Callable[[_I], _I]:
-    """Enter a function in the table, under each of these names."""
-
-    def enter(implementation: _I) -> _I:
-        for name in names:
-            TABLE[name] = implementation
-        return implementation
-
-    return enter
+TABLE: Final = Table()
+implements: Final = TABLE.implements
 
 
 def dispatch(public: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
