@@ -50,6 +50,13 @@ def pytest_report_header() -> str:
     return f"{_SEED}={os.environ[_SEED]}"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse names of tests that hold addresses: processes that share the tests would not agree about them."""
+    named = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if named:
+        raise pytest.UsageError(f"names of tests hold addresses, give them ids: {', '.join(named)}")
+
+
 def pytest_collection_finish() -> None:
     """Leave what the collection has made, and PyTorch's database, out of the garbage collections that tests ask for."""
     gc.collect()

@@ -125,7 +125,7 @@ def test_a_gradient_may_go_while_a_node_unpacks_what_was_saved(adapter: EngineAd
     assert adapter.numpy(result).tolist() == [7.0] * 3
 
 
-@pytest.mark.parametrize("thing", [object(), None, 3, (), (object(), 0)], ids=repr)
+@pytest.mark.parametrize("thing", [object(), None, 3, (), (object(), 0)], ids=range(5))
 def test_what_is_no_part_of_a_graph_is_refused(adapter: EngineAdapter, thing: Any) -> None:
     gradient = adapter.tensor(torch.ones(2))
     with pytest.raises(TypeError, match="expected a node"):
