@@ -12,6 +12,7 @@ from telegrad_protocol.dtypes import float32, int64
 from telegrad_protocol.errors import DeviceError, TelegradError
 from telegrad_protocol.meta import CPU, Device, Meta
 from telegrad_protocol.ops import BY_INDEX, TABLE, Op
+from telegrad_protocol.ops.devices import device_beside_host
 
 FIRST, SECOND = Device("cuda:0"), Device("cuda:1")
 ANYWHERE = {"copy_", "fill_", "view_as", "reshape_as", "expand_as"}
@@ -98,3 +99,12 @@ def test_some_operations_take_operands_from_anywhere(name: str) -> None:
             metas = [Meta.of((2, 2), float32, FIRST), *[Meta.of((2, 2), float32, SECOND)] * (_tensors(op) - 1)]
             assert not _failure(op, metas)
             assert op.mixed_devices, f"{op} is one of these by accident"
+
+
+@pytest.mark.parametrize("device", [CPU, FIRST], ids=str)
+def test_lists_on_one_device_stand_beside_nothing(device: Device) -> None:
+    """Results of operations whose operands are all in one place need no look at theirs."""
+    listed = tuple([Meta.of((2, 3), float32, device)] * 2)
+    assert device_beside_host(TABLE["cat"], (listed, 0)) is None
+    with pytest.raises(DeviceError, match="cuda:1"):
+        device_beside_host(TABLE["cat"], ((*listed, Meta.of((2, 3), float32, SECOND)), 0))

@@ -1,4 +1,4 @@
-"""The text of nested tensors."""
+"""How nested tensors are printed, as PyTorch does: jagged ones by sizes and offsets, strided ones by their elements."""
 
 from __future__ import annotations
 

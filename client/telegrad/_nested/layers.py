@@ -89,7 +89,7 @@ def _of_two(input: NestedTensor, other: NestedTensor) -> Any:
 
 @implements("bmm")
 def bmm(input: Any, mat2: Any) -> Any:
-    """Multiply batches of matrices."""
+    """Multiply the matrix of each element of a jagged batch by the one in its place of another batch."""
     for name, operand in (("input", input), ("mat2", mat2)):
         if operand.ndim != 3:
             raise ArgumentError(f"bmm(): {name} must be 3D")

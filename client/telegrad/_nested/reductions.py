@@ -103,7 +103,7 @@ def mean(input: NestedTensor, dim: Dims = None, keepdim: bool = False, *, dtype:
 
 @implements("prod")
 def prod(input: NestedTensor, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    """Return products."""
+    """Return the product of all elements of a jagged tensor, or the products along one dimension."""
     return _reduce("prod", input, dim, keepdim, 1, dtype=dtype)
 
 

@@ -45,7 +45,7 @@ class StridedNestedTensor(ComposedTensor):
 
     @property
     def stored(self) -> Tensor:
-        """The vector of all elements."""
+        """The vector of the elements of all tensors of the batch, one tensor behind the other."""
         return self._buffer
 
     def _form(self) -> str:

@@ -46,12 +46,12 @@ def _is_contiguous(self: Nested, memory_format: Any = None) -> bool:
 
 
 def _contiguous(self: Nested, memory_format: Any = None) -> Nested:
-    """Return the tensor itself."""
+    """Return the tensor itself, whose elements lie one behind the other already."""
     return self
 
 
 def _clone(self: Nested, *, memory_format: Any = None) -> Nested:
-    """Return a copy."""
+    """Return a nested tensor of the same sizes on memory of its own; gradients flow through."""
     return self.like(self._buffer.clone())
 
 

@@ -54,11 +54,11 @@ def _rebuild_sparse_tensor(layout: Layout, data: Any) -> Tensor:
 
 
 def _rebuild_parameter(data: Tensor, requires_grad: bool, backward_hooks: Any) -> Parameter:
-    """Return a parameter."""
+    """Return the parameter that PyTorch's pickles describe by its elements; hooks are not kept in files."""
     return Parameter(data, requires_grad)
 
 
 def _rebuild_parameter_with_state(data: Tensor, requires_grad: bool, backward_hooks: Any, state: Any) -> Parameter:
-    """Return a parameter with attributes."""
+    """Return the same with the attributes that a program has given the parameter."""
     made: Parameter = with_attributes(Parameter(data, requires_grad), state)
     return made

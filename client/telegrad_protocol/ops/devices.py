@@ -26,15 +26,11 @@ def device_beside_host(op: Declared, bound: Sequence[Any]) -> Device | None:
     device: Device | None = None
     for position in op.tensor_positions:
         value = bound[position]
-        if value.__class__ is Meta:  # most operands are no lists
-            if value.device is not device:
+        for meta in (value,) if value.__class__ is Meta else value if isinstance(value, (tuple, list)) else ():
+            if meta.__class__ is Meta and meta.device is not device:
                 if device is not None:
                     return shared_device(op, bound)
-                device = value.device
-        elif isinstance(value, (tuple, list)):
-            held = {meta.device for meta in value if meta.__class__ is Meta}
-            if held and held != {device or (device := held.pop())}:
-                return shared_device(op, bound)
+                device = meta.device
     return None
 
 

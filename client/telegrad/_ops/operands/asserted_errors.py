@@ -10,7 +10,7 @@ class AssertedArgumentError(ArgumentError, AssertionError):
 
 
 class AssertedShapeError(ShapeError, AssertionError):
-    """Operands do not fit together."""
+    """The shapes of operands do not fit together, which PyTorch asserts."""
 
 
 class AssertedTypeError(ArgumentTypeError, AssertionError):

@@ -49,7 +49,7 @@ class _Hint:
     """What PyTorch's compiler has noted of a size of a nested tensor; nothing here needs it."""
 
     def __setstate__(self, state: Any) -> None:
-        """Keep nothing of it."""
+        """Take the noted state, as unpickling asks for, and keep nothing of it."""
 
 
 _CLASSES: Final = {
