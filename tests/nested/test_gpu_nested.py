@@ -36,6 +36,7 @@ def test_operations_and_gradients_are_those_of_the_cpu(
 
 
 def test_moved_tensors_keep_their_ragged_size(cuda_tg: Any) -> None:
-    nested = cuda_tg.nested.nested_tensor([cuda_tg.ones(2, 3), cuda_tg.ones(1, 3)], layout=cuda_tg.jagged)
+    parts = [cuda_tg.ones(2, 3, device="cpu"), cuda_tg.ones(1, 3, device="cpu")]
+    nested = cuda_tg.nested.nested_tensor(parts, layout=cuda_tg.jagged)
     moved = nested.cuda()
     assert moved.shape == nested.shape and moved.offsets().is_cuda and (moved.cpu() + nested).sum().item() == 18
