@@ -31,6 +31,8 @@ ACK_SECONDS: Final = 0.5
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Parts: TypeAlias = Sequence[Buffer]
 _NUMBERED: Final = frozenset((BATCH, CHUNK, CLOSE))
+_new: Final = tuple.__new__
+"""Makes a named tuple of a tuple; to call its class takes a function of Python's more."""
 
 
 class Received(NamedTuple):
@@ -84,6 +86,15 @@ class Link:
         return self.unacknowledged_bytes < self.window
 
     @property
+    def next_number(self) -> int:
+        """The number of the frame that ``keep`` takes next; 0 while the window has no room."""
+        tail = self._tail
+        if not tail:
+            return self.acknowledged + 1
+        last = tail[-1]
+        return last.sequence + 1 if last.end - tail[0].start < self.window else 0
+
+    @property
     def owes_acknowledgement(self) -> bool:
         """Whether released frames are not yet acknowledged by any header."""
         return self.announced != self.released
@@ -114,7 +125,7 @@ class Link:
             before, start = tail[-1].sequence, tail[-1].end
         else:
             before, start = self.acknowledged, 0
-        tail.append(_Kept(before + 1, start, start + nbytes, parts))
+        tail.append(_new(_Kept, (before + 1, start, start + nbytes, parts)))
 
     def receive(self, frame: Buffer) -> int:
         """Take one frame from the connection and return its kind; ``inbox`` grows by it unless it was seen before."""
@@ -162,7 +173,7 @@ class Link:
             return
         if sequence != self.received + 1:
             raise ProtocolError(f"frame {sequence} follows frame {self.received}: frames are missing")
-        self.inbox.append(Received(sequence, kind, body))
+        self.inbox.append(_new(Received, (sequence, kind, body)))
         self.received = sequence
         if not self._hold:  # as ``release`` does
             self._unannounced_bytes += nbytes

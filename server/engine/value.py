@@ -257,6 +257,10 @@ class Backend:
         """Begin to copy a value's elements, in row-major order, into host memory."""
         raise NotImplementedError
 
+    def bytes_at_once(self, value: Value) -> bytes | None:
+        """Return a value's elements, in row-major order, where that waits for nothing; otherwise None."""
+        return None
+
     def enter(self, ctx: StreamUser) -> None:
         """Launch on the current stream of ``ctx`` from here on."""
 

@@ -10,6 +10,7 @@ between two runs (``has_work``, ``blocked``, ``waits``, ``is_ahead``, ``shows_me
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -147,11 +148,15 @@ class Session:
             self.poll()
         inbox, handlers, done, refuse = state.inbox, self._handlers, rollback.done, _refuse
         values, callers, account, is_call = state.values, CALLERS, self._host_memory, messages.Call
-        first_node, drawn = next_sequence(), numbers_drawn(state)
+        first_node = next_sequence()
+        drawn = state.drawn if state.context.profiler is None else numbers_drawn(state)
         launching = self._launches.backends
         used = executed = 0
         first = inbox[0] if inbox else None
-        self._first = first if first.__class__ is messages.Call else first_call(inbox)
+        if first.__class__ is messages.Call:
+            self._first = first
+        else:
+            self._first = None if first.__class__ is messages.Read and len(inbox) == 1 else first_call(inbox)
         if launching:
             self._launches.allow_waiting()
             budget = min(budget, self._launched.room)
@@ -260,11 +265,14 @@ class Session:
         """Make this session's modes the engine's."""
         state = self.state
         state.instruction = None
-        context.activate(state.context)
+        ctx = state.context
+        is_another = context.current is not ctx
+        context.activate(ctx)
         if self._launches.backends:
-            self._launches.enter(state.context)
-        dtypes.set_default_dtype(state.default_dtype)
-        Meta.use_domain(state.context.domain)
+            self._launches.enter(ctx)
+        if is_another:
+            dtypes.set_default_dtype(state.default_dtype)
+            Meta.use_domain(ctx.domain)
 
     def launch_ahead(self, most: int) -> None:
         """Let at most so many instructions be launched that devices have not completed."""
@@ -304,6 +312,16 @@ class Session:
             self._launched.look()
         self.state.replies.deliver()
         self._update()
+
+    def linger(self, seconds: float) -> None:
+        """Look for so long whether a device has come to the first reply that waits for it; complete what is ready."""
+        replies, until = self.state.replies, time.perf_counter() + seconds
+        waiting = replies.pending
+        while waiting and not waiting[0].is_ready():
+            if replies.holds or time.perf_counter() > until:
+                return
+        if waiting:
+            self.poll()
 
     def take_device_seconds(self) -> float:
         """Return the seconds for which devices were seen at this session's work since this was last asked."""

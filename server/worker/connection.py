@@ -7,11 +7,11 @@ direction holds more than its limit: beyond it the socket is not read, or nothin
 from __future__ import annotations
 
 import contextlib
-import selectors
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any, Final, Protocol
 
 from server.disclosure import defect, traceback_for
@@ -39,6 +39,9 @@ DIRECT_INBOX_BYTES: Final = 2 * WINDOW_BYTES
 """Beyond this the socket of a direct channel is not read: its client has ignored the window of its link."""
 TRAFFIC_SECONDS: Final = 0.25
 """While a session works over a direct channel, the gateway is told this often of what goes over it."""
+LINGER_SECONDS: Final = 100e-6
+"""A turn that has nothing else to do looks for so long whether a device has what is to be replied: that of a small read
+comes sooner than the loop could look again."""
 OUTBOX_BYTES: Final = 16 << 20
 """Beyond this a session does not execute until the gateway has taken some of its replies."""
 LEAST_BYTES: Final = 256 << 10
@@ -81,6 +84,7 @@ class Session(Protocol):
     def suspend(self) -> Any: ...
     def resume(self, suspended: Any) -> None: ...
     def poll(self) -> None: ...
+    def linger(self, seconds: float) -> None: ...
     def take_replies(self) -> list[tuple[int, list[channel.Buffer]]]: ...
     def frames_left(self) -> None: ...
     def close(self) -> None: ...
@@ -111,13 +115,15 @@ class SessionConnection:
         self.gateway_is_readable = False
         """Whether it has found bytes from the gateway beside a direct channel."""
         self.activity = IDLE
-        self.interest = selectors.EVENT_READ
+        self.interest = EVENT_READ
         """Which of the socket's events to wait for."""
         self._budget = INSTRUCTIONS_PER_TURN
         self._is_paused = False
         self.tenant, self.tenant_share, self.share = tenant, tenant_share, Share()
         self.is_granted = True
         """Whether it may have a turn in this round."""
+        self.is_alone = False
+        """Whether the worker has no other session."""
         self._heartbeat = heartbeat
         self._numbers = heartbeat.numbers
         self._notes_wait = False
@@ -185,11 +191,14 @@ class SessionConnection:
                 session.receive(frame.kind, memoryview(frame.body))
             else:
                 break
-        if self.direct is not None:
-            self._end_direct_turn(self.direct, begin)
+        if session.waits and budget < self._budget and self.is_alone and not (inbox or session.has_work):
+            session.linger(LINGER_SECONDS)
+            self._collect()
         answers = writer.pending
         if answers:
             writer.flush()
+        if self.direct is not None:
+            self._end_direct_turn(self.direct, begin)
         used = self._budget - budget
         if session.waits or self._notes_wait:
             self._note_wait(used > 0)
@@ -303,7 +312,8 @@ class SessionConnection:
         """Acknowledge what was executed, and tell the gateway now and then that the session works."""
         session = self.session
         is_done = not (session.has_work or session.blocked)
-        direct.release(self._executing if is_done else self._executing - 1)
+        if direct.release(self._executing if is_done else self._executing - 1):
+            direct.flush()
         if begin - self._told_traffic > TRAFFIC_SECONDS:
             self._told_traffic = begin
             self._tell_traffic(direct)
@@ -336,16 +346,17 @@ class SessionConnection:
         session, pending = self.session, self.writer.pending
         direct = self.direct
         if direct is None or self.writer is not direct:
-            self.interest = selectors.EVENT_WRITE if pending else 0
+            interest = EVENT_WRITE if pending else 0
         else:
-            self.interest = selectors.EVENT_WRITE if direct.waits_for_socket else 0
+            interest = EVENT_WRITE if pending and direct.waits_for_socket else 0
         if self.ended:
-            self.activity = IDLE
+            self.interest, self.activity = interest, IDLE
             return
         # A direct channel that waits for its client is read on, or acknowledgements would wait behind data.
-        is_owed = direct is not None and direct.waits_for_client
+        is_owed = direct is not None and pending and direct.waits_for_client
         if self._inbox_bytes <= (DIRECT_INBOX_BYTES if is_owed else self._most_waiting):
-            self.interest |= selectors.EVENT_READ
+            interest |= EVENT_READ
+        self.interest = interest
         if pending <= self._most_pending and not (session.shows_memory and pending) and self._can_go_on():
             self.activity = BUSY
         else:

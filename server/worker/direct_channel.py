@@ -12,6 +12,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 from server.ipc.channel import FrameReader, FrameWriter
 from telegrad_protocol import wire
@@ -20,6 +21,11 @@ from telegrad_protocol.channels.frames import HEADER, Frame, frame_parts
 from telegrad_protocol.channels.shared_memory import LEAST_COUNTED, SlotWriter, chunk_at, map_memory, new_memory
 from telegrad_protocol.errors import ProtocolError
 from telegrad_protocol.link import Buffer, Link
+
+_HEADER_BYTES: Final = HEADER.size
+_BATCH: Final = wire.BATCH
+_pack: Final = HEADER.pack
+_new: Final = tuple.__new__
 
 
 class DirectChannel:
@@ -93,19 +99,44 @@ class DirectChannel:
         except EOFError:
             self._lose()
             return []
-        now = time.perf_counter_ns()
+        now, link = time.perf_counter_ns(), self.link
+        if len(frames) == 1:
+            ((kind, number, body),) = frames
+            if kind == _BATCH and number == link.received + 1:  # as ``_take`` does, and ``admit``
+                link.received = number
+                nbytes = _HEADER_BYTES + len(body)
+                self.frames_received += 1
+                self.bytes_received += nbytes
+                self._executing.append((number, nbytes))
+                return [_new(Frame, (kind, now, body))]
         return [taken for frame in frames for taken in self._take(frame, now)]
 
-    def release(self, sequence: int) -> None:
-        """Acknowledge the frames up to this one: what was in their slots is not needed any more."""
+    def release(self, sequence: int) -> bool:
+        """Acknowledge the frames up to this one: what was in their slots is not needed any more.
+
+        Returns whether that is to be written.
+        """
         link, executing = self.link, self._executing
         while executing and executing[0][0] <= sequence:
             link.release(*executing.popleft())
-        if link.wants_acknowledgement and self._writer is not None:
+        is_due = link.wants_acknowledgement and self._writer is not None
+        if is_due and self._writer is not None:
             self._writer.put(wire.ACK, link.announce(), ())
+        return is_due
 
     def put(self, kind: int, number: int, parts: Sequence[Buffer]) -> None:
         """Queue a frame of the session; it gets a number of its own."""
+        if kind == _BATCH and len(parts) == 1 and not self._waiting and self._writer is not None:
+            link, body = self.link, parts[0]
+            place, nbytes = link.next_number, len(body)
+            if place and nbytes:  # as ``_number`` does
+                framed = (_pack(nbytes, kind, place), body)
+                link.keep(framed, nbytes)
+                self.frames_sent += 1
+                nbytes += _HEADER_BYTES
+                self.bytes_sent += nbytes
+                self._writer.put_framed(framed, nbytes)
+                return
         if self._waiting or not self._number(kind, parts):
             self._waiting.append((kind, parts))
             self._waiting_bytes += sum(map(len, parts))
@@ -113,10 +144,16 @@ class DirectChannel:
     def flush(self) -> bool:
         """Write what the socket takes, and return whether that was everything."""
         waiting = self._waiting
+        if not waiting:
+            return self._write()
         while waiting and self._number(*waiting[0]):
             self._waiting_bytes -= sum(map(len, waiting.popleft()[1]))
+        return self._write() and not waiting
+
+    def _write(self) -> bool:
+        """Write what the socket takes of what has a number, and return whether that was everything."""
         try:
-            return self._writer is None or (self._writer.flush() and not waiting)
+            return self._writer is None or self._writer.flush()
         except EOFError:
             return False  # the reading side finds out, after the last frames that came
 

@@ -13,14 +13,13 @@ import contextlib
 import fcntl
 import logging
 import os
-import select
-import selectors
 import signal
 import socket
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from selectors import EVENT_READ, EVENT_WRITE
 from typing import Any, Final
 
 import msgspec
@@ -40,6 +39,7 @@ from .measures import Measures, resident_bytes
 from .rounds import Rounds, light_first
 from .shares import SLICE_SECONDS, may_pass
 from .slices import Slices
+from .sockets import Event, Sockets
 
 SPIN_SECONDS: Final = 0.001
 POLL_SECONDS: Final = 50e-6
@@ -59,9 +59,9 @@ class Worker:
         self._reader, self._writer = FrameReader(control), FrameWriter(control)
         self._connections: dict[int, SessionConnection] = {}
         self._rounds = Rounds(measures.device.times)
-        self._selector = selectors.DefaultSelector()
-        self._interests: dict[int, int] = {}
-        self._watch(control, selectors.EVENT_READ, None)
+        self._sockets = Sockets()
+        self._watch = self._sockets.watch
+        self._watch(control, EVENT_READ, None)
         self._own_requests: dict[str, Callable[[int, list[Any]], Any]] = {
             "open": self._open, "close": self._close, "measurements": self._measured, "go_direct": self._go_direct,
         }  # fmt: skip
@@ -91,12 +91,11 @@ class Worker:
                 self._is_called = False
                 for connection in self._connections.values():
                     connection.unpause()
-            for key, mask in self._select(activity):
-                waiting = key.data
+            for waiting, fd, mask in self._wait(activity):
                 if waiting is None:
                     self._serve_control(mask)
                 else:
-                    _wake(waiting, key.fd, mask)
+                    _wake(waiting, fd, mask)
             activity = self._run_sessions()
             if self._measures.has_notices and not self._writer.pending:
                 self._send(channel.NOTICES, 0, self._measures.take_notices())
@@ -126,18 +125,18 @@ class Worker:
         with contextlib.suppress(EOFError):
             self._writer.flush()
 
-    def _select(self, activity: int) -> list[tuple[selectors.SelectorKey, int]]:
+    def _wait(self, activity: int) -> list[Event]:
         """Return the sockets' events; wait for them only where no session is busy, and shortly where one waits."""
         if activity == BUSY:
             self._waiting_since = 0.0
-            return self._selector.select(self._rounds.held_seconds)
+            return self._sockets.wait(self._rounds.held_seconds)
         if activity == IDLE:
-            return self._selector.select(None)
+            return self._sockets.wait(None)
         now = time.monotonic()
         self._waiting_since = self._waiting_since or now
         if now - self._waiting_since > SPIN_SECONDS:
-            select.select([self._selector], [], [], POLL_SECONDS)
-        return self._selector.select(0)
+            self._sockets.wait_shortly(POLL_SECONDS)
+        return self._sockets.wait(0)
 
     def _run_sessions(self) -> int:
         """Give each session that needs one a turn; return the highest activity that any has afterwards."""
@@ -160,6 +159,7 @@ class Worker:
             self._slices.running = connection
             if self._is_called:
                 return BUSY
+            connection.is_alone = is_alone
             self._take_turn(connection)
             if connection.activity > highest:
                 highest = connection.activity
@@ -199,9 +199,9 @@ class Worker:
         """Sessions that make short round trips and now have something to do, with the socket that says so."""
         shared, running = self._rounds.do_tenants_share, self._slices.running
         return [
-            (connection, key.fd, mask)
-            for key, mask in self._selector.select(0)
-            if (connection := key.data) is not None
+            (connection, fd, mask)
+            for connection, fd, mask in self._sockets.wait(0)
+            if connection is not None
             and connection.activity != BUSY
             and connection is not running
             and may_pass(connection, shared)
@@ -261,21 +261,8 @@ class Worker:
             self._host.check_devices(error)
             log.exception("session %d could not be closed in good order", connection.number)
 
-    def _watch(self, sock: socket.socket, interest: int, data: SessionConnection | None) -> None:
-        fd = sock.fileno()
-        before = self._interests.get(fd, 0)
-        if interest == before:
-            return
-        if not interest:
-            self._selector.unregister(fd)
-        elif not before:
-            self._selector.register(fd, interest, data)
-        else:
-            self._selector.modify(fd, interest, data)
-        self._interests[fd] = interest
-
     def _serve_control(self, mask: int) -> None:
-        if mask & selectors.EVENT_READ:
+        if mask & EVENT_READ:
             self._read_control()
         self._flush_control()
 
@@ -353,8 +340,8 @@ class Worker:
             raise
         connection.activity = BUSY
         connection.close_retired(self._watch)
-        self._watch(connection.gateway, selectors.EVENT_READ, connection)
-        self._watch(sock, selectors.EVENT_READ, connection)
+        self._watch(connection.gateway, EVENT_READ, connection)
+        self._watch(sock, EVENT_READ, connection)
 
     def _close(self, number: int, args: list[Any]) -> None:
         connection = self._connections.get(number)
@@ -379,12 +366,12 @@ class Worker:
 
     def _flush_control(self) -> None:
         drained = self._writer.flush()
-        self._watch(self._control, selectors.EVENT_READ | (0 if drained else selectors.EVENT_WRITE), None)
+        self._watch(self._control, EVENT_READ | (0 if drained else EVENT_WRITE), None)
 
     def _close_all(self) -> None:
         for connection in list(self._connections.values()):
             self._discard(connection)
-        self._selector.close()
+        self._sockets.close()
         self._control.close()
 
 
@@ -392,6 +379,6 @@ def _wake(connection: SessionConnection, fd: int, mask: int) -> None:
     """Let a session have a turn, since one of its sockets is ready."""
     connection.activity = BUSY
     if fd == connection.fd:
-        connection.readable = bool(mask & selectors.EVENT_READ)
+        connection.readable = bool(mask & EVENT_READ)
     else:
         connection.gateway_is_readable = True

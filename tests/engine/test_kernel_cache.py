@@ -14,7 +14,7 @@ from pydantic import ByteSize, TypeAdapter
 pytest.importorskip("cuda.bindings.nvrtc")
 
 from server import kernel_cache
-from server.engine.cuda import warm
+from server.engine.cuda import usual_files, warm
 from server.engine.cuda.runtime import compiler, cubin_files
 from server.engine.cuda.texts import texts_of
 from server.engine.cuda.usual_calls import usual_calls
@@ -61,6 +61,38 @@ def test_usual_kernels_compile_beforehand(step: int) -> None:
     assert texts
     assert warm.compile_all(texts, TARGET) == len(texts)
     assert warm.compile_all(texts, TARGET) == 0
+
+
+def test_usual_kernels_that_are_all_there_are_not_looked_for(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [(f'extern "C" __global__ void nothing{n}() {{}}', ()) for n in range(3)]
+    asked: list[str] = []
+    monkeypatch.setattr(warm, "_usual_texts", lambda target: asked.append(target) or texts)
+    monkeypatch.setattr("sys.argv", ["warm", "--architecture", TARGET])
+    assert [warm.main(), warm.main()] == [0, 0]
+    assert asked == [TARGET]
+    first, second = capsys.readouterr().out.splitlines()
+    assert (
+        first.startswith("3 kernels are usual, 3 of them")
+        and second == "3 kernels are usual, and all of them are there"
+    )
+    compiler.path_of(texts[1][0], TARGET).unlink()
+    assert warm.main() == 0
+    assert len(asked) == 2 and compiler.is_kept(texts[1][0], TARGET)
+
+
+def test_what_other_sources_had_as_usual_is_forgotten(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = ('extern "C" __global__ void nothing() {}', ())
+    compiler.compile_cubin(text[0], TARGET)
+    usual_files.note(TARGET, [text])
+    usual_files.note("sm_80", [])
+    assert usual_files.kept(TARGET) == 1
+    monkeypatch.setattr(usual_files, "_sources", lambda: "others")
+    assert usual_files.kept(TARGET) == 0
+    usual_files.note(TARGET, [text])
+    assert usual_files.kept(TARGET) == 1
+    assert len(list(cache.glob("usual-*"))) == 2
 
 
 def test_the_bytes_on_the_disk_are_bounded_and_what_is_used_stays(

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from server.session import tensors
-from server.session.replies import PendingData
+from server.engine.device.cpu_backend import CpuBackend
+from server.engine.value import Value
 from server.session.session import Session
 from telegrad_protocol.messages import Backward
 
@@ -150,12 +150,12 @@ def test_a_read_that_fails_early_is_answered_in_its_turn(
     step, _ = _loop(tg, x, y, weight)
     reference, _ = _loop(torch, x, y, weight)
 
-    def open_copy(request: int, value: Any) -> PendingData:
+    def copied(backend: CpuBackend, value: Value) -> bytes:
         if early.session.state.instruction.__class__ is Backward:
             raise MemoryError
-        return PendingData(request, value)
+        return value.array.tobytes()  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(tensors, "PendingData", open_copy)
+    monkeypatch.setattr(CpuBackend, "bytes_at_once", copied)
     for _ in range(STEPS):
         assert step().item() == pytest.approx(reference().item(), rel=1e-12)
     assert not early.sent

@@ -64,8 +64,12 @@ class Slow:
 
     def __init__(self, download: Any) -> None:
         self.download, self.arrived = download, False
+        self.looks = 0
+        self.on_look: Callable[[Slow], None] = lambda slow: None
 
     def is_ready(self) -> bool:
+        self.looks += 1
+        self.on_look(self)
         return self.arrived
 
     def bytes(self) -> memoryview:
@@ -85,6 +89,7 @@ def slow(host: Host, monkeypatch: pytest.MonkeyPatch) -> list[Slow]:
 
     monkeypatch.setattr(backend, "open_download", open_download)
     monkeypatch.setattr(backend, "host_view", lambda value: None)
+    monkeypatch.setattr(backend, "bytes_at_once", lambda value: None)
     return begun
 
 
@@ -104,6 +109,34 @@ def test_reads_wait_for_the_device_and_nothing_else_does(talk: Talk, slow: list[
     np.testing.assert_array_equal(np.frombuffer(first.data, np.float32), np.ones(6))
     np.testing.assert_array_equal(np.frombuffer(second.data, np.float32), 2 * np.ones(6))
     assert synchronized == Answer(4, None)
+
+
+def _arrive_at(slow: Slow, look: int) -> None:
+    slow.arrived = slow.looks >= look
+
+
+def test_who_lingers_has_the_reply_as_soon_as_it_is_ready(talk: Talk, slow: list[Slow]) -> None:
+    talk.upload(1, ONES)
+    assert talk.send(Read(1, 1), Read(2, 1)) == []
+    slow[0].on_look = lambda one: _arrive_at(one, 5)
+    talk.session.linger(1e9)
+    (answer,) = talk.replies()
+    assert (answer.request, slow[0].looks, talk.session.waits) == (1, 6, True)
+
+
+def test_who_lingers_goes_when_time_is_up_or_the_turn_is_to_end(talk: Talk, slow: list[Slow]) -> None:
+    talk.upload(1, ONES)
+    talk.send(Read(1, 1))
+    before = slow[0].looks
+    talk.session.linger(0.0)
+    assert slow[0].looks == before + 1
+    slow[0].on_look = lambda one: talk.session.pause() if one.looks == before + 9 else None
+    talk.session.linger(1e9)
+    assert slow[0].looks == before + 9 and talk.replies() == []
+    talk.session.unpause()
+    slow[0].arrived = True
+    talk.session.linger(0.0)
+    assert [answer.request for answer in talk.replies()] == [1]
 
 
 def test_reads_before_a_failure_are_still_answered(talk: Talk, slow: list[Slow]) -> None:

@@ -62,6 +62,8 @@ class StubSession:
     def waits(self) -> bool:
         return self._late is not None
 
+    def linger(self, seconds: float) -> None: ...
+
     def poll(self) -> None:
         self._looks_left -= 1
         if self._looks_left <= 0 and self._late is not None:

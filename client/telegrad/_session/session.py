@@ -11,6 +11,7 @@ import copy
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from telegrad_protocol.meta import Device
 from . import interrupts
 from .parts.repeating import RepeatingQueue
 from .sending.requests import Requests
-from .thread_modes import has_ended, thread
+from .thread_modes import DEFAULT, has_ended, thread
 
 if TYPE_CHECKING:
     from telegrad._transport.transport import Transport
@@ -90,20 +91,21 @@ class ClientSession(Requests, RepeatingQueue):
 
     def request(self, make: Callable[[int], Any]) -> Any:
         """Send a request and wait for its answer: one round trip."""
-        self._require_open()
-        number, answers = self._new_request(), self._answers
+        if not self.is_open:
+            self._require_open()
+        number, answers, modes = self._new_request(), self._answers, thread.modes
         self._waiting[number] = None
         try:
             sent, began = self.operations + 1, time.monotonic()
             asked = make(number)
             paused = self._announce(asked)
-            self._pending.append(self._under_modes(asked))
+            self._pending.append(asked if modes is DEFAULT else (modes, asked))
             self.operations += 1
             self.round_trips += 1
             with self._sending:
                 self._send_pending()
                 submitted = self.ahead.pace.submitted
-            self._await(number, lambda: number in answers)
+            self._await(number, partial(answers.__contains__, number))
             answer = answers[number]
             self.ahead.complete(submitted, began)
         except KeyboardInterrupt:
@@ -139,7 +141,7 @@ class ClientSession(Requests, RepeatingQueue):
                 self._send_pending()
                 submitted = self.ahead.pace.submitted
             answers = self._answers
-            has_arrived = self._await(number, lambda: number in answers, time.monotonic() + seconds)
+            has_arrived = self._await(number, partial(answers.__contains__, number), time.monotonic() + seconds)
             answer = answers[number] if has_arrived else None
             if has_arrived:
                 self.ahead.complete(submitted, began)
@@ -188,7 +190,8 @@ class ClientSession(Requests, RepeatingQueue):
         answered: threading.Event | None = None
         left: float | None = None
         while not has_arrived():
-            self._require_open()
+            if not self.is_open:
+                self._require_open()
             if deadline is not None and (left := deadline - time.monotonic()) <= 0:
                 return False
             if self._reading.acquire(blocking=False):
@@ -196,7 +199,9 @@ class ClientSession(Requests, RepeatingQueue):
                     if not has_arrived():
                         self._receive(left)
                 finally:
-                    self._stop_reading(number)
+                    self._reading.release()
+                    if len(self._waiting) > (number in self._waiting):
+                        self._wake()
             elif answered is None:
                 answered = self._waiting[number] = (
                     threading.Event()
@@ -206,13 +211,8 @@ class ClientSession(Requests, RepeatingQueue):
                 answered.clear()
         return True
 
-    def _stop_reading(self, number: int | None = None) -> None:
-        """Stop reading, and wake the other threads that wait, so that one of them reads."""
-        self._reading.release()
-        if len(self._waiting) > (number in self._waiting):
-            self._wake()
-
     def _wake(self) -> None:
+        """Wake the threads that wait, so that one of them reads."""
         for answered in list(self._waiting.values()):
             if answered is not None:
                 answered.set()
@@ -231,7 +231,9 @@ class ClientSession(Requests, RepeatingQueue):
                 while self._receive(0):
                     pass
             finally:
-                self._stop_reading()
+                self._reading.release()
+                if self._waiting:
+                    self._wake()
 
     def _raise_own_failure(self) -> None:
         """Raise what has failed of this thread's work, or of that of a thread which has ended."""
@@ -263,9 +265,10 @@ class ClientSession(Requests, RepeatingQueue):
         return True
 
     def _take(self, reply: Any) -> None:
-        if isinstance(reply, Failure):
+        kind = reply.__class__
+        if kind is Failure:
             self._take_failure(reply)
-        elif isinstance(reply, messages.Data) and reply.data is None and reply.nbytes:
+        elif kind is messages.Data and reply.data is None and reply.nbytes:
             if reply.request in self._waiting:
                 self._chunked[reply.request] = ChunkedData(reply)
         else:

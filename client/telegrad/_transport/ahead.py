@@ -94,7 +94,7 @@ class Ahead:
         """Note that a report has arrived; numbers of other answers are ignored."""
         expected = self._expected.pop(report, None)
         if expected is not None:
-            self._learn(*expected)
+            self.complete(*expected)
 
     def begin_batch(self, handshake: float) -> None:
         """Note that a batch is about to be sent, over a connection whose handshake took so many seconds."""
@@ -139,13 +139,11 @@ class Ahead:
         Instructions up to the number ``submitted`` are completed, or all but a few: a read may be answered a little
         before its turn.
         """
-        self._learn(submitted, asked)
-
-    def _learn(self, completed: int, asked: float) -> None:
         with self._learning:  # another thread may have its own answer
-            now = time.monotonic()
-            self.pace.delay = min(self.pace.delay, now - asked)
-            self.pace.complete(completed, now)
+            now, pace = time.monotonic(), self.pace
+            if now - asked < pace.delay:
+                pace.delay = now - asked
+            pace.complete(submitted, now)
 
     def forget(self, submitted: int) -> None:
         """Take what follows the instruction of this number for work of unknown duration."""

@@ -29,6 +29,9 @@ FIRST_PAUSE_SECONDS: Final = 0.01
 """The first pause before connecting again; each failure doubles it, up to the maximum."""
 MAX_PAUSE_SECONDS: Final = 1.0
 _MAX_HEAD_BYTES: Final = 1 << 14
+_HEADER_BYTES: Final = HEADER.size
+_BATCH: Final = wire.BATCH
+_pack: Final = HEADER.pack
 
 
 class DirectChannel:
@@ -137,12 +140,13 @@ class DirectChannel:
     def send_at_once(self, body: bytes) -> None:
         """Keep a batch, and write it as far as the socket takes it; one that breaks is replaced by ``advance``."""
         link, nbytes = self.link, len(body)
-        parts = frame_parts(wire.BATCH, link.sent + 1, (body,))
-        link.keep(parts, HEADER.size + nbytes)
+        parts = (_pack(nbytes, _BATCH, link.sent + 1), body)
         self.bytes_sent += nbytes
+        nbytes += _HEADER_BYTES
+        link.keep(parts, nbytes)
         if self.is_open:
             try:
-                if self._writer.write_parts(parts, HEADER.size + nbytes):
+                if self._writer.write_parts(parts, nbytes):
                     self._pause = 0.0
             except EOFError:
                 self.drop()
@@ -177,13 +181,17 @@ class DirectChannel:
 
     def _read(self) -> bool:
         """Take the frames that one system call completes, and return whether there were any."""
-        frames = self._reader.read(fds=not self.is_open)
+        frames = self._reader.read(not self.is_open)
         link = self.link
         for kind, number, body in frames:
+            if kind == _BATCH:
+                self.bytes_received += len(body)
+                link.admit(kind, number, memoryview(body), len(body))
+                continue
             least = 0
             if kind == wire.SHARED_CHUNK and self._halves is not None:
                 kind, body, least = wire.CHUNK, _copied(chunk_at(self._halves.down, body)), LEAST_COUNTED
-            if kind in (wire.BATCH, wire.CHUNK):
+            if kind == wire.CHUNK:
                 self.bytes_received += len(body)
                 link.admit(kind, number, memoryview(body), max(len(body), least))
             elif kind == wire.ACK:

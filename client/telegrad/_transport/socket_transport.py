@@ -33,6 +33,7 @@ FLUSH_SECONDS: Final = 0.002
 CLOSE_SECONDS: Final = 5.0
 _OF_GATEWAY: Final = (1 << DIRECT_SHIFT) - 1
 """The bits of what has happened on the connection to the gateway."""
+_DIRECT_READ: Final = READ << DIRECT_SHIFT
 LOOK_SECONDS: Final = 0.25
 """A thread that waits checks again after so many seconds: another thread may have read the frame it waits for."""
 
@@ -125,10 +126,12 @@ class SocketTransport:
 
     @property
     def accepted(self) -> int:
-        with self._lock:
-            if self._busy:
-                self._recover()
-            return self._link.sent + (self._direct.link.sent if self._direct is not None else 0)
+        if self._busy:
+            with self._lock:
+                if self._busy:
+                    self._recover()
+        direct = self._direct
+        return self._link.sent + (direct.link.sent if direct is not None else 0)
 
     def receive(self, timeout: float | None) -> tuple[int, memoryview] | None:
         frame = self.peek(timeout)
@@ -139,8 +142,11 @@ class SocketTransport:
     def peek(self, timeout: float | None) -> tuple[int, memoryview] | None:
         direct = self._direct
         has_arrived = self._link.inbox or (direct is not None and direct.link.inbox)
-        if not has_arrived and not self._drive(self._has_arrived, timeout, self._first_look(timeout)):
-            return None
+        if not has_arrived:
+            happened = self._first_look(timeout)
+            has_taken = timeout is None and happened == _DIRECT_READ and self._has_taken()
+            if not has_taken and not self._drive(self._has_arrived, timeout, happened):
+                return None
         with self._lock:
             if self._busy:
                 self._recover()
@@ -148,6 +154,14 @@ class SocketTransport:
             self._peeked = direct.link.inbox if direct is not None and direct.link.inbox else self._link.inbox
             _, kind, body = self._peeked[0]
         return kind, body
+
+    def _has_taken(self) -> bool:
+        """Take what the direct channel has to be read, and return whether that was a frame."""
+        with self._lock:
+            self._waiting = False
+            self._check()
+            self._advance(_DIRECT_READ)
+            return bool(self._direct is not None and self._direct.link.inbox)
 
     def drop(self) -> None:
         with self._lock:

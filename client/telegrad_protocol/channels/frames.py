@@ -17,6 +17,10 @@ from ..errors import ProtocolError
 from ..link import Buffer, Parts
 
 HEADER: Final = struct.Struct("<IBQ")
+_HEADER_BYTES: Final = HEADER.size
+_unpack: Final = HEADER.unpack_from
+_new: Final = tuple.__new__
+"""Makes a frame of a tuple; to call its class takes a function of Python's more."""
 _STAGING_BYTES: Final = 1 << 18
 _MAX_FDS: Final = 16
 _MAX_BUFFERS: Final = 64
@@ -62,7 +66,12 @@ class FrameReader:
             raise EOFError(str(error)) from error
         if not count:
             raise EOFError("the other end closed the channel")
-        self._end += count
+        self._end = end = self._end + count
+        if end >= _HEADER_BYTES:
+            length, kind, number = _unpack(self._view)
+            if _HEADER_BYTES + length == end and length <= self._max_bytes:  # as with what is waited for
+                self._end = 0
+                return [_new(Frame, (kind, number, bytes(self._view[_HEADER_BYTES:end])))]
         return self._parse()
 
     def close(self) -> None:
@@ -93,15 +102,6 @@ class FrameReader:
         return [Frame(kind, number, body)]
 
     def _parse(self) -> list[Frame]:
-        if self._end >= HEADER.size:
-            length, kind, number = HEADER.unpack_from(self._view)
-            if HEADER.size + length == self._end and length <= self._max_bytes:  # as with answers that are waited for
-                frame = Frame(kind, number, bytes(self._view[HEADER.size : self._end]))
-                self._end = 0
-                return [frame]
-        return self._parse_all()
-
-    def _parse_all(self) -> list[Frame]:
         frames: list[Frame] = []
         start, end, view = 0, self._end, self._view
         while end - start >= HEADER.size:
@@ -146,8 +146,12 @@ class FrameWriter:
 
     def put_parts(self, parts: Parts) -> None:
         """Queue a frame that ``frame_parts`` has made."""
+        self.put_framed(parts, sum(map(len, parts)))
+
+    def put_framed(self, parts: Parts, nbytes: int) -> None:
+        """Queue a frame of so many bytes, its header included."""
         self._queue.extend(parts)
-        self.pending += sum(map(len, parts))
+        self.pending += nbytes
 
     def write_parts(self, parts: Parts, nbytes: int) -> bool:
         """Write a frame of so many bytes that ``frame_parts`` has made, at once if nothing is queued before it.

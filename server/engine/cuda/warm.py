@@ -7,18 +7,19 @@ compiled into the kernel cache by several processes. Needs the compiler, and a G
 from __future__ import annotations
 
 import argparse
+import importlib
 import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import ProcessPoolExecutor
 
 from telegrad_protocol.errors import TelegradError
 
+from . import usual_files
 from .runtime.compiler import compile_cubin, is_kept
 from .runtime.launch import architecture
-from .usual_calls import usual_texts
 
 _NICENESS = 10
 
@@ -42,6 +43,14 @@ def compile_all(texts: Iterable[tuple[str, tuple[str, ...]]], target: str, proce
     return len(cold)
 
 
+def _usual_texts(target: str) -> Collection[tuple[str, tuple[str, ...]]]:
+    """Return the usual texts; what knows them takes a second to import, so it is not where they are all there."""
+    found: Collection[tuple[str, tuple[str, ...]]] = (
+        importlib.import_module("server.engine.cuda.usual_calls").usual_texts(target).texts
+    )
+    return found
+
+
 def main() -> int:
     """Compile, and say how many kernels took how long."""
     parser = argparse.ArgumentParser(prog="python -m server.engine.cuda.warm", description=__doc__)
@@ -53,8 +62,13 @@ def main() -> int:
     begin = time.perf_counter()
     try:
         target = options.architecture or architecture(0)
-        texts = usual_texts(target).texts
+        known = usual_files.kept(target)
+        if known:
+            print(f"{known} kernels are usual, and all of them are there")
+            return 0
+        texts = _usual_texts(target)
         count = compile_all(texts, target, _beside_others() if options.nice else None)
+        usual_files.note(target, texts)
     except TelegradError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

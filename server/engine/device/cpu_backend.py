@@ -103,6 +103,9 @@ class CpuBackend(AllocatingBackend):
     def open_download(self, value: Value) -> Download:
         return HostDownload(self.to_host(value.array))
 
+    def bytes_at_once(self, value: Value) -> bytes | None:
+        return value.array.tobytes()  # type: ignore[no-any-return]
+
     def host_view(self, value: Value) -> Download | None:
         if not value.meta.is_contiguous:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from telegrad._transport.chunked_data import ChunkedData
@@ -22,7 +23,7 @@ class Requests:
 
     def read(self, id: int) -> tuple[DType, tuple[int, ...], memoryview]:
         """Return the elements of a tensor in row-major order: dtype, shape, bytes. One round trip."""
-        answer = self.request(lambda number: messages.Read(number, id))
+        answer = self.request(partial(messages.Read, id=id))
         if isinstance(answer, ChunkedData):
             data = answer.message
             return ALL[data.dtype], data.shape, memoryview(answer.buffer)

@@ -290,7 +290,7 @@ class SendQueue(RefusingQueue):
             self._recover(self._draft)
         self._is_armed = self._is_due = False
         pending, ahead, transport = self._pending, self.ahead, self.transport
-        self._full_at = self.operations + ahead.room(self._batch_size())
+        self._full_at = self.operations + BATCH_OPERATIONS  # in case that an interrupt comes
         if self._uploading is not uploading:
             self._end_cut_upload()
         if not size:
@@ -299,6 +299,7 @@ class SendQueue(RefusingQueue):
             size = len(pending)
             self._ends.note_sent(size)
         if not pending:
+            self._full_at = self.operations + ahead.room(self._batch_size())
             return
         ahead.begin_batch(transport.handshake_seconds)
         submitted = ahead.pace.submitted + size
@@ -322,7 +323,8 @@ class SendQueue(RefusingQueue):
             self._lose(error)
             self._require_open()
         self._forget_sent(self._draft)
-        self._send_soon()
+        if pending:
+            self._send_soon()
 
     def _waits_for_more(self) -> bool:
         """Return whether the rest of a turn of the program's outer loop is to come, and to be sent with what is queued.

@@ -35,7 +35,12 @@ class KernelCompilationError(InternalError):
 
 def is_kept(source: str, architecture: str, options: tuple[str, ...] = ()) -> bool:
     """Whether the machine code of ``source`` is on the disk."""
-    return _path(source, _all_options(architecture, options)).exists()
+    return path_of(source, architecture, options).exists()
+
+
+def path_of(source: str, architecture: str, options: tuple[str, ...] = ()) -> Path:
+    """Where the machine code of ``source`` is kept on the disk."""
+    return _path(source, _all_options(architecture, options))
 
 
 def compile_cubin(source: str, architecture: str, options: tuple[str, ...] = ()) -> bytes:
@@ -63,11 +68,12 @@ def _path(source: str, options: tuple[str, ...]) -> Path:
 
 
 def _key(source: str, options: tuple[str, ...]) -> str:
-    return hashlib.sha256(repr((source, options, _version())).encode()).hexdigest()
+    return hashlib.sha256(repr((source, options, version())).encode()).hexdigest()
 
 
 @functools.cache
-def _version() -> tuple[int, int]:
+def version() -> tuple[int, int]:
+    """That of the compiler."""
     status, major, minor = nvrtc.nvrtcVersion()
     _check(status, "version")
     return major, minor

@@ -39,17 +39,26 @@ def read(path: Path) -> bytes:
 
 def keep(path: Path, cubin: bytes) -> None:
     """Write a file that others may read at the same moment; a directory that cannot be written to costs time only."""
-    with contextlib.suppress(OSError):
+    if write(path, cubin):
+        with contextlib.suppress(OSError):
+            _bound(path.parent, len(cubin))
+
+
+def write(path: Path, content: bytes) -> bool:
+    """Write a file that others may read at the same moment, and that counts for no bound; False where that fails."""
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             try:
-                file.write(cubin)
+                file.write(content)
                 file.flush()
                 os.replace(file.name, path)
             except OSError:  # the disk is full
                 os.unlink(file.name)
                 raise
-        _bound(path.parent, len(cubin))
+    except OSError:
+        return False
+    return True
 
 
 def _bound(folder: Path, written: int) -> None:
