@@ -16,6 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 COMMAND: Final = (sys.executable, "-m", "server.engine.cuda.warm", "--nice")
+_ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""It multiplies nothing, and threads of a library that it imports would be awake for a while on every processor."""
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ class Warming:
                 self._processes.append(
                     subprocess.Popen(
                         [*self._command, "--architecture", name],
+                        env={**os.environ, **_ONE_THREAD},
                         stdin=subprocess.DEVNULL,
                         stdout=subprocess.DEVNULL,
                         stderr=subprocess.DEVNULL,

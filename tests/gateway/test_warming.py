@@ -13,8 +13,9 @@ from server.gateway.warmup import Warming, architecture_of
 PATIENCE_SECONDS = 20.0
 NOTES_AND_WAITS = (
     "import os, subprocess, sys, time, pathlib\n"
+    "threads = os.environ['OPENBLAS_NUM_THREADS']\n"
     "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'])\n"
-    "pathlib.Path(sys.argv[1]).write_text(f'{child.pid} {sys.argv[3]}\\n')\n"
+    "pathlib.Path(sys.argv[1]).write_text(f'{child.pid} {sys.argv[3]} {threads}\\n')\n"
     "time.sleep(1000)\n"
 )
 
@@ -27,8 +28,8 @@ def test_what_compiles_ends_with_the_server_and_with_all_its_children(tmp_path: 
     while not (note.exists() and note.read_text().endswith("\n")):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    child, architecture = note.read_text().split()
-    assert architecture == "sm_90"
+    child, architecture, threads = note.read_text().split()
+    assert (architecture, threads) == ("sm_90", "1")
     warming.stop()
     while _runs(int(child)):
         assert time.monotonic() < deadline

@@ -34,7 +34,7 @@ from . import nvml
 from .cuda_graphs import CudaGraph, GraphCounter
 from .cuda_properties import properties_of
 from .cuda_streams import CudaEvent, StreamPool
-from .cuda_transfers import CudaDownload, CudaUpload, PinnedMemory
+from .cuda_transfers import SMALL_BYTES, CudaDownload, CudaUpload, KeptCopy, PinnedMemory, SmallDownload
 from .current_device import current_device, device_count, on_its_device, run_on
 from .peers import enable_peer_access, has_peer_access
 from .stream_backend import StreamedBackend
@@ -97,6 +97,8 @@ class CudaBackend(StreamedBackend):
         self.pinned = PinnedCache(cast(PinnedUpstream, allocator.upstream), allocator.config)
         self._copied: list[Any] = []
         """Events that copies to the host have waited for, and later ones may record again."""
+        self._kept_copies: list[KeptCopy] = []
+        """What small copies to the host have gone through, and later ones go through again."""
         self.launches = launches_on(self.index)
         self._workspaces: dict[int, Block] = {}
         self.is_capturing = False
@@ -322,6 +324,9 @@ class CudaBackend(StreamedBackend):
     @on_its_device
     def open_download(self, value: Value) -> Download:
         self.launches.flush()
+        meta = value.meta
+        if meta.is_contiguous and 0 < meta.numel * meta.dtype.itemsize <= SMALL_BYTES:
+            return SmallDownload(value, self.stream, self.pinned, self._kept_copies)
         return CudaDownload(value.array, cp.cuda.get_current_stream(), self.pinned, self._copied)
 
     def memory_info(self) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import cupy as cp
 import numpy as np
@@ -12,6 +12,8 @@ from server.engine.value import Value
 
 _TO_DEVICE = cp.cuda.runtime.memcpyHostToDevice
 _TO_HOST = cp.cuda.runtime.memcpyDeviceToHost
+SMALL_BYTES: Final = 4096
+"""Copies of so few bytes to the host go through memory that is kept for them."""
 
 
 class PinnedMemory:
@@ -43,6 +45,54 @@ class CudaUpload:
         buffer.array()[:] = np.frombuffer(data, np.uint8)
         cp.cuda.runtime.memcpyAsync(self._pointer + offset, buffer.pointer, len(data), _TO_DEVICE, self._stream)
         buffer.record_stream(self._stream)
+
+
+class KeptCopy:
+    """Pinned memory of a few bytes and an event, which one copy to the host after the other goes through."""
+
+    __slots__ = ("buffer", "event", "view")
+
+    def __init__(self, pinned: PinnedCache) -> None:
+        self.buffer = pinned.allocate(SMALL_BYTES)
+        self.view = self.buffer.array().data
+        self.event = cp.cuda.Event(disable_timing=True)
+
+
+class SmallDownload:
+    """A copy of a contiguous value of at most ``SMALL_BYTES``, through what earlier copies have left in ``kept``.
+
+    What it goes through is left there again once its bytes were taken. Dropped before that, it leaves nothing: the copy
+    may be under way, and the memory is held back until the stream has passed.
+    """
+
+    __slots__ = ("_bytes", "_kept", "_nbytes", "_through", "_value")
+
+    def __init__(self, value: Value, stream: int, pinned: PinnedCache, kept: list[KeptCopy]) -> None:
+        meta = value.meta
+        itemsize = meta.dtype.itemsize
+        self._value: Value | None = value  # its memory is not given away before the copy is made
+        self._nbytes = nbytes = meta.numel * itemsize
+        self._kept = kept
+        self._bytes: bytes | None = None
+        self._through = through = kept.pop() if kept else KeptCopy(pinned)
+        through.buffer.record_stream(stream)
+        pointer = value.storage.block.pointer + meta.offset * itemsize
+        cp.cuda.runtime.memcpyAsync(through.buffer.pointer, pointer, nbytes, _TO_HOST, stream)
+        cp.cuda.runtime.eventRecord(through.event.ptr, stream)
+
+    def is_ready(self) -> bool:
+        return self._bytes is not None or bool(self._through.event.done)
+
+    def bytes(self) -> memoryview:
+        if self._bytes is None:
+            through = self._through
+            through.event.synchronize()
+            self._bytes = through.view[: self._nbytes].tobytes()
+            through.buffer.has_passed()
+            self._value = None
+            del self._through
+            self._kept.append(through)
+        return memoryview(self._bytes)
 
 
 class CudaDownload:
