@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -19,4 +20,6 @@ def _load_side_by_side(chains: Iterable[Iterable[str]]) -> None:
 if __name__ == "__main__":
     if os.environ.get(compiled.SETTING) != "never":
         os.nice(10)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)  # a worker that starts this ignores them
         compiled.compile_all(_load_side_by_side if len(sys.argv) > 1 else compiled.load_chains)
