@@ -1,18 +1,21 @@
 """What the wire costs: submitting, round trips, uploads and downloads, beside a raw loopback socket.
 
-Over a Unix socket, as a private server is used, and over TCP.
+``python -m benchmarks.wire [--device cpu] [--save NAME]`` measures a Unix socket, as a private server is used;
+``python -m benchmarks`` measures TCP, too.
 """
 
 from __future__ import annotations
 
+import argparse
 import socket
+import sys
 import threading
 import time
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from .measure import Figure, figure, percentile, repeat
+from .measure import Figure, about, figure, percentile, repeat, save, shown
 
 OPERATIONS = 2000
 MEBI = 1 << 20
@@ -110,3 +113,22 @@ def _receive(listener: socket.socket, nbytes: int) -> None:
         buffer = bytearray(1 << 20)
         while nbytes > 0:
             nbytes -= connection.recv_into(buffer)
+
+
+def main() -> int:
+    """Print the table; 1 where a goal was missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.wire", description=__doc__)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda:0")
+    parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
+    options = parser.parse_args()
+    import telegrad as tg
+
+    with tg.connect(devices=options.device):
+        figures = shown(run(tg))
+    if options.save:
+        save(options.save, figures, **about(options.device))
+    return int(any(each.met is False for each in figures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
