@@ -312,6 +312,7 @@ class SendQueue(RefusingQueue):
         try:
             batch = self._encoded(size)
             if batch is None:
+                self._full_at = self.operations + ahead.room(self._batch_size())
                 return
             self._draft = Draft(batch.end, transport.accepted, batch.told, ahead.pace.submitted + batch.instructions)
         except BaseException:  # an interrupt: what is queued stays so
