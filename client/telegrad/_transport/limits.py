@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 from telegrad_protocol.errors import CommunicationError
+
+from .transport import TOO_LATE
 
 
 class Limits(NamedTuple):
@@ -14,10 +17,17 @@ class Limits(NamedTuple):
     seconds: float
     unreachable: float
 
+    def exceeded(self, is_reached: bool, url: str, cause: str) -> CommunicationError | None:
+        """Return what ends a session whose server could not be reached for too long, for this cause; None otherwise.
 
-def out_of_reach(url: str, cause: str) -> CommunicationError:
-    """Return the error of a session that ends while its server cannot be reached for this cause."""
-    return CommunicationError(
-        f"the server at {url} cannot be reached ({cause}), so it is unknown whether the last operations of the "
-        "session have failed"
-    )
+        Raises CommunicationError where the server is only waited for no longer.
+        """
+        waited = time.monotonic() - self.since
+        if not is_reached and waited >= self.unreachable:
+            return CommunicationError(
+                f"the server at {url} cannot be reached ({cause}), so it is unknown whether the last operations of the "
+                "session have failed"
+            )
+        if waited >= self.seconds:
+            raise CommunicationError(TOO_LATE.format(self.seconds))
+        return None

@@ -12,7 +12,10 @@ from .websocket import READ, WRITE, WebSocketConnection
 
 DIRECT_SHIFT: Final = 8
 """What has happened on a direct channel stands so many bits above what has on the connection to the gateway."""
-READ_BOTH: Final = READ | READ << DIRECT_SHIFT
+DIRECT_READ: Final = READ << DIRECT_SHIFT
+READ_BOTH: Final = READ | DIRECT_READ
+OF_GATEWAY: Final = (1 << DIRECT_SHIFT) - 1
+"""The bits of what has happened on the connection to the gateway."""
 
 
 class _Poll(NamedTuple):

@@ -22,18 +22,15 @@ from telegrad_protocol.messages import Hello
 from .direct_channel import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, DirectChannel, connected_channel
 from .flush_timer import FlushTimer
 from .host_buffers import buffers
-from .limits import Limits, out_of_reach
+from .limits import Limits
 from .open_transports import forget, keep_from_forked_processes
-from .readiness import DIRECT_SHIFT, READ_BOTH, wait_for_either
-from .transport import INHERITED, TOO_LATE, TransportStats
-from .websocket import READ, WRITE, Address, WebSocketConnection, masked_message
+from .readiness import DIRECT_READ, DIRECT_SHIFT, OF_GATEWAY, READ_BOTH, wait_for_either
+from .transport import INHERITED, TransportStats
+from .websocket import WRITE, Address, WebSocketConnection, masked_message
 
 FLUSH_SECONDS: Final = 0.002
 """What is queued and not sent is sent after so long: an operation's time to reach an idle server."""
 CLOSE_SECONDS: Final = 5.0
-_OF_GATEWAY: Final = (1 << DIRECT_SHIFT) - 1
-"""The bits of what has happened on the connection to the gateway."""
-_DIRECT_READ: Final = READ << DIRECT_SHIFT
 LOOK_SECONDS: Final = 0.25
 """A thread that waits checks again after so many seconds: another thread may have read the frame it waits for."""
 
@@ -144,7 +141,7 @@ class SocketTransport:
         has_arrived = self._link.inbox or (direct is not None and direct.link.inbox)
         if not has_arrived:
             happened = self._first_look(timeout)
-            has_taken = timeout is None and happened == _DIRECT_READ and self._has_taken()
+            has_taken = timeout is None and happened == DIRECT_READ and self._has_taken()
             if not has_taken and not self._drive(self._has_arrived, timeout, happened):
                 return None
         with self._lock:
@@ -160,7 +157,7 @@ class SocketTransport:
         with self._lock:
             self._waiting = False
             self._check()
-            self._advance(_DIRECT_READ)
+            self._advance(DIRECT_READ)
             return bool(self._direct is not None and self._direct.link.inbox)
 
     def drop(self) -> None:
@@ -280,25 +277,17 @@ class SocketTransport:
                     return False
                 self._waiting = True
                 if self._limits is not None:
-                    self._check_limits(self._limits)
+                    self._fatal = self._limits.exceeded(connection is not None, self.address.url, self._last_error)
+                    self._check()
             left = LOOK_SECONDS if deadline is None else min(deadline - time.monotonic(), LOOK_SECONDS)
             if left <= 0:
                 return False
-            happened = self._wait(connection, left)
-
-    def _check_limits(self, limits: Limits) -> None:
-        """Raise that the server is waited for no longer, if that is so."""
-        waited = time.monotonic() - limits.since
-        if self._connection is None and waited >= limits.unreachable:
-            self._fatal = out_of_reach(self.address.url, self._last_error)
-            raise self._fatal
-        if waited >= limits.seconds:
-            raise CommunicationError(TOO_LATE.format(limits.seconds))
+            happened = wait_for_either(connection, self._direct, left if connection else min(left, self._pause))
 
     def _first_look(self, timeout: float | None) -> int:
         """Return what happened on the connection; waits for it where there is nothing to send or to read."""
         if timeout == 0:  # the connection to the gateway has something now and then, where there is another one
-            return READ_BOTH if self._direct is None or time.monotonic() >= self._looks_at else READ << DIRECT_SHIFT
+            return READ_BOTH if self._direct is None or time.monotonic() >= self._looks_at else DIRECT_READ
         if timeout is not None:
             return 0
         with self._lock:
@@ -308,11 +297,6 @@ class SocketTransport:
                 return 0
             self._waiting = True
         return wait_for_either(connection, direct, LOOK_SECONDS)
-
-    def _wait(self, connection: WebSocketConnection | None, seconds: float) -> int:
-        if connection is None:
-            seconds = min(seconds, self._pause)
-        return wait_for_either(connection, self._direct, seconds)
 
     def _check(self) -> None:
         """Raise why nothing can be sent or received any more, if that is so."""
@@ -342,8 +326,8 @@ class SocketTransport:
             if self._connection is None:
                 if may_connect:
                     self._connect()
-            elif happened & _OF_GATEWAY or self._connection.unsent or time.monotonic() >= self._looks_at:
-                self._exchange(self._connection, happened & _OF_GATEWAY)
+            elif happened & OF_GATEWAY or self._connection.unsent or time.monotonic() >= self._looks_at:
+                self._exchange(self._connection, happened & OF_GATEWAY)
         except CommunicationError as error:
             self._fatal = error
             if self._direct is not None:
