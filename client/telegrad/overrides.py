@@ -11,7 +11,6 @@ from inspect import Parameter, signature
 from types import FunctionType, TracebackType
 from typing import Any, Final
 
-from telegrad import cuda
 from telegrad._ops.operand_classes import PATTERNS, modes_entered, overrides
 from telegrad._ops.overriding import MODES, disabled
 from telegrad._ops.overriding import disabled_torch_function as disabled_torch_function
@@ -20,6 +19,7 @@ from telegrad._ops.overriding import has_torch_function as has_torch_function
 from telegrad._ops.overriding import has_torch_function_unary as has_torch_function_unary
 from telegrad._ops.overriding import has_torch_function_variadic as has_torch_function_variadic
 from telegrad._ops.own_functions import ask_for
+from telegrad._ops.signatures import makes_tensors
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.ops import PUBLIC
 from telegrad_protocol.ops.namespaces import place_of
@@ -32,6 +32,10 @@ __all__ = [
     "is_tensor_like", "is_tensor_method_or_property", "resolve_name", "wrap_torch_function",
 ]  # fmt: skip
 _numbers: Final = itertools.count(1)
+_ATTRIBUTES: Final = {
+    name: value for name, value in vars(Tensor).items() if isinstance(value, property) and name[:2] != "__"
+}
+"""The attributes of tensors, by name."""
 DisableTorchFunctionSubclass = disabled
 enable_reentrant_dispatch = disabled
 
@@ -67,8 +71,10 @@ def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
         if isinstance(method, FunctionType):
             by_place[Tensor].append(method)
         namespace, name = place_of(public)
-        if hasattr(_module(namespace), name):
+        if hasattr(_module(namespace), name) and _has_operands(public):
             by_place[_module(namespace)].append(getattr(_module(namespace), name))
+    for attribute in _ATTRIBUTES.values():
+        by_place[attribute] += [attribute.__get__, attribute.__set__]
     functional = _module("nn.functional")
     by_place[functional] += [
         value
@@ -78,6 +84,11 @@ def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
     return by_place
 
 
+def _has_operands(public: str) -> bool:
+    """Whether an operation takes tensors, of which one may be of a class that answers, and makes none of numbers."""
+    return public.endswith("_like") or not any(map(makes_tensors, PUBLIC[public]))
+
+
 def _module(name: str) -> Any:
     """Return a module as the program imports it: as one of ``torch``, where telegrad is shown as that."""
     return import_module(shown_name(name).rstrip("."))
@@ -85,7 +96,13 @@ def _module(name: str) -> Any:
 
 def get_ignored_functions() -> set[Callable[..., Any]]:
     """Return functions that are never overridden: they make tensors, or tell of the program's state."""
-    return {value for name, value in vars(cuda).items() if isinstance(value, FunctionType) and name[0] != "_"}
+    asked = {id(one) for several in get_overridable_functions().values() for one in several}
+    places = [vars(_module(name)).items() for name in ("", "cuda")]
+    return {
+        value
+        for name, value in itertools.chain.from_iterable(places)
+        if isinstance(value, FunctionType) and name[0] != "_" and id(value) not in asked
+    }
 
 
 def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
@@ -98,6 +115,8 @@ def _with_parameters(described: Callable[..., Any]) -> Callable[..., Any]:
     def override(*args: Any, **kwargs: Any) -> int:
         return -1
 
+    if attribute_of(described) is not None:
+        return override
     kept = [parameter.replace(annotation=Parameter.empty) for parameter in signature(described).parameters.values()]
     override.__signature__ = signature(described).replace(parameters=kept)  # type: ignore[attr-defined]
     return override
@@ -110,13 +129,22 @@ def get_default_nowrap_functions() -> set[Callable[..., Any]]:
 
 def resolve_name(f: Callable[..., Any]) -> str | None:
     """Return the name by which users find a function that can be overridden; None for another one."""
+    attribute = attribute_of(f)
+    if attribute is not None:
+        return f"torch.Tensor.{attribute}.{f.__name__}"
     name = getattr(f, "__qualname__", "")
-    home = getattr(f, "__module__", None) or ""
-    if name.startswith("Tensor.") and home.partition(".")[0] in ("torch", __package__):
-        return f"torch.{name}"
-    if not home.startswith(__package__) or not (name in vars(Tensor) or name.startswith("Tensor.") or name):
+    package, _, rest = (getattr(f, "__module__", None) or "").partition(".")
+    if package not in ("torch", __package__) or not name:
         return None
-    return f"{home}.{name}".replace(__package__, "torch", 1)
+    return ".".join(filter(None, ("torch", "" if name.startswith("Tensor.") else rest, name)))
+
+
+def attribute_of(accessor: Any) -> str | None:
+    """Return the name of the attribute of tensors that a function reads or writes, as ``Tensor.shape.__get__`` does."""
+    if getattr(accessor, "__name__", "") not in ("__get__", "__set__", "__delete__"):
+        return None
+    owner = getattr(accessor, "__self__", None)
+    return next((name for name, attribute in _ATTRIBUTES.items() if attribute is owner), None)
 
 
 def is_tensor_method_or_property(func: Callable[..., Any]) -> bool:

@@ -50,7 +50,11 @@ def test_a_mode_is_asked_for_what_the_program_called(tg: Any, call: str) -> None
     assert_same(ours, theirs)
 
 
-@pytest.mark.parametrize("name", ["T.add", "T.sum", "T.matmul", "T.clone", "t.add", "t.sin", "F.relu"])
+@pytest.mark.parametrize(
+    "name",
+    ["T.add", "T.sum", "T.matmul", "T.clone", "t.add", "t.sin", "F.relu", "T.shape.__get__", "T.grad.__set__",
+     "T.requires_grad.__set__", "t.linalg.inv", "t.nn.init.kaiming_uniform_"],
+)  # fmt: skip
 def test_functions_are_found_by_the_name_that_users_know(tg: Any, name: str) -> None:
     ours, theirs = evaluate(f"{PROLOGUE}\noverrides.resolve_name({name})", tg)
     assert theirs is not None
@@ -162,4 +166,73 @@ def test_functions_that_can_be_overridden_are_listed_by_their_modules(tg: Any, p
     )
     ours, theirs = evaluate(program, tg)
     assert theirs == (True, [])
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("attribute", ["T.shape", "T.grad", "T.requires_grad", "T.T", "T.device"])
+def test_accessors_of_attributes_are_among_what_can_be_overridden(tg: Any, attribute: str) -> None:
+    program = (
+        f"{PROLOGUE}\nfound = overrides.get_overridable_functions()\ntested = overrides.get_testing_overrides()\n"
+        f"({attribute}.__get__ in found[{attribute}], tested[{attribute}.__get__](None))"
+    )
+    ours, theirs = evaluate(program, tg)
+    assert theirs == (True, -1)
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "name", ["is_tensor", "zeros", "arange", "rand", "tensor", "save", "add", "sin", "cat", "ones_like"]
+)
+def test_functions_that_make_tensors_of_numbers_are_ignored(tg: Any, name: str) -> None:
+    ours, theirs = evaluate(f"{PROLOGUE}\nt.{name} in overrides.get_ignored_functions()", tg)
+    assert_same(ours, theirs)
+
+
+def test_gradients_of_a_class_are_asked_for_as_one_function(tg: Any) -> None:
+    program = f"""{PROLOGUE}
+log = []
+class Answering(T):
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        log.append(function.__name__)
+        return super().__torch_function__(function, types, args, kwargs or {{}})
+x = t.ones(2).as_subclass(Answering).requires_grad_()
+y = (x * 3).sum()
+log.clear()
+gradient, = t.autograd.grad(y, x)
+(log, type(gradient).__name__, gradient.tolist())
+"""
+    ours, theirs = evaluate(program, tg)
+    assert theirs[0][0] == "grad"
+    assert_same(ours, theirs)
+
+
+def test_a_mode_is_given_the_options_of_a_function_that_makes_tensors(tg: Any) -> None:
+    program = f"""{PROLOGUE}
+class Seeing(overrides.TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        seen.append((function.__name__, args, dict(kwargs or {{}})))
+        return function(*args, **{{**(kwargs or {{}}), "requires_grad": False}})
+seen = []
+with Seeing():
+    made = t.ones(2, requires_grad=True)
+(seen, made.requires_grad)
+"""
+    ours, theirs = evaluate(program, tg)
+    assert theirs == ([("ones", (2,), {"requires_grad": True})], False)
+    assert_same(ours, theirs)
+
+
+def test_neither_modes_nor_classes_are_asked_where_both_are_disabled(tg: Any) -> None:
+    program = f"""{PROLOGUE}
+core = t._C if t.__name__ == "torch" else import_module("telegrad._programs.compiled_core")
+with Noting() as mode:
+    with core.DisableTorchFunction():
+        t.ones(1) + 1
+    with core.DisableTorchFunctionSubclass():
+        t.ones(1)
+len(mode.calls)
+"""
+    ours, theirs = evaluate(program, tg)
+    assert theirs == 1
     assert_same(ours, theirs)

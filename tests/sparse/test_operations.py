@@ -96,6 +96,14 @@ ELEMENTWISE = [
     "a.is_complex()",
     "a.coalesce() is a.coalesce()",
     "c.coalesce() is c",
+    "c*t.ones(2, 2, 3)",
+    "c*t.arange(12.).reshape(2, 1, 2, 3)",
+    "t.sparse_coo_tensor([[0, 1]], [[1.], [2.]], (2, 1))*d",
+    "c*t.ones(3, 3)",
+    "d.mul_(c)",
+    "c.mul_(d)",
+    "r.clone().zero_()._nnz()",
+    "c.__setitem__(0, 1.)",
 ]
 PRODUCTS = [
     "a@d2",
@@ -130,6 +138,13 @@ PRODUCTS = [
     "a.matmul(d2)",
     "a.mm(d2)",
     "a.smm(d2)",
+    "t.ones(2, 4).addmm_(a, d2, beta=0.5, alpha=2)",
+    "t.ones(2, 4).addmm_(r, d2)",
+    "t.triangular_solve(t.ones(3, 1), (t.eye(3)+d2[:, :3].triu()).to_sparse_csr())[0]",
+    "t.triangular_solve(t.ones(3, 1), (t.eye(3)+d2[:, :3].tril()).to_sparse_csr(), upper=False, transpose=True)[0]",
+    "t.pca_lowrank(c, q=2)[1]",
+    "t.lobpcg(t.diag(t.arange(1., 13.)).to_sparse(), k=1, X=t.ones(12, 1))[0]",
+    "t.nn.functional.embedding(t.tensor([1, 0, 1]), c)",
 ]
 SHAPES = [
     "a.sum()",
@@ -173,6 +188,17 @@ SHAPES = [
     "t.sum(a, 1)",
     "a.any()",
     "a.unbind()",
+    "a.norm(dim=(0, 1)), a.norm(dim=(0, 1), keepdim=True), a.norm(dim=0)",
+    "a.stride(), a.stride(1), a.storage_offset(), r.storage_offset()",
+    "r.stride()",
+    "a.t_()",
+    "a.transpose_(0, 1)",
+    "a.unsqueeze_(1)",
+    "t.hstack([c, c])",
+    "t.hstack([c[0], c[1]])",
+    "t.vstack([c[0], c[1]])",
+    "c.resize_as_sparse_(t.zeros(4, 5).to_sparse())",
+    "c.resize_as_sparse_(t.zeros(1, 1).to_sparse())",
 ]
 CONSTRUCTION = [
     "t.sparse.FloatTensor(i, v, t.Size([2, 3]))",
@@ -252,6 +278,16 @@ CONSTRUCTION = [
     "c.indices().shape, c.values()",
     "r.crow_indices(), r.col_indices(), r.values()",
     "t.crow_indices_copy(r)",
+    "t.sparse_coo_tensor([[1]], 2.0, (3,))",
+    "t.sparse_coo_tensor([[0, 1]], 2.0, (3,))",
+    "t.sparse_coo_tensor(t.tensor([[0., 1.]]), [2.0, 3.0], (3,))",
+    "a.to_sparse(1)",
+    "a.to_sparse(2)",
+    "c.new_zeros(2, 2), c.new_empty((1, 2)), c.new_zeros(2, dtype=t.int64)",
+    "r.new_zeros(2, 2)",
+    "t.zeros_like(c, layout=t.strided), t.ones_like(c, layout=t.strided)",
+    "repr(t.nn.Parameter(c))",
+    "c.layout == t._mkldnn",
 ]
 
 
@@ -262,6 +298,40 @@ def operands(t: Any) -> dict[str, Any]:
     c = a.coalesce()
     d, d2 = t.arange(6.0).reshape(2, 3), t.arange(12.0).reshape(3, 4)
     return {"i": i, "v": v, "a": a, "c": c, "r": c.to_sparse_csr(), "d": d, "d2": d2}
+
+
+COMPARED = [
+    "t.testing.assert_close(a, a.clone())",
+    "t.testing.assert_close(a, c)",
+    "t.testing.assert_close(c, c*2)",
+    "t.testing.assert_close(c, c.t())",
+    "t.testing.assert_close(c, t.zeros(2, 3).to_sparse())",
+    "t.testing.assert_close(c, d)",
+    "t.testing.assert_close(c, c.to_dense(), check_layout=False)",
+    "t.testing.assert_close(r, r.clone())",
+    "t.testing.assert_close(r, r*2)",
+    "t.testing.assert_close(r, t.sparse_csr_tensor(r.crow_indices(), r.col_indices()//2, r.values(), (2, 3)))",
+    "t.testing.assert_close(r.to_sparse_csc(), r.to_sparse_csc()*2)",
+]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")  # PyTorch tells that it checks no indices, and that CSR is in beta state
+@pytest.mark.parametrize("text", COMPARED)
+def test_comparisons_of_sparse_tensors_say_what_pytorchs_say(tg: Any, text: str) -> None:
+    texts = []
+    for library in (tg, torch):
+        try:
+            eval(text, {"t": library, **operands(library)})  # noqa: S307 - the test's own expressions
+            texts.append("")
+        except AssertionError as error:
+            texts.append(str(error).replace("telegrad.", "torch."))
+    assert texts[0] == texts[1]
+
+
+def test_gradcheck_takes_functions_of_sparse_tensors(tg: Any) -> None:
+    matrix = tg.eye(3, dtype=tg.float64).to_sparse().requires_grad_()
+    assert tg.autograd.gradcheck(lambda x: (x * x).to_dense(), (matrix,), masked=True)
+    assert tg.autograd.gradcheck(lambda x: x * 3, (matrix.detach().to_sparse_csr().requires_grad_(),), masked=True)
 
 
 @pytest.mark.parametrize("expressions", [ELEMENTWISE, PRODUCTS, SHAPES, CONSTRUCTION])

@@ -121,6 +121,13 @@ def sparse_resize_and_clear_(self: Tensor, size: Any, sparse_dim: int, dense_dim
     return _resized(self, size, sparse_dim, dense_dim, True)
 
 
+def resize_as_sparse_(self: Tensor, the_template: Tensor) -> Tensor:
+    """Change the size of a sparse tensor in place to that of another one; it can shrink where nothing is stored."""
+    if not _is_sparse(self) or not _is_sparse(the_template):
+        raise NotSupportedError("resize_as_sparse_: expected two sparse tensors; use resize_as_() for dense ones")
+    return _sparse("shapes").resized_as(self, the_template)  # type: ignore[no-any-return]
+
+
 def _resized(self: Tensor, size: Any, sparse_dim: int, dense_dim: int, clears: bool) -> Tensor:
     if not _is_sparse(self):
         raise NotSupportedError("sparse_resize_: expected a sparse tensor; use resize_() for a dense one")
@@ -195,7 +202,8 @@ METHODS: dict[str, Any] = {
     "to_sparse_csc": to_sparse_csc, "to_sparse_bsr": to_sparse_bsr, "to_sparse_bsc": to_sparse_bsc,
     "sparse_mask": sparse_mask, "coalesce": coalesce, "is_coalesced": is_coalesced, "sparse_dim": sparse_dim,
     "dense_dim": dense_dim, "_nnz": _nnz, "_dimI": sparse_dim, "_dimV": dense_dim, "_coalesced_": _coalesced_,
-    "sparse_resize_": sparse_resize_, "sparse_resize_and_clear_": sparse_resize_and_clear_, "smm": _smm,
+    "sparse_resize_": sparse_resize_, "sparse_resize_and_clear_": sparse_resize_and_clear_,
+    "resize_as_sparse_": resize_as_sparse_, "smm": _smm,
     "sspaddmm": _sspaddmm, **{name: _part(name, what) for name, what in _PARTS.items()},
 }  # fmt: skip
 indices_copy, values_copy = _copy_of_part("indices"), _copy_of_part("values")

@@ -8,6 +8,7 @@ from typing import Any
 from telegrad._ops.functions import function
 from telegrad._session.grad_mode import no_grad
 from telegrad._session.own_code import note
+from telegrad._tensor.layouts import strided
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ShapeError
 
@@ -68,7 +69,11 @@ def pca_lowrank(
         raise ArgumentError(f"pca_lowrank: q must be between 0 and {min(m, n)}, got {q}")
     if niter < 0:
         raise ArgumentError(f"pca_lowrank: niter must not be negative, got {niter}")
-    return svd_lowrank(A - A.mean(dim=-2, keepdim=True) if center else A, q, niter)
+    if not center:
+        return svd_lowrank(A, q, niter)
+    if A.layout is not strided:
+        return svd_lowrank(A.to_dense() - A.sum(dim=-2, keepdim=True).to_dense() / m, q, niter)
+    return svd_lowrank(A - A.mean(dim=-2, keepdim=True), q, niter)
 
 
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False, out: Any = None) -> Any:

@@ -133,11 +133,15 @@ def _creating(run: Callable[..., Any], public: str) -> Callable[..., Any]:
             args = overrides.like_operand(place, args)
         if kwargs.keys().isdisjoint(_CREATION_OPTIONS):
             return run(*args, **kwargs)
+        if overrides.modes and overrides.mode_handler is not None:  # asked with the options, which it may change
+            return overrides.mode_handler(public, args, kwargs)
         requires_grad = kwargs.pop("requires_grad", False)
         kwargs.pop("pin_memory", None)  # the server pins its host memory by itself
         wanted = kwargs.pop("memory_format", None)
         layout = kwargs.pop("layout", None)
         if layout in (None, strided):
+            if layout is strided and args and getattr(args[0], "layout", strided) is not strided:
+                args = (args[0].to_dense(), *args[1:])
             tensor = run(*args, **kwargs)
         else:
             tensor = import_module("telegrad._sparse.building").created(public, args, kwargs, layout)

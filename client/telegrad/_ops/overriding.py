@@ -117,6 +117,17 @@ def disabled() -> Iterator[None]:
         overrides.are_disabled = before
 
 
+@contextmanager
+def all_disabled() -> Iterator[None]:
+    """Let neither subclasses nor modes answer operations of this thread within the block."""
+    before, overrides.modes = overrides.modes, ()
+    try:
+        with disabled():
+            yield
+    finally:
+        overrides.modes = before
+
+
 def _torch_function(cls: type, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     """Run ``func`` on the tensors as they are, and return tensors of this class."""
     if not all(issubclass(cls, kind) for kind in types):

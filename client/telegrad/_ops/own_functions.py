@@ -105,6 +105,7 @@ def _functions() -> Iterator[FunctionType]:
     yield checks._assert
     recording: Any = grad_mode._set_grad_enabled
     yield recording
+    yield import_module(f"{package}.autograd").grad
     for module in (import_module(package), functional):
         for name, value in list(vars(module).items()):
             if isinstance(value, FunctionType) and name[0] != "_" and name not in not_asking:

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any
 
 from telegrad._ops.operand_classes import overrides as _overrides
+from telegrad._ops.overriding import all_disabled as _all_disabled
 from telegrad._ops.overriding import disabled as _disabled
 from telegrad._ops.overriding import disabled_torch_function as _disabled_torch_function
 from telegrad._session.grad_mode import _set_grad_enabled as _set_grad_enabled
@@ -27,7 +28,7 @@ _LinAlgError = _LinearAlgebraError
 OutOfMemoryError = _OutOfMemory
 AcceleratorError = _AcceleratorError
 _TensorMeta = type(_Tensor)
-DisableTorchFunctionSubclass = DisableTorchFunction = _disabled
+DisableTorchFunction, DisableTorchFunctionSubclass = _all_disabled, _disabled
 _disabled_torch_function_impl = _disabled_torch_function
 
 

@@ -37,7 +37,7 @@ def _indices_of(indices: Any, values: Tensor, *, keeps_int32: bool) -> Tensor:
     """Return indices as a tensor of integers where the values are."""
     made = as_tensor(indices, device=values.device)
     if made.dtype.category > dtypes.INTEGER or made.dtype is dtypes.bool_:
-        if made.numel():
+        if made.numel() and (keeps_int32 or made.is_complex()):
             raise ArgumentTypeError(f"indices must be integers, got {made._meta}")
         return made.to(dtypes.int64)
     return made if keeps_int32 and made.dtype is dtypes.int32 else made.to(dtypes.int64)
@@ -77,8 +77,8 @@ def sparse_coo_tensor(
     places = _indices_of(indices, elements, keeps_int32=False)
     if places.ndim != 2:
         raise ShapeError(f"sparse_coo_tensor: indices must be sparse_dim x nnz, but got: {tuple(places.shape)}")
-    if not elements.ndim and not places.numel():
-        elements = elements.expand(places.shape[1])
+    if not elements.ndim:
+        elements = elements.expand(min(places.shape[1], 1))
     if not elements.ndim or elements.shape[0] != places.shape[1]:
         raise ShapeError(
             f"sparse_coo_tensor: indices and values must have same nnz, but got nnz from indices: {places.shape[1]}, "

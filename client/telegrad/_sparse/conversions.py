@@ -18,7 +18,7 @@ from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSuppor
 from .coalescing import coalesce
 from .functions import run
 from .indices import arange, coordinates, expanded, flat, merged, starts, summed, zeros
-from .tensor import BLOCKED, BY_COLUMNS, BY_ROWS, COMPRESSED, SparseTensor
+from .tensor import BLOCKED, BY_COLUMNS, BY_ROWS, COMPRESSED, SPELLED, SparseTensor
 
 
 def to_dense(tensor: SparseTensor) -> Tensor:
@@ -207,7 +207,13 @@ def to_sparse(
             raise ArgumentError(f"to_sparse: sparse_dim is for coordinates, not for {layout.name}")
         return compress("to_sparse", tensor, layout, blocksize, dense_dim)
     if isinstance(tensor, SparseTensor):
-        return to_coordinates(tensor)
+        made = to_coordinates(tensor)
+        if sparse_dim not in (None, made.sparse_dims):
+            raise ArgumentError(
+                f"to_sparse: conversion from {SPELLED[tensor._kind]} to Sparse with sparse_dim argument "
+                f"!={made.sparse_dims} is not supported"
+            )
+        return made
     if sparse_dim is None:
         sparse_dim = tensor.ndim - (dense_dim or 0)
     return coordinates_of(tensor, sparse_dim)

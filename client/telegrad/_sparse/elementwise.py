@@ -9,12 +9,14 @@ from typing import Any
 from telegrad._tensor.layouts import sparse_coo
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeError
+from telegrad_protocol.layout import broadcast_shapes
 
 from .coalescing import coalesce
 from .conversions import picked, to_coordinates, to_dense, to_lines, to_sparse
 from .functions import TABLE, implements, run
 from .indices import flat
-from .tensor import SparseTensor
+from .spreading import spread
+from .tensor import BLOCKED, SparseTensor
 
 _LINEAR = (
     "neg", "negative", "positive", "conj", "conj_physical", "resolve_conj", "real", "imag", "deg2rad", "rad2deg",
@@ -173,10 +175,19 @@ def mul(input: Any, other: Any) -> Any:
 
 def _times_dense(input: SparseTensor, dense: Tensor) -> SparseTensor:
     try:
-        spread = dense.expand(input.shape)
+        shape = broadcast_shapes("mul", input.shape, dense.shape)
     except ShapeError:
         raise ShapeError(f"mul: a dense {dense._meta} cannot be expanded to the sparse {input._meta}") from None
-    return input.like(input.stored * picked(spread, input))
+    source = input if shape == tuple(input.shape) else spread(to_coordinates(input), shape)
+    return source.like(source.stored * picked(dense.expand(shape), source))
+
+
+@implements("mul_", "multiply_")
+def mul_(input: Tensor, other: Any) -> Tensor:
+    """Multiply a tensor in place; a dense one becomes zero where a sparse factor stores nothing."""
+    if not isinstance(input, SparseTensor):
+        return input.mul_(to_dense(other))
+    return input.become(mul(input, other), "mul_")
 
 
 def _common(left: SparseTensor, right: SparseTensor) -> SparseTensor:
@@ -244,9 +255,13 @@ def copy_(input: Any, src: Any, non_blocking: bool = False) -> Any:
 
 @implements("zero_")
 def zero_(input: SparseTensor) -> SparseTensor:
-    """Drop all stored elements; in compressed layouts set them to zero."""
-    if input._kind is not sparse_coo:
+    """Drop all stored elements; in blocked layouts, and of batches, set them to zero."""
+    if input._kind in BLOCKED or input.batch_dims or input.dense_dims:
         return input.become(input.like(run("zeros_like", input.stored)), "zero_")
+    if input._kind is not sparse_coo:
+        compressed, plain, values = input._parts
+        nothing = (run("zeros_like", compressed), plain[:0], values.detach()[:0])
+        return input.become(SparseTensor(input._kind, nothing, input.shape), "zero_")
     indices, values = input._parts
     empty = (indices[:, :0], values.detach()[:0])
     return input.become(SparseTensor(sparse_coo, empty, input.shape, is_coalesced=True), "zero_")

@@ -38,7 +38,8 @@ def text(tensor: SparseTensor) -> str:
         suffixes.append(f"grad_fn=<{type(tensor.grad_fn).__name__}>")
     elif tensor.requires_grad:
         suffixes.append("requires_grad=True")
-    return join_suffixes(f"tensor({parts}", suffixes)
+    whole = join_suffixes(f"tensor({parts}", suffixes)
+    return f"Parameter containing:\n{whole}" if getattr(tensor, "_is_param", False) else whole
 
 
 _INDEX_NAMES = {True: ("crow_indices", "col_indices"), False: ("ccol_indices", "row_indices")}

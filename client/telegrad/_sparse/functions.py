@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from telegrad._ops.operands.implementations import Table
 from telegrad._ops.operands.implementations import run as run
+from telegrad._tensor.layouts import sparse_coo
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import NotSupportedError
 
@@ -33,7 +34,9 @@ def _into(out: Tensor, result: Tensor, name: str) -> Tensor:
     if isinstance(out, SparseTensor):
         return out.become(result, name)
     if isinstance(result, SparseTensor):
-        raise NotSupportedError(f"{name}: out= must be a {result._kind.name} tensor")
+        if result._kind is sparse_coo:
+            raise NotSupportedError(f"{name}: out= must be a {result._kind.name} tensor")
+        result = result.to_dense()
     return out.copy_(result) if out.shape == result.shape else out.resize_(result.shape).copy_(result)
 
 

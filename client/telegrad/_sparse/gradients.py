@@ -1,4 +1,4 @@
-"""``as_sparse_gradcheck``: numerical checks of derivatives, for functions of sparse tensors."""
+"""Numerical checks of derivatives, for functions of sparse tensors: what is varied is each stored element."""
 
 from __future__ import annotations
 
@@ -8,6 +8,20 @@ from typing import Any
 from .tensor import SparseTensor
 
 
+def on_stored(func: Callable[..., Any], inputs: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return a function of the stored elements of sparse arguments that gives those of sparse results; and these."""
+    given = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
+    values = tuple([entry.stored if isinstance(entry, SparseTensor) else entry for entry in given])
+
+    def on_values(*elements: Any) -> Any:
+        pairs = zip(given, elements, strict=True)
+        results = func(*[one.like(values) if isinstance(one, SparseTensor) else values for one, values in pairs])
+        listed = results if isinstance(results, (tuple, list)) else (results,)
+        return tuple([result.stored if isinstance(result, SparseTensor) else result for result in listed])
+
+    return on_values, values
+
+
 def as_sparse_gradcheck(gradcheck: Callable[..., bool]) -> Callable[..., bool]:
     """Return a ``gradcheck`` that takes functions of sparse tensors, with results that may be sparse too.
 
@@ -15,19 +29,6 @@ def as_sparse_gradcheck(gradcheck: Callable[..., bool]) -> Callable[..., bool]:
     """
 
     def check(func: Callable[..., Any], inputs: Any, *, masked: bool = True, **options: Any) -> bool:
-        given = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
-        values = tuple([entry.stored if isinstance(entry, SparseTensor) else entry for entry in given])
-
-        def on_values(*elements: Any) -> Any:
-            results = func(
-                *[
-                    entry.like(element) if isinstance(entry, SparseTensor) else element
-                    for entry, element in zip(given, elements, strict=True)
-                ]
-            )
-            listed = results if isinstance(results, (tuple, list)) else (results,)
-            return tuple([result.stored if isinstance(result, SparseTensor) else result for result in listed])
-
-        return gradcheck(on_values, values, **options)
+        return gradcheck(*on_stored(func, inputs), **options)
 
     return check

@@ -13,13 +13,14 @@ from . import elementwise as _elementwise
 from . import products as _products
 from . import reductions as _reductions
 from . import shapes as _shapes
+from . import systems as _systems
 from .coalescing import coalesce
 from .conversions import to_dense
 from .formatting import text
 from .functions import dispatch
 from .tensor import BY_COLUMNS, BY_ROWS, SPELLED, SparseTensor
 
-ENTERED = (_elementwise, _products, _reductions, _shapes)
+ENTERED = (_elementwise, _products, _reductions, _shapes, _systems)
 """The modules that have entered their operations in the table."""
 
 
@@ -58,6 +59,11 @@ def _bool(self: SparseTensor) -> bool:
     return bool(_item(self))
 
 
+def _setitem(self: SparseTensor, index: Any, value: Any) -> None:
+    """Raise ArgumentTypeError: parts of a sparse tensor are no views that could be written to."""
+    raise ArgumentTypeError("Cannot assign to a sparse tensor; use to_dense(), or write to its values()")
+
+
 def _html(self: SparseTensor) -> str:
     return f"<pre>{text(self).replace('<', '&lt;')}</pre>"
 
@@ -77,8 +83,8 @@ def _properties() -> dict[str, Any]:
 
 for _name, _method in {
     **_properties(), "numpy": _numpy, "tolist": _tolist, "item": _item, "__array__": _numpy, "__repr__": text,
-    "__bool__": _bool, "is_contiguous": _is_contiguous, "reshape": _reshape, "_repr_html_": _html,
-    "_repr_mimebundle_": _bundle, "is_nonzero": _bool,
+    "__bool__": _bool, "__setitem__": _setitem, "is_contiguous": _is_contiguous, "reshape": _reshape,
+    "_repr_html_": _html, "_repr_mimebundle_": _bundle, "is_nonzero": _bool,
 }.items():  # fmt: skip
     setattr(SparseTensor, _name, _method)
 HANDLERS[SparseTensor] = dispatch

@@ -186,6 +186,13 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: An
     return (input if beta == 1 else input * beta) + scaled
 
 
+@implements("addmm_")
+def addmm_(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """Make a tensor beta * input + alpha * (mat1 @ mat2) in place."""
+    result = addmm(input, mat1, mat2, beta=beta, alpha=alpha)
+    return input.become(result, "addmm_") if isinstance(input, SparseTensor) else input.copy_(result)
+
+
 @implements("addmv")
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """Return beta * input + alpha * (mat @ vec)."""

@@ -78,16 +78,19 @@ def any_(input: SparseTensor, *args: Any, **kwargs: Any) -> Any:
     return run("any", input.stored)
 
 
-@implements("norm", "linalg_vector_norm", "linalg_norm")
+@implements("norm", "linalg_vector_norm", "linalg_norm", "linalg_matrix_norm")
 def norm(
     input: SparseTensor, p: Any = 2, dim: Any = None, keepdim: bool = False, *, ord: Any = None, dtype: Any = None
 ) -> Any:
     """Return the norm of all elements as one vector."""
-    if dim is not None or keepdim:
+    power = ord if ord is not None else p
+    if dim is not None and _dimensions(input, dim) != list(range(input.ndim)):
         raise NotSupportedError("norm: only the norm of all elements of a sparse tensor is supported; use to_dense()")
+    if power == "nuc":
+        raise NotSupportedError("norm: singular values of a sparse tensor are not supported; use to_dense()")
     source = coalesce(input) if input._kind is sparse_coo else input
-    power = ord if ord is not None else 2 if p == "fro" else p
-    return run("linalg_vector_norm", source.stored.reshape(-1), power, dtype=dtype)
+    size = run("linalg_vector_norm", source.stored.reshape(-1), 2 if power == "fro" else power, dtype=dtype)
+    return size.reshape((1,) * input.ndim) if keepdim else size
 
 
 def softmax(input: SparseTensor, dim: int, dtype: Any, is_log: bool) -> SparseTensor:

@@ -13,7 +13,7 @@ from telegrad_protocol.layout import wrap_dim
 
 from .building import empty_compressed, empty_coo
 from .conversions import coalesced_order, to_coordinates, to_dense
-from .functions import implements, run
+from .functions import TABLE, implements, run
 from .indices import arange, expanded
 from .tensor import BLOCKED, SparseTensor
 
@@ -39,6 +39,15 @@ def t(input: SparseTensor) -> SparseTensor:
     if input.ndim > 2:
         raise ShapeError(f"t: expected a tensor with at most two dimensions, got {input._meta}")
     return transpose(input, 0, 1) if input.ndim == 2 else input
+
+
+def _in_place(name: str) -> Any:
+    def change(self: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
+        return self.become(TABLE[name](self, *args, **kwargs), f"{name}_")
+
+    change.__name__ = change.__qualname__ = f"{name}_"
+    change.__doc__ = f"Change the shape of this tensor as ``{name}`` does."
+    return change
 
 
 @implements("permute", "permute_copy")
@@ -223,6 +232,18 @@ def _padded(values: Tensor, dim: int, before: int, length: int) -> Tensor:
     return run("cat", [parts[0], values, parts[1]], dim)  # type: ignore[no-any-return]
 
 
+@implements("hstack")
+def hstack(tensors: Sequence[SparseTensor]) -> SparseTensor:
+    """Join tensors along their columns; vectors along their only dimension."""
+    return cat(tensors, min(1, tensors[0].ndim - 1))
+
+
+@implements("vstack", "row_stack")
+def vstack(tensors: Sequence[SparseTensor]) -> SparseTensor:
+    """Join tensors along their rows; each vector is a row."""
+    return cat([unsqueeze(tensor, 0) if tensor.ndim == 1 else tensor for tensor in tensors])
+
+
 @implements("stack")
 def stack(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
     """Join tensors along a new dimension."""
@@ -230,6 +251,14 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
     if not all(isinstance(tensor, SparseTensor) for tensor in listed):
         raise NotSupportedError("stack: sparse and dense tensors cannot be joined; use to_dense() or to_sparse()")
     return cat([unsqueeze(tensor, dim) for tensor in listed], dim)
+
+
+@implements("new_zeros", "new_empty")
+def new_zeros(input: SparseTensor, *size: Any, dtype: Any = None, device: Any = None) -> SparseTensor:
+    """Return a tensor of another size in the same layout without stored elements."""
+    shape = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+    options = {"dtype": dtype or input.dtype, "device": input.device if device is None else device}
+    return empty_coo(shape, **options) if input._kind is sparse_coo else empty_compressed(input._kind, shape, **options)
 
 
 @implements("zeros_like", "empty_like")
@@ -284,6 +313,19 @@ def resize(tensor: SparseTensor, size: Sequence[int], sparse_dim: int, dense_dim
     return tensor.become(SparseTensor(sparse_coo, tensor._parts, shape, tensor._is_coalesced), "sparse_resize_")
 
 
+def resized_as(self: SparseTensor, the_template: SparseTensor) -> SparseTensor:
+    """Change the size of a tensor in place to that of another one."""
+    return resize(self, the_template.shape, the_template.sparse_dims, the_template.dense_dims, False)
+
+
+@implements("embedding")
+def embedding(input: Tensor, weight: SparseTensor, *_: Any, **__: Any) -> Any:
+    """Return rows of a sparse table, by a vector of indices."""
+    if input.ndim != 1:
+        raise NotSupportedError("embedding: rows of a sparse table are chosen by a vector of indices; use to_dense()")
+    return index_select(weight, 0, input)
+
+
 @implements("linear")
 def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     """Return input @ weight.T + bias, of which one of the factors is a sparse matrix."""
@@ -293,3 +335,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
         product = to_dense(product)
     product = product if bias is None else product + bias
     return product.reshape(*input.shape[:-1], weight.shape[0])
+
+
+for _name in ("t", "transpose", "swapaxes", "swapdims"):
+    setattr(SparseTensor, f"{_name}_", _in_place(_name))

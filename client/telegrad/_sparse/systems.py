@@ -10,8 +10,8 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeError
 
 from .building import empty_coo
-from .conversions import to_lines, to_sparse
-from .functions import run
+from .conversions import to_dense, to_lines, to_sparse
+from .functions import implements, run
 from .indices import arange
 from .tensor import SparseTensor
 
@@ -68,3 +68,13 @@ def spsolve(input: Tensor, other: Tensor, *, left: bool = True) -> Tensor:
     dense: Any = other.reshape(-1, 1) if other.ndim == 1 else other
     solution: Tensor = run("_csr_solve", crow, col, matrix.stored, dense, False)
     return solution.reshape(other.shape)
+
+
+@implements("triangular_solve")
+def triangular_solve(
+    input: Tensor, A: SparseTensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> Any:
+    """Return x with A @ x = input for a triangular matrix by rows, which is made dense, and no copy of A."""
+    A.require("triangular_solve", sparse_csr)
+    result = run("triangular_solve", input, to_dense(A), upper, transpose, unitriangular)
+    return type(result)((result[0], A.stored.new_zeros(0)))

@@ -146,9 +146,10 @@ class SparseTensor(ComposedTensor):
         raise NotSupportedError("nbytes: not defined for sparse tensors; add those of the indices and of the values")
 
     def stride(self, dim: int | None = None) -> Any:
-        """Raise NotSupportedError: sparse tensors have no strides."""
-        raise NotSupportedError("stride: sparse tensors have no strides")
+        """Return zeros for a tensor in coordinates, as PyTorch does; other layouts have no strides."""
+        self.require("stride", sparse_coo)
+        return (0,) * self.ndim if dim is None else 0
 
     def storage_offset(self) -> int:
-        """Raise NotSupportedError: sparse tensors have no storage."""
-        no_storage(self)
+        """Return 0, as PyTorch does: a sparse tensor has no storage."""
+        return 0

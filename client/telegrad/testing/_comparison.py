@@ -32,7 +32,7 @@ def assert_close(
         missing, given = ("rtol", "atol") if rtol is None else ("atol", "rtol")
         raise ArgumentError(f"assert_close: {given} is given and {missing} is not; give both or neither")
     tolerance = None if rtol is None or atol is None else (rtol, atol)
-    rules = Rules(tolerance, equal_nan, check_device, check_dtype, check_stride)
+    rules = Rules(tolerance, equal_nan, check_device, check_dtype, check_stride, check_layout)
     message = _difference(actual, expected, rules, allow_subclasses, "")
     if message:
         raise AssertionError(msg(message) if callable(msg) else msg or message)

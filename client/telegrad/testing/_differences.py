@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import cmath
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from telegrad_protocol.dtypes import int64, promote_types
 
+from .._tensor.layouts import sparse_bsc, sparse_bsr, sparse_coo, sparse_csc, sparse_csr
 from .._tensor.tensor import Tensor
 
 _TOLERANCES: Final = {
@@ -16,6 +17,13 @@ _TOLERANCES: Final = {
     "float32": (1.3e-6, 1e-5), "complex64": (1.3e-6, 1e-5), "float64": (1e-7, 1e-7), "complex128": (1e-7, 1e-7),
 }  # fmt: skip
 """Relative and absolute tolerance by dtype; other dtypes must be equal."""
+_BY_ROWS: Final = ("crow_indices", "col_indices", "values")
+_BY_COLUMNS: Final = ("ccol_indices", "row_indices", "values")
+_PARTS: Final = {
+    sparse_coo: ("_indices", "_values"), sparse_csr: _BY_ROWS, sparse_bsr: _BY_ROWS, sparse_csc: _BY_COLUMNS,
+    sparse_bsc: _BY_COLUMNS,
+}  # fmt: skip
+"""The parts of sparse tensors, the values last."""
 
 
 class Rules(NamedTuple):
@@ -24,6 +32,7 @@ class Rules(NamedTuple):
     check_device: bool
     check_dtype: bool
     check_stride: bool
+    check_layout: bool
 
     def tolerances(self, *dtypes: str) -> tuple[float, float]:
         """Return the relative and absolute tolerance: what was asked for, else the largest of the dtypes'."""
@@ -34,10 +43,39 @@ class Rules(NamedTuple):
 
 
 def difference_of_tensors(actual: Tensor, expected: Tensor, rules: Rules) -> str:
-    for name, wanted in (("device", rules.check_device), ("dtype", rules.check_dtype), ("shape", True)):
+    attributes = {
+        "device": rules.check_device, "dtype": rules.check_dtype, "shape": True, "layout": rules.check_layout,
+    }  # fmt: skip
+    for name, wanted in attributes.items():
         ours, theirs = getattr(actual, name), getattr(expected, name)
         if wanted and ours != theirs:
             return f"The values for attribute '{name}' do not match: {ours} != {theirs}."
+    if actual.layout is not expected.layout:
+        actual, expected = actual.to_dense(), expected.to_dense()
+    elif actual.layout in _PARTS:
+        return _difference_of_sparse(actual, expected, rules)
+    return _difference_of_dense(actual, expected, rules, "Tensor-likes")
+
+
+def _difference_of_sparse(actual: Any, expected: Any, rules: Rules) -> str:
+    """Compare what two tensors of one sparse layout store, part by part, the values with a tolerance."""
+    name = f"Sparse {actual.layout.name.removeprefix('sparse_').upper()}"
+    counts = actual._nnz(), expected._nnz()
+    if counts[0] != counts[1]:
+        what = f"The number of specified values in {name.replace('Sparse', 'sparse')} tensors"
+        return f"{what} does not match: {counts[0]} != {counts[1]}"
+    *indices, values = _PARTS[actual.layout]
+    exact = rules._replace(tolerance=(0.0, 0.0), check_dtype=False, equal_nan=False)
+    pairs = [(part, getattr(actual, part)(), getattr(expected, part)()) for part in (*indices, values)]
+    checks = [exact] * len(indices) + [rules]
+    texts = (
+        _difference_of_dense(ours, theirs, rule, f"{name} {part.removeprefix('_')}")
+        for rule, (part, ours, theirs) in zip(checks, pairs, strict=True)
+    )
+    return next(filter(None, texts), "")
+
+
+def _difference_of_dense(actual: Tensor, expected: Tensor, rules: Rules, what: str) -> str:
     if rules.check_stride and actual.stride() != expected.stride():
         return f"The values for attribute 'stride()' do not match: {actual.stride()} != {expected.stride()}."
     relative, absolute = rules.tolerances(actual.dtype.name, expected.dtype.name)
@@ -51,10 +89,10 @@ def difference_of_tensors(actual: Tensor, expected: Tensor, rules: Rules) -> str
         actual, expected = actual.to(common), expected.to(common)
     exact = relative == absolute == 0 and not rules.equal_nan
     close = actual == expected if exact else actual.isclose(expected, relative, absolute, rules.equal_nan)
-    return "" if bool(close.all()) else _report(actual, expected, close, (relative, absolute))
+    return "" if bool(close.all()) else _report(actual, expected, close, (relative, absolute), what)
 
 
-def _report(actual: Tensor, expected: Tensor, close: Tensor, tolerances: tuple[float, float]) -> str:
+def _report(actual: Tensor, expected: Tensor, close: Tensor, tolerances: tuple[float, float], what: str) -> str:
     """Return how many elements differ, by how much, and where by most."""
     if _is_exact(actual):
         actual, expected = actual.to(int64), expected.to(int64)
@@ -64,7 +102,7 @@ def _report(actual: Tensor, expected: Tensor, close: Tensor, tolerances: tuple[f
     limits = ["", ""] if exact else [f" (up to {limit} allowed)" for limit in tolerances]
     if actual.dim() == 0:
         return _scalars_differ(expected.item(), actual.item(), absolute.item(), relative.item(), limits)
-    lines = [f"Tensor-likes are not {'equal' if exact else 'close'}!", ""]
+    lines = [f"{what} are not {'equal' if exact else 'close'}!", ""]
     lines += [f"Mismatched elements: {count} / {close.numel()} ({count / close.numel():.1%})"]
     for name, values, limit in zip(("absolute", "relative"), (absolute, relative), reversed(limits), strict=True):
         far = values.masked_fill(close, 0).flatten()
