@@ -116,3 +116,41 @@ def test_the_older_profile_shows_its_events(tg: Any) -> None:
     with profile:
         tg.ones(2).sin()
     assert "aten::sin" in repr(profile) and repr(profile) == repr(profile.function_events)
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda p: p.profile().events(),
+        lambda p: p.profile().export_chrome_trace("never written"),
+        lambda p: p.profile(activities=[]),
+        lambda p: p.profile(activities=["cpu"]),
+        lambda p: p.schedule(wait=1, warmup=1, active=0),
+        lambda p: p.schedule(wait=-1, warmup=1, active=1),
+    ],
+)
+def test_what_pytorch_asserts_is_an_assertion_error(tg: Any, misuse: Any) -> None:
+    for lib in (tg, torch):
+        with pytest.raises(AssertionError):
+            misuse(lib.profiler)
+
+
+def test_stacks_are_exported_where_they_were_recorded(tg: Any, tmp_path: Any) -> None:
+    for lib in (tg, torch):
+        with lib.profiler.profile(activities=[lib.profiler.ProfilerActivity.CPU]) as profile:
+            lib.ones(2).sin()
+        with pytest.raises(AssertionError, match="requires with_stack=True"):
+            profile.export_stacks(str(tmp_path / "stacks"), "self_cpu_time_total")
+
+
+def test_a_recording_is_begun_and_ended_by_the_program_itself(tg: Any) -> None:
+    for lib in (tg, torch):
+        recording = lib.profiler._KinetoProfile(activities=[lib.profiler.ProfilerActivity.CPU], record_shapes=True)
+        recording.prepare_trace()
+        recording.start_trace()
+        lib.ones(2, 3).sin()
+        recording.stop_trace()
+        found = [event.input_shapes for event in recording.events() if event.name == "aten::sin"]
+        assert found == [[[2, 3]]]
+        assert isinstance(lib.profiler.profile(), lib.profiler._KinetoProfile)
+        assert "aten::sin" in {event.name for event in recording.profiler.function_events}

@@ -17,6 +17,7 @@ from telegrad.profiler._range_log import current
 from telegrad.profiler._range_log import record_function as record_function
 from telegrad.profiler._results import Results, Stretch, has_gpu
 from telegrad.profiler._schedule import ProfilerActivity as ProfilerActivity
+from telegrad.profiler._schedule import ProfilerError
 from telegrad.profiler._step_counts import KinetoStepTracker as KinetoStepTracker
 from telegrad_protocol.errors import AutogradError, NotSupportedError
 
@@ -83,7 +84,7 @@ class profile:
     def function_events(self) -> EventList:
         """All recorded events."""
         if self._results is None:
-            raise AutogradError("profile: nothing is recorded yet; look at it after its block")
+            raise ProfilerError("profile: nothing is recorded yet; look at it after its block")
         return self._results.events
 
     def table(self, *args: Any, **kwargs: Any) -> str:
@@ -108,7 +109,7 @@ class profile:
     def export_chrome_trace(self, path: str) -> None:
         """Write everything that was noted, in Chrome's format."""
         if self._results is None:
-            raise AutogradError("profile: nothing is recorded yet; look at it after its block")
+            raise ProfilerError("profile: nothing is recorded yet; look at it after its block")
         self._results.export_chrome_trace(path)
 
     def export_stacks(self, path: str, metric: str = "self_cpu_time_total") -> None:

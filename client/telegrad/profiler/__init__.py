@@ -22,6 +22,7 @@ from ._schedule import ProfilerAction as ProfilerAction
 from ._schedule import ProfilerActivity as ProfilerActivity
 from ._schedule import schedule as schedule
 from ._step_counts import KinetoStepTracker as KinetoStepTracker
+from ._trace_profile import _KinetoProfile as _KinetoProfile
 
 __all__ = [
     "DeviceType", "ExecutionTraceObserver", "KinetoStepTracker", "ProfilerAction", "ProfilerActivity", "RecordScope",

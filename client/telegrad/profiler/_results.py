@@ -40,6 +40,12 @@ class Results:
             )
         return self._events
 
+    function_events = events
+
+    def table(self, *arguments: Any, **named: Any) -> str:
+        """Return the events as a table."""
+        return self.events.table(*arguments, **named)
+
     def key_averages(self, *grouping: Any, **named: Any) -> EventList:
         """Return averages of the events."""
         return self.events.key_averages(*grouping, **named)

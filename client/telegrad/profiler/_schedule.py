@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, AutogradError
+
+
+class ProfilerError(AutogradError, AssertionError):
+    """A profiler is asked for what it has not recorded, or is to record nothing; PyTorch asserts that it is not."""
+
+
+class ScheduleError(ArgumentError, AssertionError):
+    """Numbers of steps that no profiler can follow."""
 
 
 class ProfilerActivity(Enum):
@@ -34,12 +42,12 @@ def schedule(
 ) -> Callable[[int], ProfilerAction]:
     """Return a function that says what to do in each step: wait, warm up, be active, and again, ``repeat`` times."""
     if min(wait, warmup, repeat, skip_first) < 0 or active <= 0:
-        raise ArgumentError("schedule: wait, warmup, repeat and skip_first must not be negative, active positive")
+        raise ScheduleError("schedule: wait, warmup, repeat and skip_first must not be negative, active positive")
     length = wait + warmup + active
 
     def action(step: int) -> ProfilerAction:
         if step < 0:
-            raise ArgumentError(f"schedule: there is no step {step}")
+            raise ScheduleError(f"schedule: there is no step {step}")
         step -= skip_first
         if step < 0:
             return ProfilerAction.NONE
