@@ -173,6 +173,12 @@ def _embedding(_: str, a: Named) -> Any:
     return "embedding.default", (a["weight"], a["input"], padding, a["scale_grad_by_freq"], a["sparse"]), {}
 
 
+def _sub(name: str, a: Named) -> Any:
+    if isinstance(a["input"], Tensor):
+        raise KeyError(name)
+    return "rsub.Scalar", (a["other"], a["input"], a.get("alpha", 1)), {}
+
+
 def _nonzero(_: str, a: Named) -> Any:
     if a["as_tuple"]:
         raise KeyError("nonzero")
@@ -180,7 +186,7 @@ def _nonzero(_: str, a: Named) -> Any:
 
 
 _RULES: Final[dict[str, Callable[[str, Named], Any]]] = {
-    "pow": lambda _, a: (*_pow(a), {}),
+    "pow": lambda _, a: (*_pow(a), {}), "sub": _sub,
     "sum": _reduction("dim_IntList"), "mean": _reduction("dim"), "prod": _prod, "_in_layout": _in_layout,
     "var": _moments, "std": _moments,
     "std.unbiased": _same("std.default", "input", "unbiased"),

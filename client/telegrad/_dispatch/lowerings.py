@@ -106,10 +106,25 @@ def _chunk(run: Run, input: Tensor, chunks: int, dim: int = 0) -> Any:
     return run("split", input, max(-(-input.shape[dim] // chunks), 1), dim)
 
 
+def _narrow(run: Run, input: Tensor, dim: int, start: Any, length: int) -> Any:
+    if not isinstance(start, int) or not input.ndim or start < 0:
+        return NotImplemented
+    return run("slice", input, dim, start, start + length, 1)
+
+
+def _movedim(run: Run, input: Tensor, source: Any, destination: Any) -> Any:
+    if not isinstance(source, int) or not isinstance(destination, int) or not input.ndim:
+        return NotImplemented
+    dims = list(range(input.ndim))
+    dims.insert(destination % input.ndim, dims.pop(source % input.ndim))
+    return run("permute", input, dims)
+
+
 LOWERINGS: Final[dict[str, Callable[..., Any]]] = {
     "matmul": _matmul, "scaled_dot_product_attention": _attention, "chunk": _chunk,
     "linear": _linear, "reshape": _reshape, "cross_entropy": _cross_entropy,
-    "softmax": _softmax("softmax"), "log_softmax": _softmax("log_softmax"),
+    "softmax": _softmax("softmax"), "log_softmax": _softmax("log_softmax"), "narrow": _narrow, "movedim": _movedim,
+    "moveaxis": _movedim,
 }  # fmt: skip
 """By public name; NotImplemented where the arguments are not what PyTorch does so for."""
 KEPT: Final = frozenset(

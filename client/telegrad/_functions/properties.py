@@ -52,7 +52,7 @@ def pin_memory(self: Tensor) -> Tensor:
 
 def _transposed(self: Tensor) -> Any:
     if self.ndim == 2:
-        return self.transpose(0, 1)
+        return self.permute((1, 0))
     if not self.ndim:
         return _of_one_element("T", self)
     warnings.warn(

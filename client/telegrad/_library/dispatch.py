@@ -66,13 +66,24 @@ def call(overload: Any, operator: Operator, args: tuple[Any, ...], kwargs: dict[
     Raises OperatorError where the arguments or the results do not fit the schema, NotSupportedError where no kernel
     computes the operator for these arguments.
     """
-    args, kwargs = operator.binder.bind(args, kwargs)
+    try:
+        args, kwargs = operator.binder.bind(args, kwargs)
+    except OperatorError as error:
+        return answered_by_classes(overload, args, kwargs, error)
     values = [*args, *kwargs.values()] if kwargs else list(args)
     if overrides.modes or HANDLERS:
         relevant = () if overrides.are_disabled else overriding.overriding_of(values)
         if overrides.modes or relevant:
             return overriding.dispatch(overload, relevant, args, kwargs)
     return redispatch(overload, operator, keys_of_call(values), args, kwargs)
+
+
+def answered_by_classes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: OperatorError) -> Any:
+    """Return what classes of arguments that are no tensors answer; raise the error of the arguments if none does."""
+    relevant = [] if overrides.are_disabled else overriding.overriding_of((*args, *kwargs.values()))
+    if not relevant:
+        raise error
+    return overriding.dispatch(func, relevant, args, kwargs)
 
 
 def redispatch(overload: Any, operator: Operator, of_call: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

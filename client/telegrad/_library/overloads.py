@@ -138,7 +138,10 @@ class OpOverloadPacket:
         overloads = [*self._by_name.values()]
         if len(overloads) == 1:
             return overloads[0](*args, **kwargs)
-        chosen = self.resolve(args, kwargs)
+        try:
+            chosen = self.resolve(args, kwargs)
+        except OperatorError as error:
+            return dispatch.answered_by_classes(self, args, kwargs, error)
         return chosen(*args, **kwargs)
 
     def resolve(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OpOverload:

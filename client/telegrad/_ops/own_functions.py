@@ -57,6 +57,8 @@ _ACCESSORS: Final = ("__get__", "__set__", "__delete__")
 """What a property's functions are asked for, in the order in which it has them."""
 _OF_ITS_TENSOR: Final = frozenset(("__deepcopy__",))
 """Methods that only their tensor is asked about: what else they are given may contain itself."""
+_OF_PROGRAMS: Final = frozenset(("grad",))
+"""Functions that a program's classes are asked about, and telegrad's own classes of tensors are not: they run them."""
 _OF_CONTRACTS: Final = ("_ops/functions.py", "_ops\\functions.py")
 """Where the code of functions is that were made from contracts."""
 originals: Final[dict[Any, Any]] = {}
@@ -182,6 +184,7 @@ def _asking(func: FunctionType) -> CodeType:
     asks_modes_only = func.__name__ in _ASKING_MODES.split() and not func.__qualname__.startswith("Tensor.")
     overriding = import_module(".overriding", __package__)
     dispatch, in_order, is_asked = overriding.dispatch, overriding.overriding_of, overriding.overrides_operations
+    counts = _is_of_program if func.__name__ in _OF_PROGRAMS else None
     has_only_plain = _plain.issuperset
     counted = 1 if func.__name__ in _OF_ITS_TENSOR else None
 
@@ -189,12 +192,18 @@ def _asking(func: FunctionType) -> CodeType:
         asked: list[Any] = []
         is_answered = not (asks_modes_only or overrides.are_disabled)
         if is_answered and not (has_only_plain(map(type, args)) and has_only_plain(map(type, kwargs.values()))):
-            asked.extend(_asked((args[:counted], kwargs), is_asked))
+            found = _asked((args[:counted], kwargs), is_asked)
+            asked.extend(found if counts is None else filter(counts, found))
         if asked or overrides.modes:
             return dispatch(func, in_order(asked), args, kwargs)
         return original(*args, **kwargs)
 
     return _code_calling(run, func)
+
+
+def _is_of_program(value: Any) -> bool:
+    """Whether an argument's class is not telegrad's own."""
+    return type(value).__module__.partition(".")[0] not in ("torch", __package__.partition(".")[0])
 
 
 def _asked(values: Iterable[Any], is_asked: Any) -> Iterator[Any]:

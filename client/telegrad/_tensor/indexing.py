@@ -57,21 +57,21 @@ def _basic_view(tensor: Any, index: Any, call: Call) -> Any:
     ndim = tensor.ndim
     if used > ndim or ellipses > 1:
         return None
-    view, dim = tensor, 0
+    view, dim, is_alone = tensor, 0, items is not index
     for item in items:
         if type(item) is int:
             view = call("select", view, dim, item)
         elif item is Ellipsis:
             dim += ndim - used
         else:
-            view = call("unsqueeze", view, dim) if item is None else _sliced(view, dim, item, call)
+            view = call("unsqueeze", view, dim) if item is None else _sliced(view, dim, item, call, is_alone)
             dim += 1
     return view if view is not tensor else call("alias", tensor)
 
 
-def _sliced(view: Any, dim: int, item: slice, call: Call) -> Any:
+def _sliced(view: Any, dim: int, item: slice, call: Call, is_alone: bool = False) -> Any:
     start, stop, step = item.start, item.stop, item.step
-    if start is None and stop is None and step is None and dim:
+    if start is None and stop is None and step is None and not is_alone:
         return view
     return call(
         "slice", view, dim, None if start is None else operator.index(start),
