@@ -24,6 +24,10 @@ void increment_(torch::Tensor x) {
   for (int64_t row = 0; row < elements.size(0); ++row)
     for (int64_t column = 0; column < elements.size(1); ++column) elements[row][column] += 1;
 }
+void require_matrix(torch::Tensor x) { TORCH_CHECK(x.dim() == 2, "expected a matrix, got ", x.dim(), " dimensions"); }
+torch::Tensor repeated(const torch::Tensor& x, double by, int64_t times) {
+  return times > 1 ? repeated(x * by, by, times - 1) : x * by;
+}
 at::Tensor& same(at::Tensor& x) { return x; }
 at::Tensor affine(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b) {
   auto y = x.mm(w.t());
@@ -156,6 +160,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("scale", &scale, "multiplies", py::arg("x"), py::arg("by") = 2.0);
   m.def("floats", &floats);
   m.def("increment_", &increment_);
+  m.def("require_matrix", &require_matrix);
   m.def("same", &same);
   m.def("affine", &affine, py::arg("x"), py::arg("w"), py::arg("b") = py::none());
   m.def("pieces", &pieces);
@@ -181,6 +186,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 TORCH_LIBRARY(telegrad_tests, m) {
   m.def("scale(Tensor x, float by) -> Tensor");
+  m.def("repeated(Tensor x, float by=3.0, *, int times=1) -> Tensor");
   m.def("both_added", [](at::Tensor x, at::Tensor y) { return x + y; });
 }
-TORCH_LIBRARY_IMPL(telegrad_tests, CPU, m) { m.impl("scale", &scale); }
+TORCH_LIBRARY_IMPL(telegrad_tests, CPU, m) {
+  m.impl("scale", &scale);
+  m.impl("repeated", &repeated);
+}

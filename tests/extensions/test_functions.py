@@ -121,6 +121,19 @@ def test_arguments_that_do_not_fit_are_refused_before_they_are_sent(tg: Any, ext
     assert (extension.answer, extension.__doc__) == (42, "what the tests call")
 
 
+def test_a_function_that_returns_nothing_refuses_operands_where_the_program_would_catch_it(
+    tg: Any, extension: Any
+) -> None:
+    matrix, vector = tg.ones(2, 2), tg.ones(2)
+    caught = []
+    for operand in (matrix, vector, matrix, vector):
+        try:
+            extension.require_matrix(operand)
+        except RuntimeError as error:
+            caught.append((operand is vector, "expected a matrix, got 1 dimensions" in str(error)))
+    assert caught == [(True, True)] * 2
+
+
 def test_calls_whose_results_are_known_do_not_wait(tg: Any, extension: Any) -> None:
     x = tg.ones(2, 2)
     session = x._session
@@ -174,6 +187,9 @@ def test_operators_of_a_library_are_there_by_name(tg: Any, extension: Any) -> No
     x = tg.ones(3)
     assert tg.ops.telegrad_tests.scale(x, 3.0).tolist() == [3.0] * 3
     assert tg.ops.telegrad_tests.both_added(x, x).tolist() == [2.0] * 3
+    repeated = tg.ops.telegrad_tests.repeated  # the schema has defaults, and what is given by name alone
+    results = [repeated(x), repeated(x, 2.0), repeated(x, times=2), repeated(x, 2.0, times=3), repeated(x, by=5.0)]
+    assert [result.tolist() for result in results] == [[3.0] * 3, [2.0] * 3, [9.0] * 3, [8.0] * 3, [5.0] * 3]
 
 
 def _written_out(t: Any, x: Any, w: Any, b: Any, h: Any, c: Any) -> Any:

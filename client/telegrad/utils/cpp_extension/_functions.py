@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from telegrad._session.catching.prompt_errors import PATIENTLY, wait_where_caught
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import Aliases, OperationNode
@@ -126,7 +127,8 @@ class ExtensionFunction:
             key.append(_frozen(args))
         key_of_plan = tuple(key)
         plan = self._plans.get(key_of_plan)
-        if plan is None and overload.result == "None":
+        is_first = plan is None and overload.result == "None"
+        if is_first:
             plan = (0, None, 0)
         if plan is None or self.waits:
             self._check(overload, args)
@@ -139,6 +141,9 @@ class ExtensionFunction:
         freed = session.take_dead() if session._dead else ()
         site = session.sites.current(1)
         session.queue(CallExtension(overload.number, site, outs, wire, number, None, freed), modes)
+        if is_first:  # it may refuse operands like these, which the program would learn of later
+            wait_where_caught(session, PATIENTLY)
+            self._keep(key_of_plan, plan)
         return result
 
     def _select(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Overload, tuple[Any, ...]]:
@@ -181,10 +186,15 @@ class ExtensionFunction:
         ids: list[int] = []
         fixed = _fixed(shape, ids)
         if plan and self.waits is not True:
-            if len(self._plans) >= _MOST_PLANS:
-                self._plans.clear()
-            self._plans[key] = (plan, fixed, len(ids))
+            self._keep(key, (plan, fixed, len(ids)))
         return _made(fixed, session, iter(ids), tensors, parents, self)
+
+
+    def _keep(self, key: tuple[Any, ...], plan: tuple[int, Any, int]) -> None:
+        """Let later calls of a kind go on without waiting."""
+        if len(self._plans) >= _MOST_PLANS:
+            self._plans.clear()
+        self._plans[key] = plan
 
 
 class _New(NamedTuple):

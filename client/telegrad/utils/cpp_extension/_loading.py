@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from telegrad._library.registry import overload_of
 from telegrad._session.current import current_session
 from telegrad._session.session import ClientSession
 from telegrad.library import Library
@@ -181,7 +182,21 @@ def _register(extension: str, operators: list[list[Any]], functions: dict[int, E
         if defines:
             library.define(schema if "(" in schema else _schema(name, functions[number]))
         if number >= 0:
-            library.impl(name, functions[number], key)
+            qualname = name if "::" in name else f"{space}::{name}"
+            library.impl(name, _in_order(qualname, functions[number]), key)
+
+
+def _in_order(qualname: str, function: ExtensionFunction) -> Callable[..., Any]:
+    """Return a kernel that gives a C++ function all arguments of the operator's schema by place, defaults too."""
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        overload = overload_of(qualname)
+        if overload is None or (not kwargs and len(args) == len(overload._schema.arguments)):
+            return function(*args, **kwargs)
+        missing = overload._schema.arguments[len(args) :]
+        return function(*args, *[kwargs.get(argument.name, argument.default_value) for argument in missing])
+
+    return kernel
 
 
 def _schema(name: str, function: ExtensionFunction) -> str:
