@@ -71,7 +71,8 @@ def pca_lowrank(
         raise ArgumentError(f"pca_lowrank: niter must not be negative, got {niter}")
     if not center:
         return svd_lowrank(A, q, niter)
-    if A.layout is not strided:
+    layout: Any = A.layout
+    if layout is not strided:
         return svd_lowrank(A.to_dense() - A.sum(dim=-2, keepdim=True).to_dense() / m, q, niter)
     return svd_lowrank(A - A.mean(dim=-2, keepdim=True), q, niter)
 

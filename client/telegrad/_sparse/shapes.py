@@ -257,7 +257,7 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> SparseTensor:
 def new_zeros(input: SparseTensor, *size: Any, dtype: Any = None, device: Any = None) -> SparseTensor:
     """Return a tensor of another size in the same layout without stored elements."""
     shape = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
-    options = {"dtype": dtype or input.dtype, "device": input.device if device is None else device}
+    options: dict[str, Any] = {"dtype": dtype or input.dtype, "device": input.device if device is None else device}
     return empty_coo(shape, **options) if input._kind is sparse_coo else empty_compressed(input._kind, shape, **options)
 
 

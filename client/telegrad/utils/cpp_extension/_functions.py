@@ -189,7 +189,6 @@ class ExtensionFunction:
             self._keep(key, (plan, fixed, len(ids)))
         return _made(fixed, session, iter(ids), tensors, parents, self)
 
-
     def _keep(self, key: tuple[Any, ...], plan: tuple[int, Any, int]) -> None:
         """Let later calls of a kind go on without waiting."""
         if len(self._plans) >= _MOST_PLANS:
