@@ -202,7 +202,6 @@ from ._tensor.generator import Generator as Generator
 from ._tensor.layouts import (
     Layout as Layout,
     jagged as jagged,
-    _mkldnn as _mkldnn,
     sparse_bsc as sparse_bsc,
     sparse_bsr as sparse_bsr,
     sparse_coo as sparse_coo,

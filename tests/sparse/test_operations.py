@@ -287,7 +287,6 @@ CONSTRUCTION = [
     "r.new_zeros(2, 2)",
     "t.zeros_like(c, layout=t.strided), t.ones_like(c, layout=t.strided)",
     "repr(t.nn.Parameter(c))",
-    "c.layout == t._mkldnn",
 ]
 
 

@@ -26,7 +26,7 @@ sparse_csc: Final = Layout("sparse_csc")
 sparse_bsr: Final = Layout("sparse_bsr")
 sparse_bsc: Final = Layout("sparse_bsc")
 jagged: Final = Layout("jagged")
-_mkldnn: Final = Layout("_mkldnn")
+mkldnn: Final = Layout("_mkldnn")
 """The layout of PyTorch's tensors for oneDNN, of which there are none here; programs compare layouts with it."""
 BY_NAME: Final = {
     layout.name: layout for layout in (strided, sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc, jagged)

@@ -16,9 +16,9 @@ from telegrad.profiler._events import Kernel as Kernel
 from telegrad.profiler._range_log import current
 from telegrad.profiler._range_log import record_function as record_function
 from telegrad.profiler._results import Results, Stretch, has_gpu
+from telegrad.profiler._schedule import KinetoStepTracker as KinetoStepTracker
 from telegrad.profiler._schedule import ProfilerActivity as ProfilerActivity
 from telegrad.profiler._schedule import ProfilerError
-from telegrad.profiler._step_counts import KinetoStepTracker as KinetoStepTracker
 from telegrad_protocol.errors import AutogradError, NotSupportedError
 
 __all__ = [

@@ -18,10 +18,10 @@ from ._range_log import record_function as record_function
 from ._round_trips import RoundTrip as RoundTrip
 from ._round_trips import RoundTrips as RoundTrips
 from ._round_trips import round_trips as round_trips
+from ._schedule import KinetoStepTracker as KinetoStepTracker
 from ._schedule import ProfilerAction as ProfilerAction
 from ._schedule import ProfilerActivity as ProfilerActivity
 from ._schedule import schedule as schedule
-from ._step_counts import KinetoStepTracker as KinetoStepTracker
 from ._trace_profile import _KinetoProfile as _KinetoProfile
 
 __all__ = [

@@ -12,8 +12,7 @@ from typing import Any
 from ._execution_trace import ExecutionTraceObserver
 from ._range_log import OpenRange, begin_range, end_range
 from ._results import has_gpu
-from ._schedule import ProfilerAction, ProfilerActivity, always
-from ._step_counts import KinetoStepTracker
+from ._schedule import KinetoStepTracker, ProfilerAction, ProfilerActivity, always
 from ._trace_profile import _KinetoProfile
 
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)

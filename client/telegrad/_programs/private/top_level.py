@@ -7,6 +7,7 @@ from typing import Any
 from telegrad import ops as _ops
 from telegrad._ops.functions import function as _function
 from telegrad._programs.compiled_core import TensorType as TensorType
+from telegrad._tensor.layouts import mkldnn as _mkldnn_layout
 from telegrad.amp.autocast_mode import get_autocast_dtype as _get_autocast_dtype
 from telegrad.amp.autocast_mode import is_autocast_enabled as _is_autocast_enabled
 from telegrad.amp.autocast_mode import set_autocast_dtype as _set_autocast_dtype
@@ -25,6 +26,7 @@ from .archives import PyTorchFileReader as PyTorchFileReader
 _OPERATORS_ALONE = ("_foreach_copy", "_foreach_zero")
 """Operators that PyTorch has no function for, whose absence its own tables of tests ask about."""
 StorageBase = _UntypedStorage
+_mkldnn = _mkldnn_layout
 _assert = _checks._assert
 _check = _checks._check
 _check_index = _checks._check_index
