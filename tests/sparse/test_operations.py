@@ -286,7 +286,7 @@ CONSTRUCTION = [
     "c.new_zeros(2, 2), c.new_empty((1, 2)), c.new_zeros(2, dtype=t.int64)",
     "r.new_zeros(2, 2)",
     "t.zeros_like(c, layout=t.strided), t.ones_like(c, layout=t.strided)",
-    "repr(t.nn.Parameter(c))",
+    "repr(t.nn.Parameter(c)).splitlines()[0]",
 ]
 
 
