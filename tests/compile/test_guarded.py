@@ -234,6 +234,31 @@ def test_threads_do_not_share_what_they_give(tg: Any) -> None:
     assert not failures
 
 
+def test_what_another_thread_queues_within_a_watched_call_is_not_taken_for_its_own(
+    tg: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled, x = tg.compile(lambda x: (x * 2).sin() + (x * 3).cos() - x), tg.ones(3)
+    session, calls, others = x._session, calls_of(compiled), []
+    expected = exactly(tg, called_often(compiled, x, 2))
+    while not calls.is_hopeful:
+        compiled(x)
+    end_part = session.end_part
+
+    def end_part_later(*args: Any) -> None:
+        thread = threading.Thread(target=lambda: others.append(x + 1))
+        thread.start()
+        thread.join()
+        end_part(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "end_part", end_part_later)
+        assert exactly(tg, compiled(x)) == expected
+    assert calls.reason == "instructions of other threads are among its own"
+    assert exactly(tg, called_often(compiled, x)) == expected
+    assert calls.replayed
+    assert others[0].tolist() == [2.0, 2.0, 2.0]
+
+
 def test_a_model_is_trained_by_calls_that_are_left_out(tg: Any, seed: int) -> None:
     def trained(wrap: Callable[[Any], Any]) -> list[Any]:
         tg.manual_seed(seed % 1000)

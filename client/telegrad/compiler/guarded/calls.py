@@ -156,10 +156,13 @@ class Calls:
         if len(parts) != 1:
             raise ImpureError("it has graph breaks")
         queued, first, _ = parts[0]
+        modes = modes_of(queued)
+        if modes is None:
+            raise ImpureError("instructions of other threads are among its own")
         for program, (run, _) in self._runs.items():
             inputs = run.inputs_of(queued, first, notes.gradients.dropped)
             if inputs is not None:
-                return OuterRecord(situation, given, notes, run, inputs, first, result, program, modes_of(queued))
+                return OuterRecord(situation, given, notes, run, inputs, first, result, program, modes)
         raise ImpureError("no earlier call was like it")
 
     def _keep(self, record: OuterRecord) -> None:
