@@ -34,11 +34,11 @@ def _around(tg: Any, case: Case, number: int) -> Any:
     return contextlib.nullcontext()
 
 
-def outcomes_of(tg: Any, case: Case, seed: int, compiled: bool) -> list[Any]:
+def outcomes_of(tg: Any, case: Case, seed: int, compiled: bool, **options: Any) -> list[Any]:
     tg.set_grad_enabled(True)
     tg.set_default_dtype(tg.float32)
     built, rng = case.build(tg), np.random.default_rng(seed)
-    function = tg.compile(built.function) if compiled else built.function
+    function = tg.compile(built.function, **options) if compiled else built.function
     tg.manual_seed(seed)
     outcomes = []
     for number in range(case.calls):

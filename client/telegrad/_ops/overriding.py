@@ -19,7 +19,7 @@ from telegrad_protocol.errors import ArgumentTypeError
 
 CLASSES, MODES = -1, -2
 """Who asks telegrad's functions in Python to ask: a program's classes, and its modes, from the first one on."""
-_SLOTS = ("_aliases", "_base", "_grad", "_id", "_meta", "_node", "_requires_grad", "_seen", "_session")
+SLOTS = ("_aliases", "_base", "_grad", "_id", "_meta", "_node", "_requires_grad", "_seen", "_session")
 
 
 def overriding_of(values: Iterable[Any]) -> list[Any]:
@@ -159,7 +159,7 @@ def converted(result: Any, cls: type, inputs: Any = ()) -> Any:
 def _moved(tensor: Tensor, cls: type) -> Any:
     """Return a tensor of this class in place of ``tensor``, which must not be used any more."""
     made: Any = object.__new__(cls)
-    for name in _SLOTS:
+    for name in SLOTS:
         setattr(made, name, getattr(tensor, name))
     tensor._id = 0
     return made

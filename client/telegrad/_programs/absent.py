@@ -10,13 +10,17 @@ INSTEAD: Final = {
     "_C": "it is PyTorch's compiled core; use the public functions",
     "_dynamo.comptime": "no function is traced; torch._dynamo.explain tells what a call queues",
     "_dynamo.export": "use torch.export.export",
-    "_dynamo.testing": "backends are not called, so none counts or keeps graphs; torch._dynamo.explain(f)(*args) tells "
-    "graph_count, graph_break_count and ops_per_graph",
+    "_dynamo.backends.common": "backward passes are the server's, which no backend is given; torch.compile(backend=f) "
+    "gives f the forward pass, and what it returns is differentiated",
+    "_dynamo.compiled_autograd": "backward passes are the server's, which replays them",
     "_dynamo.utils": "torch._dynamo.explain(f)(*args) tells graphs, breaks and operations, TORCH_LOGS what differed",
     "_export": "torch.export has the public functions",
     "_functorch.aot_autograd": "backward passes are the server's; torch.export.export records a forward pass",
+    "_functorch.compile": "backward passes are the server's; torch.compile(backend=f) gives f the forward pass",
     "_functorch.compilers": "telegrad does not trace Python; torch.compile sends what a function queues as a program",
     "_functorch.partitioners": "the server keeps what the backward pass needs; torch.utils.checkpoint computes it anew",
+    "_inductor.aoti_compile_and_package": "torch.export.save writes a program that the server serves over HTTP",
+    "_inductor.aoti_load_package": "torch.export.load reads a program; the server serves it over HTTP",
     "_inductor.cudagraph_trees": "the server captures graphs by itself; torch.cuda.graph captures them by hand",
     "fx.passes.graph_drawer": "print(module.graph), or module.graph.print_tabular(), shows a graph",
     "fx.experimental.symbolic_shapes": "no size is symbolic; torch.export.export(dynamic_shapes=...) makes programs "

@@ -107,7 +107,7 @@ _ELSEWHERE: Final = {
     "_higher_order_ops": "_programs.private.higher_order",
     **{
         f"_higher_order_ops.{op}": "_programs.private.higher_order"
-        for op in ("associative_scan", "cond", "scan", "while_loop")
+        for op in ("associative_scan", "cond", "map", "scan", "while_loop")
     },
     "_ops": "_library.compiled.torch_ops",
     "_subclasses": "_dispatch.fake_tensors",
@@ -118,7 +118,10 @@ _ELSEWHERE: Final = {
     "_dynamo._trace_wrapped_higher_order_op": "compiler.dynamo",
     "_dynamo.config": "compiler.dynamo.config",
     "_dynamo.exc": "compiler.exc",
-    **{f"_dynamo.{part}": "compiler.dynamo" for part in ("decorators", "eval_frame", "utils")},
+    "_dynamo.testing": "compiler.testing",
+    "_dynamo.backends": "compiler.backends",
+    "_dynamo.backends.registry": "compiler.backends",
+    **{f"_dynamo.{part}": "compiler.dynamo" for part in ("decorators", "eval_frame", "external_utils", "utils")},
     "_inductor": "compiler.inductor",
     "_logging": "compiler.logs",
     "_logging._internal": "compiler.logs",
@@ -278,6 +281,8 @@ class TorchFinder:
         """Return where a module comes from; ModuleNotFoundError says what to use instead of one that is absent."""
         if name in safetensors_torch.NAMES:
             return safetensors_torch.spec_of(name, path)
+        if name.startswith(f"{_FUNCTORCH}."):
+            raise ModuleNotFoundError(reason(f"_{name}").replace("torch._", "", 1), name=name)
         if name not in ("torch", _FUNCTORCH) and not name.startswith("torch."):
             return None
         if not _origins(name):

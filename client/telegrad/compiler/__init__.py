@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
 from telegrad._session.current import thread_sessions
-from telegrad._session.own_code import note_once
 from telegrad.nn.modules.module import Module
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 
 from . import exporting, regions, reports
 from .backends import list_backends as list_backends
-from .backends import require_known
+from .backends import own_backend
 from .compiled_functions import compiled
 from .config import Config
 from .control_flow import cond as cond
@@ -25,6 +24,7 @@ from .control_flow import while_loop as while_loop
 from .guarded.calls import Calls
 from .optimized_module import OptimizedModule
 from .originals import original_of
+from .own_backends.graphs import OwnBackend
 
 __all__ = [
     "allow_in_graph", "assume_constant_result", "compile", "config", "cudagraph_mark_step_begin", "disable",
@@ -48,13 +48,14 @@ def compile(
     """Return a function that does what ``model`` does, and sends what it queues as programs; a module for a module.
 
     A module's state has PyTorch's prefix ``_orig_mod.``. With ``fullgraph`` a graph break raises ``Unsupported`` at its
-    line, unless PyTorch has in one graph what waits there. A program takes its shapes and numbers as they come, so
-    ``dynamic`` and ``recompile_limit`` change nothing; nor does ``backend``, but that one which is a function is not
-    called. With the ``mode`` ``max-autotune``, or that in ``options``, a GPU measures ways to compute products before
-    it captures a program. Where ``verify`` is true, or in ``options``, the server makes each
-    run that is executed as one by instructions, too, and compares the results: ProgramMismatchError names the
-    operation. Without ``model`` this is a decorator. Raises ArgumentError for a ``mode`` that PyTorch does not have,
-    and InvalidBackend for the name of a backend that is none.
+    line, unless PyTorch has in one graph what waits there. A ``backend`` that is a function, or was registered, is
+    given a graph of ``torch.fx`` and its inputs, and returns what computes it; ``dynamic`` and ``recompile_limit``
+    tell when it is given another one. All other backends are the same: programs take shapes and numbers as they come.
+    With the ``mode`` ``max-autotune``, or that in ``options``, a GPU measures ways to compute products before it
+    captures a program. Where ``verify`` is true, or in ``options``, the server makes each run that is executed as one
+    by instructions, too, and compares the results: ProgramMismatchError names the operation. Without ``model`` this
+    is a decorator. Raises ArgumentError for a ``mode`` that PyTorch does not have, and InvalidBackend for the name of
+    a backend that is none.
     """
     if mode is not None and mode not in _MODES:
         raise ArgumentError(f"compile: unrecognized mode={mode!r}; there are {', '.join(_MODES)}")
@@ -62,23 +63,28 @@ def compile(
         raise ArgumentError("compile: either mode or options can be given, not both")
     if model is None:
         return functools.partial(
-            compile, fullgraph=fullgraph, backend=backend, mode=mode, options=options, disable=disable, verify=verify
-        )
+            compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options,
+            disable=disable, recompile_limit=recompile_limit, verify=verify,
+        )  # fmt: skip
     if not callable(model):
         raise ArgumentTypeError(f"compile: expected a function or a module, not {type(model).__name__}")
     if disable:
         return model
-    require_known(backend)
     given = options or {}
     tunes = (mode or "").startswith("max-autotune") or bool(given.get("max_autotune"))
     chosen = regions.Options(fullgraph, verify or bool(given.get("verify")), tunes)
-    if callable(backend):
-        note_once("compile: a backend of the program's own is not called; programs are executed by the server")
+    function = own_backend(_default_backend if backend is None else backend)
+    own = None
+    if function is not None:
+        told = {"mode": mode, "options": options}
+        named = {name: value for name, value in told.items() if value is not None and value != "default"}
+        function = functools.partial(function, **named) if named else function
+        own = OwnBackend(function, dynamic, fullgraph, recompile_limit)
     if isinstance(model, Module):
-        return OptimizedModule(model, chosen)
+        return OptimizedModule(model, chosen, own)
     if isinstance(model, type):
         raise ArgumentTypeError(f"compile: {model.__name__} is a class; compile an object of it, or a method")
-    return compiled(model, chosen)
+    return compiled(model, chosen, own)
 
 
 _MODES: Final = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
@@ -158,6 +164,7 @@ def reset() -> None:
     for session in thread_sessions():
         session.programs.forget()
     reports.forget()
+    regions.active.epoch = object()
 
 
 def cudagraph_mark_step_begin() -> None:
@@ -178,8 +185,8 @@ def get_default_backend() -> Any:
 class set_stance:
     """How compiled functions run from here on, or in a ``with`` block, or in calls of a function that this decorates.
 
-    With ``"force_eager"`` they run as if they had not been compiled. Every other stance of PyTorch is about compiling
-    again, which programs are not, so it is the same as ``"default"``.
+    With ``"force_eager"`` they run as if they had not been compiled. The other stances are about compiling again: they
+    tell whether a backend of the program's own is given another graph, and are the same as ``"default"`` for programs.
     """
 
     def __init__(self, stance: str = "default", **options: Any) -> None:
@@ -187,26 +194,31 @@ class set_stance:
             raise ArgumentError(f"set_stance: unknown stance {stance!r}; there are {', '.join(_STANCES)}")
         if stance != "default" and options.get("force_backend") is not None:
             raise ArgumentError(f"set_stance: force_backend goes with the stance 'default', not with {stance!r}")
-        self._disabled = int(stance == "force_eager")
-        self._before = regions.active.disabled
-        regions.active.disabled = self._disabled
+        self._chosen = (int(stance == "force_eager"), stance)
+        self._before = (regions.active.disabled, regions.active.stance)
+        self._enter(self._chosen)
+
+    @staticmethod
+    def _enter(chosen: tuple[int, str]) -> None:
+        regions.active.disabled, regions.active.stance = chosen
 
     def __enter__(self) -> None:
-        regions.active.disabled = self._disabled
+        self._enter(self._chosen)
 
     def __exit__(self, *raised: object) -> None:
-        regions.active.disabled = self._before
+        self._enter(self._before)
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        regions.active.disabled = self._before
+        self._enter(self._before)
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            before, regions.active.disabled = regions.active.disabled, self._disabled
+            before = (regions.active.disabled, regions.active.stance)
+            self._enter(self._chosen)
             try:
                 return function(*args, **kwargs)
             finally:
-                regions.active.disabled = before
+                self._enter(before)
 
         return call
 

@@ -1,4 +1,4 @@
-"""The names of compilers that a program may give to ``torch.compile``. They all mean programs of the server."""
+"""The names of compilers that a program may give to ``torch.compile``: all but its own mean programs of the server."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ _registered: Final[dict[str, Callable[..., Any]]] = {}
 def register_backend(compiler_fn: Any = None, name: str | None = None, tags: Sequence[str] = ()) -> Any:
     """Let ``compile`` take this name, that of the function unless given; without a function this is a decorator.
 
-    The function is not called: what a compiled function queues is executed by the server. Raises ArgumentError for a
-    name that is taken.
+    Raises ArgumentError for a name that is taken.
     """
     if compiler_fn is None:
         return lambda function: register_backend(function, name, tags)
@@ -48,6 +47,17 @@ def lookup_backend(compiler_fn: Any) -> Callable[..., Any]:
 def _forward_of(graph: Any, example_inputs: Any = ()) -> Any:
     """Return what calls a graph: each call of an operation goes to the server."""
     return graph.forward
+
+
+def own_backend(backend: Any) -> Callable[..., Any] | None:
+    """Return the program's own function that a backend is, or is the name of; None for those that come with telegrad.
+
+    Raises InvalidBackend for a name that there is not.
+    """
+    if not isinstance(backend, str):
+        return backend if callable(backend) else None
+    require_known(backend)
+    return _registered.get(backend)
 
 
 def require_known(backend: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from . import allow_in_graph as allow_in_graph
@@ -15,26 +16,28 @@ from . import list_backends as list_backends
 from . import regions
 from . import reset as reset
 from . import set_stance as set_stance
+from . import substitute_in_graph as substitute_in_graph
 from .backends import lookup_backend as lookup_backend
 from .backends import register_backend as register_backend
 from .break_errors import error_on_graph_break as error_on_graph_break
 from .breaks import Unsupported as Unsupported
-from .config import DYNAMO, Config
+from .config import dynamo_config
+from .counters import counters as counters
 from .explanation import ExplainOutput as ExplainOutput
 from .explanation import explain as explain
 from .optimized_module import OptimizedModule as OptimizedModule
 
-config = Config.registered("telegrad.compiler.dynamo.config", **DYNAMO)
+config = dynamo_config
 
 
-def optimize(backend: Any = None, **options: Any) -> Any:
-    """Return ``torch.compile`` as a decorator."""
-    return compile
+def optimize(backend: Any = None, *, nopython: bool = False, dynamic: bool | None = None, **options: Any) -> Any:
+    """Return ``torch.compile`` as a decorator; with ``nopython`` a graph break is an error."""
+    return functools.partial(compile, backend=backend, fullgraph=nopython, dynamic=dynamic)
 
 
 def optimize_assert(backend: Any = None, **options: Any) -> Any:
     """Return ``torch.compile`` as a decorator; a graph break is an error."""
-    return functools.partial(compile, fullgraph=True)
+    return optimize(backend, nopython=True, **options)
 
 
 def run(fn: Any = None) -> Any:
@@ -43,7 +46,7 @@ def run(fn: Any = None) -> Any:
 
 
 nonstrict_trace = dont_skip_tracing = allow_in_graph
-disallow_in_graph = disable
+disallow_in_graph = forbid_in_graph = disable
 reset_code_caches = reset
 
 
@@ -54,11 +57,23 @@ def graph_break(msg: str = "") -> None:
         region.split(f"graph_break() was called{f': {msg}' if msg else ''}")
 
 
-def mark_dynamic(tensor: Any, *args: Any, **kwargs: Any) -> None:
-    """Do nothing: programs take every shape as it comes."""
+def mark_dynamic(t: Any, index: int | Sequence[int], **options: Any) -> None:
+    """Note that a dimension of a tensor varies: a backend of the program's own is given one graph for its sizes."""
+    vars(t).setdefault("_dynamo_dynamic_indices", set()).update([index] if isinstance(index, int) else index)
 
 
-mark_static = maybe_mark_dynamic = mark_static_address = mark_unbacked = mark_dynamic
+maybe_mark_dynamic = mark_unbacked = mark_dynamic
+
+
+def mark_static(t: Any, index: int | Sequence[int] | None = None) -> None:
+    """Note that dimensions of a tensor, all unless some are given, do not vary."""
+    marked = vars(t).get("_dynamo_dynamic_indices")
+    if marked:
+        marked.difference_update(marked.copy() if index is None else [index] if isinstance(index, int) else index)
+
+
+def mark_static_address(t: Any, *args: Any, **options: Any) -> None:
+    """Do nothing: tensors that a program takes have their addresses on the server."""
 
 
 class TransformGetItemToIndex:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from telegrad._session.current import current_session
-from telegrad._session.own_code import is_own
 
-from . import regions, reports
+from . import prints, regions, reports
 from .originals import original_of
 from .reports import NAMES, ProgramReport
 
@@ -60,29 +58,22 @@ class ExplainOutput:
         return "\n".join([*lines, f"Compile Times: {self.compile_times}"])
 
 
-def _split_at_print(frame: Any, event: str, called: Any) -> None:
-    """End the program where the function prints, as PyTorch does; Python tells of it, while a call is explained."""
-    region = regions.active.region
-    if event == "c_call" and called is print and region is not None and not is_own(frame.f_code.co_filename):
-        region.split("print() is called")
-
-
 def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any:
     """Return a function that calls ``f`` once, as a compiled one, and returns what that has queued.
 
-    A ``print`` counts as a graph break here, as in PyTorch; elsewhere it is none, since Python runs in each call.
+    A ``print`` counts as a graph break here and in the first call with ``fullgraph=True``, as in PyTorch; elsewhere it
+    is none, since Python runs in each call.
     """
 
     def run(*args: Any, **kwargs: Any) -> ExplainOutput:
         current_session()  # so that there is one
         function = original_of(f) or getattr(f, "_orig_mod", f)
         before, regions.active.observer = regions.active.observer, regions.Observer()
-        observer, begin, profile = regions.active.observer, time.perf_counter(), sys.getprofile()
-        sys.setprofile(_split_at_print)
+        observer, begin = regions.active.observer, time.perf_counter()
         try:
-            regions.run(function, args, kwargs)
+            with prints.ending_programs(regions.active):
+                regions.run(function, args, kwargs)
         finally:
-            sys.setprofile(profile)
             regions.active.observer = before
         seconds = time.perf_counter() - begin
         return ExplainOutput(observer, reports.asked(current_session(), observer.programs), seconds)

@@ -11,6 +11,8 @@ from telegrad.nn.modules.module import Module
 from . import regions
 from .compiled_functions import compiled
 from .guarded.calls import Calls
+from .own_backends import calling
+from .own_backends.graphs import Graphs, OwnBackend
 
 
 class OptimizedModule(Module):
@@ -19,12 +21,22 @@ class OptimizedModule(Module):
     Another module may be set as ``_orig_mod``.
     """
 
-    def __init__(self, mod: Module, options: regions.Options = regions.DEFAULT_OPTIONS) -> None:
+    def __init__(
+        self, mod: Module, options: regions.Options = regions.DEFAULT_OPTIONS, own: OwnBackend | None = None
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.__dict__["_compile_options"] = options
-        self.__dict__["_compiled_calls"] = Calls()
+        self._prepare(options, own)
         self._modules["_orig_mod"] = mod
         del self.__dict__["training"]  # it is that of the module
+
+    def _prepare(self, options: regions.Options, own: OwnBackend | None) -> None:
+        """Note how the module is called; with a backend of the program's own ``forward`` is another one."""
+        self.__dict__.update(_compile_options=options, _own_backend=own, _compiled_calls=Calls())
+        if own is not None:
+            graphs = Graphs(own)
+            self.__dict__["forward"] = lambda *args, **kwargs: calling.run(
+                self._modules["_orig_mod"], args, kwargs, options, graphs
+            )
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module."""
@@ -34,7 +46,7 @@ class OptimizedModule(Module):
     @property
     def dynamo_ctx(self) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Return what compiles another function as this module is compiled."""
-        return partial(compiled, options=self.__dict__["_compile_options"])
+        return partial(compiled, options=self.__dict__["_compile_options"], own=self.__dict__["_own_backend"])
 
     def __getattr__(self, name: str) -> Any:
         inner = self.__dict__["_modules"]["_orig_mod"]
@@ -55,13 +67,11 @@ class OptimizedModule(Module):
     def __getstate__(self) -> dict[str, Any]:
         """Return what copies and files have: plain values, and the module."""
         state = {**self.__dict__, "_compile_options": tuple(self.__dict__["_compile_options"])}
-        del state["_compiled_calls"]
-        return state
+        return {name: value for name, value in state.items() if name not in ("_compiled_calls", "forward")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.__dict__["_compile_options"] = regions.Options(*state["_compile_options"])
-        self.__dict__["_compiled_calls"] = Calls()
+        self._prepare(regions.Options(*state["_compile_options"]), state.get("_own_backend"))
 
     def __len__(self) -> int:
         return len(self._modules["_orig_mod"])

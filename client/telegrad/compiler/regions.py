@@ -22,9 +22,10 @@ from telegrad._session.session import ClientSession
 from telegrad_protocol import messages
 from telegrad_protocol.programs.messages import RunProgram
 
-from . import exporting, logs, reports
+from . import exporting, logs, prints, reports
 from .breaks import GraphBreak, Unsupported, reason_of
 from .captured import is_captured
+from .counters import counters
 from .guarded.arguments import Arguments
 from .guarded.calls import Calls, Part
 from .guarded.notes import Notes
@@ -73,6 +74,9 @@ DEFAULT_OPTIONS: Final = Options()
 class _Active(threading.local):
     region: Region | None = None
     disabled = 0
+    stance = "default"
+    epoch: object = None
+    """Is another object after each ``reset``."""
     errors_on_breaks = False
     observer: Observer | None = None
 
@@ -182,6 +186,7 @@ class Region:
         is_full = self._options.fullgraph
         wants_one = is_full or active.errors_on_breaks
         is_error = wants_one and not is_captured(why, sys._getframe(1), self._frame, is_full)
+        counters["graph_break"][reason] += 1
         if self._observer is None and not is_error:
             return
         stack = _stack_of_program()
@@ -247,8 +252,12 @@ def run(
                 result = watched(function, args, kwargs, given, notes, region.first)
             calls.learn(situation, given, notes, region.parts, result)
             return result
-    with region:
-        result = calls.made(session, function, args, kwargs)
+    if options.fullgraph and calls.is_new and sys.getprofile() is None:
+        with prints.ending_programs(active), region:
+            result = function(*args, **kwargs)
+    else:
+        with region:
+            result = calls.made(session, function, args, kwargs)
     calls.note(session, region.parts)
     return result
 

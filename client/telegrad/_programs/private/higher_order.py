@@ -13,6 +13,15 @@ from telegrad.utils._pytree import tree_flatten, tree_unflatten
 tg: Any = import_module("telegrad")
 
 
+def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
+    """Return the stacked results of ``f(slice, *args)`` for each slice of a tree of tensors along their dimension 0."""
+    leaves, spec = tree_flatten(xs)
+    slices = [tree_unflatten(list(parts), spec) for parts in zip(*[leaf.unbind(0) for leaf in leaves], strict=True)]
+    flat = [tree_flatten(f(one, *args)) for one in slices]
+    stacked = [tg.stack(parts) for parts in zip(*[result for result, _ in flat], strict=True)]
+    return tree_unflatten(stacked, flat[0][1])
+
+
 def associative_scan(
     combine_fn: Callable[[Any, Any], Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise"
 ) -> Any:

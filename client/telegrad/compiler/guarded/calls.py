@@ -69,6 +69,11 @@ class Calls:
         self._is_due = self._steps = False
 
     @property
+    def is_new(self) -> bool:
+        """Whether no call was looked at yet."""
+        return not self._looked_at
+
+    @property
     def is_hopeful(self) -> bool:
         """Whether the next call may be left out, or watched."""
         return (bool(self._records) or self._is_due) and is_ordinary()

@@ -1,0 +1,34 @@
+"""Calls of a function whose graphs a backend of the program's own is given."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+from telegrad._session.current import current_session
+from telegrad.compiler import exporting, regions
+from telegrad.compiler.counters import counters
+from telegrad.compiler.prints import ending_programs
+from telegrad.compiler.regions import active
+
+from .graphs import Graphs
+from .naming import names_of
+from .written_region import WrittenRegion
+
+
+def run(function: Callable[..., Any], args: Any, kwargs: Any, options: regions.Options, graphs: Graphs) -> Any:
+    """Call a function; the backend is given what it computes, unless nothing is to be compiled."""
+    if active.region is not None or active.disabled or exporting.state.is_active:
+        return function(*args, **kwargs)
+    session = current_session()
+    if session.holder is not None or session.blocking or not session.is_open:
+        return function(*args, **kwargs)
+    counters["frames"]["total"] += 1
+    looks = options.fullgraph and graphs.is_new and sys.getprofile() is None
+    region = WrittenRegion(session, function, options, graphs, names_of(function, args, kwargs))
+    with ending_programs(active) if looks else nullcontext(), region:
+        result = function(*args, **kwargs)
+    counters["frames"]["ok"] += 1
+    return result

@@ -1,0 +1,30 @@
+"""Has a program end where the function prints, as in PyTorch, in calls in which that is looked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from telegrad._session.own_code import is_own
+
+
+@contextmanager
+def ending_programs(active: Any) -> Iterator[None]:
+    """End the program of the thread's region, ``active.region``, at each ``print`` of the program's in the block.
+
+    Python tells of calls meanwhile, instead of what else it tells, such as a profiler.
+    """
+
+    def split(frame: Any, event: str, called: Any) -> None:
+        region = active.region
+        if event == "c_call" and called is print and region is not None and not is_own(frame.f_code.co_filename):
+            region.split("print() is called")
+
+    before = sys.getprofile()
+    sys.setprofile(split)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
