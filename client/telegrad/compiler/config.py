@@ -12,6 +12,7 @@ DYNAMO: Final[dict[str, Any]] = {
     "accumulated_cache_size_limit": 256, "accumulated_recompile_limit": 256, "assume_static_by_default": True,
     "automatic_dynamic_shapes": True, "cache_size_limit": 8, "dynamic_shapes": True, "guard_nn_modules": True,
     "inline_inbuilt_nn_modules": True, "optimize_ddp": True, "recompile_limit": 8, "trace_numpy": True,
+    "ignore_logging_functions": set(), "reorderable_logging_functions": set(), "traceable_tensor_subclasses": set(),
     **dict.fromkeys((
         "allow_rnn", "capture_dynamic_output_shape_ops", "capture_scalar_outputs", "compiled_autograd", "disable",
         "error_on_recompile", "fail_on_recompile_limit_hit", "nested_graph_breaks", "specialize_float",

@@ -9,13 +9,20 @@ from typing import Any
 
 from telegrad._session.own_code import is_own
 
+from .config import dynamo_config
+
 
 @contextmanager
 def ending_programs(active: Any) -> Iterator[None]:
     """End the program of the thread's region, ``active.region``, at each ``print`` of the program's in the block.
 
-    Python tells of calls meanwhile, instead of what else it tells, such as a profiler.
+    Python tells of calls meanwhile, instead of what else it tells, such as a profiler. Settings of PyTorch's compiler
+    say that ``print`` ends nothing.
     """
+    settings = dynamo_config.reorderable_logging_functions, dynamo_config.ignore_logging_functions
+    if any([print in functions for functions in settings]):
+        yield
+        return
 
     def split(frame: Any, event: str, called: Any) -> None:
         region = active.region
