@@ -28,6 +28,32 @@ def test_settings_of_the_compiler_are_changed_for_a_block(tg: Any) -> None:
     assert not inductor.config.triton.cudagraphs and not inductor.config.debug
 
 
+def test_settings_begin_with_pytorchs_values(tg: Any) -> None:
+    from telegrad.compiler import dynamo, inductor
+
+    assert dynamo.config.suppress_errors is False and dynamo.config.capture_scalar_outputs is False
+    assert inductor.config.max_autotune is False and inductor.config.triton.cudagraphs is False
+    assert {"max_autotune", "triton.cudagraphs"} <= {*inductor.list_options()}
+    tuned = {"triton.cudagraphs": True, "max_autotune": True, "coordinate_descent_tuning": True}
+    assert inductor.list_mode_options("max-autotune") == tuned == inductor.list_mode_options()["max-autotune"]
+    graph = tg.fx.symbolic_trace(lambda x: x + 1)
+    assert inductor.compile(graph, [tg.ones(2)])(tg.ones(2)).tolist() == [2.0, 2.0]
+
+
+def test_a_print_ends_no_full_graph_where_settings_say_so(tg: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    from telegrad.compiler import dynamo
+
+    def function(x: Any) -> Any:
+        print("here")
+        return x + 1
+
+    with dynamo.config.patch(reorderable_logging_functions={print}):
+        assert tg.compile(function, fullgraph=True)(tg.ones(1)).item() == 2.0
+    assert capsys.readouterr().out == "here\n"
+    with pytest.raises(dynamo.exc.Unsupported, match=r"print\(\) is called"):
+        tg.compile(function, fullgraph=True)(tg.ones(1))
+
+
 def test_compiled_modules_go_through_files_and_pickle(tg: Any) -> None:
     compiled = tg.compile(tg.nn.Sequential(tg.nn.Linear(3, 4), tg.nn.ReLU()), fullgraph=True)
     x = tg.randn(2, 3)

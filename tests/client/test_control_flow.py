@@ -24,6 +24,16 @@ def test_gradients_flow_through_what_was_chosen(tg: Any) -> None:
     assert x.grad.item() == 4.0
 
 
+def test_a_function_is_mapped_over_slices_of_a_tree(tg: Any) -> None:
+    from telegrad._programs.private.higher_order import map as mapped
+
+    xs = {"a": tg.arange(6.0).view(3, 2).requires_grad_(), "b": tg.arange(3.0)}
+    both, (sums,) = mapped(lambda x, y: (x["a"] * y, [x["b"] + x["a"].sum()]), xs, tg.tensor([2.0, 3.0]))
+    assert both.tolist() == [[0.0, 3.0], [4.0, 9.0], [8.0, 15.0]] and sums.tolist() == [1.0, 6.0, 11.0]
+    both.sum().backward()
+    assert xs["a"].grad.tolist() == [[2.0, 3.0]] * 3
+
+
 def test_a_loop_goes_on_while_it_is_told_to(tg: Any) -> None:
     count, total = tg.while_loop(
         lambda n, total: n < 5, lambda n, total: (n + 1, total + n), (tg.tensor(0), tg.tensor(0.0))

@@ -171,6 +171,85 @@ for n, k in ((4, 1.0), (4, 2.0), (8, 2.0), (4, 3.0)):
     print("%.5f" % compiled(a, k).sum().item())
 """
 
+BACKENDS = """
+from typing import List
+
+import torch
+from torch._dynamo.backends.registry import register_backend
+from torch._dynamo.testing import CompileCounter, EagerAndRecordGraphs
+from torch._dynamo.utils import counters
+
+
+def custom_backend(gm: torch.fx.GraphModule, example_inputs: List[torch.Tensor]):
+    print("custom backend:", *[node.op for node in gm.graph.nodes][:-1])
+    print([tuple(one.shape) for one in example_inputs], "def forward(self" in gm.code)
+    return gm.forward
+
+
+def bar(a, b):
+    x = a / (torch.abs(a) + 1)
+    if b.sum() < 0:
+        b = b * -1
+    return x * b
+
+
+torch._dynamo.reset()
+opt_bar = torch.compile(bar, backend=custom_backend)
+a, b = torch.linspace(-1, 1, 10), torch.linspace(-3, 1, 10)
+for inputs in ((a, b), (a, b), (a, -b), (a, -b)):
+    print(torch.allclose(opt_bar(*inputs), bar(*inputs)))
+
+
+@register_backend
+def my_compiler(gm, example_inputs):
+    print("my_compiler", len(example_inputs))
+    return gm
+
+
+torch.compile(torch.nn.Linear(3, 2), backend="my_compiler")(torch.ones(1, 3))
+print("my_compiler" in torch.compiler.list_backends())
+counter, counters_before = CompileCounter(), counters.clear()
+fn = torch.compile(lambda x: x.relu() * x.shape[0], backend=counter)
+for size in (3, 4, 5, 6, 1, 1):
+    fn(torch.ones(size))
+    print(counter.frame_count, counter.op_count, end="; ")
+print(counters["stats"]["unique_graphs"], len(counters["graph_break"]))
+keeper = EagerAndRecordGraphs()
+torch.compile(lambda x, y: (x.sin() @ y).sum(), backend=keeper)(torch.ones(2, 2), torch.ones(2, 2))
+print([(node.op, str(node.target)) for node in keeper.graphs[0].graph.nodes if node.op == "placeholder"])
+
+
+def failing(gm, example_inputs):
+    raise ValueError("unsupported graph")
+
+
+try:
+    torch.compile(bar, backend=failing)(a, b)
+except torch._dynamo.exc.BackendCompilerFailed as error:
+    print(type(error.inner_exception).__name__, "unsupported graph" in str(error))
+torch._dynamo.config.suppress_errors = True
+print(torch.allclose(torch.compile(bar, backend=failing)(a, b), bar(a, b)))
+"""
+PRINTED = """
+custom backend: placeholder placeholder call_function call_function call_function call_method call_function
+[(10,), (10,)] True
+custom backend: placeholder placeholder call_function call_function
+[(10,), (10,)] True
+True
+True
+custom backend: placeholder placeholder call_function
+[(10,), (10,)] True
+True
+True
+my_compiler 3
+True
+1 2; 2 4; 2 4; 2 4; 3 6; 3 6; 3 0
+[('placeholder', 'L_x_'), ('placeholder', 'L_y_')]
+ValueError True
+True
+"""
+"""What PyTorch prints."""
+
 
 def _run(*command: object, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -201,3 +280,9 @@ def test_examples_print_what_they_print_under_pytorch(tmp_path: Path) -> None:
     for text, (n, k) in zip(printed[-4:], ((4, 1.0), (4, 2.0), (8, 2.0), (4, 3.0)), strict=True):
         a = torch.linspace(-1, 1, n * n).view(n, n)
         assert abs(float(text) - (torch.nn.functional.gelu(a @ a) * k).sum().item()) < 1e-3
+
+
+def test_backends_of_a_program_are_called_as_under_pytorch(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(BACKENDS)
+    done = _run("-m", "telegrad", "program.py", folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, PRINTED.lstrip()), done.stderr

@@ -133,6 +133,28 @@ def test_what_stands_is_what_is_there(tg: Any, seed: int, stood: list[bool]) -> 
     assert any(stood), "nothing ever stood"
 
 
+def test_inputs_that_move_into_memory_of_parameters_are_found_there(tg: Any, stood: list[bool]) -> None:
+    model = tg.nn.Sequential(*[tg.nn.Linear(4, 4) for _ in range(LAYERS)])
+    optimizer = tg.optim.Adam(model.parameters(), lr=1e-3)
+
+    @tg.compile
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for layer in model:
+        layer.weight.data = tg.randn(4, 4)
+        for _ in range(8):  # a value may get the identity of one that is gone, such as the input before
+            step(tg.randn(2, 4))
+        for _ in range(3):
+            step(layer.weight.detach()[:2])
+            step(optimizer.state[layer.weight]["exp_avg"][2:])
+    assert any(stood), "nothing ever stood"
+
+
 @pytest.mark.parametrize("clears", [True, False])
 def test_what_stands_of_a_training_step_is_what_is_there(tg: Any, seed: int, stood: list[bool], clears: bool) -> None:
     random = Random(seed)

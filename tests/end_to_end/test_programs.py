@@ -93,8 +93,9 @@ ABSENT = {
     "torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))": "ArgumentError: .*has not been initialized",
     "torch.autograd.profiler.emit_nvtx()": "NotSupportedError: emit_nvtx: .*profiler.profile",
     "torch.nn.Lineer(2, 3)": "AttributeError: torch.nn.Lineer is not there: .* has Linear",
-    "from torch._dynamo.testing import CompileCounter": "ModuleNotFoundError: torch._dynamo.testing .*explain",
-    "from torch._dynamo.utils import counters": "ImportError: torch._dynamo.utils.counters is .*_dynamo.explain",
+    "from torch._dynamo.utils import CompileProfiler": "ImportError: torch._dynamo.utils.CompileProfiler .*explain",
+    "import functorch.compile": r"ModuleNotFoundError: functorch.compile is not there: .*torch.compile\(backend=f\)",
+    "import torch._dynamo.backends.common": "ModuleNotFoundError: torch._dynamo.backends.common .*forward pass",
     "import torch.nowhere.at_all": "ModuleNotFoundError: torch.nowhere is not there",
     "from torch.nn import Lineer": "ImportError: torch.nn.Lineer is not there: .* has Linear",
 }

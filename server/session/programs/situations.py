@@ -114,11 +114,10 @@ class Standing:
         """Return whether these inputs are in the same situation as those for which it was noted."""
         if self._changes != changes.count or self._dead:
             return False
-        if numbers == self._numbers:
-            return True
-        if not self._moving or self._still(numbers) != self._still(self._numbers):
-            return False
-        return self._may_move(values)
+        if not self._moving:
+            return numbers == self._numbers
+        # An input that moves is nobody's here, so that another one may have the number of one that is gone.
+        return bool(self._still(numbers) == self._still(self._numbers)) and self._may_move(values)
 
     def _may_move(self, values: Sequence[Any]) -> bool:
         blocks = set()
@@ -129,7 +128,8 @@ class Standing:
             blocks.add(block_of(value))
         gradients = [values[place].autograd.grad for place in self._tracked]
         blocks_of_gradients = [block_of(one) for one in gradients if one is not None]
-        return len(blocks) == len(self._moving) and blocks.isdisjoint(self._blocks.union(blocks_of_gradients))
+        is_apart = len(blocks) == len(self._moving) and blocks.isdisjoint(self._blocks)
+        return is_apart and blocks.isdisjoint(blocks_of_gradients)
 
     def _repeats(self, values: Sequence[Value], numbers: list[int]) -> bool:
         """Note most of these inputs, where they are those of the run before; returns whether they are."""
