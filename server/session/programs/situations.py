@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter, itemgetter
+from sys import getrefcount
 from typing import Any, Final, NamedTuple
 from weakref import ref
 
@@ -27,6 +28,8 @@ _NOTHING: Final = frozenset((type(None),))
 _FEWEST: Final = 16
 """Fewer inputs are gone through as fast as they are compared."""
 _MOST_MOVING: Final = 4
+_ALONE: Final = 2
+"""What Python counts of a storage that one value has: the value, and who asks."""
 _meta_of, _autograd_of, _backend_of = attrgetter("meta"), attrgetter("autograd"), attrgetter("backend")
 _keys_of, _base_of = attrgetter("keys"), attrgetter("base")
 _node_of, _gradient_of, _needs_gradient = attrgetter("grad_fn"), attrgetter("grad"), attrgetter("requires_grad")
@@ -59,8 +62,8 @@ class Standing:
     """
 
     __slots__ = (
-        "_blocks", "_changes", "_dead", "_ended", "_found", "_last", "_modes", "_moving", "_numbers", "_references",
-        "_settled", "_still", "_tracked",
+        "_blocks", "_changes", "_dead", "_ended", "_found", "_last", "_modes", "_moving", "_numbers",
+        "_numbers_still", "_references", "_settled", "_still", "_tracked",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -70,6 +73,8 @@ class Standing:
         self._modes: Any = None
         self._changes = -1
         self._still: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple
+        """Gives what belongs to inputs that are the same values each time."""
+        self._numbers_still: tuple[int, ...] = ()
         self._moving: list[tuple[int, Meta]] = []
         """Places of inputs that are other values each time, and what these have to be."""
         self._blocks: frozenset[Block] = frozenset()
@@ -117,19 +122,23 @@ class Standing:
         if not self._moving:
             return numbers == self._numbers
         # An input that moves is nobody's here, so that another one may have the number of one that is gone.
-        return bool(self._still(numbers) == self._still(self._numbers)) and self._may_move(values)
+        return self._still(numbers) == self._numbers_still and self._may_move(values)
 
     def _may_move(self, values: Sequence[Any]) -> bool:
-        blocks = set()
+        blocks, has_views = set(), False
         for place, meta in self._moving:
             value = values[place]
             if value.__class__ is not Value or value.meta is not meta or value.autograd is not None:
                 return False
-            blocks.add(block_of(value))
+            blocks.add(value.storage.block)
+            has_views = has_views or getrefcount(value.storage) > _ALONE or value.storage.keeper is not None
+        return len(blocks) == len(self._moving) and not (has_views and self._is_shared(blocks, values))
+
+    def _is_shared(self, blocks: set[Block], values: Sequence[Any]) -> bool:
+        """Return whether one of these is the memory of an input that stays, or of a gradient."""
         gradients = [values[place].autograd.grad for place in self._tracked]
         blocks_of_gradients = [block_of(one) for one in gradients if one is not None]
-        is_apart = len(blocks) == len(self._moving) and blocks.isdisjoint(self._blocks)
-        return is_apart and blocks.isdisjoint(blocks_of_gradients)
+        return not (blocks.isdisjoint(self._blocks) and blocks.isdisjoint(blocks_of_gradients))
 
     def _repeats(self, values: Sequence[Value], numbers: list[int]) -> bool:
         """Note most of these inputs, where they are those of the run before; returns whether they are."""
@@ -147,6 +156,7 @@ class Standing:
             return False
         self._moving = [(place, values[place].meta) for place in moving]
         self._still = itemgetter(*still)
+        self._numbers_still = self._still(numbers)
         self._blocks = frozenset(self._still(blocks))
         self._dead = []
         note_death = self._dead.append
