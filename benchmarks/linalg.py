@@ -116,6 +116,7 @@ def _solvers() -> list[Case]:
         cases.append(Case(f"cholesky_solve, {label}", _with_factors(*shape), lambda F, b, L: F.cholesky_solve(b, L),
                           torch.cholesky_solve))  # fmt: skip
     cases += [_linalg(name, "200x10", _general(200, 10)) for name in ("svd", "pinv")]
+    cases += [_linalg("lu", "64 of 20x5", _general(64, 20, 5)), _linalg("lu", "2000x64", _general(2000, 64))]
     reflected = lambda: [*torch.geqrf(torch.randn(16, 100, 20)), torch.randn(16, 100, 4)]
     cases.append(Case("ormqr, 16 of 100x20", reflected, lambda F, *args: F.ormqr(*args), torch.ormqr))
     return cases

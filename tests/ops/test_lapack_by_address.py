@@ -75,6 +75,9 @@ def reflected(shape: tuple[int, ...], dtype: torch.dtype) -> Iterator[tuple[str,
     *batch, m, n = shape
     a, b = torch.randn(shape, dtype=dtype), torch.randn(*batch, m, 2, dtype=dtype)
     yield "linalg.qr", (a, "r"), {}
+    yield "linalg.lu", (a,), {}
+    yield "linalg.pinv", (a,), {}
+    yield "linalg.pinv", (a[..., :1] @ a[..., :1, :],), {"rtol": 1e-3}
     for driver in ("gels", "gelsy", "gelsd"):
         yield "linalg.lstsq", (a, b), {"driver": driver}
         yield "linalg.lstsq", (a, b[..., 0].contiguous()), {"driver": driver}
@@ -131,10 +134,9 @@ def test_sequences_do_the_same_without_the_compiled_loop(
 
 def test_both_ends_of_a_table_know_the_same_codes() -> None:
     loop = compiled.load("sequences")
-    written = (
-        sequences._CALL, sequences._COPY, sequences._FIND_NUMBER, sequences._FIND_NAN, sequences._FIND_NOT_FINITE
-    )  # fmt: skip
-    assert written == (loop.CALL, loop.COPY, loop.FIND_NUMBER, loop.FIND_NAN, loop.FIND_NOT_FINITE)
+    names = ("CALL", "COPY", "PERMUTATION", "FIND_NUMBER", "FIND_NAN", "FIND_NOT_FINITE")
+    for name in names:
+        assert getattr(sequences, f"_{name}") == getattr(loop, name)
     assert loop.ADDRESSES == sequences.FIXED
 
 

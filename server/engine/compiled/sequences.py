@@ -17,9 +17,9 @@ from .arithmetic import compiled, i32, inlined
 from .routines import repeat
 from .tiles import write
 
-CALL, COPY, FIND_NUMBER, FIND_NAN, FIND_NOT_FINITE = range(5)
-"""Call a routine for some matrices, copy matrices, and end the sequence where an integer is not 0, where a number is
-NaN, or where one is NaN or infinite."""
+CALL, COPY, PERMUTATION, FIND_NUMBER, FIND_NAN, FIND_NOT_FINITE = range(6)
+"""Call a routine for some matrices, copy matrices, write permutations of rows, and end the sequence where an integer
+is not 0, where a number is NaN, or where one is NaN or infinite."""
 ADDRESSES = 4
 """How many addresses a run is given."""
 _WORD = 8
@@ -77,6 +77,10 @@ def _copy_line(size: int, count: int, source: int, step: int, target: int, targe
 @inlined
 def _clear_line(size: int, count: int, target: int, step: int) -> None:
     """Write zeros in place of numbers."""
+    if size == step:
+        for i in range(count * size // 4):
+            write(target + 4 * i, i32(0))
+        return
     for i in range(count):
         if size == 4:
             write(target + i * step, i32(0))
@@ -131,6 +135,41 @@ def _call(table: int, step: int) -> None:
     repeat(function, arguments, words, words + _WORD * arguments, count)
 
 
+@compiled("int64", "int64")
+def _write_permutations(table: int, step: int) -> None:
+    """Write the matrices P of P L U = A, given the rows, from 1, that LAPACK exchanged; ``one`` is a number's bits."""
+    size, count, m, n, one, exchanged = (
+        _word(step), _word(step + 8), _word(step + 16), _word(step + 24), _word(step + 32), _word(step + 40)
+    )  # fmt: skip
+    rows = _word(table + _WORD * _word(step + 48)) + _word(step + 56)
+    order = _word(table + _WORD * _word(step + 64)) + _word(step + 72)
+    step += 80
+    target, batch, row, column = (
+        _word(table + _WORD * _word(step)) + _word(step + 8), _word(step + 16), _word(step + 24), _word(step + 32)
+    )  # fmt: skip
+    for number in range(count):
+        at, given = target + number * batch, rows + number * exchanged
+        for i in range(m):
+            write(order + 4 * i, i32(i))
+        for i in range(n):
+            other = _half(given + 4 * i) - 1
+            if other >= 0 and other < m:  # a routine may tell of no row at all where numbers are NaN
+                first, second = _half(order + 4 * i), _half(order + 4 * other)
+                write(order + 4 * i, second)
+                write(order + 4 * other, first)
+        if column == size and row == m * size:
+            _clear_line(size, m * m, at, column)
+        else:
+            for i in range(m):
+                _clear_line(size, m, at + i * row, column)
+        for i in range(m):
+            place = at + _half(order + 4 * i) * row + i * column
+            if size == 4:
+                write(place, i32(one))
+            else:
+                write(place, one)
+
+
 @compiled("int64", "int64", "int64", returns="boolean")
 def _finds(table: int, step: int, code: int) -> bool:
     """Whether there is what a code tells to look for among some numbers."""
@@ -158,6 +197,8 @@ def run(table: int, first: int, second: int, third: int, fourth: int) -> bool:
             _call(table, step + 2 * _WORD)
         elif code == COPY:
             _copy(table, step + 2 * _WORD)
+        elif code == PERMUTATION:
+            _write_permutations(table, step + 2 * _WORD)
         elif _finds(table, step + 2 * _WORD, code):
             return True
         step += _WORD * _word(step + _WORD)

@@ -219,20 +219,25 @@ def checked_pivots(xp, pivots, size):
     return pivots
 
 
-def _check_pivots_in_pairs(xp, pivots, size):
+def check_pivots_in_pairs(xp, pivots, size):
     """Refuse pivots of LDL that are outside of the matrix, and a single negative one: those of blocks come in pairs."""
-    for row in (pivots if xp is np else pivots.get()).reshape(-1, size).tolist():
-        block = 0
-        for pivot in row:
-            block = (block + 1) % 2 if pivot < 0 else block
-            if not 1 <= abs(pivot) <= size or (block and pivot > 0):
-                block = 1
-                break
-        if block:
-            raise ArgumentError(
-                f"linalg.ldl_solve: pivots must be numbers of rows, up to {size} and negative in pairs: did you pass "
-                "what ldl_factor returned?"
-            )
+    if not _come_in_pairs((pivots if xp is np else pivots.get()).reshape(-1, size), size):
+        raise ArgumentError(
+            f"linalg.ldl_solve: pivots must be numbers of rows, up to {size} and negative in pairs: did you pass "
+            "what ldl_factor returned?"
+        )
+
+
+def _come_in_pairs(pivots, size):
+    """Whether pivots are numbers of rows, and as many as are negative before one that is not, and in all, are even."""
+    rows = np.abs(pivots)
+    if rows.min() < 1 or rows.max() > size:
+        return False
+    is_negative = pivots < 0
+    if not is_negative.any():
+        return True
+    odd = np.add.accumulate(is_negative, axis=1, dtype=np.int32) & 1
+    return not ((odd & ~is_negative).any() or odd[:, -1].any())
 
 
 def _lu_solve_B(grad, LU, pivots, left, adjoint):
@@ -292,7 +297,7 @@ def _only_ldl_factor_ex(records, A, hermitian):
 )
 def ldl_solve(xp, LD, pivots, B, *, hermitian):
     if pivots.size:
-        _check_pivots_in_pairs(xp, pivots, LD.shape[-1])
+        check_pivots_in_pairs(xp, pivots, LD.shape[-1])
     LD, B = expanded(xp, LD, B)
     return library_of(xp).ldl_solve(LD, xp.broadcast_to(pivots, LD.shape[:-1]), B, hermitian)
 

@@ -13,7 +13,10 @@ from functools import cache
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
+
 from server.engine.array_library import host_small_matrices as small
+from server.engine.array_library.addresses import data_address
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.operators import Request
 from server.engine.value import Launch
@@ -54,6 +57,16 @@ def scratch_places(*sizes: int) -> list[Place] | None:
         return None
     at = addressof(scratch(ends[-1]))
     return [Place(FIXED, at + start) for start in (0, *ends[:-1])]
+
+
+@cache
+def _one(dtype: Any) -> Any:
+    return np.ones(1, dtype)
+
+
+def place_of_one(dtype: Any) -> Place:
+    """Where a number 1 of a type is."""
+    return Place(FIXED, data_address(_one(dtype)))
 
 
 def launch_of_steps(

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
-import numpy as np
-
 from server.engine import keys
-from server.engine.array_library.addresses import data_address
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.host_libraries import workspace_size
 from server.engine.operators import Request
@@ -17,11 +11,19 @@ from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.ops import factorizations
 
-from .by_address import count_of, is_for_loops, launch_of_steps, scratch_places
-from .sequences import FIXED, Call, Copy, EndIfAny, EndIfNaN, Matrices, Place, Step, matrices_of, numbers_of
-
-_MOST_IN_TURN = 16
-"""Rows and columns up to which L and U of many matrices cost more than their factorization, which is LAPACK's then."""
+from .by_address import count_of, is_for_loops, launch_of_steps, place_of_one, scratch_places
+from .sequences import (
+    Call,
+    Copy,
+    EndIfAny,
+    EndIfNaN,
+    Matrices,
+    Place,
+    Step,
+    WritePermutations,
+    matrices_of,
+    numbers_of,
+)
 
 
 @prepares(factorizations.cholesky_ex, keys.CPU)
@@ -57,34 +59,26 @@ def lu_factor_ex(request: Request) -> Launch | None:
     return launch_of_steps(generic.lu_factor_ex, ("pivot", "check_errors"), request, (LU,), steps)
 
 
-@cache
-def _identity(size: int, dtype: Any) -> Any:
-    return np.eye(size, dtype=dtype)
-
-
 @prepares(factorizations.plain_lu, keys.CPU)
 def plain_lu(request: Request) -> Launch | None:
     (A, pivot), (P, L, U) = request.args, request.outs
-    in_loops = is_for_loops(A) and max(A.shape[-2:]) > _MOST_IN_TURN
-    if not (pivot and A.numel) or in_loops:
+    if not (pivot and A.numel):
         return None
     (m, n), count, dtype, k = A.shape[-2:], count_of(A), NUMPY_DTYPES[A.dtype], L.shape[-1]
-    places = scratch_places(A.nbytes, 4 * k * count, 4)
+    places = scratch_places(A.nbytes, 4 * k * count, 4 * m, 4)
     if places is None:
         return None
-    at, exchanged, failed = places
+    at, exchanged, order, failed = places
     given, exchanged = matrices_of(0, A), exchanged._replace(step=4 * k)
     factors = given.dense_at(at)
-    identity = Place(FIXED, data_address(_identity(m, dtype)))
-    ones = Matrices(identity, given.dtype, (count, m, m), (0, m * dtype.itemsize, dtype.itemsize))
+    ones = Matrices(place_of_one(dtype), given.dtype, (count, m, k), (0, 0, 0))
     rows, lower, upper = [matrices_of(1 + number, meta) for number, meta in enumerate((P, L, U))]
     steps: list[Step] = [
         Copy(given, factors),
         Call("getrf", dtype, count, m, n, factors.place, m, exchanged, failed),
-        Copy(ones, rows),
-        Call("laswp", dtype, count, m, rows.place, m, 1, k, exchanged, 1),
+        WritePermutations(exchanged, k, order, rows),
         Copy(factors.block(m, k), lower, highest=-1),
-        Copy(ones.block(m, k), lower, lowest=0, highest=0, clears=False),
+        Copy(ones, lower, lowest=0, highest=0, clears=False),
         Copy(factors.block(k, n), upper, lowest=0),
     ]
     return launch_of_steps(generic.plain_lu, (), request, (), steps)

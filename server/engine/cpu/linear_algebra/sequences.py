@@ -23,7 +23,7 @@ from server.engine.value import Launch, Value
 from telegrad_protocol.meta import Meta
 
 Array = Any
-_CALL, _COPY, _FIND_NUMBER, _FIND_NAN, _FIND_NOT_FINITE = range(5)
+_CALL, _COPY, _PERMUTATION, _FIND_NUMBER, _FIND_NAN, _FIND_NOT_FINITE = range(6)
 _ADDRESSES = 4
 """The codes of ``server/engine/compiled/sequences``, and how many addresses its tables have room for."""
 FIXED = _ADDRESSES
@@ -139,6 +139,40 @@ class Copy(NamedTuple):
             np.copyto(target, source.conj() if self.conjugates else source, where=inside)
         if self.clears:
             np.copyto(target, 0, where=~inside)
+        return False
+
+
+class WritePermutations(NamedTuple):
+    """Writes square matrices P of P L U = A, given the rows, from 1, that LAPACK exchanged, so many for each.
+
+    ``order`` is scratch memory for an int32 number of each row.
+    """
+
+    exchanged: Place
+    number: int
+    order: Place
+    target: Matrices
+
+    @property
+    def words(self) -> list[int]:
+        count, m, _ = self.target.shape
+        dtype = self.target.dtype
+        one = int.from_bytes(dtype.type(1).tobytes()[:8], "little")
+        head = [dtype.itemsize, count, m, self.number, one, self.exchanged.step]
+        return [_PERMUTATION, *head, *self.exchanged[:2], *self.order[:2], *self.target.words]
+
+    def run(self, addresses: Sequence[int]) -> bool:
+        count, m, _ = self.target.shape
+        kind, matrices = np.dtype(np.int32), self.target.array(addresses)
+        steps = self.exchanged.step, 4, 4
+        exchanged = Matrices(self.exchanged, kind, (count, self.number, 1), steps).array(addresses)[..., 0]
+        matrices[...] = 0
+        for rows, matrix in zip(exchanged.tolist(), matrices, strict=True):
+            order = list(range(m))
+            for row, other in enumerate(rows):
+                if 1 <= other <= m:
+                    order[row], order[other - 1] = order[other - 1], order[row]
+            matrix[order, range(m)] = 1
         return False
 
 

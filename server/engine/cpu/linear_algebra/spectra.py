@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,12 +25,13 @@ from server.engine.array_library.host_spectra import (
 )
 from server.engine.operators import Request
 from server.engine.ops import matrix_functions
+from server.engine.ops import solvers as generic_solvers
 from server.engine.ops import spectra as generic
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import matrix_functions as contracts
-from telegrad_protocol.ops import spectra
+from telegrad_protocol.ops import solvers, spectra
 
 from .by_address import count_of, launch_of_steps, scratch_places
 from .matrices import launch_of
@@ -101,31 +102,50 @@ def plain_eigvalsh(request: Request) -> Launch | None:
     return launch or launch_of(generic.plain_eigvalsh, (), request, lambda a, found: eigvalsh_into(a, upper, found))
 
 
+def _columns_at(place: Place, dtype: Any, shape: tuple[int, int, int]) -> Matrices:
+    """Matrices with contiguous columns, one behind the other."""
+    return Matrices(place, dtype, shape, (0, 0, 0)).dense_at(place)
+
+
+class _Singular(NamedTuple):
+    """Steps that write singular values, and where these and the singular vectors are."""
+
+    steps: list[Step]
+    values: Place
+    u: Matrices | None
+    vh: Matrices | None
+
+
 def _singular_steps(
     A: Meta, job: str, values: Place | None, u: Matrices | None = None, vh: Matrices | None = None
-) -> tuple[list[Step], Place] | None:
-    """The steps that write singular values, or have them in scratch memory, and singular vectors if they are wanted."""
+) -> _Singular | None:
+    """The steps that write singular values, and singular vectors if they are wanted; in scratch memory by default."""
     count, (m, n), dtype, given = count_of(A), A.shape[-2:], np.dtype(NUMPY_DTYPES[A.dtype]), matrices_of(0, A)
-    k, real, rows = min(m, n), dtype.type(0).real.dtype.itemsize, 1 if vh is None else vh.shape[1]
+    k, real, are_spare = min(m, n), dtype.type(0).real.dtype.itemsize, job == "S" and u is None
+    rows = k if are_spare else 1 if vh is None else vh.shape[1]
     size, reals = gesdd_sizes(dtype, job, m, n, rows)
     places = scratch_places(
-        A.nbytes, 4 * count, count * k * real, size * dtype.itemsize, reals * real, 32 * k, dtype.itemsize
-    )
+        A.nbytes, 4 * count, count * k * real, size * dtype.itemsize, reals * real, 32 * k, dtype.itemsize,
+        *([count * m * k * dtype.itemsize, count * k * n * dtype.itemsize] if are_spare else []),
+    )  # fmt: skip
     if places is None:
         return None
-    at, info, spare, work, second, integers, unused = places
+    at, info, spare, work, second, integers, unused, *vectors = places
+    if are_spare:
+        u, vh = _columns_at(vectors[0], dtype, (count, m, k)), _columns_at(vectors[1], dtype, (count, k, n))
     columns, info = given.dense_at(at), info._replace(step=4)
     found = spare._replace(step=k * real) if values is None else values
     left, right = (unused if each is None else each.place for each in (u, vh))
     rest = [second] if reals else []
-    return [
+    steps = [
         Copy(given, columns),
         *_refusing(columns),
         Call("gesdd", dtype, count, job, m, n, columns.place, m, found, left, m, right, rows, work, size, *rest,
              integers, info),
         EndIfAny(info, count),
         EndIfNaN(found._replace(step=real), dtype, count * k),
-    ], found  # fmt: skip
+    ]  # fmt: skip
+    return _Singular(steps, found, u, vh)
 
 
 @prepares(spectra.svd, keys.CPU)
@@ -134,7 +154,7 @@ def svd(request: Request) -> Launch | None:
     if not (A.numel and has_singular_loop(A.shape)):
         return None
     made = _singular_steps(A, "A" if full else "S", numbers_of(2, S, 1), matrices_of(1, U), matrices_of(3, Vh))
-    launch = made and launch_of_steps(generic.svd, ("driver",), request, (U, Vh), made[0])
+    launch = made and launch_of_steps(generic.svd, ("driver",), request, (U, Vh), made.steps)
     return launch or launch_of(generic.svd, ("driver",), request, partial(svd_into, full))
 
 
@@ -148,8 +168,15 @@ def _is_for_gesdd(A: Meta) -> bool:
 def plain_svdvals(request: Request) -> Launch | None:
     (A,), (values,) = request.args, request.outs
     made = _singular_steps(A, "N", numbers_of(1, values, 1)) if _is_for_gesdd(A) else None
-    launch = made and launch_of_steps(generic.plain_svdvals, (), request, (), made[0])
+    launch = made and launch_of_steps(generic.plain_svdvals, (), request, (), made.steps)
     return launch or launch_of(generic.plain_svdvals, (), request, svdvals_into)
+
+
+def _real_numbers(place: Place, dtype: Any, count: int) -> Any:
+    """NumPy's view of as many real numbers for each matrix as there are from one to the next, in scratch memory."""
+    real = dtype.type(0).real.dtype
+    memory: Any = (ctypes.c_char * (count * place.step)).from_address(place.offset)
+    return np.frombuffer(memory, real).reshape(count, place.step // real.itemsize)
 
 
 @prepares(contracts.plain_matrix_rank, keys.CPU)
@@ -160,13 +187,13 @@ def plain_matrix_rank(request: Request) -> Launch | None:
         is_for_loops = has_symmetric_loops(A.shape, NUMPY_DTYPES[A.dtype].char, False)
         made = _symmetric_steps(A, False, None, None) if A.numel and not is_for_loops else None
     else:
-        made = _singular_steps(A, "N", None) if _is_for_gesdd(A) else None
+        singular = _singular_steps(A, "N", None) if _is_for_gesdd(A) else None
+        made = singular and (singular.steps, singular.values)
     if made is None:
         return None
-    (steps, place), real = made, np.dtype(NUMPY_DTYPES[A.dtype]).type(0).real.dtype
-    count, k = count_of(A), place.step // real.itemsize
-    memory: Any = (ctypes.c_char * (count * place.step)).from_address(place.offset)
-    values, (relative, absolute) = np.frombuffer(memory, real).reshape(count, k), map(real.type, (rtol, atol))
+    (steps, place), count = made, count_of(A)
+    values = _real_numbers(place, np.dtype(NUMPY_DTYPES[A.dtype]), count)
+    relative, absolute = map(values.dtype.type, (rtol, atol))
 
     def then(args: Any, outs: Any) -> None:
         magnitudes = np.absolute(values) if hermitian else values
@@ -178,3 +205,30 @@ def plain_matrix_rank(request: Request) -> Launch | None:
         return None
     generically = launch_of(matrix_functions.plain_matrix_rank, (), request, lambda *arrays: False)
     return launch_in_sequence(steps, (A,), generically, then)
+
+
+@prepares(solvers.plain_pinv, keys.CPU)
+def plain_pinv(request: Request) -> Launch | None:
+    """V S^-1 U^H of singular values and vectors in scratch memory, which are multiplied by NumPy."""
+    (A, atol, rtol, hermitian), (out,) = request.args, request.outs
+    is_taken = A.numel and not hermitian and has_singular_loop(A.shape) and out.is_contiguous
+    if not is_taken or isinstance(atol, Meta) or isinstance(rtol, Meta):
+        return None
+    made, count, dtype = _singular_steps(A, "S", None), count_of(A), np.dtype(NUMPY_DTYPES[A.dtype])
+    if made is None or made.u is None or made.vh is None:
+        return None
+    values = _real_numbers(made.values, dtype, count)
+    v, u = [matrices.transposed.array(()) for matrices in (made.vh, made.u)]  # rows of both are contiguous
+    relative, absolute = map(values.dtype.type, (rtol, atol))
+    shape = count, A.shape[-1], A.shape[-2]
+
+    def then(args: Any, outs: Any) -> None:
+        inverse = np.zeros_like(values)
+        np.divide(1, values, out=inverse, where=values > np.maximum(values[:, :1] * relative, absolute))
+        np.multiply(v, inverse[:, None, :], out=v)
+        result = np.matmul(v, u, out=outs[0].array.reshape(shape))
+        if dtype.kind == "c":
+            np.conjugate(result, out=result)
+
+    generically = launch_of(generic_solvers.plain_pinv, (), request, lambda *arrays: False)
+    return launch_in_sequence(made.steps, (A,), generically, then)

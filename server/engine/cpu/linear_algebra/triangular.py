@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from server.engine import keys
-from server.engine.array_library.addresses import data_address
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.operators import Request
 from server.engine.ops import factorizations as generic_factorizations
 from server.engine.ops import solvers as generic_solvers
 from server.engine.registry import prepares
 from server.engine.value import Launch
+from telegrad_protocol.dtypes import int32
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import factorizations, solvers
 
-from .by_address import count_of, is_for_loops, launch_of_steps, scratch_places
-from .sequences import FIXED, Call, Copy, EndIfAny, Matrices, Place, Step, matrices_of, numbers_of
+from .by_address import count_of, is_for_loops, launch_of_steps, place_of_one, scratch_places
+from .sequences import Call, Copy, EndIfAny, Matrices, Place, Step, matrices_of, numbers_of
 
-_MOST_IN_LOOPS = 4
-"""Rows up to which compiled loops solve many triangular systems in less time than BLAS."""
-
-
-@cache
-def _one(dtype: Any) -> Any:
-    return np.ones(1, dtype)
+_MOST_IN_LOOPS, _LEAST_IN_LOOPS = 4, 256
+"""Rows up to which, and matrices from which on, compiled loops solve triangular systems in less time than BLAS."""
 
 
 def _is_one_batch(A: Meta, B: Meta) -> bool:
@@ -53,7 +47,7 @@ def _readable(given: Matrices, either_way: bool) -> tuple[Matrices, bool, list[S
 @prepares(solvers.solve_triangular, keys.CPU)
 def solve_triangular(request: Request) -> Launch | None:
     (A, B, upper, left, unitriangular), (X,) = request.args, request.outs
-    in_loops = A.shape[-1] <= _MOST_IN_LOOPS and is_for_loops(A)
+    in_loops = A.shape[-1] <= _MOST_IN_LOOPS and count_of(A) >= _LEAST_IN_LOOPS and is_for_loops(A)
     if not (A.numel and _is_one_batch(A, B)) or in_loops:
         return None
     readable = _readable(matrices_of(0, A), True)
@@ -62,7 +56,7 @@ def solve_triangular(request: Request) -> Launch | None:
     factor, is_turned, copies, _ = readable
     dtype, (m, n), count, target = NUMPY_DTYPES[A.dtype], B.shape[-2:], count_of(A), matrices_of(2, X)
     side, triangle = "L" if left else "R", "U" if upper != is_turned else "L"
-    how, one = (triangle, "NT"[is_turned], "NU"[unitriangular]), Place(FIXED, data_address(_one(dtype)))
+    how, one = (triangle, "NT"[is_turned], "NU"[unitriangular]), place_of_one(dtype)
     if left and n == 1:
         solve = Call("trsv", dtype, count, *how, m, factor.place, factor.leading, target.place, 1)
     else:
@@ -130,6 +124,34 @@ def lu_solve(request: Request) -> Launch | None:
 
     def checked(args: Any, outs: Any) -> None:
         generic_factorizations.checked_pivots(np, args[1].array, n)
+        solve(args, outs)
+
+    return checked
+
+
+@prepares(factorizations.ldl_solve, keys.CPU)
+def ldl_solve(request: Request) -> Launch | None:
+    (LD, pivots, B, hermitian), (X,) = request.args, request.outs
+    if not (LD.numel and _is_one_batch(LD, B) and pivots.is_contiguous and pivots.dtype is int32):
+        return None
+    readable = _readable(matrices_of(0, LD), False)
+    if readable is None:
+        return None
+    factor, _, copies, info = readable
+    dtype, (n, columns), target = NUMPY_DTYPES[LD.dtype], B.shape[-2:], matrices_of(3, X)
+    name, rows = "hetrs" if hermitian and dtype.kind == "c" else "sytrs", numbers_of(1, pivots, 1)
+    steps: list[Step] = [
+        *copies,
+        Copy(matrices_of(2, B), target),
+        Call(name, dtype, count_of(LD), "L", n, columns, factor.place, factor.leading, rows, target.place, n, info),
+    ]
+    launch = launch_of_steps(generic_factorizations.ldl_solve, ("hermitian",), request, (X,), steps)
+    if launch is None:
+        return None
+    solve = launch
+
+    def checked(args: Any, outs: Any) -> None:
+        generic_factorizations.check_pivots_in_pairs(np, args[1].array, n)
         solve(args, outs)
 
     return checked
