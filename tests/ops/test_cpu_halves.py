@@ -21,11 +21,13 @@ SPECIAL = [0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-7, -6e-5, 1e-40, -88.
 
 UNARY: dict[str, Any] = {
     "exp": torch.exp, "sigmoid": torch.sigmoid, "relu": torch.relu, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt,
-    "neg": torch.neg, "silu": TF.silu, "gelu": TF.gelu, "tanh": torch.tanh,
+    "neg": torch.neg, "silu": TF.silu, "gelu": TF.gelu, "tanh": torch.tanh, "abs": torch.abs, "sign": torch.sign,
+    "floor": torch.floor, "ceil": torch.ceil, "round": torch.round, "erf": torch.erf, "square": torch.square,
+    "hardswish": TF.hardswish, "relu6": TF.relu6, "hardtanh": TF.hardtanh, "leaky_relu": TF.leaky_relu,
 }  # fmt: skip
 BINARY: dict[str, Any] = {
     "add": torch.add, "sub": torch.sub, "rsub": torch.rsub, "mul": torch.mul, "div": torch.div,
-    "maximum": torch.maximum,
+    "maximum": torch.maximum, "minimum": torch.minimum,
 }  # fmt: skip
 
 
@@ -80,6 +82,63 @@ def test_arithmetic_is_as_exact_as_pytorchs(adapter: EngineAdapter, rng: Any, dt
     torch.testing.assert_close(scaled, wanted, rtol=2 * torch.finfo(dtype).eps, atol=1e-4, equal_nan=True)
     torch.testing.assert_close(call(adapter, "sub", x, 2, alpha=3)[0], x.sub(2, alpha=3), equal_nan=True)
     torch.testing.assert_close(call(adapter, "sub", 2, x)[0], torch.sub(2, x), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
+def test_bounds_powers_and_sums_of_products_agree(adapter: EngineAdapter, rng: Any, dtype: torch.dtype) -> None:
+    x, (y, z) = samples(rng, dtype), (samples(rng, dtype, special=False).roll(n) for n in (1, 2))
+    for bounds in ((None, 1.5), (-1, None), (-0.5, 2), (2, -1), (-torch.inf, torch.inf)):
+        torch.testing.assert_close(
+            call(adapter, "clamp", x, *bounds)[0], x.clamp(*bounds), rtol=0, atol=0, equal_nan=True
+        )
+    agrees(call(adapter, "pow", x, 2)[0], x.pow(2), x.double().pow(2))
+    rtol, x = 2 * torch.finfo(dtype).eps, samples(rng, dtype, special=False)
+    wide = x.double(), y.double(), z.double()
+    wanted = torch.addcmul(*wide, value=0.3)
+    scale = wide[0].abs() + 0.3 * (wide[1] * wide[2]).abs() + 1e-4  # below which float16 has fewer digits
+    assert ((call(adapter, "addcmul", x, y, z, value=0.3)[0].double() - wanted).abs() / scale).max() < rtol
+    for weight in (0.3, 0.8, -2.0):
+        wanted = torch.lerp(*wide[:2], weight)
+        scale = (wide[0].abs() + wide[1].abs()) * 4 + 1e-4
+        assert ((call(adapter, "lerp", x, y, weight)[0].double() - wanted).abs() / scale).max() < rtol
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
+def test_what_is_computed_in_place_is_the_same(adapter: EngineAdapter, rng: Any, dtype: torch.dtype) -> None:
+    x, y, z = (samples(rng, dtype).roll(n) for n in range(3))
+    cases: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+        ("add", (y,), {"alpha": 0.5}), ("mul", (y,), {}), ("mul", (0.5,), {}), ("div", (3,), {}), ("relu", (), {}),
+        ("clamp", (-1, 1), {}), ("addcmul", (y, z), {"value": 0.25}), ("lerp", (y, 0.25), {}),
+    ]  # fmt: skip
+    for name, args, options in cases:
+        (expected,) = call(adapter, name, x, *args, **options)
+        (found,) = call(adapter, f"{name}_", x.clone(), *args, **options)
+        assert torch.equal(found.nan_to_num(2, 3, 4), expected.nan_to_num(2, 3, 4)), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
+@pytest.mark.parametrize("shape", [(300, 1000), (1500, 70), (1, 300_001), (700, 3), (4000, 129)])
+def test_columns_and_extremes_agree(adapter: EngineAdapter, rng: Any, dtype: torch.dtype, shape: Any) -> None:
+    x = torch.from_numpy(rng.random(shape) - 0.4).to(dtype)
+    size = x.double().abs().sum(0).max().item()
+    tolerance = {torch.float32: 1e-6, torch.float16: 2**-10, torch.bfloat16: 2**-7}[dtype]
+    agree = lambda found, exact: torch.testing.assert_close(
+        found.double(), exact.to(dtype).double(), rtol=tolerance, atol=2e-6 * size
+    )
+    agree(call(adapter, "sum", x, 0)[0], x.double().sum(0))
+    agree(call(adapter, "mean", x, 0)[0], x.double().mean(0))
+    for dim in (0, 1):
+        agree(call(adapter, "logsumexp", x, dim)[0], x.double().logsumexp(dim))
+    x[0, 0], x[-1, -1], x[0, 1] = torch.inf, -torch.inf, torch.nan
+    for args in ((), (0,), (1,)):
+        for name in ("amax", "amin"):
+            torch.testing.assert_close(
+                call(adapter, name, x, *args)[0], getattr(torch, name)(x, *args), rtol=0, atol=0, equal_nan=True
+            )
+    torch.testing.assert_close(
+        call(adapter, "logsumexp", x, 1)[0].double(), x.float().logsumexp(1).to(dtype).double(), equal_nan=True,
+        rtol=tolerance, atol=1e-6,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)

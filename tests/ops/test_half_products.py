@@ -11,6 +11,7 @@ import torch
 
 from server.engine import compiled
 from server.engine import functional as F
+from server.engine.device import threads
 from server.engine.dispatcher import call
 from server.engine.operators import OPERATORS
 
@@ -75,3 +76,29 @@ def test_half_gradients_of_linear_and_targets_are_written(
     call(OPERATORS["mm.out"], (target, adapter.tensor(weight)), {"out": target})  # which is an operand, too
     again = wanted[0].to(dtype).float() @ weight.float()
     np.testing.assert_allclose(adapter.numpy(target).astype("f"), again.numpy(), 0.05, 3)
+
+
+def test_pairs_of_bfloat16_are_multiplied_where_the_processor_can(
+    adapter: EngineAdapter, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """With rows and columns that fill no tile, on one thread and on three."""
+    pairs = compiled.load("tensors.pairs")
+    if pairs.multiply is None:
+        pytest.skip("the processor has no products of pairs of bfloat16")
+    monkeypatch.setattr(pairs, "PAIRS_PAY", True)
+    torch.manual_seed(seed)
+    for count in (1, 3):
+        monkeypatch.setattr(threads, "count", lambda count=count: count)
+        for m, n, k in ((130, 70, 130), (1, 1030, 1100), (33, 65, 2056), (300, 40, 128)):
+            a, b, bias = (torch.randn(shape).bfloat16() for shape in ((m, k), (k, n), (n,)))
+            product = a.float() @ b.float()
+            results = [
+                (F.mm(*map(adapter.tensor, (a, b))), product),
+                (F.mm(*map(adapter.tensor, (a.t().contiguous().t(), b.t().contiguous().t()))), product),
+                (F.linear(*map(adapter.tensor, (a, b.t().contiguous(), bias))), product + bias.float()),
+            ]
+            for found, expected in results:
+                np.testing.assert_allclose(adapter.numpy(found).astype("f"), expected.numpy(), 2**-8, k**0.5 * 1e-5)
+    a[0, 0], a[1, 1] = torch.nan, torch.inf
+    found, expected = adapter.numpy(F.mm(*map(adapter.tensor, (a, b)))), (a.float() @ b.float()).numpy()
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from server.engine import context
+from server.engine import compiled, context
 from telegrad_protocol.errors import IndexOutOfRangeError, out_of_bounds
 
 Array = Any
@@ -132,12 +132,17 @@ def reduce_at(xp: Any, target: Array, key: tuple[Array, ...], values: Array, how
     """
     leading, rest = target.shape[: len(key)], target.shape[len(key) :]
     width = _product(rest)
-    places = xp.broadcast_to(_positions(key, leading), np.broadcast_shapes(*(k.shape for k in key)))
-    rows = xp.broadcast_to(xp.asarray(values), places.shape + rest).reshape(places.size, width)
+    places = _expanded(xp, _positions(key, leading), np.broadcast_shapes(*(k.shape for k in key)))
+    rows = _expanded(xp, xp.asarray(values), places.shape + rest).reshape(places.size, width)
     flat = target.reshape(_product(leading), width)
     reduce_rows(xp, flat, places.reshape(-1), rows, how)
     if not xp.may_share_memory(flat, target):
         target[...] = flat.reshape(target.shape)
+
+
+def _expanded(xp: Any, array: Array, shape: tuple[int, ...]) -> Array:
+    """The array, broadcast to a shape if it has another: compiled loops take none that cannot be written to."""
+    return array if array.shape == shape else xp.broadcast_to(array, shape)
 
 
 def _product(sizes: tuple[int, ...]) -> int:
@@ -199,18 +204,61 @@ def reduce_rows(xp: Any, target: Array, index: Array, rows: Array, how: str = "s
     """
     if not index.size or not target.size:
         return
-    rows = xp.broadcast_to(rows, (index.size, target.shape[1]))
-    wide = target.astype(np.float32) if target.dtype.name in _WIDENED else target
+    rows = _expanded(xp, rows, (index.size, target.shape[1]))
+    wide = _in_single(target) if target.dtype.name in _WIDENED else target
     if xp is np:
         _reduce_host(wide, index, rows, how)
     else:
         _reduce_device(xp, wide, index, rows, how)
     if wide is not target:
+        _round_into(target, wide)
+
+
+_WORDS = {"e": np.dtype(np.uint16), "E": np.dtype(np.int16)}
+"""What compiled loops take for half precision, as ``compiled.arithmetic.typed`` says."""
+
+
+def _conversions(array: Array) -> Any:
+    """The compiled loops that convert half precision, where they take an array of it; else None."""
+    takes = array.__class__ is np.ndarray and array.size >= compiled.LEAST
+    takes = takes and array.flags.c_contiguous and array.flags.writeable
+    return compiled.kernels("elementwise") if takes else None
+
+
+def _in_single(array: Array) -> Array:
+    """A copy in single precision."""
+    loops = _conversions(array)
+    if loops is None:
+        return array.astype(np.float32)
+    copy, char = np.empty(array.shape, np.float32), array.dtype.char
+    loops.widen[char](array.view(_WORDS[char]).reshape(-1), copy.reshape(-1))
+    return copy
+
+
+def _round_into(target: Array, wide: Array) -> None:
+    loops, char = _conversions(target), target.dtype.char
+    if loops is None:
         target[...] = wide.astype(target.dtype)
+    else:
+        loops.narrow[char](wide.reshape(-1), target.view(_WORDS[char]).reshape(-1))
+
+
+def _adds_in_loop(target: Array, index: Array, rows: Array) -> bool:
+    """Add rows to those of the target by a compiled loop; False, and nothing written, where there is none."""
+    takes = rows.size >= compiled.LEAST and target.flags.c_contiguous and index.dtype == np.int64
+    loops = compiled.kernels("tensors.scatters") if takes else None
+    if loops is None or target.dtype.char not in loops.add_to_rows:
+        return False
+    given = _in_single(rows) if rows.dtype.name in _WIDENED else rows
+    places, added = np.require(index, None, ["C", "W"]), np.require(given, target.dtype, ["C", "W"])
+    loops.add_to_rows[target.dtype.char](target, places, added)
+    return True
 
 
 def _reduce_host(target: Array, index: Array, rows: Array, how: str) -> None:
     ufunc = _UFUNCS[how]
+    if how == "sum" and _adds_in_loop(target, index, rows):
+        return
     if target.shape[1] == 1:
         ufunc.at(target[:, 0], index, rows[:, 0].astype(target.dtype, copy=False))
         return

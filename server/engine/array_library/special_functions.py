@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from server.engine.compiled.error_function import COEFFICIENTS, END
+
 from .cache_blocks import in_blocks
 
 
@@ -80,24 +82,14 @@ def digamma(xp: Any, input: Any, out: Any) -> None:
     xp.copyto(out, limit, where=is_pole)
 
 
-_END = 4.2
-"""Where the argument of tanh has passed 10, from which NumPy's is exactly 1; beyond 4 erf is, in single precision."""
-
-# artanh(erf(x)) / x in powers of x ** 2 on [0, 16], fitted by weighted least squares to the relative error of erf.
-_COEFFICIENTS = (
-    1.418528902306211e-07, -5.668485990412858e-06, 8.763738216453136e-05, -6.197847790615002e-04,
-    -1.9183069497128022e-04, 1.0276905576031875e-01, 1.1283792743080223,
-)  # fmt: skip
-
-
 def _erf_by_tanh(x: Any, out: Any) -> None:
     """tanh(x * p(x ** 2)): the polynomial's error shrinks where tanh is flat."""
-    near = x.clip(-_END, _END)
+    near = x.clip(-END, END)
     squared = near * near
-    total = squared * _COEFFICIENTS[0]
-    for coefficient in _COEFFICIENTS[1:-1]:
+    total = squared * COEFFICIENTS[0]
+    for coefficient in COEFFICIENTS[1:-1]:
         total += coefficient
         total *= squared
-    total += _COEFFICIENTS[-1]
+    total += COEFFICIENTS[-1]
     total *= near
     np.tanh(total, out=out)

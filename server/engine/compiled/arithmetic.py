@@ -67,6 +67,12 @@ inlined: Callable[[Any], Any] = njit(inline="always", **OPTIONS)
 """Compiles a function as a part of those that call it."""
 
 
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def is_same(first: Any, second: Any) -> Any:
+    """Whether two arrays begin at one address, as those of an operation in place do."""
+    return first.ctypes.data == second.ctypes.data
+
+
 def _bits(given: Any, wanted: Any, convert: Any) -> Any:
     """A function from one type to another that is an instruction or two of the compiler."""
 

@@ -29,8 +29,8 @@ Array = Any
 _VECTOR, _MATRIX, _ELEMENTS, _HALVES = "float32[::1]", "float32[:,::1]", "T[:,::1]", "eE"
 _BLOCK = 2048
 """Elements of half precision that are in single precision at a time, unless a row is longer."""
-_STRETCH = 2048
-"""Elements that are summed in single precision."""
+_STRETCH, _ROWS = 2048, 256
+"""Elements of a row, and of a column, that are summed in single precision."""
 
 
 @inlined
@@ -72,27 +72,58 @@ def row_sums(x: Array, out: Array) -> None:
 @inlined
 def _extreme_keys(row: Array) -> Any:
     """The largest and the smallest key of a row's elements."""
-    top, least = key_of(row[0]), key_of(row[0])
+    top, least = key_of(wide(row[0])), key_of(wide(row[0]))
     for c in range(row.size):
-        key = key_of(row[c])
+        key = key_of(wide(row[c]))
         top, least = max(top, key), min(least, key)
     return top, least
 
 
-@compiled(_MATRIX, _VECTOR)
+@typed(_ELEMENTS, _VECTOR)
 def row_maxima(x: Array, out: Array) -> None:
     """The largest element of every row; NaN where there is one."""
     for r in range(x.shape[0]):
         top, least = _extreme_keys(x[r])
-        out[r] = f32(np.nan) if least < LEAST_KEY else number_of(top)
+        out[r] = f32(np.nan) if least < LEAST_KEY or top > GREATEST_KEY else number_of(top)
 
 
-@compiled(_MATRIX, _VECTOR)
+@typed(_ELEMENTS, _VECTOR)
 def row_minima(x: Array, out: Array) -> None:
     """The smallest element of every row; NaN where there is one."""
     for r in range(x.shape[0]):
         top, least = _extreme_keys(x[r])
         out[r] = f32(np.nan) if least < LEAST_KEY or top > GREATEST_KEY else number_of(least)
+
+
+@typed(_ELEMENTS, "int64", _VECTOR)
+def column_sums(x: Array, first: int, out: Array) -> None:
+    """The sums of as many columns as ``out`` is long: of some rows in single precision, which are added in double."""
+    totals, part = np.zeros(out.size, np.float64), np.empty(out.size, f32)
+    for start in range(0, x.shape[0], _ROWS):
+        part[:] = f32(0.0)
+        for r in range(start, min(start + _ROWS, x.shape[0])):
+            row = x[r, first : first + part.size]
+            for c in range(part.size):
+                part[c] += wide(row[c])
+        for c in range(part.size):
+            totals[c] += part[c]
+    for c in range(out.size):
+        out[c] = totals[c]
+
+
+@typed(_ELEMENTS, _VECTOR)
+def row_logsumexp(x: Array, out: Array) -> None:
+    """log(sum(exp(x))) of every row."""
+    for r in range(x.shape[0]):
+        row = x[r]
+        top, least = _extreme_keys(row)
+        highest = number_of(top)
+        shift = highest if np.isfinite(highest) else f32(0.0)
+        total = f32(0.0)
+        for c in range(row.size):
+            total += exp(wide(row[c]) - shift)
+        result = np.log(total) + shift
+        out[r] = f32(np.nan) if least < LEAST_KEY or top > GREATEST_KEY else result
 
 
 @compiled(_MATRIX, _VECTOR, _VECTOR, "float64", _MATRIX, _VECTOR, _VECTOR)

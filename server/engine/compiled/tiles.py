@@ -116,12 +116,58 @@ class _Tile:
     def _add_products(self, builder: Any, bases: Any, steps: Any, panel: Any, column: Any, totals: Any) -> list[Any]:
         """The totals after one more column."""
         fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), _FMA)
+        left, right = self._columns(builder, bases, steps, panel, column)
+        pairs = [(l, r) for l in left for r in right]
+        return [builder.call(fma, [*pair, total]) for pair, total in zip(pairs, totals, strict=True)]
+
+    def _columns(self, builder: Any, bases: Any, steps: Any, panel: Any, column: Any) -> tuple[list[Any], list[Any]]:
+        """The vectors of a column of the left side, each of one element, and of a row of the panel."""
         step = _load(builder, builder.add(steps, builder.mul(column, _constant(_LONG_BYTES))), _LONG)
         row = builder.add(panel, builder.mul(column, _constant(self._width)))
         right = [_load(builder, _moved(builder, row, v * _VECTOR_BYTES), _VECTOR) for v in self._vectors]
-        left = [_spread(builder, _load(builder, builder.add(base, step), _FLOAT)) for base in bases]
-        pairs = [(l, r) for l in left for r in right]
-        return [builder.call(fma, [*pair, total]) for pair, total in zip(pairs, totals, strict=True)]
+        return [_spread(builder, _load(builder, builder.add(base, step), _FLOAT)) for base in bases], right
+
+
+@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+def tile_of_pairs(
+    typing: Any, rows: Any, vectors: Any, source: Any, starts: Any, steps: Any, panel: Any, length: Any, sums: Any
+) -> Any:  # fmt: skip
+    """The same for bfloat16, of which an element of the left side and of the panel is a pair of neighbours.
+
+    Products of a pair are added at once. Only processors of ``HAS_PAIRS`` have the instruction.
+    """
+    generate = _TileOfPairs(rows.literal_value, vectors.literal_value)
+    return types.void(rows, vectors, *[types.int64] * 6), generate
+
+
+class _Half(ir.Type):  # type: ignore[misc]
+    """LLVM's bfloat."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Half)
+
+    def __hash__(self) -> int:
+        return hash(_Half)
+
+
+HAS_PAIRS = bool(LANES == 16 and binding.get_host_cpu_features().get("avx512bf16"))
+PAIRS_PAY = HAS_PAIRS and binding.get_host_cpu_name().startswith("znver")
+"""AMD's processors do twice as many products as in single precision in the same time; Intel's Sapphire Rapids half as
+many, with which its own library needs 1.8 times as long for bfloat16 as for float32."""
+
+
+class _TileOfPairs(_Tile):
+    def _add_products(self, builder: Any, bases: Any, steps: Any, panel: Any, column: Any, totals: Any) -> list[Any]:
+        pairs = ir.VectorType(_Half(), 2 * LANES)
+        kind = ir.FunctionType(_VECTOR, [_VECTOR, pairs, pairs])
+        add = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512bf16.dpbf16ps.512")
+        left, right = self._columns(builder, bases, steps, panel, column)
+        left, right = ([builder.bitcast(vector, pairs) for vector in side] for side in (left, right))
+        both = [(l, r) for l in left for r in right]
+        return [builder.call(add, [total, *pair]) for pair, total in zip(both, totals, strict=True)]
 
 
 def _moved(builder: Any, address: Any, count: int) -> Any:

@@ -44,7 +44,9 @@ def _prepare(request: Request) -> Launch | None:
     length, step = (out.numel, threads.VECTOR) if are_vectors else (out.shape[order[0]], 1)
     if length < 2:
         return None
-    cut = partial(_as_vector, order) if are_vectors else partial(_with_first, order, out.ndim)
+    is_in_order = order == sorted(order)
+    as_vector = _flat if is_in_order else partial(_as_vector, order)
+    cut = as_vector if are_vectors else partial(_with_first, order, out.ndim)
     is_single = are_vectors and request.compute is out.dtype is dtypes.float32
     rule = vector_loops.rule_of(op.name, options) if is_single else None
     return partial(_run, function, rule, request.args[: op.positional], (length, nbytes, step), cut)
@@ -56,6 +58,10 @@ def _are_computed_as_they_are(request: Request, operands: list[tuple[int, Meta]]
         return False
     promoted = request.op.promoted
     return all([meta.dtype is request.compute or place not in promoted for place, meta in operands])
+
+
+def _flat(array: Array) -> Array:
+    return array.reshape(-1)
 
 
 def _as_vector(order: list[int], array: Array) -> Array:

@@ -20,7 +20,7 @@ from telegrad_protocol.ops import spread
 from .fallback import call_generic
 from .halves import is_half, narrow
 from .memory import BLOCK_BYTES, scratch
-from .row_loops import loops_for, run_rows
+from .row_loops import loops_for, run_rows, sum_columns
 from .rows import add_column, column_sums, in_row_blocks, is_fast, row_dots, row_sums
 
 Array = Any
@@ -50,7 +50,9 @@ def sum_into(x: Array, dim: Dims, out: Array) -> bool:
         return False
     before, kept, after = view
     if after == 1:
-        column_sums(x.reshape(before, kept), out.reshape(kept))
+        columns, flat = x.reshape(before, kept), out.reshape(kept)
+        if not sum_columns(columns, flat):
+            column_sums(columns, flat)
         return True
     sums = _threaded_row_sums(x.reshape(before * kept, after))
     if before == 1:
@@ -102,9 +104,18 @@ _LARGE = 1 << 20
 
 
 def _sum_halves(x: Array, dim: Dims, out: Array, count: int = 1) -> bool:
-    """``sum_into`` for half precision, which takes sums of whole rows only, and divides them by ``count``."""
+    """``sum_into`` for half precision, which takes sums of whole rows and columns, and divides them by ``count``."""
     view = _matrix_view(x.shape, dim)
-    if view is None or view[0] != 1 or not x.flags.c_contiguous or not x.size:
+    if view is None or not x.flags.c_contiguous or not x.size:
+        return False
+    if view[2] == 1 and view[0] > 1:
+        sums = np.empty(view[1], "f")
+        is_done = sum_columns(x.reshape(view[0], view[1]), sums)
+        if is_done:
+            sums /= count
+            narrow(sums, out.reshape(-1))
+        return is_done
+    if view[0] != 1:
         return False
     rows = x.reshape(view[1], view[2])
     loops = loops_for(rows)
@@ -170,16 +181,32 @@ def _extreme(function: Any, x: Array, dim: Dims, out: Array) -> bool:
     if view is None or view[0] != 1 or view[2] < 2:
         return False
     rows, flat = x.reshape(view[1], view[2]) if x.flags.c_contiguous else x, out.reshape(-1)
-    loops = loops_for(rows) if x.dtype.char == "f" and _FEW <= view[2] < _LONG else None
+    loops = loops_for(rows) if _FEW <= view[2] < _LONG or is_half(x) else None
     if loops is not None:
-        loop = loops.row_maxima if function is np.maximum else loops.row_minima
-        run_rows(loop, (rows,), lambda block, part: (part, flat[block]))
+        _extreme_by_loops(loops, function, rows, flat)
         return True
     if not is_fast(x) or view[2] >= _SHORT or view[1] < _SHORT:
         return False
     for block, (part,) in in_row_blocks((rows,), ()):
         function.reduce(_as_columns(function, part), axis=0, out=flat[block])
     return True
+
+
+def _extreme_by_loops(loops: Any, function: Any, rows: Array, out: Array) -> None:
+    """Write the extremes of rows, which are looked for in parts where a single one is long."""
+    loop = (loops.row_maxima if function is np.maximum else loops.row_minima)[rows.dtype.char]
+    length = rows.shape[1]
+    whole = length - length % _STRETCH if len(rows) == 1 else 0
+    parts = [rows[:, :whole].reshape(-1, _STRETCH), rows[:, whole:]] if whole else [rows]
+    found = []
+    for part in parts:
+        extremes = np.empty(len(part), "f")
+        if part.size:
+            run_rows(loop, (part,), lambda block, x, extremes=extremes: (x, extremes[block]))
+            found.append(extremes)
+    if whole:
+        found = [function.reduce(np.concatenate(found), keepdims=True)]
+    narrow(found[0], out) if is_half(out) else np.copyto(out, found[0])
 
 
 def _as_columns(function: Any, part: Array) -> Array:
@@ -192,16 +219,28 @@ def _as_columns(function: Any, part: Array) -> Array:
     return columns
 
 
-@kernel(ops.amax, keys.CPU)
+@kernel(ops.amax, keys.CPU, movement=True)
 def amax(xp, input, dim, keepdim, *, out):
     if not _extreme(np.maximum, input, dim, out):
-        generic.amax(xp, input, dim, keepdim, out=out)
+        call_generic(generic.amax, input, dim, keepdim, out=out)
 
 
-@kernel(ops.amin, keys.CPU)
+@kernel(ops.amin, keys.CPU, movement=True)
 def amin(xp, input, dim, keepdim, *, out):
     if not _extreme(np.minimum, input, dim, out):
-        generic.amin(xp, input, dim, keepdim, out=out)
+        call_generic(generic.amin, input, dim, keepdim, out=out)
+
+
+@kernel(ops.logsumexp, keys.CPU, movement=True)
+def logsumexp(xp, input, dim, keepdim, *, out):
+    view = _matrix_view(input.shape, dim) if input.dtype is out.dtype and out.flags.c_contiguous else None
+    loops = loops_for(input) if view is not None and view[0] == 1 and view[2] > 1 else None
+    if view is None or loops is None:
+        call_generic(generic.logsumexp, input, dim, keepdim, out=out)
+        return
+    rows, results = input.reshape(view[1], view[2]), np.empty(view[1], "f")
+    run_rows(loops.row_logsumexp[input.dtype.char], (rows,), lambda block, x: (x, results[block]))
+    narrow(results, out.reshape(-1)) if is_half(out) else np.copyto(out, results.reshape(out.shape))
 
 
 @kernel(spread.var, keys.CPU)

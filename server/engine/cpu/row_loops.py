@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from server.engine import compiled
 from server.engine.device import threads
 
@@ -40,6 +42,23 @@ def run_rows(loop: Any, matrices: Sequence[Array], arguments: Callable[..., tupl
     first, matrices = matrices[0], [words(matrix) for matrix in matrices]
     shares = threads.shares_of(len(first), first.nbytes * len(matrices))
     threads.run_loop(loop, [arguments(rows, *[matrix[rows] for matrix in matrices]) for rows in shares])
+
+
+def sum_columns(x: Array, out: Array) -> bool:
+    """Write the sums of the columns of a matrix, of which threads take some each; False where no loop does.
+
+    BLAS sums those of small matrices in single precision.
+    """
+    is_taken = x.shape[1] >= threads.VECTOR and (is_half(x) or x.nbytes >= 2 * threads.LEAST_BYTES)
+    loops = loops_for(x) if is_taken else None
+    if loops is None:
+        return False
+    shares = threads.shares_of(x.shape[1], x.nbytes, threads.VECTOR)
+    sums = np.empty(x.shape[1], "f")
+    calls = [(words(x), share.start, sums[share]) for share in shares]
+    threads.run_loop(loops.column_sums[x.dtype.char], calls)
+    np.copyto(out, sums, casting="same_kind")
+    return True
 
 
 def on_row_blocks(

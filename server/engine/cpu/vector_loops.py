@@ -5,6 +5,7 @@ A rule says which loop takes an operation's operands, vectors or numbers, and wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -64,13 +65,38 @@ def _quotient(x: Any, y: Any) -> Call | None:
     return Call("div", (x, y)) if _is_vector(y) else Call("div_number", (x,), (y,))
 
 
+def _bounded(x: Any, low: Any, high: Any) -> Call | None:
+    """Between two numbers, of which either may be missing."""
+    bounds = (-math.inf if low is None else low), (math.inf if high is None else high)
+    return Call("clamp", (x,), bounds) if all([bound.__class__ in (int, float) for bound in bounds]) else None
+
+
+def _power(x: Any, exponent: Any) -> Call | None:
+    return Call("mul", (x, x)) if _is_vector(x) and exponent.__class__ in (int, float) and exponent == 2 else None
+
+
+def _product_added(x: Any, y: Any, z: Any, *, value: Any) -> Call | None:
+    """x + value * y * z"""
+    return Call("addcmul", (x, y, z), (value,)) if all(map(_is_vector, (x, y, z))) else None
+
+
+def _between(x: Any, y: Any, weight: Any) -> Call | None:
+    return Call("lerp", (x, y), (weight,)) if _is_vector(x) and _is_vector(y) and not _is_vector(weight) else None
+
+
 _RULES: dict[str, Rule] = {
     "exp": _plain("exp"), "tanh": _plain("tanh"), "sigmoid": _plain("sigmoid"), "relu": _plain("relu"),
     "sqrt": _plain("sqrt"), "rsqrt": _plain("rsqrt"), "silu": _plain("silu"), "_silu_backward": _plain("silu_backward"),
     "_relu_backward": _plain("relu_backward"), "_tanh_backward": _plain("tanh_backward"),
     "_sigmoid_backward": _plain("sigmoid_backward"), "gelu": _by_form("gelu"),
     "_gelu_backward": _by_form("gelu_backward"),
-    "neg": lambda x: Call("affine", (x,), (-1, -0.0)),
+    "neg": lambda x: Call("affine", (x,), (-1, -0.0)), "erf": _plain("erf"), "abs": _plain("absolute"),
+    "sign": _plain("sign"), "floor": _plain("floor"), "ceil": _plain("ceil"), "hardswish": _plain("hardswish"),
+    "round": lambda x, *, decimals: Call("rint", (x,)) if decimals == 0 else None,
+    "relu6": lambda x: _bounded(x, 0, 6), "hardtanh": _bounded, "clamp": _bounded,
+    "leaky_relu": lambda x, slope: Call("leaky_relu", (x,), (slope,)),
+    "maximum": _plain("maximum"), "minimum": _plain("minimum"), "pow": _power, "square": lambda x: _power(x, 2),
+    "addcmul": _product_added, "lerp": _between,
     "add": lambda x, y, *, alpha: _sum(x, y, alpha), "sub": lambda x, y, *, alpha: _sum(x, y, -alpha),
     "rsub": lambda x, y, *, alpha: _sum(y, x, -alpha), "mul": _product, "div": _quotient,
 }  # fmt: skip
@@ -87,11 +113,14 @@ def run(rule: Callable[[Sequence[Any]], Call | None], operands: Sequence[Any], o
     """Write vectors' result on all threads; False, and nothing written, where no compiled loop does."""
     loops = compiled.kernels("elementwise")
     call = None if loops is None else rule(operands)
-    if call is None or not all([abs(number) < _LARGEST for number in call.numbers]):
+    if call is None or not all([abs(number) < _LARGEST or abs(number) == math.inf for number in call.numbers]):
         return False
     loop = getattr(loops, call.loop)[out.dtype.char]
     vectors, out = [words(vector) for vector in call.vectors], words(out)
     shares = threads.shares_of(out.size, out.nbytes * (1 + len(vectors)), threads.VECTOR)
+    if len(shares) == 1:
+        loop(*vectors, *call.numbers, out)
+        return True
     calls = [(*[vector[share] for vector in vectors], *call.numbers, out[share]) for share in shares]
     threads.run_loop(loop, calls)
     return True

@@ -1,7 +1,8 @@
 """Products of matrices of half precision, which are computed in single precision.
 
 Operands are widened, and results are rounded, by compiled loops that threads share, instead of by NumPy, which takes a
-nanosecond or two for each element.
+nanosecond or two for each element. Where the processor multiplies pairs of bfloat16 in less time than numbers in single
+precision, products of two matrices are made of these (``compiled/tensors/pairs``).
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import Any
 import numpy as np
 
 from server.engine import compiled, keys
+from server.engine.array_library.addresses import data_address
 from server.engine.array_library.dtypes import HALVES
 from server.engine.cpu.halves import narrow, widen, words
 from server.engine.device import threads
 from server.engine.operators import OPERATORS, Request
 from server.engine.registry import prepares
 from server.engine.value import Launch, Value
+from telegrad_protocol.dtypes import bfloat16
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import linalg as ops
 
@@ -49,6 +52,51 @@ def _round_into(target: Array, source: Array) -> None:
         narrow(source, target)
 
 
+_LEAST_PRODUCTS = 1 << 20
+"""Multiply-adds from which on a product is worth packing its right side."""
+
+
+def multiply_pairs(left: Array, right: Array, bias: Array | None, out: Array) -> bool:
+    """Write a product of bfloat16, and a bias that is added to its rows, on all threads.
+
+    False, and nothing written, where the processor has no fast instruction for that, or the sides do not suit it.
+    """
+    (m, k), n = left.shape, right.shape[1]
+    pairs = (
+        compiled.kernels("tensors.pairs") if out.dtype.char == "E" and out.flags.c_contiguous and not k % 2 else None
+    )
+    if pairs is None or not pairs.PAIRS_PAY or m * n * k < _LEAST_PRODUCTS:
+        return False
+    rows = np.ascontiguousarray(words(left))
+    is_turned = right.T.flags.c_contiguous and not right.flags.c_contiguous
+    packed = np.ascontiguousarray(words(right.T if is_turned else right))
+    added = np.zeros(0, np.float32) if bias is None else bias.astype(np.float32)
+    blocks = -(-n // pairs.WIDTH)
+    wanted = len(threads.shares_of_products(m * n * k, m * n * k))
+    splits = -(-wanted // blocks)
+    calls = [
+        (units.start, units.stop, splits, data_address(rows), packed, is_turned, added, words(out))
+        for units in threads.parts_of(blocks * splits, min(wanted, blocks * splits))
+    ]
+    threads.run_loop(pairs.multiply, calls)
+    return True
+
+
+def _as_pairs(name: str, args: Any, out: Value) -> bool:
+    """Compute ``mm`` or ``linear`` of values in that way, if it does."""
+    if name == "mm":
+        return multiply_pairs(args[0].array, args[1].array, None, out.array)
+    input, weight, bias = args[:3]
+    target, width = out.array, weight.array.shape[-1]
+    if name != "linear" or weight.array.ndim != 2 or not target.flags.c_contiguous:
+        return False
+    added = None if bias is None else bias.array
+    if added is not None and added.ndim != 1:
+        return False
+    rows = target.reshape(-1, target.shape[-1])
+    return multiply_pairs(input.array.reshape(-1, width), weight.array.T, added, rows)
+
+
 def _are_large_halves(metas: Iterable[Meta]) -> bool:
     """Whether all have half precision, and one of them is worth a compiled loop."""
     metas = list(metas)
@@ -66,8 +114,11 @@ def _prepare(request: Request) -> Launch | None:
     shapes = [meta.shape for meta in request.outs]
     is_single = isinstance(op.infer(request.args), Meta)
     others = request.args
+    is_bfloat16 = op.name in ("mm", "linear") and all([meta.dtype is bfloat16 for meta in given])
 
     def launch(args: Any, outs: Any) -> None:
+        if is_bfloat16 and _as_pairs(op.name, args, outs[0]):
+            return
         pairs = zip(args[: op.positional], others, strict=False)
         operands = [_wide(arg.array) if arg.__class__ is Value else other for arg, other in pairs]
         results = [np.empty(shape, np.float32) for shape in shapes]

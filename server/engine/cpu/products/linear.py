@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from server.engine import keys
+from server.engine.cpu.row_loops import sum_columns
 from server.engine.cpu.rows import column_sums, is_fast
 from server.engine.device import threads
 from server.engine.ops import linear as generic
@@ -34,7 +35,9 @@ def linear_backward(xp, grad_out, input, weight, bias, *, out):
     if not ((input is None or is_fast(input)) and _by_threads(grad_out, input, weight, out)):
         generic._linear_backward(xp, grad_out, input, weight, False, out=out)
     if bias:
-        column_sums(grad_out.reshape(-1, grad_out.shape[-1]), out[-1])
+        grad = grad_out.reshape(-1, grad_out.shape[-1])
+        if not sum_columns(grad, out[-1]):
+            column_sums(grad, out[-1])
 
 
 def _by_threads(grad_out: Array, input: Array | None, weight: Array | None, out: Any) -> bool:
