@@ -141,6 +141,45 @@ def _passes() -> Iterator[tuple[Case, float]]:
     ), _ANY  # fmt: skip
 
 
+def _in_place_and_broadcast() -> Iterator[tuple[Case, float]]:
+    """Operands that lie otherwise than the result: in its memory, or in fewer dimensions."""
+    for label, dtype, goal in (("float32", torch.float32, _ANY), ("bf16", torch.bfloat16, _HALF)):
+        zeros = lambda dtype=dtype: [torch.zeros(LARGE, dtype=dtype) for _ in range(2)]
+        row, column = (normal(LARGE, shape, dtype=dtype) for shape in ((1024,), (4096, 1)))
+        yield Case(f"{label} add in place", zeros, lambda F, x, y: F.add_(x, y), lambda x, y: x.add_(y)), goal
+        yield Case(f"{label} add of a row", row, lambda F, x, y: F.add(x, y), torch.add), goal
+        yield Case(f"{label} product with a column", column, lambda F, x, y: F.mul(x, y), torch.mul), goal
+        yield (
+            Case(f"{label} sum of columns", normal(LARGE, dtype=dtype), lambda F, x: F.sum(x, 0), lambda x: x.sum(0)),
+            goal,
+        )
+        yield Case(f"{label} largest", normal(LARGE, dtype=dtype), lambda F, x: F.amax(x), torch.amax), goal
+        yield (
+            Case(
+                f"{label} clamp", normal(LARGE, dtype=dtype), lambda F, x: F.clamp(x, -1, 1), lambda x: x.clamp(-1, 1)
+            ),
+            goal,
+        )
+
+
+def _positions() -> Iterator[tuple[Case, float]]:
+    """Elements and rows at positions that data gives."""
+    places = lambda: [torch.randn(LARGE), torch.randint(0, LARGE[1], LARGE), torch.randn(LARGE)]
+    rows = lambda: [torch.randn(LARGE), torch.randint(0, LARGE[0], LARGE[:1]), torch.randn(LARGE)]
+    yield Case("gather", places, lambda F, x, i, _: F.gather(x, 1, i), lambda x, i, _: x.gather(1, i)), _ANY
+    yield Case("scatter", places, lambda F, x, i, y: F.scatter(x, 1, i, y), lambda x, i, y: x.scatter(1, i, y)), _ANY
+    yield (
+        Case(
+            "scatter_add", places, lambda F, x, i, y: F.scatter_add(x, 1, i, y), lambda x, i, y: x.scatter_add(1, i, y)
+        ),
+        _ANY,
+    )
+    yield (
+        Case("index_add", rows, lambda F, x, i, y: F.index_add(x, 0, i, y), lambda x, i, y: x.index_add(0, i, y)),
+        _ANY,
+    )
+
+
 def cases() -> Iterator[tuple[Case, float]]:
     """Every operation with its goal."""
     yield _trained("linear 1024 of 512 to 512, and gradients", [(1024, 512), (512, 512), (512,)], _linear), _SAME
@@ -158,6 +197,8 @@ def cases() -> Iterator[tuple[Case, float]]:
     yield _embedding(), _ANY
     yield _adamw(), _ANY
     yield from _passes()
+    yield from _in_place_and_broadcast()
+    yield from _positions()
     yield from _products()
     yield from _halves()
 
