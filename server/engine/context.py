@@ -179,7 +179,7 @@ class Context:
     def below_autocast(self) -> Iterator[None]:
         """Compute in this block what is called, without autograd and in the types that operands have."""
         excluded = self.excluded
-        self.excluded = excluded | keys.AUTOGRAD | keys.AUTOCAST_CPU | keys.AUTOCAST_CUDA
+        self.excluded = excluded | keys.BELOW_AUTOCAST
         try:
             yield
         finally:

@@ -12,6 +12,8 @@ RECORD: Final = 1 << 4
 AUTOGRAD: Final = 1 << 5
 AUTOCAST_CPU: Final = 1 << 6
 AUTOCAST_CUDA: Final = 1 << 7
+BELOW_AUTOCAST: Final = AUTOGRAD | AUTOCAST_CPU | AUTOCAST_CUDA
+"""What is left out where operations are computed in the types that their operands have, without autograd."""
 BATCHED: Final = 1 << 8
 PROFILER: Final = 1 << 9
 TRACER: Final = 1 << 10

@@ -8,11 +8,12 @@ from then on (``compiled``).
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
+from server.engine import context, keys
 from server.engine.operators import BY_INDEX
 from server.session.state import SessionState
 from server.session.tensors import forget
@@ -46,6 +47,7 @@ _RECORDED: Final = frozenset(
     (messages.Call, messages.Free, messages.Upload, messages.Backward, messages.Gradient, messages.SetGrad,
      messages.DropGrads, messages.SetRequiresGrad)
 )  # fmt: skip
+_VERIFIED: Final = object()
 _MODES: Final = frozenset(("grad", "inference", "autocast", "autocast_cache"))
 
 
@@ -53,8 +55,9 @@ class Program:
     """The rows of a program, the inputs of its last run, and how it is executed in situations that came again."""
 
     __slots__ = (
-        "_first", "_fixed", "_free", "_inputs", "_moving", "_seen", "calls", "has_passes", "is_recordable", "last_run",
-        "nbytes", "reasons", "standing", "template", "tunes", "used", "variant_bytes", "variants",
+        "_first", "_fixed", "_free", "_inputs", "_latest", "_moving", "_pick", "_seen", "calls", "has_passes",
+        "is_recordable", "last_run", "nbytes", "reasons", "standing", "template", "tunes", "used", "variant_bytes",
+        "variants",
     )  # fmt: skip
 
     def __init__(self, definition: DefineProgram) -> None:
@@ -68,6 +71,9 @@ class Program:
         self.is_recordable = len(rows) >= _FEWEST and all(map(_is_recordable, rows))
         self.used = used_inputs(rows)
         """Positions of inputs that are more than freed."""
+        self._pick = itemgetter(*self.used) if len(self.used) > 1 else None
+        self._latest: tuple[Any, bytes, Variant] | None = None
+        """The situation of the last run that was executed as one, the constants that are fixed, and how it was."""
         self.variants: dict[Any, Variant | None] = {}
         self.reasons: dict[Any, str] = {}
         """Why programs go on as instructions in situations where they do."""
@@ -108,6 +114,31 @@ class Program:
                 self._fixed = None
             self.template.change(run.constants)
         return self.template.ids(run.first, inputs)
+
+    def values(self, named: Mapping[int, Any], ids: Sequence[int]) -> list[Any]:
+        """Return what the inputs name that it does more with than to free them."""
+        used = [ids[position] for position in self.used] if self._pick is None else self._pick(ids)
+        return [*map(named.get, used)]
+
+    def variant(self, described: Any) -> Variant | None:
+        """Return how it is executed in a situation, with the constants as they are now; None where it is not as one."""
+        latest = self._latest
+        if latest is not None and latest[0] is described and latest[1] is self._fixed:
+            return latest[2]
+        fixed = self.fixed
+        variant = self.variants.get((described, fixed))
+        if variant is not None and variant.awaited is not None:
+            with context.current.below_autocast():
+                variant = self.variants[described, fixed] = variant.refined()
+        if variant is not None:
+            self._latest = (described, fixed, variant) if variant.awaited is None else None
+        return variant
+
+    def forget_variants(self) -> None:
+        """Let go of how it was executed in all situations."""
+        self._latest = None
+        self.variants.clear()
+        self.reasons.clear()
 
     @property
     def fixed(self) -> bytes:
@@ -197,25 +228,14 @@ def run_program(state: SessionState, run: RunProgram) -> int:
     ids = program.ids(run)
     program.last_run = state.operations
     if program.is_recordable and not state.is_stopped:
-        values: list[Any] = [*map(state.values.get, [ids[position] for position in program.used])]
+        values = program.values(state.values, ids)
         described = program.standing.of(state, values, program.has_passes)
         if described is not None:
-            met = (described, program.fixed)
-            variant = program.variants.get(met)
-            if variant is not None:
-                if variant.awaited is not None:
-                    with state.context.below_autocast():
-                        variant = program.variants[met] = variant.refined()
-                try:
-                    if state.verifies_programs and begin_verification(state, program, variant, values, ids):
-                        return 0
-                    forget(state, [ids[slot] for slot in variant.released])
-                    execution = begun(variant, values, program.template)
-                except Exception as error:
-                    _fail(state, program.template.instructions(ids), error)
-                    return 0
-            if variant is not None and execution is not None:
-                return continue_run(state, RestOfRun(program, variant, values, ids, execution))
+            variant = program.variant(described)
+            executed = None if variant is None else _execute(state, RestOfRun(program, variant, values, ids, None))
+            if executed is not None:
+                return executed
+            met = described, program.fixed
             if program.is_worth_recording(met):
                 before = [state.values.get(id) for id in ids[: program.inputs]]
                 instructions = program.template.instructions(ids)
@@ -266,7 +286,8 @@ def bind_names(state: SessionState, ids: list[int], names: Sequence[tuple[int, A
             gone.append(ids[slot])
         else:
             state.values[ids[slot]] = value
-    forget(state, gone)
+    if gone:
+        forget(state, gone)
 
 
 def _limit_variants(state: SessionState, newest: Program) -> None:
@@ -278,8 +299,7 @@ def _limit_variants(state: SessionState, newest: Program) -> None:
             return
         if program is not newest:
             excess -= len(program.variants)
-            program.variants.clear()
-            program.reasons.clear()
+            program.forget_variants()
             state.host_memory.forget(program.variant_bytes)
             program.nbytes -= program.variant_bytes
             program.variant_bytes = 0
@@ -299,29 +319,53 @@ def _variant(recording: Recording, names: list[tuple[int, Any]]) -> Variant | No
 
 
 def continue_run(state: SessionState, rest: RestOfRun) -> int:
-    """Execute a run until it ends, or the turn does; return what the turn is to count."""
-    program, variant, values, ids, execution = rest
+    """Execute the rest of a run until it ends, or the turn does; return what the turn is to count."""
     if state.is_stopped:  # by an interrupt
-        state.inbox.extendleft(reversed(program.template.instructions(ids)))
+        state.inbox.extendleft(reversed(rest.program.template.instructions(rest.ids)))
         return 0
-    checks = state.context.checks
-    checks.covered = True  # by `Variant.begin`
+    return _execute(state, rest) or 0
+
+
+def _execute(state: SessionState, run: RestOfRun) -> int | None:
+    """Execute a run, which is yet to begin where it has no execution, until it ends or the turn does.
+
+    Returns what the turn is to count; None where the instructions have to be executed instead, since an index is bad.
+    """
+    program, variant, values, ids, execution = run
+    current = state.context
+    checks, excluded = current.checks, current.excluded
+    current.excluded = excluded | keys.BELOW_AUTOCAST
     try:
-        with state.context.below_autocast():
-            if not execution.advance(state.replies):
-                state.inbox.appendleft(rest)
-                return 0
-            names = variant.finish(values, execution.outputs())
-            if variant.replaced or variant.gradients:
-                program.standing.note_end(variant, variant.changed)
+        if execution is None:
+            execution = _begun(state, run)
+            if execution is None or execution is _VERIFIED:
+                return None if execution is None else 0
+        checks.covered = True  # by `Variant.begin`
+        if not execution.advance(state.replies):
+            state.inbox.appendleft(run._replace(execution=execution))
+            return 0
+        names = variant.finish(values, execution.outputs())
+        if variant.changed:
+            program.standing.note_end(variant, variant.changed)
     except Exception as error:
         _fail(state, program.template.instructions(ids), error)
         return 0
     finally:
+        current.excluded = excluded
         checks.covered = False
     state.operations += program.calls
     bind_names(state, ids, names)
     return program.calls  # type: ignore[no-any-return]
+
+
+def _begun(state: SessionState, run: RestOfRun) -> Any:
+    """Begin to execute a run; ``_VERIFIED`` where its instructions are executed, too, and what comes of both compared."""
+    program, variant, values, ids, _ = run
+    if state.verifies_programs and begin_verification(state, program, variant, values, ids):
+        return _VERIFIED
+    if variant.released:
+        forget(state, [ids[slot] for slot in variant.released])
+    return begun(variant, values, program.template)
 
 
 def _fail(state: SessionState, instructions: list[Any], error: Exception) -> None:

@@ -25,8 +25,6 @@ from telegrad_protocol.meta import Meta
 _BACKENDS: Final = keys.CPU | keys.CUDA
 _ONLY_VALUES: Final = frozenset((Value,))
 _NOTHING: Final = frozenset((type(None),))
-_FEWEST: Final = 16
-"""Fewer inputs are gone through as fast as they are compared."""
 _MOST_MOVING: Final = 4
 _ALONE: Final = 2
 """What Python counts of a storage that one value has: the value, and who asks."""
@@ -143,7 +141,7 @@ class Standing:
     def _repeats(self, values: Sequence[Value], numbers: list[int]) -> bool:
         """Note most of these inputs, where they are those of the run before; returns whether they are."""
         before = self._numbers
-        if self._changes != changes.count or len(before) != len(numbers) or len(numbers) < _FEWEST:
+        if self._changes != changes.count or len(before) != len(numbers):
             return False
         still = [place for place, number in enumerate(numbers) if number == before[place]]
         moving = [place for place, number in enumerate(numbers) if number != before[place]]
@@ -155,13 +153,18 @@ class Standing:
         if moving and not (len(set(apart)) == len(apart) and _can_move(values, moving)):
             return False
         self._moving = [(place, values[place].meta) for place in moving]
-        self._still = itemgetter(*still)
+        self._still = itemgetter(*still) if len(still) > 1 else _those_in(still)
         self._numbers_still = self._still(numbers)
         self._blocks = frozenset(self._still(blocks))
         self._dead = []
         note_death = self._dead.append
         self._references = [ref(values[place], note_death) for place in still]
         return True
+
+
+def _those_in(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Return what takes the items in these places, however few they are."""
+    return lambda items: tuple([items[place] for place in places])
 
 
 def modes_of(state: SessionState) -> tuple[Any, ...] | None:
