@@ -7,6 +7,7 @@ anything. Where something is not as it expects, the function of Python is called
 
 #include "drain.h"
 #include "launches.h"
+#include "runs.h"
 #include "signatures.h"
 
 /* Three arguments of an allocation, of which the last two are 0 where they are left out; 0 where Python is to bind them. */
@@ -294,6 +295,65 @@ prepare_signatures(PyObject *module, PyObject *given)
     return none_unless(take_signatures(given));
 }
 
+/* Functions about runs, which ``prepare_autograd`` has to come before. */
+static int
+is_given(int usual, const char *what)
+{
+    usual = usual && the_AutogradMeta != NULL;
+    if (!usual) PyErr_Format(PyExc_TypeError, "%s, after prepare_autograd", what);
+    return usual;
+}
+
+static PyObject *
+call_blocks_of(PyObject *module, PyObject *values)
+{
+    (void)module;
+    return is_given(1, "blocks_of: expected values") ? blocks_of(values) : NULL;
+}
+
+static PyObject *
+call_storages_over(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    if (!is_given(count == 2 && PyTuple_CheckExact(given[1]), "storages_over: expected a backend and memory")) return NULL;
+    return storages_over(given[0], given[1]);
+}
+
+static PyObject *
+call_values_over(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    int usual = count == 3 && PyTuple_CheckExact(given[0]) && PyLong_CheckExact(given[1]) && PyList_CheckExact(given[2]);
+    if (!is_given(usual, "values_over: expected outputs, a count and storages")) return NULL;
+    return values_over(given[0], PyLong_AsSsize_t(given[1]), given[2]);
+}
+
+static PyObject *
+call_named_by(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    int usual = count == 2 && PyTuple_CheckExact(given[0]) && PyTuple_CheckExact(given[1]);
+    return is_given(usual, "named_by: expected rows and outputs") ? named_by(given[0], given[1]) : NULL;
+}
+
+static PyObject *
+call_give_gradients(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    int usual = count == 3 && PyList_CheckExact(given[0]) && PyTuple_CheckExact(given[1]) && PyTuple_CheckExact(given[2]);
+    if (!is_given(usual, "give_gradients: expected values, rows and outputs")) return NULL;
+    int done = give_gradients(given[0], given[1], given[2]);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
+}
+
+static PyObject *
+call_bind_pairs(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    int usual = count == 3 && PyDict_CheckExact(given[0]) && PyList_CheckExact(given[1]) && PyList_CheckExact(given[2]);
+    return is_given(usual, "bind_pairs: expected a dict, numbers and pairs") ? bind_pairs(given[0], given[1], given[2]) : NULL;
+}
+
 static PyMethodDef methods[] = {
     {"prepare", prepare, METH_O, "Take classes, functions and constants by their names; raises TypeError where one is missing."},
     {"bound_to_recall", bound_to_recall, METH_O, "allocate, free, allocate_anew, free_anew and free_in_cooldown of a ``Recall``."},
@@ -313,6 +373,12 @@ static PyMethodDef methods[] = {
     {"signature_of", (PyCFunction)(void (*)(void))call_signature_of, METH_FASTCALL, "The key set of a call, and its signature."},
     {"metas_of", call_metas_of, METH_O, "Arguments with metas in place of values."},
     {"count_items", call_count_items, METH_O, "How many items there are in nested tuples."},
+    {"blocks_of", call_blocks_of, METH_O, "Return the blocks that values lie in; None where one is none."},
+    {"storages_over", (PyCFunction)(void (*)(void))call_storages_over, METH_FASTCALL, "Return storages over memory."},
+    {"values_over", (PyCFunction)(void (*)(void))call_values_over, METH_FASTCALL, "Return results over storages, or None."},
+    {"named_by", (PyCFunction)(void (*)(void))call_named_by, METH_FASTCALL, "Return what slots name after a run, or None."},
+    {"give_gradients", (PyCFunction)(void (*)(void))call_give_gradients, METH_FASTCALL, "Give values gradients, by rows."},
+    {"bind_pairs", (PyCFunction)(void (*)(void))call_bind_pairs, METH_FASTCALL, "Bind numbers, and return those that are gone."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -41,10 +41,10 @@ def stood(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 class Changes:
     """What programs do to parameters, buffers and inputs between calls of a compiled module."""
 
-    def __init__(self, tg: Any, random: Random) -> None:
+    def __init__(self, tg: Any, random: Random, layers: int = LAYERS) -> None:
         self.tg, self.random = tg, random
         nn = tg.nn
-        self.model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(LAYERS)])
+        self.model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(layers)])
         self.x = tg.randn(2, 4)
         self.kept: list[Any] = []
 
@@ -113,10 +113,11 @@ class Changes:
         self.kept.clear()
 
 
-def test_what_stands_is_what_is_there(tg: Any, seed: int, stood: list[bool]) -> None:
+@pytest.mark.parametrize("layers", [4, LAYERS])
+def test_what_stands_is_what_is_there(tg: Any, seed: int, stood: list[bool], layers: int) -> None:
     random = Random(seed)
     tg.manual_seed(seed)
-    changes = Changes(tg, random)
+    changes = Changes(tg, random, layers)
     done: list[Callable[[], None]] = [
         getattr(changes, name) for name in sorted(vars(Changes)) if name != "layer" and name[0] != "_"
     ]

@@ -19,6 +19,7 @@ from server.allocator import Block
 from server.allocator.cache.call_sequences import CallSequence, DryRun, SequenceStart
 from server.engine import context
 from server.engine.device.interface import Capture
+from server.engine.in_c.runs import blocks_of, storages_over
 from server.engine.random import PlacedGenerator
 from server.engine.replay.captures import CaptureTable, drawing_from, go_through, settling
 from server.engine.replay.shadows import REPLAYED
@@ -140,9 +141,8 @@ class Captures:
 
     def state_of(self, values: Sequence[Any]) -> _State:
         """Return what captures are kept by."""
-        try:
-            blocks, numbers = tuple(map(block_of, values)), ()
-        except AttributeError:  # as numbers are among them
+        blocks, numbers = blocks_of(values), ()
+        if blocks is None:  # numbers are among them, or nothing is in C
             blocks = tuple([block_of(v) for v in values if v.__class__ is Value])
             numbers = tuple([v for v in values if v.__class__ is not Value])
         return _State(blocks, numbers, self.backend.place(), self.backend.allocator.state_number())
@@ -162,7 +162,8 @@ class Captures:
         self._misses = 0
         self.backend.allocator.replay(captured.calls)
         _count_modifications(values, captured.modified)
-        return results_of(captured.outputs, values, [self._storage(memory) for memory in captured.made])
+        made = storages_over(self.backend, captured.made) or [self._storage(memory) for memory in captured.made]
+        return results_of(captured.outputs, values, made)
 
     def _storage(self, memory: Memory) -> Storage:
         storage = Storage(self.backend, memory.block, memory.nbytes)

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from server.allocator import Block
+from server.engine.in_c.runs import values_over
 from server.engine.replay.shadows import REPLAYED
 from server.engine.value import Backend, Storage, Value, memory_of
 from telegrad_protocol.meta import Meta
@@ -96,8 +97,11 @@ def _result_of(output: Output, values: Sequence[Any], new: Sequence[Storage], ma
     return value
 
 
-def results_of(outputs: Sequence[Output], values: Sequence[Any], new: Sequence[Storage]) -> tuple[Any, ...]:
+def results_of(outputs: tuple[Output, ...], values: Sequence[Any], new: list[Storage]) -> tuple[Any, ...]:
     """Make the results of an execution on these values, given the memory that it leaves besides theirs."""
+    results = values_over(outputs, len(values), new)
+    if results is not None:
+        return results
     made: dict[Output, Any] = {}
     return tuple([_result_of(output, values, new, made) for output in outputs])
 

@@ -15,6 +15,7 @@ from server.engine import context
 from server.engine.autograd import changes
 from server.engine.autograd.graph import Node
 from server.engine.device.integers import Bounds, note_bounds
+from server.engine.in_c.runs import Rows, give_gradients, named_by
 from server.engine.programs.captures import CapturedExecution, Captures
 from server.engine.programs.executable import Description, Executable
 from server.engine.programs.execution import Execution
@@ -150,8 +151,36 @@ class Result(NamedTuple):
         return value
 
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is an output that nothing else is, without a history or a gradient; a view is found by the output."""
+        return not (
+            self.number or self.requires_grad or self.node is not None or self.gradient is not None
+            or self.base is not None
+        )  # fmt: skip
+
+
 Outcome: TypeAlias = "Given | Result | Absent | None"
 """What a name or a gradient is after a run; None: it is gone."""
+
+
+Outcomes: TypeAlias = tuple[tuple[int, Outcome], ...]
+"""What slots name, or what places have as gradients."""
+
+
+class Split(NamedTuple):
+    """Outcomes of which most are plain results, or nothing: rows of these, and the others."""
+
+    rows: Rows
+    others: Outcomes
+
+    @staticmethod
+    def of(outcomes: Outcomes) -> Split:
+        """Return the same in two parts."""
+        rows = tuple([(place, -1, 0) if one is None else (place, one.output, one.keys) for place, one in outcomes
+                      if one is None or (isinstance(one, Result) and one.is_plain)])  # fmt: skip
+        known = {place for place, _, _ in rows}
+        return Split(rows, tuple([one for one in outcomes if one[0] not in known]))
 
 
 class Taken:
@@ -196,8 +225,8 @@ class Variant(NamedTuple):
 
     executable: Executable | Captures
     takes: Taken
-    names: tuple[tuple[int, Outcome], ...]
-    gradients: tuple[tuple[int, Outcome], ...]
+    names: Outcomes
+    gradients: Outcomes
     graph: tuple[NodePattern, ...]
     checks: tuple[IndexCheck, ...]
     replaced: tuple[int, ...]
@@ -208,6 +237,12 @@ class Variant(NamedTuple):
     """What it is executed by once its fused kernels were compiled; None where they are there, or are not needed."""
     bounds: tuple[tuple[int, Bounds], ...] = ()
     """Outputs that are integers within bounds, whatever the inputs hold."""
+    split: tuple[Split, Split] | None = None
+    """Names and gradients, in the form in which C makes them."""
+
+    def prepared(self) -> Variant:
+        """Return the same with names and gradients in the form for C."""
+        return self._replace(split=(Split.of(self.names), Split.of(self.gradients)))
 
     @property
     def changed(self) -> int:
@@ -260,17 +295,27 @@ class Variant(NamedTuple):
             return self.plain.begin(taken)
         return self.executable.begin(taken)
 
-    def finish(self, values: Sequence[Value], outputs: Sequence[Value]) -> list[tuple[int, Any]]:
+    def finish(self, values: Sequence[Value], outputs: tuple[Any, ...]) -> list[tuple[int, Any]]:
         """Set the gradients of leaves, and return what slots name; None for names that are gone."""
-        nodes = made_anew(self.graph, values, outputs)
+        nodes = made_anew(self.graph, values, outputs) if self.graph else []
         if nodes:
             context.current.remade_nodes = nodes[0].sequence, nodes[-1].sequence
         for number, bounds in self.bounds:
             note_bounds(outputs[number], bounds)
-        making = _Making(values, outputs, nodes)
-        names = [(slot, None if outcome is None else making.of(outcome)) for slot, outcome in self.names]
+        return self._named(values, outputs, _Making(values, outputs, nodes))
+
+    def _named(self, values: Sequence[Any], outputs: tuple[Any, ...], making: _Making) -> list[tuple[int, Any]]:
+        """Set the gradients, and return what slots name; C does it for what is plain."""
+        of_names, of_gradients = self.split or (Split((), self.names), Split((), self.gradients))
+        names = named_by(of_names.rows, outputs)
+        if names is None:
+            names, of_names = [], Split((), self.names)
+        names += [(slot, making.of(outcome)) for slot, outcome in of_names.others]
         if self.gradients:
-            _set_gradients([(values[place], making.of(outcome)) for place, outcome in self.gradients])
+            changes.note()
+            if not give_gradients(values, of_gradients.rows, outputs):
+                of_gradients = Split((), self.gradients)
+            _set([(values[place], making.of(outcome)) for place, outcome in of_gradients.others])
         return names
 
 
@@ -295,8 +340,12 @@ def is_whole(executable: Executable, backend: Backend) -> bool:
 
 
 def _set_gradients(pairs: Sequence[tuple[Value, Value | None]]) -> None:
-    """Give values these gradients."""
+    """Give values these gradients, and count that."""
     changes.note()
+    _set(pairs)
+
+
+def _set(pairs: Sequence[tuple[Value, Value | None]]) -> None:
     for value, gradient in pairs:
         if value.autograd is None:
             value.autograd = AutogradMeta()
@@ -314,7 +363,7 @@ class _Making:
     def of(self, outcome: Outcome) -> Any:
         """Return a value, or what stands in its place; the same for the same outcome."""
         if outcome.__class__ is not Result:
-            return outcome.of(self._values) if isinstance(outcome, Given) else outcome
+            return outcome.of(self._values) if isinstance(outcome, Given) else outcome  # which None is, too
         key = outcome.output, outcome.number
         value = self._made.get(key)
         if value is None:

@@ -173,7 +173,7 @@ class Recording:
             tuple(recorder.checks),
             tuple([given.place for given in replaced]), awaited=awaited,
             bounds=recorder.bounds([(outcome, value) for (_, value), (_, outcome) in zip(names, named, strict=True)]),
-        )  # fmt: skip
+        ).prepared()  # fmt: skip
 
     def _launched(self, executable: Executable) -> Executable | Captures:
         return launched(executable, self._backend, self._tunes)

@@ -8,12 +8,13 @@ from then on (``compiled``).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 from server.engine import context, keys
+from server.engine.in_c.runs import bind_pairs
 from server.engine.operators import BY_INDEX
 from server.session.state import SessionState
 from server.session.tensors import forget
@@ -278,16 +279,25 @@ def names_after(state: SessionState, ids: list[int], before: list[Any]) -> list[
     return names + [(slot, now[slot]) for slot in range(count - len(ids), 0) if now[slot] is not None]
 
 
-def bind_names(state: SessionState, ids: list[int], names: Sequence[tuple[int, Any]]) -> None:
+def bind_names(state: SessionState, ids: list[int], names: list[tuple[int, Any]]) -> None:
     """Give ids what their slots name after a run; None: nothing any more."""
+    gone = _bound(state.values, ids, names)
+    if gone:
+        forget(state, gone)
+
+
+def _bound_in_python(named: dict[int, Any], ids: list[int], names: list[tuple[int, Any]]) -> list[int]:
     gone = []
     for slot, value in names:
         if value is None:
             gone.append(ids[slot])
         else:
-            state.values[ids[slot]] = value
-    if gone:
-        forget(state, gone)
+            named[ids[slot]] = value
+    return gone
+
+
+_bound: Final[Callable[[dict[int, Any], list[int], list[tuple[int, Any]]], list[int]]] = bind_pairs or _bound_in_python
+"""Gives ids what slots name, and returns those whose slots name nothing any more."""
 
 
 def _limit_variants(state: SessionState, newest: Program) -> None:
