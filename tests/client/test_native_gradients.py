@@ -11,20 +11,24 @@ import pytest
 from telegrad._native.binding import change_gradients, gradients_hold
 from telegrad._tensor.tensor import new_tensor
 from telegrad.compiler.guarded import gradients
+from telegrad.compiler.guarded.gradients import WIDTH
 
 from ..support.compilers import needs_calls_in_c
 
-Change = Callable[[tuple[Any, ...], Any, int], None]
+Change = Callable[..., None]
 FAR: int = 1 << 40
 """The server knows no tensors of such numbers, and is told of none: all that have them die in a change."""
 
 
 @pytest.fixture(params=["in Python", pytest.param("in C", marks=needs_calls_in_c)])
 def change(request: pytest.FixtureRequest) -> Change:
-    if request.param == "in Python":
-        return gradients._change_in_python
-    assert change_gradients is not None
-    return change_gradients
+    function = gradients._change_in_python if request.param == "in Python" else change_gradients
+    assert function is not None
+
+    def changed(rows: tuple[Any, ...], session: Any, first: int, found: list[Any] | None = None) -> None:
+        function(rows, session, first, found or [leaf._grad for leaf in rows[::WIDTH]])
+
+    return changed
 
 
 def _leaves(tg: Any, count: int) -> list[Any]:
@@ -45,12 +49,16 @@ def test_gradients_that_hold_do_so_in_both(tg: Any) -> None:
     assert gradients_hold is not None
     leaves = _leaves(tg, 2)
     rows, session = _dying(leaves), leaves[0]._session
-    assert gradients_hold(rows, session) is gradients._hold_in_python(rows, session) is True
+    for find in (gradients_hold, gradients._hold_in_python):
+        found = find(rows, session)
+        assert found is not None and [one is leaf._grad for one, leaf in zip(found, leaves, strict=True)] == [True] * 2
+        found = None
     held = leaves[1]._grad
-    assert gradients_hold(rows, session) is gradients._hold_in_python(rows, session) is False
+    assert gradients_hold(rows, session) is gradients._hold_in_python(rows, session) is None
     del held
-    gradients._change_in_python(rows, session, 0)
-    assert gradients_hold(rows, session) is gradients._hold_in_python(rows, session) is False
+    found = gradients_hold(rows, session)
+    gradients._change_in_python(rows, session, 0, found)
+    assert gradients_hold(rows, session) is gradients._hold_in_python(rows, session) is None
 
 
 def test_who_is_told_of_a_death_may_drop_other_gradients(tg: Any, change: Change) -> None:
@@ -67,13 +75,23 @@ def test_who_is_told_of_a_death_may_drop_other_gradients(tg: Any, change: Change
     assert [one() for one in watched] == [None] * 3
 
 
-def test_a_gradient_that_the_program_has_dropped_meanwhile_is_left_alone(tg: Any, change: Change) -> None:
+def test_a_gradient_that_the_program_has_dropped_meanwhile_is_freed_by_the_run_alone(tg: Any, change: Change) -> None:
     first, second = leaves = _leaves(tg, 2)
-    rows = _dying(leaves)
-    first._grad._id = 0
-    first.grad = None
-    change(rows, second._session, FAR)
+    found = [leaf._grad for leaf in leaves]
+    first._grad = None
+    change(_dying(leaves), second._session, FAR, found)
     assert first._grad is second._grad is None
+    assert [one._id for one in found] == [0, 0], "whoever drops them would free them again"
+
+
+def test_a_gradient_that_the_program_has_given_meanwhile_keeps_its_number(tg: Any, change: Change) -> None:
+    first, second = leaves = _leaves(tg, 2)
+    found, given = [leaf._grad for leaf in leaves], new_tensor(first._session, FAR + 7, first._meta)
+    first._grad = given
+    change(_dying(leaves), second._session, FAR, found)
+    assert first._grad is None and given._id == FAR + 7
+    assert [one._id for one in found] == [0, 0]
+    given._id = 0
 
 
 def test_a_number_that_there_is_none_of_leaves_all_as_it_was(tg: Any, change: Change) -> None:

@@ -211,3 +211,35 @@ def test_an_earlier_failure_is_raised_once_a_step_is_done(tg: Any, seed: int, mo
         training.step(batches[0])
     assert all([p.grad._id > id for p, id in zip(parameters, before, strict=True)])
     assert bool(training.step(batches[1]).isfinite())
+
+
+@pytest.mark.parametrize("is_in_c", [pytest.param(True, marks=needs_calls_in_c), False])
+def test_a_gradient_that_is_dropped_between_check_and_step_is_freed_once(
+    tg: Any, seed: int, is_in_c: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a signal's handler does there, or a finalizer that the collector calls."""
+    if not is_in_c:
+        monkeypatch.setattr(record, "hold", gradients._hold_in_python)
+        monkeypatch.setattr(record, "change", gradients._change_in_python)
+    expected, _ = _trained(tg, seed, _plain, _nothing)
+    ids_of, dropping, freed = record._ids_of, [False], []
+
+    def interrupted(*given: Any) -> Any:
+        if dropping[0]:
+            training.model[0].weight.grad = None
+        return ids_of(*given)
+
+    monkeypatch.setattr(record, "_ids_of", interrupted)
+    training, told = Training(tg, tg.compile), []
+    session = training.model[0].weight._session
+    take_dead = session.take_dead
+    monkeypatch.setattr(session, "take_dead", lambda: freed.extend(taken := take_dead()) or taken, raising=False)
+    for number, x in enumerate(_batches(tg, seed)):
+        before = training.model[0].weight.grad
+        id, before = None if before is None else before._id, None
+        dropping[0] = number >= CALLS - 3
+        told.append([exactly(tg, training.step(x)), training.state(tg)])
+        if dropping[0]:
+            session.flush()
+            assert id not in freed, "the run of the step frees it"
+    assert told == expected and calls_of(training.step).replayed > 3

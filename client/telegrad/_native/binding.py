@@ -27,6 +27,7 @@ from telegrad._session.thread_modes import DEFAULT, Modes, thread
 from telegrad._tensor.autograd_graph import Aliases, DeferredNode, LeafNode, OperationNode
 from telegrad._tensor.receivers import Receivers
 from telegrad._tensor.tensor import Tensor
+from telegrad._tensor.tensor import new_tensor as new_tensor_in_python
 from telegrad_protocol import dtypes
 from telegrad_protocol.messages import Call
 from telegrad_protocol.meta import Meta
@@ -69,12 +70,20 @@ native: Final = _prepared()
 call: Final[Callable[..., Any]] = _python.call if native is None else native.call
 ids_of: Final[Callable[[tuple[Any, ...], list[Any]], list[int]] | None] = None if native is None else native.ids_of
 """Returns the numbers of tensors, each of which is given, or by its place in the list."""
-gradients_hold: Final[Callable[[tuple[Any, ...], Any], bool] | None] = None if native is None else native.gradients_hold
-"""Tells whether leaves of a session have the gradients that rows say they have, as in ``guarded.gradients``."""
-change_gradients: Final[Callable[[tuple[Any, ...], Any, int], None] | None] = (
+new_tensor: Final[Callable[[ClientSession, int, Meta], Tensor]] = (
+    new_tensor_in_python if native is None else native.new_tensor
+)
+"""Returns the handle of the tensor of a number, which lies so."""
+match_arguments: Final[Callable[..., list[Tensor] | None] | None] = None if native is None else native.match_arguments
+"""Returns the tensors of a call, given what another one was given as ``guarded.arguments`` has it; None if in doubt."""
+gradients_hold: Final[Callable[[tuple[Any, ...], Any], list[Any] | None] | None] = (
+    None if native is None else native.gradients_hold
+)
+"""Returns the gradients of leaves of a session, by row as in ``guarded.gradients``; None if these are others."""
+change_gradients: Final[Callable[[tuple[Any, ...], Any, int, list[Any]], None] | None] = (
     None if native is None else native.change_gradients
 )
-"""Gives leaves the gradients that rows say they have after a call with this first number."""
+"""Gives leaves the gradients that rows say they have after a call with this first number, given those of before."""
 hold: Final[Callable[[tuple[Any, ...], bytearray], bool] | None] = None if native is None else native.hold
 """Tells whether all conditions hold that it is given, by kind as in ``guarded.native_rows``, and eight bytes for each
 of the dicts among them, in which it notes their versions. Where it says no, Python is to say."""

@@ -44,15 +44,20 @@ are_rows(PyObject *const *args, Py_ssize_t count, Py_ssize_t expected)
     return count == expected && PyTuple_CheckExact(args[0]) && PyTuple_GET_SIZE(args[0]) % ROW == 0;
 }
 
-/* Whether leaves have the gradients that rows say they have before a call of a session. */
+/* The gradients of leaves, by row, None where there is none; None if leaves have not those that rows say they have before
+ * a call of a session. They are referred to from the moment on at which they are looked at.
+ */
 static PyObject *
 gradients_hold(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
     if (!are_rows(args, count, 2)) return PyErr_Format(PyExc_TypeError, "gradients_hold: expected rows and a session");
-    int same = 1;
-    for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(args[0]); i += ROW)
-        same = is_as_before(&PyTuple_GET_ITEM(args[0], i), args[1]);
-    return PyErr_Occurred() ? NULL : PyBool_FromLong(same);
+    PyObject *found = PyList_New(PyTuple_GET_SIZE(args[0]) / ROW);
+    for (Py_ssize_t i = 0; found != NULL && i < PyTuple_GET_SIZE(args[0]); i += ROW) {
+        PyObject *const *row = &PyTuple_GET_ITEM(args[0], i);
+        if (is_as_before(row, args[1])) PyList_SET_ITEM(found, i / ROW, Py_NewRef(SLOT(row[0], Tensor___grad)));
+        else Py_CLEAR(found);
+    }
+    return found != NULL || PyErr_Occurred() ? found : Py_NewRef(Py_None);
 }
 
 /* The gradient that a row says a leaf has after a call: a new reference. */
@@ -65,13 +70,14 @@ gradient_after(PyObject *const *row, PyObject *session, PyObject *first)
     return gradient;
 }
 
-/* Give a leaf the gradient that a row says it has after a call, and return the one before: takes one, gives the other. */
+/* Give a leaf the gradient that a row says it has after a call, and return the one before: takes one, gives the other. The
+ * run frees the one that was found before the call where it dies, whatever the program has done to the leaf meanwhile.
+ */
 static PyObject *
-exchange(PyObject *const *row, PyObject *gradient)
+exchange(PyObject *const *row, PyObject *found, PyObject *gradient)
 {
     PyObject *former = SLOT(row[0], Tensor___grad);
-    int dies = row[1] == Py_True && former != NULL && IS(former, Tensor); /* else the program has just dropped it */
-    if (dies) Py_XSETREF(SLOT(former, Tensor___id), Py_NewRef(zero));      /* the run frees it */
+    if (row[1] == Py_True && IS(found, Tensor)) Py_XSETREF(SLOT(found, Tensor___id), Py_NewRef(zero));
     SLOT(row[0], Tensor___grad) = gradient;
     return former == NULL ? Py_NewRef(Py_None) : former;
 }
@@ -83,9 +89,9 @@ exchange(PyObject *const *row, PyObject *gradient)
 static PyObject *
 change_gradients(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {
-    if (!are_rows(args, count, 3))
-        return PyErr_Format(PyExc_TypeError, "change_gradients: expected rows, a session and a number");
-    Py_ssize_t size = PyTuple_GET_SIZE(args[0]);
+    Py_ssize_t size = are_rows(args, count, 4) ? PyTuple_GET_SIZE(args[0]) : -1;
+    if (size < 0 || !PyList_CheckExact(args[3]) || PyList_GET_SIZE(args[3]) != size / ROW)
+        return PyErr_Format(PyExc_TypeError, "change_gradients: expected rows, a session, a number and a gradient for each row");
     PyObject *made = PyList_New(size / ROW);
     for (Py_ssize_t i = 0; made != NULL && i < size; i += ROW) {
         PyObject *gradient = gradient_after(&PyTuple_GET_ITEM(args[0], i), args[1], args[2]);
@@ -94,7 +100,8 @@ change_gradients(PyObject *module, PyObject *const *args, Py_ssize_t count)
     }
     for (Py_ssize_t i = 0; made != NULL && i < size; i += ROW) {
         PyObject *gradient = PyList_GET_ITEM(made, i / ROW);
-        if (gradient != Py_False) PyList_SET_ITEM(made, i / ROW, exchange(&PyTuple_GET_ITEM(args[0], i), gradient));
+        PyObject *found = PyList_GET_ITEM(args[3], i / ROW);
+        if (gradient != Py_False) PyList_SET_ITEM(made, i / ROW, exchange(&PyTuple_GET_ITEM(args[0], i), found, gradient));
     }
     Py_XDECREF(made);
     return made == NULL ? NULL : Py_NewRef(Py_None);

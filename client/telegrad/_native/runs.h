@@ -3,6 +3,7 @@
 #ifndef TELEGRAD_RUNS_H
 #define TELEGRAD_RUNS_H
 
+#include "objects.h"
 #include "operands.h"
 
 /* The number of a tensor: a new reference. */
@@ -12,6 +13,14 @@ id_of(PyObject *tensor)
     PyObject *id = is_usual(tensor) ? SLOT(tensor, Tensor___id) : NULL;
     if (id != NULL) return Py_NewRef(id);
     return PyErr_Occurred() ? NULL : PyObject_GetAttr(tensor, text__id);
+}
+
+/* ``new_tensor`` in ``_tensor/tensor.py``. */
+static PyObject *
+call_new_tensor(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (count != 3) return PyErr_Format(PyExc_TypeError, "new_tensor: expected a session, a number and how it lies");
+    return new_tensor(args[0], args[1], args[2]);
 }
 
 /* The numbers of tensors, each of which is given, or by its place among others. */

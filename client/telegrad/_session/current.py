@@ -53,6 +53,14 @@ def has_session() -> bool:
     return bool(_shared) or any(not session.was_left for session in _thread.entered)
 
 
+def session_if_any() -> ClientSession | None:
+    """Return what ``current_session`` would return without opening a session; None where it would open one."""
+    entered = _thread.entered
+    if entered and not entered[-1].was_left:
+        return entered[-1]
+    return current_session() if has_session() else None
+
+
 def enter(session: ClientSession, is_block: bool = False) -> None:
     """Make ``session`` the current one of this thread.
 

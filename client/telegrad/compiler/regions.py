@@ -14,7 +14,7 @@ from traceback import FrameSummary
 from types import FrameType
 from typing import Any, Final, NamedTuple, TypeVar
 
-from telegrad._session.current import current_session, has_session
+from telegrad._session.current import session_if_any
 from telegrad._session.own_code import is_own
 from telegrad._session.parts import mark
 from telegrad._session.parts.template_runs import expanded
@@ -228,30 +228,36 @@ def run(
 
     Its Python is left out where ``calls`` know what the call comes to.
     """
-    if active.region is not None and active.region.is_abandoned:
-        active.region.abandon()
-    if active.region is not None or active.disabled or not has_session():
+    region = active.region
+    if region is not None and region.is_abandoned:
+        region.abandon()
+        region = None
+    session = None if region is not None or active.disabled else session_if_any()
+    if session is None:
         return function(*args, **kwargs)
-    session = current_session()
     if session.holder.__class__ is Region and session.holder.is_abandoned:
         session.holder.abandon()
     if session.holder is not None or session.blocking or not session.is_open:
         return function(*args, **kwargs)
-    region = Region(session, function, options)
-    if calls is None or exporting.state.is_active or options.verify or region.is_observed:
-        with region:
-            return function(*args, **kwargs)
+    is_seen = options.verify or bool(logs.enabled) or active.observer is not None or exporting.state.is_active
+    if calls is None or is_seen:
+        region = Region(session, function, options)
+        if calls is None or region.is_observed or options.verify or exporting.state.is_active:
+            with region:
+                return function(*args, **kwargs)
     if calls.is_hopeful:
-        situation, given = Situation.of(session), Arguments(args, kwargs)
-        record = calls.find(situation, given)
-        if record is not None:
-            return record.replay(given.tensors)
+        situation = Situation.of(session)
+        standing = calls.find(situation, args, kwargs)
+        if standing is not None:
+            record, tensors, found = standing
+            return record.replay(tensors, found)
         if calls.watches():
-            notes = Notes()
+            notes, given, region = Notes(), Arguments(args, kwargs), Region(session, function, options)
             with region:
                 result = watched(function, args, kwargs, given, notes, region.first)
             calls.learn(situation, given, notes, region.parts, result)
             return result
+    region = Region(session, function, options)
     if options.fullgraph and calls.is_new and sys.getprofile() is None:
         with prints.ending_programs(active), region:
             result = function(*args, **kwargs)

@@ -109,6 +109,8 @@ class Program:
     def _take_inputs(self, inputs: list[int], distance: int) -> tuple[list[int], list[tuple[int, int]]]:
         """Note the inputs; return the positions that begin or cease to move, and the ids that nothing tells."""
         expected = self.inputs
+        if not self.moving and inputs == expected:
+            return [], []
         before = expected.copy()
         for position in self.moving:
             expected[position] += distance

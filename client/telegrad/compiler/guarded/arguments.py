@@ -25,9 +25,10 @@ class Arguments:
     identity, for which they are referred to weakly.
     """
 
-    __slots__ = ("_metas", "_nodes", "_objects", "containers", "form", "tensors")
+    __slots__ = ("_given", "_metas", "_names", "_nodes", "_objects", "containers", "form", "tensors")
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._given, self._names = (*args, *kwargs.values()), tuple(kwargs)
         self.tensors: list[Tensor] = []
         self.containers: list[Any] = []
         self._objects: list[Any] = []
@@ -79,13 +80,28 @@ class Arguments:
     def forget_tensors(self) -> None:
         """Keep only what is compared, and keep no object alive; TypeError where one cannot be referred to so."""
         self._objects = [ref(one) for one in self._objects]
-        self.tensors, self.containers = [], []
+        self.tensors, self.containers, self._given = [], [], ()
+
+    def rows(self) -> tuple[tuple[Any, ...], tuple[str, ...]] | None:
+        """Return what C compares calls with, and the names of arguments; None where one is no tensor and no constant.
+
+        That is how a tensor lies, with the place of the first one that is the same, or only the constant.
+        """
+        metas, rows = iter(self._metas), []
+        for value in self._given:
+            if not (isinstance(value, Tensor) or value.__class__ in purity.CONSTANTS):
+                return None
+            rows.append(next(metas) if isinstance(value, Tensor) else (value,))
+        return tuple(rows), self._names
 
 
 def _metas_of(tensors: list[Tensor]) -> list[Any]:
-    """Return how tensors lie, and which of them are the same."""
+    """Return how tensors lie, in which session, and which of them are the same."""
     places: dict[int, int] = {}
     return [
-        (one.__class__, one._meta, one._requires_grad, one._is_inference, places.setdefault(id(one), place))
+        (
+            one.__class__, one._meta, one._requires_grad, one._is_inference, one._session,
+            places.setdefault(id(one), place),
+        )
         for place, one in enumerate(tensors)
-    ]
+    ]  # fmt: skip

@@ -7,9 +7,11 @@ from weakref import WeakSet
 
 from telegrad._session.parts.table import Program, modes_of, run_in
 from telegrad._session.session import ClientSession
+from telegrad._tensor.tensor import Tensor
 
 from .arguments import Arguments
 from .driving import Driver
+from .gradients import Found
 from .notes import Notes
 from .plain_run import ImpureError, PlainRun
 from .record import OuterRecord
@@ -17,6 +19,8 @@ from .situation import Situation, is_ordinary
 
 Part = tuple[list[Any], int, list[Any] | None]
 """What a part of a call has queued, its first number, and what is sent for it."""
+Standing = tuple[OuterRecord, list[Tensor], Found]
+"""What stands for a call, with the tensors among its arguments and the gradients that it takes."""
 _MOST_RECORDS: Final = 8
 _MOST_RUNS: Final = 8
 _MOST_FAILED: Final = 64
@@ -78,16 +82,23 @@ class Calls:
         """Whether the next call may be left out, or watched."""
         return (bool(self._records) or self._is_due) and is_ordinary()
 
-    def find(self, situation: Situation, given: Arguments) -> OuterRecord | None:
+    def find(self, situation: Situation, args: Any, kwargs: Any) -> Standing | None:
         """Return what stands for a call with these arguments; None where it has to be made."""
+        given: Arguments | None = None
         for record in self._records:
-            if record.matches(situation, given):
-                if record.holds():
-                    self.replayed += 1
-                    return record
-                if record.failed >= _MOST_FAILED:  # another thread may have dropped it already
-                    self._records = [one for one in self._records if one is not record]
-                    break
+            tensors = record.tensors_of(situation, args, kwargs)
+            if tensors is None:
+                given = given or Arguments(args, kwargs)
+                if not record.matches(situation, given):
+                    continue
+                tensors = given.tensors
+            found = record.found()
+            if found is not None:
+                self.replayed += 1
+                return record, tensors, found
+            if record.failed >= _MOST_FAILED:  # another thread may have dropped it already
+                self._records = [one for one in self._records if one is not record]
+                break
         return None
 
     @property

@@ -247,8 +247,10 @@ class Conditions:
         """Return a function that tells whether all of them hold; Python has the last word where C does not say so."""
         if hold is None:
             return self.whole()
-        rows, others = self._rows.check(hold), self._function(self._others)
-        whole = cache(self.whole)  # its text is compiled when it is needed
+        rows, whole = self._rows.check(hold), cache(self.whole)  # its text is compiled when it is needed
+        if not self._others:
+            return lambda: rows() or whole()()
+        others = self._function(self._others)
         return lambda: (rows() and others()) or whole()()
 
     def whole(self) -> Callable[[], bool]:

@@ -84,48 +84,56 @@ def _is_usual(gradient: Any) -> bool:
     )  # fmt: skip
 
 
-def _hold_in_python(rows: Sequence[Any], session: Any) -> bool:
-    """Whether leaves have the gradients that rows say they have before a call, and no hooks."""
+def _hold_in_python(rows: Sequence[Any], session: Any) -> list[Tensor | None] | None:
+    """Return the gradients of leaves, by row; None if these are not what rows say they are before a call."""
+    found = []
     for place in range(0, len(rows), WIDTH):
         leaf, before = rows[place], rows[place + 1]
-        node = leaf._node
-        if node is not None and (node.__class__ is not LeafNode or node.extras is not None):
-            return False
-        if (leaf._grad is None) is not (before is None):
-            return False
-        if before is None:
-            continue
-        if leaf._grad.__class__ is not Tensor or leaf._grad._session is not session:
-            return False
-        if getrefcount(leaf._grad) != _ONLY_THE_LEAF if before is True else not _stays(leaf._grad, before):
-            return False
-    return True
+        if not _is_plain(leaf):
+            return None
+        found.append(leaf._grad)
+        if (found[-1] is None) is not (before is None) or not (before is None or _is_as_before(leaf, before, session)):
+            return None
+    return found
 
 
-def _stays(gradient: Tensor, meta: Any) -> bool:
-    return _is_usual(gradient) and gradient._meta is meta
+def _is_plain(leaf: Tensor) -> bool:
+    node = leaf._node
+    return node is None or (node.__class__ is LeafNode and node.extras is None)
 
 
-_ONLY_THE_LEAF: Final = 2
-"""What ``getrefcount`` returns of a gradient that only its leaf refers to, since it refers to its argument itself."""
+def _is_as_before(leaf: Tensor, before: Any, session: Any) -> bool:
+    gradient: Any = leaf._grad
+    if gradient.__class__ is not Tensor or gradient._session is not session:
+        return False
+    if before is True:
+        return getrefcount(gradient) == _KNOWN
+    return _is_usual(gradient) and gradient._meta is before
 
 
-def _change_in_python(rows: Sequence[Any], session: Any, first: int) -> None:
+_KNOWN: Final = 4
+"""What ``getrefcount`` returns of a gradient that besides its leaf only this module refers to: a list, a name, and it."""
+
+
+def _change_in_python(rows: Sequence[Any], session: Any, first: int, found: Sequence[Tensor | None]) -> None:
     """Give leaves the gradients that rows say they have after a call; those that die are freed by the call's run.
 
-    All are given before any dies: whoever is told of that may look at the others, or change them.
+    These are the ones that were ``found`` before it, whatever the program has done to leaves meanwhile. All are given
+    before any dies: whoever is told of that may look at the others, or change them.
     """
     formers = []
     for place in range(0, len(rows), WIDTH):
         leaf, before, after, distance = rows[place : place + WIDTH]
         if after is False:
             continue
-        former = leaf._grad
-        if before is True and former.__class__ is Tensor:  # the program may have dropped it just now
-            former._id = 0
-        formers.append(former)
+        gradient = found[place // WIDTH]
+        if before is True and gradient is not None:
+            gradient._id = 0
+        formers.append(leaf._grad)
         leaf._grad = None if after is None else new_tensor(session, first + distance, after)
 
 
-hold: Final[Callable[[tuple[Any, ...], Any], bool]] = gradients_hold or _hold_in_python
-change: Final[Callable[[tuple[Any, ...], Any, int], None]] = change_gradients or _change_in_python
+Found = list[Any]
+"""The gradients of leaves before a call, by row."""
+hold: Final[Callable[[tuple[Any, ...], Any], Found | None]] = gradients_hold or _hold_in_python
+change: Final[Callable[[tuple[Any, ...], Any, int, Found], None]] = change_gradients or _change_in_python

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 from telegrad._tensor.autograd_graph import DeferredNode, GradientEdge, OperationNode, new_node
@@ -10,6 +11,7 @@ from telegrad._tensor.tensor import Tensor
 
 from .plain_run import ImpureError
 
+_NONE: Final[Mapping[int, GradientEdge]] = MappingProxyType({})
 _OF_WRITES: Final = frozenset(("torch::autograd::CopySlices", "AsStridedBackward0"))
 """Nodes of writes into views, which change the history of other tensors."""
 
@@ -87,6 +89,8 @@ class History:
 
     def made(self, given: list[Tensor]) -> Mapping[int, GradientEdge]:
         """Return the nodes of the results anew, by number, for a call with these arguments."""
+        if not self._wanted:
+            return _NONE
         if len(self._wanted) == 1:
             (number,) = self._wanted
             name: Any = self._steps[number]

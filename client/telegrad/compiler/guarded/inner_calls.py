@@ -46,9 +46,10 @@ class InnerCalls:
         situation, given = Situation.of(self._session), Arguments(args, kwargs)
         for record in self._records:
             if record.matches(situation, given):
-                if record.holds():
+                found = record.found()
+                if found is not None:
                     self.replayed += 1
-                    return record.replay(given.tensors)
+                    return record.replay(given.tensors, found)
                 if record.failed >= _MOST_FAILED:
                     self._records.remove(record)
                     break

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from telegrad._tensor.tensor import Tensor
@@ -64,7 +65,7 @@ class NativeRows:
         dicts = [(one, tuple(pairs), *self._contents.get(id, nothing)) for id, (one, pairs) in self._entries.items()]
         rows = {**self._rows, "dict": [part for one in dicts for part in one]}
         groups, versions = tuple(map(tuple, rows.values())), bytearray(_VERSION_BYTES * len(dicts))
-        return lambda: hold(groups, versions)
+        return partial(hold, groups, versions)
 
 
 def is_plain_key(entries: Any, key: Any) -> bool:

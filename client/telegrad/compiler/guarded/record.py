@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
-from telegrad._native.binding import ids_of
+from telegrad._native.binding import ids_of, match_arguments, new_tensor
 from telegrad._session.parts.template_runs import TemplateTexts
 from telegrad._tensor.autograd_graph import Aliases, GradientEdge, OperationNode
-from telegrad._tensor.tensor import Tensor, new_tensor
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import wire
 from telegrad_protocol.programs.rows import Flat, Template
 
 from . import purity
 from .arguments import Arguments
-from .gradients import change, hold
+from .gradients import Found, change, hold
 from .history import History
 from .notes import Notes
 from .plain_run import ImpureError, PlainRun
@@ -51,14 +52,13 @@ class _Record:
         self._count, self._unfreed = run.count, run.unfreed
         places = {tensor._id: place for place, tensor in enumerate(arguments.tensors)}
         of_leaves = [number for number in inputs if number in notes.gradients.by_number]
-        self._leaves = [notes.gradients.by_number[number] for number in of_leaves]
-        """Leaves whose gradients are inputs, in this order."""
+        leaves = [notes.gradients.by_number[number] for number in of_leaves]
         sources = {**places, **{number: len(arguments.tensors) + place for place, number in enumerate(of_leaves)}}
         self._inputs = tuple([_source(number, sources, notes) for number in inputs])
         self._others = frozenset([id(tensor) for tensor in notes.tensors.values()])
         if not (arguments.are_unchanged() and notes.have_kept_histories()):
             raise ImpureError("it changes what is known of tensors that were there before")
-        if not situation.equal(Situation.of(situation.session)):
+        if situation != Situation.of(situation.session):
             raise ImpureError("it leaves other modes than it has met")
         results = _Results(first, places, notes, History(arguments.tensors, list(notes.tensors.values())))
         self._result = results.maker(result)
@@ -69,42 +69,55 @@ class _Record:
         if results.distances | computed != run.left or not results.distances.isdisjoint(computed):
             raise ImpureError("tensors are left that it does not return, or gradients are returned")
         self._gradients = tuple([part for row in rows for part in row])
+        numbers = {id(row[0]): number for number, row in enumerate(rows)}
+        self._taken = [numbers[id(leaf)] for leaf in leaves]
+        """The rows of leaves whose gradients are inputs, in this order."""
         self._holds = notes.conditions.check()
         self.failed = 0
         """How often in a row its conditions did not hold."""
+        self._rows = None if match_arguments is None else arguments.rows()
         arguments.forget_tensors()
+
+    def tensors_of(self, situation: Situation, args: Any, kwargs: Any) -> list[Tensor] | None:
+        """Return the tensors among arguments, if it is easily told that they are alike; else ``matches`` is to say it."""
+        if self._rows is None or match_arguments is None or self._situation != situation:
+            return None
+        tensors = match_arguments(*self._rows, args, kwargs)
+        return tensors if tensors is not None and self._are_others(tensors) else None
 
     def matches(self, situation: Situation, given: Arguments) -> bool:
         """Whether a call takes what the watched one took, in the same situation; conditions are not looked at."""
-        return (
-            self._situation.equal(situation)
-            and self._arguments.equal(given)
-            and not any([id(tensor) in self._others for tensor in given.tensors])
-        )
+        return self._situation == situation and self._arguments.equal(given) and self._are_others(given.tensors)
 
-    def holds(self) -> bool:
-        """Whether the conditions hold, and the server knows what is needed."""
+    def _are_others(self, tensors: list[Tensor]) -> bool:
+        """Whether arguments are none of the tensors that are read elsewhere."""
+        return not (tensors and self._others) or self._others.isdisjoint(map(id, tensors))
+
+    def found(self) -> Found | None:
+        """Return the gradients that the call takes or drops; None if conditions, or what the server knows, are others.
+
+        Nothing but the leaves refers to those that die in the call.
+        """
         try:
-            holds = self._is_known() and self._holds() and self._gradients_hold()
+            found = self._gradients_found() if self._is_known() and self._holds() else None
         except Exception:  # what an attribute raises that has become a property
-            holds = False
-        self.failed = 0 if holds else self.failed + 1
-        return holds
+            found = None
+        self.failed = 0 if found is not None else self.failed + 1
+        return found
 
-    def replay(self, tensors: list[Tensor]) -> Any:
+    def replay(self, tensors: list[Tensor], found: Found) -> Any:
         """Queue what the call would have queued, and return what it would have returned."""
-        given = [*tensors, *[leaf._grad for leaf in self._leaves]] if self._leaves else tensors
-        first = self._queue(_ids_of(self._inputs, given))
+        given = [*tensors, *[found[row] for row in self._taken]] if self._taken else tensors
+        first = self._queue(_ids_of(self._inputs, given), found)
         return self._result(first, Made(tensors, self._history.made(tensors)))
 
     def _is_known(self) -> bool:
         return True
 
-    def _gradients_hold(self) -> bool:
-        """Whether leaves have the gradients that the call takes, and nothing refers to those that die in it."""
-        return not self._gradients or hold(self._gradients, self._situation.session)
+    def _gradients_found(self) -> Found | None:
+        return hold(self._gradients, self._situation.session) if self._gradients else []
 
-    def _queue(self, inputs: list[int]) -> int:
+    def _queue(self, inputs: list[int], found: Found) -> int:
         """Queue the call's instructions with these inputs; returns the number before those of what they make."""
         raise NotImplementedError
 
@@ -131,21 +144,23 @@ class OuterRecord(_Record):
     def _is_known(self) -> bool:
         return self._situation.session.programs.knows(self._program)
 
-    def _queue(self, inputs: list[int]) -> int:
+    def _queue(self, inputs: list[int], found: Found) -> int:
         session = self._situation.session
         if self._rates:
             self._take_rates()
-        done = self._change_gradients if self._gradients else None
+        done = partial(self._change_gradients, found) if self._gradients else None
         return session.run_again(
             self._program, inputs, self._constants, self._encoded, self._count, self._modes, done
         )  # fmt: skip
 
-    def _gradients_hold(self) -> bool:
-        return super()._gradients_hold() and all([group["lr"].__class__ is float for group, _ in self._rates])
+    def _gradients_found(self) -> Found | None:
+        if not all([group["lr"].__class__ is float for group, _ in self._rates]):
+            return None
+        return super()._gradients_found()
 
-    def _change_gradients(self, first: int) -> None:
+    def _change_gradients(self, found: Found, first: int) -> None:
         """Give leaves the gradients that they have after the call."""
-        change(self._gradients, self._situation.session, first)
+        change(self._gradients, self._situation.session, first, found)
 
     def _take_rates(self) -> None:
         """Take the learning rates over that groups have by now."""
@@ -167,7 +182,7 @@ class InnerRecord(_Record):
         flat = self._flat
         self._texts = TemplateTexts(Template(len(flat.inputs), flat.rows, flat.constants))
 
-    def _queue(self, inputs: list[int]) -> int:
+    def _queue(self, inputs: list[int], found: Found) -> int:
         situation = self._situation
         return situation.session.queue_again(self._texts, inputs, self._count, self._unfreed, situation.modes)
 

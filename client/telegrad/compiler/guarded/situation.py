@@ -31,10 +31,6 @@ class Situation(NamedTuple):
         """Return the situation that a call of this thread has now."""
         return Situation(thread.autocast, session, thread.modes, session.places, get_default_dtype())
 
-    def equal(self, other: Situation) -> bool:
-        """Whether both are the same in every respect."""
-        return self.autocast == other.autocast and all([ours is theirs for ours, theirs in zip(self[1:], other[1:])])
-
 
 def is_ordinary() -> bool:
     """Whether calls of operations go where they usually go: nothing answers or transforms them.
