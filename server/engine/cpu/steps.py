@@ -1,4 +1,4 @@
-"""Prepared kernels of a small model's training step: the backward of ``linear``, and SGD without momentum."""
+"""Prepared kernels of a small model's training step: ``linear``, its backward, and SGD without momentum."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from server.engine import keys
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.host_libraries import linear_algebra
-from server.engine.device import cancellation
+from server.engine.device import cancellation, threads
 from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Launch, Value
@@ -22,6 +22,26 @@ from .memory import constant
 _FAST = (dtypes.float32, dtypes.float64)
 _SUMMED_ROWS = 2048
 """The most rows that one product sums; the rounding error grows with their number."""
+
+
+@prepares(linalg.linear, keys.CPU)
+def linear(request: Request) -> Launch | None:
+    """(m,k) @ (n,k).T + (n) -> (m,n), of so few products that threads do not pay: what the generic kernel computes"""
+    input, weight, bias = request.args
+    metas = [meta for meta in (input, weight, bias) if meta is not None]
+    is_taken = all([meta.is_contiguous and meta.numel and meta.dtype is request.outs[0].dtype for meta in metas])
+    if not is_taken or input.dtype not in _FAST or input.ndim != 2 or weight.ndim != 2:
+        return None
+    if (bias is not None and bias.ndim != 1) or input.numel * weight.shape[0] >= 4 * threads.LEAST_PRODUCTS:
+        return None
+
+    def launch(args: Any, outs: Any) -> None:
+        out = outs[0].array
+        np.matmul(args[0].array, args[1].array.T, out=out)
+        if bias is not None:
+            np.add(out, args[2].array, out=out)
+
+    return launch
 
 
 @prepares(linalg._linear_backward, keys.CPU)
