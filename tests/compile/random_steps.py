@@ -19,9 +19,18 @@ with t.no_grad():
     for number, p in enumerate(model.parameters()):
         p.copy_(t.linspace(-0.5, 0.5 + 0.1 * number, p.numel()).reshape(p.shape))
 groups = [{'params': list(model[0].parameters())}, {'params': list(model[2:].parameters()), 'lr': 0.03}]
-held = []
+held, losses, rates = [], [], []
 factor = [1.0]
+average = [p.detach().clone() for p in model.parameters()]
+total, count = t.zeros(()), t.zeros((), dtype=t.int64)
+scaler = t.amp.GradScaler('cpu', init_scale=8.0, growth_interval=3)
+second = t.optim.SGD(model[3].parameters(), lr=0.05, momentum=0.5)
 """
+SCHEDULERS: Final = [
+    "t.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)", "t.optim.lr_scheduler.CosineAnnealingLR(optimizer, 9)",
+    "t.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / (1 + epoch))",
+    "t.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 99, cycle_momentum=False)",
+]
 OPTIMIZERS: Final = [
     "t.optim.SGD(model.parameters(), lr=0.1)",
     "t.optim.SGD(groups, lr=0.1, momentum=0.9, weight_decay=0.01)",
@@ -40,16 +49,31 @@ LOSSES: Final = [
     "with contextlib.nullcontext():\n    loss = model(x).sub(y).abs().sum()",
 ]
 PASSES: Final = ["loss.backward()", "loss.backward()", "t.autograd.backward(loss)",
-                 "loss.backward(retain_graph=True)\n(loss * 0.5).backward()"]  # fmt: skip
+                 "loss.backward(retain_graph=True)\n(loss * 0.5).backward()", "scaler.scale(loss).backward()",
+                 "(loss / 2).backward()\nF.mse_loss(model(x * 0.5), y).div(2).backward()"]  # fmt: skip
 WORK: Final = [
     "pass", "pass", "nn.utils.clip_grad_norm_(model.parameters(), 0.5)",
     "for p in model.parameters():\n    if p.grad is not None:\n        p.grad.mul_(0.5)",
     "norms = [p.grad.norm() for p in model.parameters() if p.grad is not None]",
-    "print(end='')",
+    "print(end='')", "scaler.scale(loss)\nscaler.unscale_(optimizer)\nscaler.update()",
 ]  # fmt: skip
 UPDATES: Final = [
-    "optimizer.step()", "optimizer.step()", "optimizer.step()\noptimizer.zero_grad()",
+    "optimizer.step()", "optimizer.step()", "optimizer.step()\noptimizer.zero_grad()", "optimizer.step()\nscheduler.step()",
+    "scheduler.step()\noptimizer.step()", "optimizer.step()\nsecond.step()\nscheduler.step()\nscheduler.step()",
+    "scaler.scale(loss)\nscaler.step(optimizer)\nscaler.update()",
+    "scaler.scale(loss)\nscaler.unscale_(optimizer)\nscaler.step(optimizer)\nscaler.step(second)\nscaler.update()",
+    "def closure():\n    optimizer.zero_grad()\n    again = F.mse_loss(model(x), y) * factor[0]\n"
+    "    again.backward()\n    losses.append(again)\n    return again\nloss = optimizer.step(closure)",
     "with t.no_grad():\n    for p in model.parameters():\n        if p.grad is not None:\n            p -= p.grad / 9",
+]  # fmt: skip
+AFTERWARDS: Final = [
+    "pass", "pass", "losses.append(loss.detach())", "losses.append(loss)", "losses.append(1.5)",
+    "with t.no_grad():\n    for a, p in zip(average, model.parameters()):\n        a.lerp_(p, 0.1)",
+    "total.add_(loss.detach())\ncount.add_((model(x).argmax(1) == y.argmax(1)).sum())",
+    "losses.append(loss.detach())\nheld.append(len(losses))", "rates.append(scheduler.get_last_lr()[0])",
+    "losses.append(x)\nlosses.append([1])", "rates.append(optimizer.param_groups[0]['lr'])",
+    "scheduler.step()\nlosses.append(loss.detach() * optimizer.param_groups[0]['lr'])",
+    "for a, p in zip(average, model.parameters()):\n    a.data.mul_(0.5).add_(p.data, alpha=0.5)",
 ]  # fmt: skip
 RESULTS: Final = ["loss", "loss.detach()", "(loss.detach() * 2, {'x': x.sum()})", "None", "model[0].weight.grad"]
 CHANGES: Final = [
@@ -69,7 +93,12 @@ CHANGES: Final = [
     "for p in model.parameters():\n    if p.grad is not None:\n        p.grad = p.grad.clone()",
     "held.append(list(optimizer.state.values())[:1])", "nn.utils.clip_grad_norm_(model.parameters(), 0.01)",
     "optimizer = t.optim.SGD(model.parameters(), lr=0.01)", "model[0].bias.grad = model[0].weight.grad = None",
-    "model.bfloat16(); model.float()",
+    "model.bfloat16(); model.float()", "losses.clear()", "losses = list(losses)", "losses.append(2)",
+    "scheduler = t.optim.lr_scheduler.StepLR(optimizer, 2, 0.1)", "scheduler.step()", "scheduler.gamma = 0.9",
+    "scheduler.get_lr = lambda: [0.01] * len(optimizer.param_groups)", "scheduler.load_state_dict(scheduler.state_dict())",
+    "scaler = t.amp.GradScaler('cpu', init_scale=2.0)", "scaler.set_growth_factor(4.0)",
+    "scaler.scale(t.ones(())); scaler.unscale_(second)", "model[0].weight.data[0, 0] = float('nan')",
+    "second.param_groups[0]['momentum'] = 0.1", "total = t.zeros(())", "average = [a.clone() for a in average]",
 ]  # fmt: skip
 
 
@@ -94,10 +123,11 @@ def random_step(rng: np.random.Generator) -> Step:
     def one(choices: Sequence[str]) -> str:
         return str(choices[int(rng.integers(len(choices)))])
 
-    parts = [one(kind) for kind in (CLEARING, LOSSES, PASSES, WORK, UPDATES)]
+    parts = [one(kind) for kind in (CLEARING, LOSSES, PASSES, WORK, UPDATES, AFTERWARDS)]
     body = "\n".join([*parts, f"return {one(RESULTS)}"])
     indented = "\n".join([f"    {line}" for line in body.splitlines()])
-    text = f"{PROLOGUE}optimizer = {one(OPTIMIZERS)}\ndef f(x, y):\n{indented}\n"
+    made = f"optimizer = {one(OPTIMIZERS)}\nscheduler = {one(SCHEDULERS)}"
+    text = f"{PROLOGUE}{made}\ndef f(x, y):\n{indented}\n"
     is_quiet = rng.random() < 0.3
     calls = []
     for number in range(CALLS):
@@ -118,4 +148,7 @@ def state_of(names: dict[str, Any]) -> list[Any]:
         for state in states for name, value in sorted(state.items()) if value is not None
     ]  # fmt: skip
     same = [[one is other for other in gradients] for one in names["held"]]
-    return [params, gradients, entries, names["held"], same]
+    rates = [group["lr"] for group in optimizer.param_groups]
+    kept = [names[name] for name in ("held", "losses", "rates", "average", "total", "count")]
+    scaler = [scaler._scale, scaler._growth_tracker] if (scaler := names["scaler"])._scale is not None else []
+    return [params, gradients, entries, kept, same, rates, names["scheduler"].last_epoch, scaler]

@@ -8,7 +8,7 @@ Knows nothing of how they were found.
 from __future__ import annotations
 
 from abc import get_cache_token
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from operator import is_, itemgetter
 from types import FunctionType, MethodType
@@ -76,8 +76,20 @@ class Conditions:
             "has_content": _has_content, "is_": is_, "is_same": _is_same, "owner_of": _owner_of,
         }  # fmt: skip
 
+        self._changed: dict[int, Any] = {}
+        self.reads_changes = False
+        """Whether something was read that the call itself has changed: no condition tells what is there before it."""
+
     def __len__(self) -> int:
         return len(self._texts)
+
+    def note_changes(self, changed: Iterable[Any]) -> None:
+        """Note that the call has changed these dicts and lists."""
+        self._changed.update({id(one): one for one in changed})
+
+    def note_reading(self, container: Any) -> None:
+        """Note that something of a dict or list is read."""
+        self.reads_changes = self.reads_changes or id(container) in self._changed
 
     def _name(self, value: Any) -> str:
         """Return the name that the text has for an object, which is kept."""
@@ -107,12 +119,14 @@ class Conditions:
 
     def entry(self, entries: dict[Any, Any], key: Any, value: Any) -> None:
         """Note that a dict has this value for a key."""
+        self.note_reading(entries)
         if self._is_new("entry", id(entries), key, key.__class__):
             text = self._gives(f"{self._name(entries)}.get({self._name(key)}, absent)", value)
             self._note_entry(text, entries, key, value)
 
     def no_entry(self, entries: dict[Any, Any], key: Any) -> None:
         """Note that a dict has no such key."""
+        self.note_reading(entries)
         if self._is_new("no_entry", id(entries), key):
             self._note_entry(f"{self._name(key)} not in {self._name(entries)}", entries, key, ABSENT)
 
@@ -124,6 +138,7 @@ class Conditions:
 
     def element(self, elements: list[Any], place: int, value: Any) -> None:
         """Note that a list has this value at a place, counted from its begin or its end."""
+        self.note_reading(elements)
         if self._is_new("element", id(elements), place):
             name, has_row = self._name(elements), elements.__class__ is list
             self._note(f"len({name}) > {place if place >= 0 else -place - 1}", has_row=has_row)
@@ -133,6 +148,7 @@ class Conditions:
 
     def content(self, container: Any) -> None:
         """Note that a list, set or dict holds what it holds now, in this order."""
+        self.note_reading(container)
         if not self._is_new("content", id(container)):
             return
         name, keys = self._name(container), tuple(container)
@@ -150,6 +166,8 @@ class Conditions:
 
     def attribute(self, owner: Any, name: str, value: Any) -> None:
         """Note that ``owner.name`` is this value; methods are compared by function and by what they belong to."""
+        if self._changed:
+            self.note_reading(getattr(owner, "__dict__", None))
         if not self._is_new("attribute", id(owner), name):
             return
         read = f"getattr({self._name(owner)}, {name!r}, absent)"

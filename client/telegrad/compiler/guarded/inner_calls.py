@@ -84,8 +84,8 @@ class InnerCalls:
     def _record(
         self, situation: Situation, given: Arguments, notes: Notes, stretch: Stretch, result: Any
     ) -> InnerRecord:  # fmt: skip
-        if notes.reason or notes.gradients:
-            raise ImpureError(notes.reason or "it has to do with gradients")
+        if notes.reason or notes.gradients or notes.effects:
+            raise ImpureError(notes.reason or "it has to do with gradients, or has effects")
         run = self._run
         inputs = None if run is None else run.inputs_of(stretch.entries, stretch.first)
         if run is None or inputs is None:

@@ -9,6 +9,7 @@ from telegrad._tensor.tensor import Tensor
 from . import purity
 from .arguments import operation_of
 from .conditions import Conditions
+from .effects import Effect
 from .gradients import GradientNotes
 
 
@@ -33,12 +34,21 @@ class Notes:
         self.gradients = GradientNotes()
         self.rates: list[Any] = []
         """By update of an optimizer, in order: the group whose learning rate it takes; None for one that stays."""
+        self.effects: list[Effect] = []
+        """What the call has done, in order, that can be done again after its run."""
+        self.scalers: dict[int, Any] = {}
+        """Scalers of losses whose methods were called, by ``id``."""
         self.returned: frozenset[int] = frozenset()
         """The ``id`` of each container that was made, as long as those live that are returned."""
 
     def refuse(self, reason: str) -> None:
         """Note why the call cannot be left out; the first reason stays."""
         self.reason = self.reason or reason
+
+    def act(self, effect: Effect, *changed: Any) -> None:
+        """Note an effect, which changes these dicts and lists: nothing is to be read of them any more."""
+        self.effects.append(effect)
+        self.conditions.note_changes(changed)
 
     def take(self, tensor: Tensor) -> None:
         """Note a tensor that was there before the call, with the condition that it lies as it does."""

@@ -58,10 +58,13 @@ class _Record:
         self._others = frozenset([id(tensor) for tensor in notes.tensors.values()])
         if not (arguments.are_unchanged() and notes.have_kept_histories()):
             raise ImpureError("it changes what is known of tensors that were there before")
+        if notes.conditions.reads_changes or any([scaler._progress for scaler in notes.scalers.values()]):
+            raise ImpureError("it reads what it has changed, or leaves a scaler before its update")
         if situation != Situation.of(situation.session):
             raise ImpureError("it leaves other modes than it has met")
         results = _Results(first, places, notes, History(arguments.tensors, list(notes.tensors.values())))
         self._result = results.maker(result)
+        self._effects = [effect.prepared(results.maker) for effect in notes.effects]
         self._history = results.history
         self._history.settle()
         rows = notes.gradients.rows(first)
@@ -99,7 +102,8 @@ class _Record:
         Nothing but the leaves refers to those that die in the call.
         """
         try:
-            found = self._gradients_found() if self._is_known() and self._holds() else None
+            holds = self._is_known() and self._holds() and all([effect.may() for effect in self._effects])
+            found = self._gradients_found() if holds else None
         except Exception:  # what an attribute raises that has become a property
             found = None
         self.failed = 0 if found is not None else self.failed + 1
@@ -109,7 +113,11 @@ class _Record:
         """Queue what the call would have queued, and return what it would have returned."""
         given = [*tensors, *[found[row] for row in self._taken]] if self._taken else tensors
         first = self._queue(_ids_of(self._inputs, given), found)
-        return self._result(first, Made(tensors, self._history.made(tensors)))
+        made = Made(tensors, self._history.made(tensors))
+        result = self._result(first, made)
+        for effect in self._effects:
+            effect.act(first, made)
+        return result
 
     def _is_known(self) -> bool:
         return True

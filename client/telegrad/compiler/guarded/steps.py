@@ -24,7 +24,7 @@ from . import purity
 from .arguments import operation_of
 from .calling import Calling
 
-_OPTIMIZERS: Final[frozenset[type]] = frozenset((Adam, AdamW, SGD))
+OPTIMIZERS: Final[frozenset[type]] = frozenset((Adam, AdamW, SGD))
 """Classes whose step, after the first one, is an operation for each group, and changes nothing that the client has."""
 _PARTS: Final = ("_has_other_type", "_run", "_scaling", "_state_of", "_update", "_update_sparse", "_without_sparse")
 """What a step of one of these may call of its class."""
@@ -94,7 +94,7 @@ class Stepping(Calling):
     def _note_step(self, optimizer: Any, closure: Any = None) -> None:
         """Note what the step of an optimizer reads, and which of its groups have rates that may change."""
         kind, notes = type(optimizer), self._notes
-        if kind not in _OPTIMIZERS or closure is not None:
+        if kind not in OPTIMIZERS or closure is not None:
             notes.refuse(f"a step of {kind.__name__}")
             return
         for name in _PARTS:
@@ -103,10 +103,7 @@ class Stepping(Calling):
                 notes.refuse(f"{name} of {kind.__name__}, which the program has replaced")
             if part is not None:
                 notes.conditions.attribute(kind, name, part)
-        hooks = [EVERYONES_BEFORE, EVERYONES_AFTER, *[self.attribute(optimizer, name) for name in _HOOKS]]
-        for one in hooks:
-            notes.conditions.content(one)
-        if any(hooks):
+        if self._has_hooks(optimizer):
             notes.refuse("hooks of an optimizer")
         is_first = self.attribute(optimizer, "_has_stepped") is not True
         if is_first or self.attribute(optimizer, "_repeats") or any([self.attribute(optimizer, n) for n in _NONE]):
@@ -116,6 +113,13 @@ class Stepping(Calling):
         self._contents(groups)
         for group in groups:
             self._note_group(kind, group, state)
+
+    def _has_hooks(self, optimizer: Any) -> bool:
+        """Make it a condition which hooks of optimizers there are, and tell whether there are any."""
+        hooks = [EVERYONES_BEFORE, EVERYONES_AFTER, *[self.attribute(optimizer, name) for name in _HOOKS]]
+        for one in hooks:
+            self._notes.conditions.content(one)
+        return any(hooks)
 
     def _note_group(self, kind: type, group: Any, state: Any) -> None:
         notes = self._notes

@@ -20,15 +20,15 @@ from telegrad.nn._hooks import GLOBAL
 from telegrad.nn.modules.module import Module
 
 from . import lookups, purity
+from .acting import Acting
 from .arguments import Arguments
 from .notes import Notes
 from .rewriting import WATCHED, rewritten
-from .steps import Stepping
 
 _MOST_DEEP: Final = 64
 
 
-class Watcher(Stepping):
+class Watcher(Acting):
     """Stands for one function while it runs."""
 
     def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Callable[[], Any]:
