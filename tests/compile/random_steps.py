@@ -27,7 +27,8 @@ scaler = t.amp.GradScaler('cpu', init_scale=8.0, growth_interval=3)
 second = t.optim.SGD(model[3].parameters(), lr=0.05, momentum=0.5)
 """
 SCHEDULERS: Final = [
-    "t.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)", "t.optim.lr_scheduler.CosineAnnealingLR(optimizer, 9)",
+    "t.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)",
+    "t.optim.lr_scheduler.CosineAnnealingLR(optimizer, 9)",
     "t.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / (1 + epoch))",
     "t.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 99, cycle_momentum=False)",
 ]
@@ -58,7 +59,8 @@ WORK: Final = [
     "print(end='')", "scaler.scale(loss)\nscaler.unscale_(optimizer)\nscaler.update()",
 ]  # fmt: skip
 UPDATES: Final = [
-    "optimizer.step()", "optimizer.step()", "optimizer.step()\noptimizer.zero_grad()", "optimizer.step()\nscheduler.step()",
+    "optimizer.step()", "optimizer.step()", "optimizer.step()\noptimizer.zero_grad()",
+    "optimizer.step()\nscheduler.step()",
     "scheduler.step()\noptimizer.step()", "optimizer.step()\nsecond.step()\nscheduler.step()\nscheduler.step()",
     "scaler.scale(loss)\nscaler.step(optimizer)\nscaler.update()",
     "scaler.scale(loss)\nscaler.unscale_(optimizer)\nscaler.step(optimizer)\nscaler.step(second)\nscaler.update()",
@@ -95,7 +97,8 @@ CHANGES: Final = [
     "optimizer = t.optim.SGD(model.parameters(), lr=0.01)", "model[0].bias.grad = model[0].weight.grad = None",
     "model.bfloat16(); model.float()", "losses.clear()", "losses = list(losses)", "losses.append(2)",
     "scheduler = t.optim.lr_scheduler.StepLR(optimizer, 2, 0.1)", "scheduler.step()", "scheduler.gamma = 0.9",
-    "scheduler.get_lr = lambda: [0.01] * len(optimizer.param_groups)", "scheduler.load_state_dict(scheduler.state_dict())",
+    "scheduler.get_lr = lambda: [0.01] * len(optimizer.param_groups)",
+    "scheduler.load_state_dict(scheduler.state_dict())",
     "scaler = t.amp.GradScaler('cpu', init_scale=2.0)", "scaler.set_growth_factor(4.0)",
     "scaler.scale(t.ones(())); scaler.unscale_(second)", "model[0].weight.data[0, 0] = float('nan')",
     "second.param_groups[0]['momentum'] = 0.1", "total = t.zeros(())", "average = [a.clone() for a in average]",

@@ -21,9 +21,7 @@ def _unknown(*given: Any) -> None:
     """Leave it to Python."""
 
 
-blocks_of: Final[Callable[[Sequence[Any]], tuple[Block, ...] | None]] = (
-    _unknown if module is None else module.blocks_of
-)
+blocks_of: Final[Callable[[Sequence[Any]], tuple[Block, ...] | None]] = _unknown if module is None else module.blocks_of
 """Returns the blocks that values lie in; None where something is no value."""
 storages_over: Final[Callable[[Backend, tuple[Any, ...]], list[Storage] | None]] = (
     _unknown if module is None else module.storages_over
@@ -32,7 +30,7 @@ storages_over: Final[Callable[[Backend, tuple[Any, ...]], list[Storage] | None]]
 values_over: Final[Callable[[tuple[Any, ...], int, list[Storage]], tuple[Value, ...] | None]] = (
     _unknown if module is None else module.values_over
 )
-"""Returns the results of an execution of so many inputs; None where one is an input, a view, or in an input's memory."""
+"""Returns the results of an execution of so many inputs; None where one is an input or a view, or lies in an input."""
 named_by: Final[Callable[[Rows, tuple[Any, ...]], list[tuple[int, Any]] | None]] = (
     _unknown if module is None else module.named_by
 )

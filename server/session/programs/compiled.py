@@ -150,10 +150,9 @@ class Result(NamedTuple):
             value.autograd = AutogradMeta(True, UsedUp(self.history, value.meta) if self.history else None)
         return value
 
-
     @property
     def is_plain(self) -> bool:
-        """Whether it is an output that nothing else is, without a history or a gradient; a view is found by the output."""
+        """Whether it is an output that nothing else is, without a history or a gradient; if that is no view."""
         return not (
             self.number or self.requires_grad or self.node is not None or self.gradient is not None
             or self.base is not None
@@ -295,7 +294,7 @@ class Variant(NamedTuple):
             return self.plain.begin(taken)
         return self.executable.begin(taken)
 
-    def finish(self, values: Sequence[Value], outputs: tuple[Any, ...]) -> list[tuple[int, Any]]:
+    def finish(self, values: list[Any], outputs: tuple[Any, ...]) -> list[tuple[int, Any]]:
         """Set the gradients of leaves, and return what slots name; None for names that are gone."""
         nodes = made_anew(self.graph, values, outputs) if self.graph else []
         if nodes:
@@ -304,7 +303,7 @@ class Variant(NamedTuple):
             note_bounds(outputs[number], bounds)
         return self._named(values, outputs, _Making(values, outputs, nodes))
 
-    def _named(self, values: Sequence[Any], outputs: tuple[Any, ...], making: _Making) -> list[tuple[int, Any]]:
+    def _named(self, values: list[Any], outputs: tuple[Any, ...], making: _Making) -> list[tuple[int, Any]]:
         """Set the gradients, and return what slots name; C does it for what is plain."""
         of_names, of_gradients = self.split or (Split((), self.names), Split((), self.gradients))
         names = named_by(of_names.rows, outputs)

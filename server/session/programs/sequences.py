@@ -369,7 +369,7 @@ def _execute(state: SessionState, run: RestOfRun) -> int | None:
 
 
 def _begun(state: SessionState, run: RestOfRun) -> Any:
-    """Begin to execute a run; ``_VERIFIED`` where its instructions are executed, too, and what comes of both compared."""
+    """Begin to execute a run; ``_VERIFIED`` where its instructions are executed, too, and both are compared."""
     program, variant, values, ids, _ = run
     if state.verifies_programs and begin_verification(state, program, variant, values, ids):
         return _VERIFIED

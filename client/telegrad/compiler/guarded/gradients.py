@@ -112,7 +112,7 @@ def _is_as_before(leaf: Tensor, before: Any, session: Any) -> bool:
 
 
 _KNOWN: Final = 4
-"""What ``getrefcount`` returns of a gradient that besides its leaf only this module refers to: a list, a name, and it."""
+"""What ``getrefcount`` returns of a gradient that besides its leaf only a list and a name here refer to, and itself."""
 
 
 def _change_in_python(rows: Sequence[Any], session: Any, first: int, found: Sequence[Tensor | None]) -> None:

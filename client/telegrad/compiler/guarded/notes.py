@@ -9,7 +9,7 @@ from telegrad._tensor.tensor import Tensor
 from . import purity
 from .arguments import operation_of
 from .conditions import Conditions
-from .effects import Effect
+from .effects.lasting import Effect
 from .gradients import GradientNotes
 
 

@@ -82,7 +82,7 @@ class _Record:
         arguments.forget_tensors()
 
     def tensors_of(self, situation: Situation, args: Any, kwargs: Any) -> list[Tensor] | None:
-        """Return the tensors among arguments, if it is easily told that they are alike; else ``matches`` is to say it."""
+        """Return the tensors among arguments, if C finds these alike; else ``matches`` is to say whether they are."""
         if self._rows is None or match_arguments is None or self._situation != situation:
             return None
         tensors = match_arguments(*self._rows, args, kwargs)

@@ -20,8 +20,8 @@ from telegrad.nn._hooks import GLOBAL
 from telegrad.nn.modules.module import Module
 
 from . import lookups, purity
-from .acting import Acting
 from .arguments import Arguments
+from .effects.acting import Acting
 from .notes import Notes
 from .rewriting import WATCHED, rewritten
 

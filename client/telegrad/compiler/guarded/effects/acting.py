@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from telegrad._session.grad_mode import enable_grad
 from telegrad.amp.grad_scaler import GradScaler
+from telegrad.compiler.guarded import purity
+from telegrad.compiler.guarded.steps import OPTIMIZERS, Stepping
 from telegrad.optim.lr_scheduler import LRScheduler
 from telegrad.optim.optimizer import Optimizer
 
-from . import effects, purity
-from .steps import OPTIMIZERS, Stepping
+from . import lasting
 
 _PARTS: Final = ("_require_scale", "_scale_at", "_set_scale", "_step_on_the_server", "step", "unscale_", "update")
 """What steps with a scaled loss may call of ``GradScaler``."""
@@ -49,14 +50,14 @@ class Acting(Stepping):
     def _note_schedule(self, scheduler: Any, *epoch: Any, **named: Any) -> None:
         """Note that a scheduler goes on to its next rates, which changes groups that were read before."""
         notes, kind = self._notes, type(scheduler)
-        if kind not in effects.SCHEDULERS or epoch or named or not effects.queues_nothing(scheduler):
+        if kind not in lasting.SCHEDULERS or epoch or named or not lasting.queues_nothing(scheduler):
             notes.refuse(f"a step of {kind.__name__}")
             return
-        self._note_parts(scheduler, effects.PARTS)
+        self._note_parts(scheduler, lasting.PARTS)
         optimizer = self.attribute(scheduler, "optimizer")
         groups = self.attribute(optimizer, "param_groups")
         self._contents(groups)
-        notes.act(effects.NextRates(scheduler), vars(scheduler), *groups)
+        notes.act(lasting.NextRates(scheduler), vars(scheduler), *groups)
 
     def _note_parts(self, owner: Any, names: Sequence[str]) -> None:
         """Make it a condition that an object's class has telegrad's own methods under some names, and it no others."""
@@ -73,7 +74,7 @@ class Acting(Stepping):
                 notes.refuse(f"{name} of a {kind.__name__}, which the program has given it")
 
     def _note_scaler(self, scaler: Any) -> bool:
-        """Note what the methods of a scaler read; returns whether it scales, and between two calls knows nothing more."""
+        """Note what the methods of a scaler read, which knows of no step between calls; returns whether it scales."""
         notes = self._notes
         if type(scaler) is not GradScaler:
             notes.refuse(f"a call of {type(scaler).__name__}")
@@ -110,7 +111,9 @@ class Acting(Stepping):
     def _note_scaled_step(self, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
         """Note the step of an optimizer that is skipped on the server where a gradient is infinite."""
         step = self.attribute(optimizer, "step")
-        is_known = isinstance(step, MethodType) and step.__self__ is optimizer and step.__func__ is _step_of([optimizer])
+        is_known = (
+            isinstance(step, MethodType) and step.__self__ is optimizer and step.__func__ is _step_of([optimizer])
+        )
         if type(optimizer) not in OPTIMIZERS or not is_known or args or kwargs:
             self._notes.refuse(f"a step of {type(optimizer).__name__} by a scaler")
         elif self._note_scaler(scaler):
@@ -126,10 +129,12 @@ class Acting(Stepping):
             self._note_scaler(scaler)
 
     def _given_to_container(self, owner: Any, name: str, args: Any, kwargs: Any) -> list[Any]:
-        is_effect = type(owner) is list and name == "append" and len(args) == 1 and not (kwargs or self._notes.knows(owner))
-        if not (is_effect and effects.may_be_appended(args[0])):
+        is_effect = (
+            type(owner) is list and name == "append" and len(args) == 1 and not (kwargs or self._notes.knows(owner))
+        )
+        if not (is_effect and lasting.may_be_appended(args[0])):
             return super()._given_to_container(owner, name, args, kwargs)
-        self._notes.act(effects.Append(owner, self._seen(args[0])), owner)
+        self._notes.act(lasting.Append(owner, self._seen(args[0])), owner)
         return list(args)
 
 

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from telegrad._tensor.tensor import Tensor
+from telegrad.compiler.guarded import purity
 from telegrad.optim import lr_scheduler
 from telegrad.optim.lr_scheduler import LRScheduler
-
-from . import purity
 
 SCHEDULERS: Final[frozenset[type]] = frozenset((
     lr_scheduler.ConstantLR, lr_scheduler.CosineAnnealingLR, lr_scheduler.CosineAnnealingWarmRestarts,
