@@ -152,10 +152,10 @@ class Result(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is an output that nothing else is, without a history or a gradient; if that is no view."""
+        """Whether it is an output that nothing else is, no view, and without a history or a gradient."""
         return not (
-            self.number or self.requires_grad or self.node is not None or self.gradient is not None
-            or self.base is not None
+            self.number or self.requires_grad or self.origin is not None or self.node is not None
+            or self.gradient is not None or self.base is not None
         )  # fmt: skip
 
 
