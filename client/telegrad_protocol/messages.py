@@ -61,7 +61,7 @@ from .programs.graphs import (
     ReplayGraph as ReplayGraph,
 )
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 CHUNK_BYTES = 1 << 20
 """Payloads that are not inline travel in chunks of at most this size, so that other frames can pass between them."""
 DROPPED = -1

@@ -18,6 +18,7 @@ from server.engine.value import Value
 from telegrad_protocol import messages
 from telegrad_protocol.errors import ProtocolError
 from telegrad_protocol.ops import Op
+from telegrad_protocol.programs.messages import RunProgram
 
 from .arguments import READERS, Reader
 from .programs.ending import RunStretch
@@ -124,8 +125,8 @@ def bind(values: dict[int, Any], outs: tuple[int, ...], results: tuple[Any, ...]
     values.update(zip(outs, results))
 
 
-def free_before(state: SessionState, call: messages.Call) -> None:
-    """Free what a call says was dropped before it; the history of memory shows this as an instruction of its own."""
+def free_before(state: SessionState, call: messages.Call | RunProgram) -> None:
+    """Free what a call or a run says was dropped before it; the history of memory shows this as an instruction of its own."""
     state.instruction = FREE
     forget(state, call.freed)
     state.instruction = call

@@ -41,7 +41,7 @@ class RunProgram(Struct, frozen=True, array_like=True, tag=50, gc=False):
     What it makes gets ids from ``first`` on. Its inputs are those of its last run, but for ``moved`` and ``changed``:
     the positions in ``moved`` change between staying and moving, where an input that moves is as far from ``first`` as
     in the last run; ``changed`` are positions with the ids that they have from now on. ``constants`` are positions of
-    constants with the values that they have from now on.
+    constants with the values that they have from now on. What is ``freed`` has died before it, and is freed first.
     """
 
     program: int
@@ -49,3 +49,4 @@ class RunProgram(Struct, frozen=True, array_like=True, tag=50, gc=False):
     changed: list[tuple[int, int]] = []
     moved: list[int] = []
     constants: list[tuple[int, Any]] = []
+    freed: list[int] = []

@@ -16,6 +16,7 @@ from typing import Any, Final
 from server.engine import context, keys
 from server.engine.in_c.runs import bind_pairs
 from server.engine.operators import BY_INDEX
+from server.session.call_cache import free_before
 from server.session.state import SessionState
 from server.session.tensors import forget
 from telegrad_protocol import messages, wire
@@ -221,6 +222,8 @@ def define_program(state: SessionState, definition: DefineProgram) -> None:
 
 def run_program(state: SessionState, run: RunProgram) -> int:
     """Handle the instruction: execute what it stands for, or have that be next; return what the turn is to count."""
+    if run.freed:
+        free_before(state, run)
     program: Program | None = state.programs.get(run.program)
     if program is None:
         if state.is_stopped:  # its definition was what failed

@@ -50,14 +50,13 @@ class RepeatingQueue(UploadQueue):
         ``encoded`` are its constants in bytes; its first instruction runs under ``modes``. ``done`` is told the number
         that is returned as soon as the run is queued, before sending can raise an earlier failure.
         """
-        if self._dead:
-            self._pending.append(self._frees())
+        dead = self.take_dead() if self._dead else ()
         first = self._give_out(count + 1)
         part = Part(first)
         part.stands_for = count
         with self._sending:
             try:
-                part.replaced = 0, self.programs.run_again(program, inputs, constants, encoded, first, modes)
+                part.replaced = 0, self.programs.run_again(program, inputs, constants, encoded, first, modes, dead)
                 self._has_parts = True
                 try:
                     self._pending.append(part)
@@ -66,6 +65,8 @@ class RepeatingQueue(UploadQueue):
                         done(first)
             except BaseException:
                 self.programs.forget()
+                if part not in self._pending:
+                    self._dead.extend(dead)
                 raise
         self.operations += count
         self.release(sends=True)

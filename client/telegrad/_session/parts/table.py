@@ -7,7 +7,7 @@ the program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -57,8 +57,13 @@ class Program:
         self._compared = 0
         """Its runs that were compared instruction by instruction, since one was what was expected."""
 
-    def run(self, inputs: list[int], given: list[Any], first: int, encoded: bytes) -> RunProgram:
-        """Return the instruction that runs it with these inputs and constants; these are also ``encoded``."""
+    def run(
+        self, inputs: list[int], given: list[Any], first: int, encoded: bytes, freed: Sequence[int] = ()
+    ) -> RunProgram:  # fmt: skip
+        """Return the instruction that runs it with these inputs and constants; these are also ``encoded``.
+
+        What has died before is ``freed``.
+        """
         self._catch_up()
         distance, self.first = first - self.first, first
         moved, changed = self._take_inputs(inputs, distance)
@@ -73,7 +78,7 @@ class Program:
             self.constants, self.encoded = given, encoded
         if self._compared and (changed or constants):  # all inputs of the first run are new
             self.varying = self.varying.with_these(changed, constants)
-        return RunProgram(self.number, first, changed, moved, constants)
+        return RunProgram(self.number, first, changed, moved, constants, [*freed])
 
     def is_to_be_expected(self) -> bool:
         """Return whether to tell now what the next run is encoded as, which costs more than a comparison does.
@@ -165,15 +170,16 @@ class ProgramTable:
         return self._by_number.get(number)
 
     def run_again(
-        self, program: Program, inputs: list[int], constants: list[Any], encoded: bytes, first: int, modes: Modes
+        self, program: Program, inputs: list[int], constants: list[Any], encoded: bytes, first: int, modes: Modes,
+        freed: Sequence[int] = (),
     ) -> list[Any]:  # fmt: skip
         """Return what is queued for a run with these inputs and constants, which are also ``encoded``, under modes.
 
-        The program's last run may have been under others.
+        The program's last run may have been under others. What has died before is ``freed``.
         """
-        run = program.run(inputs, constants, first, encoded)
+        run = program.run(inputs, constants, first, encoded, freed)
         self.runs += 1
-        return _sent_under(modes, [run], False)
+        return [run] if modes is DEFAULT else [(modes, run)]
 
     def replace(self, queued: list[Any], first: int, verifies: bool = False, tunes: bool = False) -> list[Any] | None:
         """Return what is sent in the place of these entries of the queue; None if that is the entries themselves.
