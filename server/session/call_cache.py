@@ -126,7 +126,7 @@ def bind(values: dict[int, Any], outs: tuple[int, ...], results: tuple[Any, ...]
 
 
 def free_before(state: SessionState, call: messages.Call | RunProgram) -> None:
-    """Free what a call or a run says was dropped before it; the history of memory shows this as an instruction of its own."""
+    """Free what a call or a run says was dropped before it; a history of memory shows this as an instruction."""
     state.instruction = FREE
     forget(state, call.freed)
     state.instruction = call

@@ -13,7 +13,7 @@ from telegrad_protocol.meta import Meta
 from telegrad_protocol.programs.reports import ProgramReports
 
 from .compiled import Variant
-from .sequences import Program
+from .known import Program
 from .situations import Situation
 
 

@@ -35,10 +35,11 @@ from telegrad_protocol.programs.rows import Flat, Template
 from .compiled import Given, Variant, is_whole, launched_soon
 from .elasticity import UNKNOWN, Elasticity
 from .ending import EndOfCall, EndOfStretch, RestOfStretch, RunStretch
+from .known import used_inputs
 from .noted_calls import CallRecorder, end_call, with_ends
 from .noted_executions import begun, is_noted
 from .recording import Recording
-from .sequences import bind_names, names_after, used_inputs
+from .sequences import bind_names, names_after
 from .situations import modes_of
 
 _log = logging.getLogger(__name__)
@@ -61,10 +62,9 @@ _checked: Final[set[int]] = set()
 
 def may_hold(one: Any) -> bool:
     """Whether an instruction can be a part of a stretch: it computes, and neither changes nor checks anything."""
-    kind = one.__class__
-    if kind is messages.Call:
+    if one.__class__ is messages.Call:
         return one.op in _HOLDS and one.op not in _checked
-    return kind is messages.Free
+    return one.__class__ is messages.Free
 
 
 class Stretch:
