@@ -128,7 +128,7 @@ class WrittenRegion(Region):
 
     def _is_same_situation(self) -> bool:
         now, then = Situation.of(self._session), self._situation
-        return now.equal(then._replace(modes=then.modes.but(grad=now.modes.grad)))
+        return now == then._replace(modes=then.modes.but(grad=now.modes.grad))
 
     def _write(self, func: Any, args: Any, kwargs: Any, result: Any, has_queued: bool) -> None:
         writer = self._writer
