@@ -121,7 +121,10 @@ def _backward_from(edge: Edge, root: Value, gradient: Value | None, retain_graph
     current = context.current
     is_enabled, excluded = current._grad_enabled, current.excluded
     current._grad_enabled, current.excluded = False, excluded | AUTOGRAD
-    meta = root.meta
+    meta, dropped = root.meta, current.dropped
+    lies_apart = dropped.last and dropped.lived_beside(edge[0])
+    if lies_apart:
+        dropped.begin_pass()
     try:
         if gradient is None and meta.numel == 1:  # `initial_gradient`, inlined
             gradients = [dispatch(ONES, (meta.shape, meta.dtype, meta.device))]
@@ -130,6 +133,8 @@ def _backward_from(edge: Edge, root: Value, gradient: Value | None, retain_graph
         _follow(edge, gradients, retain_graph)
     finally:
         current._grad_enabled, current.excluded = is_enabled, excluded
+        if lies_apart:
+            dropped.end_pass()
 
 
 def _follow(edge: Edge, gradients: list[Value], retain_graph: bool) -> None:

@@ -15,6 +15,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Device
 
 from . import keys
+from .autograd.apart import DroppedGradients
 from .checks import Checks
 from .device import threads
 from .device.streams import Streams
@@ -109,8 +110,8 @@ class Context:
     """Modes and resources of one session."""
 
     __slots__ = (
-        "_grad_enabled", "autocast", "backends", "before_replay", "casts", "checks", "cudnn", "excluded", "generators",
-        "host_memory", "included", "inference", "own_streams", "owner", "profiler", "programs",
+        "_grad_enabled", "autocast", "backends", "before_replay", "casts", "checks", "cudnn", "dropped", "excluded",
+        "generators", "host_memory", "included", "inference", "own_streams", "owner", "profiler", "programs",
         "recorder", "remade_nodes", "streams", "switches", "threads", "trace", "tuner",
     )  # fmt: skip
 
@@ -135,6 +136,8 @@ class Context:
         self.tuner = Tuner()
         self.programs: dict[Any, Any] = {}
         """Backward passes that were recorded, by how they begin; see ``server.engine.backward``."""
+        self.dropped = DroppedGradients()
+        """Says which gradients lie apart from other memory."""
         self.remade_nodes = 0, 0
         """Sequence numbers of the first and the last node that the last run of a compiled function has made anew."""
         self.trace: Trace | None = None

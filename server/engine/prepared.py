@@ -128,7 +128,8 @@ def _into_new_value(backend: Backend, meta: Meta, launch: Launch) -> Run:
     def run(args: Arguments) -> Value:
         backend.in_allocator = True
         try:
-            block = allocator.allocate(nbytes, backend.stream, context.current.owner)
+            stream = backend.stream if backend.apart is None else backend.apart.get(nbytes, backend.stream)
+            block = allocator.allocate(nbytes, stream, context.current.owner)
         finally:
             backend.in_allocator = False
             if backend.queued_frees:

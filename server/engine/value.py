@@ -67,8 +67,7 @@ def memory_of(storage: Storage) -> Storage:
     return keeper if keeper.__class__ is Storage else storage
 
 
-new_storage = partial(object.__new__, Storage)
-"""A storage without attributes: operations set them all themselves, which is faster than ``__init__``."""
+new_storage = partial(object.__new__, Storage)  # without attributes: operations set them all, faster than ``__init__``
 CHANGING = "changing"
 """The ``elements`` of memory that is written to without a count: by captured graphs, extensions, and ``x.data``."""
 TRACKED, UNTRACKED, MULTIPLE = range(3)
@@ -180,7 +179,7 @@ class Backend:
     Only declared here, with defaults for devices that have no streams; ``device`` holds the implementations.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "allocator", "in_allocator", "queued_frees", "stream")  # read from C
+    __slots__ = ("__dict__", "__weakref__", "allocator", "apart", "in_allocator", "queued_frees", "stream")  # read by C
     xp: Any
     key: int
     can_capture = False
@@ -197,6 +196,8 @@ class Backend:
         self.allocator = allocator
         self.stream = 0
         """The raw stream that work is launched on: that of the session whose turn it is."""
+        self.apart: dict[int, int] | None = None
+        """By how many bytes are asked for, on which number: memory that lies apart; see ``autograd.apart``."""
         self.in_allocator = False
         """Whether a call into the allocator is under way: Python's garbage collector must not enter it again."""
         self.queued_frees: list[Block] = []

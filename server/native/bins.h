@@ -134,6 +134,21 @@ split(PyObject *bins, PyObject *request, PyObject *account)
     return is_usual ? split_from_larger(bins, request, account) : PyObject_Vectorcall(the_split_with_care, all, 3, NULL);
 }
 
+/* ``Account.select_stream`` of another stream than before; -1 for an error. */
+static int
+select_stream(PyObject *account, PyObject *stream)
+{
+    PyObject *key = PyTuple_Pack(2, SLOT(account, Account__route), stream), *empty = key == NULL ? NULL : PyDict_New();
+    PyObject *table = empty == NULL ? NULL : PyDict_SetDefault(SLOT(account, Account__requests_by_route), key, empty);
+    if (table != NULL) {
+        PUT_SAME(account, Account__stream, stream);
+        PUT_SAME(account, Account__requests, table);
+    }
+    Py_XDECREF(empty);
+    Py_XDECREF(key);
+    return table == NULL ? -1 : 0;
+}
+
 /* ``FastBins.allocate``. */
 static PyObject *
 allocate_from_bins(PyObject *bins, PyObject *nbytes, PyObject *stream, PyObject *owner)
@@ -142,7 +157,8 @@ allocate_from_bins(PyObject *bins, PyObject *nbytes, PyObject *stream, PyObject 
     PyObject *account = PyDict_GetItemWithError(SLOT(bins, FastBins___accounts), owner);
     if (account != NULL && SLOT(bins, FastBins___bypassed) == Py_False) {
         int same = is_equal(SLOT(account, Account__stream), stream);
-        if (same == 1) request = PyDict_GetItemWithError(SLOT(account, Account__requests), nbytes);
+        if (same < 0 || (!same && select_stream(account, stream) < 0)) return NULL;
+        request = PyDict_GetItemWithError(SLOT(account, Account__requests), nbytes);
     }
     if (request != NULL) {
         Py_INCREF(request);

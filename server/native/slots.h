@@ -21,7 +21,7 @@
     X(Pool, inactive_byte_charge) X(Pool, inactive_count_charge) X(Segment, first) X(Request, bin)                     \
     X(Request, blocks) X(Request, charge) X(Request, free_list) X(Request, min_remainder) X(Request, nbytes)           \
     X(Request, size) X(Request, split_charge) X(Request, split_off_charge) X(Request, split_uses) X(Request, uses)     \
-    X(Account, owner) X(Account, quota_bytes) X(Account, requests) X(Account, stream) X(Ledger, allocated_peak)        \
+    X(Account, owner) X(Account, quota_bytes) X(Account, requests) X(Account, requests_by_route) X(Account, route) X(Account, stream) X(Ledger, allocated_peak)        \
     X(Ledger, ceiling) X(Ledger, now) X(Ledger, peak) X(Ledger, pending) X(Ledger, quota) X(Heap, generation)          \
     X(FastBins, _accounts) X(FastBins, _allocate) X(FastBins, _bypassed) X(FastBins, _complete) X(FastBins, _free)     \
     X(FastBins, _ledger) X(FastBins, _oversize) X(Pieces, table) X(Pieces, new_key) X(ReplayPolicy, cooldown)          \

@@ -11,7 +11,7 @@
 #define VALUE_SLOTS(X)                                                                                                 \
     X(Storage, backend) X(Storage, block) X(Storage, keeper) X(Storage, nbytes) X(Storage, version)                    \
     X(Value, _array) X(Value, autograd) X(Value, backend) X(Value, base) X(Value, keys) X(Value, meta)                 \
-    X(Value, storage) X(Backend, allocator) X(Backend, in_allocator) X(Backend, queued_frees) X(Backend, stream)       \
+    X(Value, storage) X(Backend, allocator) X(Backend, apart) X(Backend, in_allocator) X(Backend, queued_frees) X(Backend, stream)       \
     X(Context, owner)
 
 /* What else ``prepare_values`` is given: the finalizer of Python, and the names of the module ``context``. */
@@ -62,7 +62,13 @@ take_memory(PyObject *backend, PyObject *nbytes)
         if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "context: there is no current one");
         return NULL;
     }
-    PyObject *all[] = {nbytes, SLOT(backend, Backend__stream), SLOT(context, Context__owner)};
+    PyObject *stream = SLOT(backend, Backend__stream), *apart = SLOT(backend, Backend__apart);
+    if (apart != Py_None) {
+        PyObject *number = PyDict_GetItemWithError(apart, nbytes);
+        if (number == NULL && PyErr_Occurred()) return NULL;
+        if (number != NULL) stream = number;
+    }
+    PyObject *all[] = {nbytes, stream, SLOT(context, Context__owner)};
     PyObject *function = PyObject_GetAttr(SLOT(backend, Backend__allocator), text_allocate);
     if (function == NULL) return NULL;
     PUT_SAME(backend, Backend__in_allocator, Py_True);
@@ -80,7 +86,7 @@ is_usual_backend(PyObject *backend)
 {
     return PyObject_TypeCheck(backend, (PyTypeObject *)the_Backend) && SLOT(backend, Backend__allocator) != NULL &&
            SLOT(backend, Backend__in_allocator) != NULL && SLOT(backend, Backend__queued_frees) != NULL &&
-           SLOT(backend, Backend__stream) != NULL;
+           SLOT(backend, Backend__stream) != NULL && SLOT(backend, Backend__apart) != NULL;
 }
 
 /* A value over new memory, all of whose slots are set but those of views; NULL for an error. */

@@ -16,6 +16,7 @@ import pytest
 from server import native
 from server.allocator import AllocatorConfig, Block, CachingAllocator, SimulatedUpstream, native_calls
 from server.allocator.cache import recall as recalls
+from server.allocator.core.block import apart
 from server.allocator.core.sizes import MIB
 from server.replay_policy import ALLOCATOR_CALLS
 from telegrad_protocol.errors import ArgumentError, InternalError, OutOfMemoryError
@@ -29,6 +30,7 @@ CONFIGS = (
     AllocatorConfig(expandable_segments=True),
 )  # fmt: skip
 SIZES = (1, 512, 700, 4096, 5000, 40_000, 65_536, 300_000, 1_500_000, 3 * MIB, 11 * MIB)
+STREAMS = ((0,), (0,), (0, 1), (0, apart(0)), (1, apart(0), apart(1)))
 _OF_BLOCKS = (
     "pointer", "offset", "size", "requested", "owner", "stream", "charge", "device_charge", "split", "is_free",
     "is_stable", "key",
@@ -123,12 +125,12 @@ def _look(allocator: CachingAllocator, _: int) -> Any:
     return allocator.memory_stats(), snapshot, free
 
 
-def _random_call(both: Both, sizes: tuple[int, ...], streams: int, owners: int) -> None:
+def _random_call(both: Both, sizes: tuple[int, ...], streams: tuple[int, ...], owners: int) -> None:
     rng = both.rng
     if both.held and rng.random() < 0.5:
         both.free(rng.randrange(len(both.held)))
     else:
-        both.allocate(rng.choice(sizes), rng.randrange(streams), 1 + rng.randrange(owners))
+        both.allocate(rng.choice(sizes), rng.choice(streams), 1 + rng.randrange(owners))
 
 
 def _unusual_call(both: Both) -> None:
@@ -160,7 +162,7 @@ def test_random_calls_do_the_same(part: int, seed: int) -> None:
     both = Both(rng)
     for _ in range(6):
         sizes = tuple(rng.sample(SIZES, rng.randint(1, len(SIZES))))
-        streams, owners = rng.choice((1, 1, 2)), rng.choice((1, 1, 2))
+        streams, owners = rng.choice(STREAMS), rng.choice((1, 1, 2))
         for _ in range(150):
             _random_call(both, sizes, streams, owners)
             if rng.random() < 0.03:
@@ -192,7 +194,7 @@ def test_cooldowns_begin_and_end_alike(seed: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(recalls, "ALLOCATOR_CALLS", limits)
     both = Both(random.Random(seed))
     for _ in range(1500):
-        _random_call(both, SIZES[:8], 1, 1)
+        _random_call(both, SIZES[:8], (0,), 1)
     assert both.all[0].recall.replay_policy.cooldowns > 1
     both.do(_look)
 

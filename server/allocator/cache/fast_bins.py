@@ -42,8 +42,10 @@ class FastBins:
         Raises OutOfMemoryError when the session's quota or the device has no room.
         """
         account = self._accounts.get(owner)
-        if account is None or account.stream != stream or self._bypassed:
+        if account is None or self._bypassed:
             return self._allocate(nbytes, stream, owner)
+        if account.stream != stream:
+            account.select_stream(stream)
         request = account.requests.get(nbytes)
         if request is None:
             return self._allocate(nbytes, stream, owner)

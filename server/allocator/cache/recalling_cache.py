@@ -32,7 +32,7 @@ class RecallingCache(Recall):
 
     def record_stream(self, block: Block, stream: int) -> None:
         """Hold the block back, once freed, until what ``stream`` has queued by then is done."""
-        if stream == block.stream or block is self.core.null:
+        if stream == block.segment.stream or block is self.core.null:
             return
         self.invalidate()
         block.is_stable = False

@@ -20,6 +20,24 @@ from server.allocator.core.sizes import MIN_BLOCK
 EAGER_FREES = 16
 
 
+_APART = 1 << 62
+"""A bit that no stream's number has: addresses have fewer bits."""
+
+
+def apart(stream: int) -> int:
+    """Return the number on which memory of a stream is asked for that is to lie apart from the rest.
+
+    It is in free lists, and so in segments, that serve nothing else on that stream. Blocks and free lists have this
+    number; segments have that of the stream, which is the one for work and for people.
+    """
+    return stream | _APART
+
+
+def stream_of(number: int) -> int:
+    """Return the stream whose memory is asked for on a number."""
+    return number & ~_APART
+
+
 class Segment:
     """One piece of memory from an upstream, tiled without gaps by its blocks."""
 

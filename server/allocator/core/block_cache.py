@@ -12,7 +12,7 @@ import numpy as np
 
 from server.allocator.core import sizes
 from server.allocator.core.account import Account, Books, Request
-from server.allocator.core.block import Block, FreeList, Segment
+from server.allocator.core.block import Block, FreeList, Segment, stream_of
 from server.allocator.core.events import EventQueue
 from server.allocator.core.expandable_list import is_growable
 from server.allocator.core.handover import hand_over
@@ -75,7 +75,12 @@ class BlockCache:
         if account.quota_bytes is not None:
             self._check_quota(account, request.size)
         size, free_list = request.size, request.free_list
-        block = self.heap.cached(size, free_list) or self._make_room(size, free_list)
+        block = self.heap.cached(size, free_list)
+        if block is None and stream != stream_of(stream):
+            block = self.segments.obtain(size, free_list)
+            if block is None:  # what would lie apart must not displace anything
+                return self.allocate(nbytes, stream_of(stream), owner)
+        block = block or self._make_room(size, free_list)
         if block is None:
             raise self._exhausted(account, request.size)
         return self._hand_out(block, request, account)
@@ -144,7 +149,7 @@ class BlockCache:
             self.statistics.oversize_allocations.increase(1)
             block.bin = None
         if self.heap.trace is not None:
-            self.heap.trace("alloc", block.pointer, request.nbytes, block.stream, block.owner)
+            self.heap.trace("alloc", block.pointer, request.nbytes, block.segment.stream, block.owner)
         return block
 
     def free(self, block: Block) -> None:
@@ -156,7 +161,7 @@ class BlockCache:
         if block.size >= self.config.max_split_size:
             self.statistics.oversize_allocations.decrease(1)
         if self.heap.trace is not None:
-            self.heap.trace("free_requested", block.pointer, block.requested, block.stream, block.owner)
+            self.heap.trace("free_requested", block.pointer, block.requested, block.segment.stream, block.owner)
         if block.bin is None and block in self._streams:
             self._suspend(block)
         else:
@@ -174,7 +179,7 @@ class BlockCache:
 
     def record_stream(self, block: Block, stream: int) -> None:
         """Hold the block back, once freed, until what ``stream`` has queued by then is done."""
-        if stream == block.stream or block is self.null:
+        if stream == block.segment.stream or block is self.null:
             return
         self._streams.setdefault(block, set()).add(stream)
         block.bin = None
@@ -240,7 +245,7 @@ class BlockCache:
 
     def _trace_completed(self, block: Block) -> None:
         if self.heap.trace is not None:
-            self.heap.trace("free_completed", block.pointer, block.requested, block.stream, block.owner)
+            self.heap.trace("free_completed", block.pointer, block.requested, block.segment.stream, block.owner)
 
     def update_bypass(self) -> None:
         """Decide whether layers above must leave every call to this one, because its outcome depends on more.
@@ -317,7 +322,7 @@ class BlockCache:
         account.num_ooms += 1
         usage = self._usage(account, size)
         if self.heap.trace is not None:
-            self.heap.trace("oom", self.upstream.free_and_total()[0], size, account.stream, account.owner)
+            self.heap.trace("oom", self.upstream.free_and_total()[0], size, stream_of(account.stream), account.owner)
         return device_exhausted(usage)
 
     def _usage(self, account: Account, wanted: int) -> MemoryUsage:

@@ -10,7 +10,7 @@ from bisect import insort
 from collections.abc import Callable
 
 from server.allocator.core import sizes
-from server.allocator.core.block import Block, FreeList, Pool, UnmappedBlock
+from server.allocator.core.block import Block, FreeList, Pool, UnmappedBlock, stream_of
 from server.allocator.core.expandable_list import ExpandableFreeList, address_of
 from server.allocator.core.heap import Heap
 from server.allocator.core.ownership import CLEAN, MIXED, merged_owner
@@ -54,10 +54,10 @@ class ExpandableSegments:
         """Reserve a new segment: addresses for an eighth more than the device has, for pages that move to the end."""
         page = sizes.SMALL_SEGMENT if free_list.pool.is_small else sizes.LARGE_SEGMENT
         total = self._upstream.free_and_total()[1]
-        segment = self._upstream.reserve(sizes.round_up(total + total // 8, page), page, free_list.stream)
+        segment = self._upstream.reserve(sizes.round_up(total + total // 8, page), page, stream_of(free_list.stream))
         if segment is None:
             return None
-        segment.stream, segment.pool = free_list.stream, free_list.pool
+        segment.stream, segment.pool = stream_of(free_list.stream), free_list.pool
         unmapped = UnmappedBlock(segment, 0, segment.size, free_list.stream, CLEAN)
         segment.first = unmapped
         self._heap.segments[segment.pointer] = segment
@@ -81,7 +81,7 @@ class ExpandableSegments:
         self._heap.statistics.map(nbytes, pool.is_small)
         self._heap.count_private(pool, nbytes)
         if self._heap.trace is not None:
-            self._heap.trace("segment_map", block.pointer, nbytes, block.stream, 0)
+            self._heap.trace("segment_map", block.pointer, nbytes, segment.stream, 0)
         for neighbour in (block.previous, block.next):
             if neighbour is not None and neighbour.is_free:
                 free_list.remove(neighbour)
@@ -105,7 +105,7 @@ class ExpandableSegments:
         self._count_unmapped(block, nbytes)
         unmapped = _unmap_part(block, begin, nbytes, free_list)
         if self._heap.trace is not None:
-            self._heap.trace("segment_unmap", segment.pointer + begin, nbytes, block.stream, 0)
+            self._heap.trace("segment_unmap", segment.pointer + begin, nbytes, segment.stream, 0)
         _coalesce_unmapped(unmapped, free_list)
         self._release_addresses(free_list)
 

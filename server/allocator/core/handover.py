@@ -35,4 +35,4 @@ def _claim(block: Block, owner: int, upstream: Upstream) -> None:
         foreign = [] if before == CLEAN else [(block.offset, block.size)]
     # The server itself, number 0, may see everything.
     for offset, nbytes in foreign if owner else ():
-        upstream.zero(segment, offset, nbytes, block.stream)
+        upstream.zero(segment, offset, nbytes, segment.stream)

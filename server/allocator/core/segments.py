@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from server.allocator.core import sizes
-from server.allocator.core.block import Block, FreeList, Pool, Segment
+from server.allocator.core.block import Block, FreeList, Pool, Segment, stream_of
 from server.allocator.core.config import UNBOUNDED
 from server.allocator.core.heap import Heap
 from server.allocator.core.ownership import CLEAN, merged_owner
@@ -52,13 +52,13 @@ class FixedSegments:
             self._heap.statistics.num_alloc_retries += 1
         if self._heap.exceeds_limit(nbytes):
             return None
-        segment = self._upstream.obtain(nbytes, free_list.stream)
+        segment = self._upstream.obtain(nbytes, stream_of(free_list.stream))
         return self._adopt(segment, free_list) if segment is not None else None
 
     def _adopt(self, segment: Segment, free_list: FreeList) -> Block:
-        stream, pool = segment.stream, segment.pool = free_list.stream, free_list.pool
+        stream, pool = segment.stream, segment.pool = stream_of(free_list.stream), free_list.pool
         owner = CLEAN if self._upstream.is_zeroed else self._heap.returned_owner
-        block = segment.first = Block(segment, 0, segment.size, stream, owner)
+        block = segment.first = Block(segment, 0, segment.size, free_list.stream, owner)
         self._heap.segments[segment.pointer] = segment
         self._heap.reserved_bytes += segment.size
         self._heap.generation += 1

@@ -29,7 +29,7 @@ class Sessions:
         self._below.detach()
         self._below.core.poll_events()
         self._below.core.segments.release_where(
-            lambda block: block.stream == stream and (stream != 0 or block.owner == owner)
+            lambda block: block.segment.stream == stream and (stream != 0 or block.owner == owner)
         )
 
     def abandon(self, owner: int) -> None:

@@ -30,7 +30,8 @@ class AllocatingBackend(Backend):
             return new_value_in_c(self, self.key, nbytes, meta)
         self.in_allocator = True  # `_allocate`, inlined
         try:
-            block = self.allocator.allocate(nbytes, self.stream, context.current.owner)
+            stream = self.stream if self.apart is None else self.apart.get(nbytes, self.stream)
+            block = self.allocator.allocate(nbytes, stream, context.current.owner)
         finally:
             self.in_allocator = False
             if self.queued_frees:

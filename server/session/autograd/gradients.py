@@ -8,6 +8,7 @@ from typing import Any
 from server.engine import backward as backward_pass
 from server.engine.autograd import changes, inplace
 from server.engine.autograd import gradients as leaf_gradients
+from server.engine.autograd.graph import next_sequence
 from server.engine.value import Value
 from server.session.state import Absent, SessionState
 from telegrad_protocol import messages
@@ -113,12 +114,18 @@ def set_grad(state: SessionState, message: messages.SetGrad) -> None:
 
 def drop_grads(state: SessionState, message: messages.DropGrads) -> None:
     """Do ``tensor.grad = None`` for all tensors that exist; then raise what is wrong with one that does not."""
-    values, missing = state.values, []
+    values, missing, dropped = state.values, [], state.context.dropped
+    notes = dropped.to_note > 0
     for id in message.ids:
         value = values.get(id)
         if value.__class__ is not Value:
             missing.append(id)
         elif value.autograd is not None:
             changes.note()
+            if notes and value.autograd.grad is not None:
+                dropped.note(value.autograd.grad)
             value.autograd.grad = None
+    dropped.to_note -= notes
+    dropped.last = next_sequence()
+    state.drawn += 1
     state.values_of(missing)
