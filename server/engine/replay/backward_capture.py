@@ -142,8 +142,8 @@ class BackwardCaptures:
     def _run_and_learn(
         self, program: Program, state: PassState, backend: Backend, nodes: list[Any], gradients: list[Value]
     ) -> None:
-        """Make the pass as usual, and capture it if it has come before in the same state."""
-        start = self._captures.start(state, backend)
+        """Make the pass as usual, and capture it if it has asked for the same memory as passes before."""
+        start = self._captures.start_remembered(backend)
         if start is None:
             program.run(nodes, {0: gradients.pop()})
             return
@@ -154,9 +154,11 @@ class BackwardCaptures:
         del saved_tensors
         with settling(backend):
             program.run(nodes, {0: gradients.pop()})
-        self.has_given_up = not self._captures.spend()
         calls = backend.allocator.sequence_since(start)
-        if calls is not None and random_states() == generators:
+        if calls is None:
+            return
+        self.has_given_up = not self._captures.spend()
+        if random_states() == generators:
             attempt = _CaptureAttempt(program, places, backend, calls, state.blocks, sizes, metas)
             captured = attempt.capture(nodes, self._leaves)
             if captured is not None:

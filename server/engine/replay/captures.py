@@ -78,6 +78,14 @@ class CaptureTable(Generic[Kept]):
         """Return where the allocator's calls begin, if work in this state is to be captured."""
         return backend.allocator.start_sequence() if self.repeats(state, backend) else None
 
+    def start_remembered(self, backend: Backend) -> SequenceStart | None:
+        """Return where the allocator's calls begin, if work is to be captured where all of them are remembered.
+
+        They are from the third time on, and the first of them may be only then.
+        """
+        start = backend.allocator.start_sequence() if self.policy.can_afford() else None
+        return start if start is not None and start.state else None
+
     def repeats(self, state: Any, backend: Backend) -> bool:
         """Return whether work came before in this state, so that it may be captured; notes it if not."""
         start = backend.allocator.start_sequence()
