@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from telegrad_protocol.errors import ShapeError
@@ -66,27 +68,32 @@ def _several_views(op: Op, place: int, metas: tuple[Meta, ...]) -> Run:
 
 
 def _one_view(op: Op, place: int, meta: Meta) -> Run:
-    """The usual case, written out: the checks that need no operand are made beforehand."""
-    nbytes = meta.extent * meta.dtype.itemsize
+    """The usual case: what needs no operand is worked out beforehand."""
+    bound = op, place, meta.extent * meta.dtype.itemsize, meta
+    return partial(view, *bound) if view_in_c is None else view_in_c(bound)
 
-    def run(args: Arguments) -> Value:
-        source = args[place]
-        storage, base = source.storage, source.base
-        if nbytes > storage.nbytes:
-            _check_bounds(op, (meta,), source)
-        view: Value = new_value()
-        view.storage, view.meta, view.backend = storage, meta, source.backend
-        view.autograd = view._array = None
-        view.keys, view.seen = source.backend.key | AUTOGRAD, storage.version
-        if base is None:
-            view.base, view.origin = source, TRACKED
-        else:
-            view.base, view.origin = base, source.origin
-        if context.current.excluded & AUTOGRAD:
-            view.origin = UNTRACKED
-        return view
 
-    return run
+def view(op: Op, place: int, nbytes: int, meta: Meta, args: Arguments) -> Value:
+    """Make the view with this meta, which needs so many bytes, of one of the operands."""
+    source = args[place]
+    storage, base = source.storage, source.base
+    if nbytes > storage.nbytes:
+        _check_bounds(op, (meta,), source)
+    made: Value = new_value()
+    made.storage, made.meta, made.backend = storage, meta, source.backend
+    made.autograd = made._array = None
+    made.keys, made.seen = source.backend.key | AUTOGRAD, storage.version
+    if base is None:
+        made.base, made.origin = source, TRACKED
+    else:
+        made.base, made.origin = base, source.origin
+    if context.current.excluded & AUTOGRAD:
+        made.origin = UNTRACKED
+    return made
+
+
+view_in_c: Callable[[tuple[Op, int, int, Meta]], Run] | None = None
+"""Returns what makes a view as ``view`` does, where that is compiled."""
 
 
 def view_below_autograd(meta: Meta) -> Run:

@@ -11,6 +11,7 @@
 #define AUTOGRAD_SLOTS(X)                                                                                              \
     X(OpNode, edges) X(OpNode, metas) X(OpNode, plan) X(OpNode, retained) X(OpNode, saved) X(OpNode, sequence)         \
     X(GradientPlan, constants) X(GradientPlan, inputs) X(GradientPlan, joint) X(GradientPlan, names_grads)             \
+    X(GradientPlan, reads)                                                                                             \
     X(GradientPlan, saves) X(GradientPlan, saves_outs) X(SavedTensor, array) X(SavedTensor, meta)                      \
     X(SavedTensor, node) X(SavedTensor, output) X(SavedTensor, storage) X(SavedTensor, value) X(SavedTensor, version)  \
     X(AutogradMeta, accumulator) X(AutogradMeta, grad) X(AutogradMeta, grad_fn) X(AutogradMeta, output)                \
@@ -150,26 +151,41 @@ append_gradient(PyObject *results, PyObject *input, PyObject *operands)
     return failed;
 }
 
-/* ``OpNode.apply`` of a node of one output. */
+/* Whether zeros have to stand for gradients that are missing, of several outputs; -1 for an error. */
+static int
+needs_zeros(PyObject *plan, PyObject *grads)
+{
+    int needs = 0;
+    for (Py_ssize_t i = 0; PyList_GET_SIZE(grads) > 1 && !needs && i < PyList_GET_SIZE(grads); i++) {
+        if (PyList_GET_ITEM(grads, i) != Py_None) continue;
+        PyObject *number = PyLong_FromSsize_t(i);
+        needs = number == NULL ? -1 : PySequence_Contains(SLOT(plan, GradientPlan__reads), number);
+        Py_XDECREF(number);
+    }
+    return needs;
+}
+
+/* ``OpNode.apply``, but where formulas take all gradients as one, or zeros in place of some. */
 static PyObject *
 call_apply(PyObject *node, PyObject *grads)
 {
     PyObject *saved = SLOT(node, OpNode__saved), *plan = SLOT(node, OpNode__plan);
     if (saved == NULL || !PyList_CheckExact(saved) || plan == NULL || !IS(plan, GradientPlan) ||
-        SLOT(plan, GradientPlan__names_grads) != Py_False || !PyList_CheckExact(grads) || PyList_GET_SIZE(grads) != 1) {
+        SLOT(plan, GradientPlan__names_grads) != Py_False || !PyList_CheckExact(grads) || needs_zeros(plan, grads)) {
+        if (PyErr_Occurred()) return NULL;
         PyObject *both[] = {node, grads};
         return PyObject_Vectorcall(the_apply, both, 2, NULL);
     }
     PyObject *constants = SLOT(plan, GradientPlan__constants), *joint = SLOT(plan, GradientPlan__joint);
-    PyObject *gradient = Py_NewRef(PyList_GET_ITEM(grads, 0)); /* which the list may lose while others are unpacked */
+    PyObject *given = PyList_GetSlice(grads, 0, PyList_GET_SIZE(grads)); /* the list may lose some while others are unpacked */
     PyObject *operands = PyList_GetSlice(constants, 0, PyList_GET_SIZE(constants)), *results = PyList_New(0);
-    int failed = operands == NULL || results == NULL;
+    int failed = given == NULL || operands == NULL || results == NULL;
     Py_INCREF(saved);
     Py_INCREF(plan);
     for (Py_ssize_t i = 0; !failed && i < PyList_GET_SIZE(saved); i++)
         failed = append(operands, unpack_item(saved, i, node));
-    if (!failed) failed = PyList_Append(operands, gradient);
-    Py_DECREF(gradient);
+    if (!failed) failed = PyList_SetSlice(operands, PyList_GET_SIZE(operands), PyList_GET_SIZE(operands), given);
+    Py_XDECREF(given);
     if (!failed && joint != Py_None) failed = append_joint(results, joint, operands);
     PyObject *inputs = SLOT(plan, GradientPlan__inputs);
     for (Py_ssize_t i = 0; !failed && joint == Py_None && i < PyTuple_GET_SIZE(inputs); i++)

@@ -8,9 +8,10 @@ captures nor a graph of its own are wanted. */
 
 #define DRAIN_CLASSES(X) X(Node) X(AccumulateGrad) X(GraphTask)
 #define DRAIN_SLOTS(X)                                                                                                 \
-    X(Node, edges) X(Node, metas) X(Node, retained) X(Node, sequence) X(GraphTask, pending)
-#define DRAIN_OBJECTS(X) X(cancellation) X(add) X(additions)
-#define DRAIN_TEXTS(X) X(requested) X(pause) X(visit) X(receive) X(_finish)
+    X(Node, edges) X(Node, metas) X(Node, retained) X(Node, sequence) X(GraphTask, pending)          \
+    X(AccumulateGrad, leaf)
+#define DRAIN_OBJECTS(X) X(cancellation) X(changes) X(add) X(additions)
+#define DRAIN_TEXTS(X) X(requested) X(pause) X(visit) X(receive) X(count) X(is_contiguous) X(offset)
 
 DRAIN_SLOTS(DECLARE_SLOT)
 DRAIN_CLASSES(DECLARE_OBJECT)
@@ -232,6 +233,87 @@ drop_results(PyObject *results)
     Py_XDECREF(last);
 }
 
+/* Whether a leaf may take a gradient over as it is: nobody else has it or its memory, and it is laid out as the leaf, whose
+first gradient it is; -1 for an error. */
+static int
+may_take_over(PyObject *leaf, PyObject *gradient)
+{
+    PyObject *history = SLOT(leaf, Value__autograd), *meta = SLOT(leaf, Value__meta);
+    if (!IS(history, AutogradMeta) || SLOT(history, AutogradMeta__grad) != Py_None || SLOT(gradient, Value__meta) != meta ||
+        SLOT(gradient, Value__base) != Py_None || Py_REFCNT(gradient) != 1 || Py_REFCNT(SLOT(gradient, Value__storage)) != 1)
+        return 0;
+    PyObject *is_row_major = PyObject_GetAttr(meta, text_is_contiguous);
+    PyObject *offset = is_row_major != Py_True ? NULL : PyObject_GetAttr(meta, text_offset);
+    int may = offset == NULL ? 0 : is_equal(offset, zero);
+    Py_XDECREF(is_row_major);
+    Py_XDECREF(offset);
+    return PyErr_Occurred() ? -1 : may;
+}
+
+/* ``changes.note``; -1 for an error. */
+static int
+note_change(void)
+{
+    PyObject *count = PyDict_GetItemWithError(the_changes, text_count), *more;
+    if (count == NULL) {
+        if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "changes: its count is missing");
+        return -1;
+    }
+    more = PyNumber_Add(count, one);
+    int failed = more == NULL ? -1 : PyDict_SetItem(the_changes, text_count, more);
+    Py_XDECREF(more);
+    return failed;
+}
+
+/* Have a leaf take its gradient over, as ``GraphTask.visit`` does; 0 where that is left to Python, -1 for an error. */
+static int
+take_over(PyObject *task, PyObject *node)
+{
+    PyObject *pending = SLOT(task, GraphTask__pending), *leaf = SLOT(node, AccumulateGrad__leaf);
+    PyObject *grads = PyDict_GetItemWithError(pending, node);
+    if (grads == NULL || SLOT(node, Node__retained) != Py_None || leaf == NULL || !IS(leaf, Value) ||
+        !PyList_CheckExact(grads) || PyList_GET_SIZE(grads) != 1 || !IS(PyList_GET_ITEM(grads, 0), Value))
+        return PyErr_Occurred() ? -1 : 0;
+    int takes = may_take_over(leaf, PyList_GET_ITEM(grads, 0));
+    if (takes <= 0) return takes;
+    if (note_change() < 0) return -1;
+    PUT_SAME(SLOT(leaf, Value__autograd), AutogradMeta__grad, PyList_GET_ITEM(grads, 0));
+    return PyDict_DelItem(pending, node) < 0 ? -1 : 1;
+}
+
+/* The place in a list of the leaf that was met last; -1 for an error. */
+static Py_ssize_t
+place_of_latest(PyObject *leaves)
+{
+    Py_ssize_t latest = 0;
+    long long highest = -1;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(leaves); i++) {
+        long long sequence = PyLong_AsLongLong(SLOT(PyList_GET_ITEM(leaves, i), Node__sequence));
+        if (sequence == -1 && PyErr_Occurred()) return -1;
+        if (sequence > highest) {
+            highest = sequence;
+            latest = i;
+        }
+    }
+    return latest;
+}
+
+/* ``GraphTask._finish``; -1 for an error. */
+static int
+finish(PyObject *task, PyObject *leaves)
+{
+    while (PyList_GET_SIZE(leaves)) {
+        Py_ssize_t at = place_of_latest(leaves);
+        if (at < 0) return -1;
+        PyObject *leaf = Py_NewRef(PyList_GET_ITEM(leaves, at));
+        int taken = PyList_SetSlice(leaves, at, at + 1, NULL) < 0 ? -1 : take_over(task, leaf);
+        if (taken == 0) taken = done(PyObject_CallMethodObjArgs(task, text_visit, leaf, Py_None, NULL));
+        Py_DECREF(leaf);
+        if (taken < 0) return -1;
+    }
+    return 0;
+}
+
 /* Visit a node, and the leaves that wait for nothing more then; -1 for an error. */
 static int
 step(PyObject *task, PyObject *node, PyObject *modes, PyObject *counts, Heap *heap, PyObject *leaves, int releases)
@@ -241,7 +323,7 @@ step(PyObject *task, PyObject *node, PyObject *modes, PyObject *counts, Heap *he
     int failed = hand_on(task, node, results, modes, counts, heap, leaves);
     drop_results(results); /* a leaf may take over a gradient that nothing but the task refers to */
     if (failed || PyList_GET_SIZE(leaves) == 0) return failed;
-    return done(PyObject_CallMethodObjArgs(task, text__finish, leaves, Py_None, NULL));
+    return finish(task, leaves);
 }
 
 /* Visit all nodes, each when all gradients that it waits for have arrived; -1 for an error. */

@@ -76,8 +76,9 @@ enter_new_state(PyObject *recall, PyObject *name)
 {
     PyObject *states = SLOT(recall, Recall___states);
     if (name == NULL) return -1;
-    int known = SLOT(recall, Recall___is_bypassed) != Py_False ? 1 : PyDict_Contains(states, name);
-    if (known == 0 && PyDict_SetItem(states, name, the_seen) < 0) known = -1;
+    Py_ssize_t before = PyDict_GET_SIZE(states);
+    int known = SLOT(recall, Recall___is_bypassed) != Py_False;
+    if (!known) known = PyDict_SetDefault(states, name, the_seen) == NULL ? -1 : PyDict_GET_SIZE(states) == before;
     if (known == 0) {
         PUT_SAME(recall, Recall___name, name);
         PUT_SAME(recall, Recall__state, the_unknown);
@@ -259,11 +260,29 @@ representative(PyObject *pieces, PyObject *block)
     return failed || known != NULL ? known : Py_NewRef(Py_None);
 }
 
+/* ``replace_by_copy``: the new block, in the place of one that is in use; NULL for an error. */
+static PyObject *
+replace_by_copy(PyObject *block)
+{
+    PyObject *copy = PyBaseObject_Type.tp_new((PyTypeObject *)the_Block, no_arguments, NULL);
+    if (copy == NULL) return NULL;
+#define OF_BLOCK(name) SLOT(copy, Block__##name) = Py_NewRef(SLOT(block, Block__##name));
+#define INITIALLY(name, value) SLOT(copy, Block__##name) = Py_NewRef(value);
+    OF_BLOCK(segment) OF_BLOCK(offset) OF_BLOCK(pointer) OF_BLOCK(size) OF_BLOCK(stream) OF_BLOCK(owner) OF_BLOCK(bin)
+    OF_BLOCK(split) OF_BLOCK(requested) OF_BLOCK(charge) OF_BLOCK(device_charge)
+    INITIALLY(previous, Py_None) INITIALLY(next, Py_None) INITIALLY(is_free, Py_False) INITIALLY(is_stable, Py_False)
+    INITIALLY(key, zero) INITIALLY(array, Py_None) INITIALLY(meta, Py_None)
+    replace_block(block, copy);
+    return copy;
+}
+
 /* ``_give_back``; -1 for an error. */
 static int
 give_back(PyObject *recall, PyObject *block)
 {
-    PyObject *freed = SLOT(block, Block__is_stable) == Py_False ? Py_NewRef(block) : PyObject_CallOneArg(the_replace_by_copy, block);
+    PyObject *freed = SLOT(block, Block__is_stable) == Py_False ? Py_NewRef(block)
+                      : IS(block, Block)                                ? replace_by_copy(block)
+                                                                        : PyObject_CallOneArg(the_replace_by_copy, block);
     int failed = freed == NULL || free_in_layer(recall, freed) < 0;
     Py_XDECREF(freed);
     return failed || forget_what_changed(recall) < 0 ? -1 : 0;

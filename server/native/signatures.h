@@ -6,7 +6,7 @@ them. */
 
 #include "values.h"
 
-#define SIGNATURE_CLASSES(X) X(Operator)
+#define SIGNATURE_CLASSES(X) X(Operator) X(DType)
 
 #define SIGNATURE_SLOTS(X)                                                                                             \
     X(Operator, first_attribute) X(Operator, is_unary) X(Operator, leading_tensors) X(Operator, middle_is_plain)       \
@@ -216,6 +216,7 @@ call_metas_of(PyObject *module, PyObject *args)
     return PyTuple_CheckExact(args) ? metas_in_place(args) : PyObject_CallOneArg(the_metas_of, args);
 }
 
+/* ``remembered._items_in``. */
 static PyObject *
 call_count_items(PyObject *module, PyObject *items)
 {
@@ -223,6 +224,26 @@ call_count_items(PyObject *module, PyObject *items)
     if (!PyTuple_CheckExact(items)) return PyErr_Format(PyExc_TypeError, "count_items: expected a tuple, got %R", items);
     Py_ssize_t count = count_items(items);
     return count < 0 ? NULL : PyLong_FromSsize_t(count);
+}
+
+/* ``remembered._domain_of``. */
+static PyObject *
+call_domain_of(PyObject *module, PyObject *key)
+{
+    (void)module;
+    if (the_Operator == NULL) return PyErr_Format(PyExc_TypeError, "domain_of: before prepare_signatures");
+    while (PyTuple_CheckExact(key) && PyTuple_GET_SIZE(key) >= 2) {
+        PyObject *first = PyTuple_GET_ITEM(key, 0);
+        if (IS(first, DType)) return Py_NewRef(PyTuple_GET_ITEM(key, 1));
+        if (!PyTuple_CheckExact(first)) {
+            PyObject *keys = PyType_Check(first) ? NULL : PySequence_GetItem(key, 2);
+            if (keys == NULL) return PyType_Check(first) ? PyLong_FromLong(0) : NULL;
+            Py_SETREF(keys, PyNumber_Long(keys));
+            return apply(PyNumber_Rshift, keys, Py_NewRef(the_domain_shift));
+        }
+        key = first;
+    }
+    return PyLong_FromLong(0);
 }
 
 #endif

@@ -5,10 +5,11 @@ It works on the same objects as the functions of Python, through their slots, an
 anything. Where something is not as it expects, the function of Python is called from its beginning.
 ``allocator/native_calls.py`` and ``engine/in_c`` hand it what it works on. */
 
-#include "drain.h"
 #include "launches.h"
 #include "runs.h"
 #include "signatures.h"
+#include "views.h"
+#include "walks.h"
 
 /* Three arguments of an allocation, of which the last two are 0 where they are left out; 0 where Python is to bind them. */
 static int
@@ -186,6 +187,31 @@ bound_to_several(PyObject *module, PyObject *bound)
         return NULL;
     }
     return check_backend(PyTuple_GET_ITEM(bound, 0)) < 0 ? NULL : PyCFunction_New(&several_method, bound);
+}
+
+static PyMethodDef view_method = {"run", call_view, METH_O, "Make a view of the memory of an operand."};
+
+static PyObject *
+bound_to_view(PyObject *module, PyObject *bound)
+{
+    (void)module;
+    if (the_view == NULL || !PyTuple_CheckExact(bound) || PyTuple_GET_SIZE(bound) != VIEW_FIELDS ||
+        !PyLong_CheckExact(PyTuple_GET_ITEM(bound, VIEW_PLACE)) || !PyLong_CheckExact(PyTuple_GET_ITEM(bound, VIEW_BYTES))) {
+        PyErr_SetString(PyExc_TypeError, "bound_to_view: expected an operation, a place, bytes and a meta, after prepare_views");
+        return NULL;
+    }
+    return PyCFunction_New(&view_method, bound);
+}
+
+static PyObject *
+prepare_views(PyObject *module, PyObject *given)
+{
+    (void)module;
+    if (!PyDict_Check(given) || the_OpNode == NULL) {
+        PyErr_SetString(PyExc_TypeError, "prepare_views: expected a dict, after prepare_autograd");
+        return NULL;
+    }
+    return none_unless(take_views(given));
 }
 
 static PyMethodDef deferred_method = {
@@ -369,9 +395,15 @@ static PyMethodDef methods[] = {
     {"prepare_node_programs", prepare_node_programs, METH_O, "Take classes and objects by their names."},
     {"apply_program", (PyCFunction)(void (*)(void))call_apply_program, METH_FASTCALL, "Do what a node does, by its program."},
     {"drain", (PyCFunction)(void (*)(void))call_drain, METH_FASTCALL, "Visit the nodes of a pass, from those that are ready."},
+    {"count_gradients", (PyCFunction)(void (*)(void))call_count_gradients, METH_FASTCALL, "How many gradients nodes wait for."},
+    {"begins_before", (PyCFunction)(void (*)(void))call_begins_before, METH_FASTCALL, "Whether a graph is older than a number."},
+    {"identities", call_identities, METH_O, "What tells the nodes apart that a node leads to."},
+    {"prepare_views", prepare_views, METH_O, "Take objects by their names."},
+    {"bound_to_view", bound_to_view, METH_O, "Return what makes a view of the memory of an operand."},
     {"prepare_signatures", prepare_signatures, METH_O, "Take classes, functions and constants by their names."},
     {"signature_of", (PyCFunction)(void (*)(void))call_signature_of, METH_FASTCALL, "The key set of a call, and its signature."},
     {"metas_of", call_metas_of, METH_O, "Arguments with metas in place of values."},
+    {"domain_of", call_domain_of, METH_O, "The domain of the caller for whom something is kept."},
     {"count_items", call_count_items, METH_O, "How many items there are in nested tuples."},
     {"blocks_of", call_blocks_of, METH_O, "Return the blocks that values lie in; None where one is none."},
     {"storages_over", (PyCFunction)(void (*)(void))call_storages_over, METH_FASTCALL, "Return storages over memory."},

@@ -105,6 +105,28 @@ def test_entries_weigh_the_same(rng: np.random.Generator) -> None:
         assert remembered._items_in(items) == remembered._count(items)
 
 
+def test_entries_belong_to_the_same_domains(values: list[Value], rng: np.random.Generator) -> None:
+    draw = random.Random(int(rng.integers(1 << 30)))
+    for _ in range(300):
+        operator = draw.choice(list(OPERATORS.values()))
+        context.current.domain = domain = draw.randrange(5)
+        key_set, signed = signature.signature_of(operator, _call(draw, operator, values))
+        context.current.domain = 0
+        for key in (signed, (signed, 3), ((signed, None), 7), (float, 2), ("a", 1, key_set), key_set, None, ()):
+            assert remembered.domain_of(key) == remembered._domain_of(key), key
+        assert remembered.domain_of(signed) == domain
+
+
+@pytest.mark.parametrize("key", [("a", 1), ("a", 1, "b"), ("a", 1, None)], ids=range(3))
+def test_keys_of_no_domain_are_refused_as_in_python(key: tuple[Any, ...]) -> None:
+    errors = []
+    for domain_of in (remembered.domain_of, remembered._domain_of):
+        with pytest.raises((TypeError, ValueError, IndexError)) as caught:
+            domain_of(key)
+        errors.append(caught.type)
+    assert errors[0] is errors[1]
+
+
 def test_tuples_in_tuples_without_end_are_refused() -> None:
     deep: tuple[Any, ...] = ()
     for _ in range(200_000):

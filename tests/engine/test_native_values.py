@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from server.engine import context
+from server.engine import context, view_plan
 from server.engine import functional as F
-from server.engine.autograd import node_program
+from server.engine.autograd import graph_task, node_program
 from server.engine.autograd.graph import AccumulateGrad, SavedTensor, SavedTensorList
 from server.engine.autograd.inplace import set_requires_grad
 from server.engine.autograd.node import OpNode
@@ -72,6 +72,8 @@ def python(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.setattr(node_program, "apply", histories.apply_program_in_python)
         monkeypatch.setattr(node_program, "drain_in_c", None)
         monkeypatch.setattr(launches, "module", None)
+        monkeypatch.setattr(graph_task, "count_gradients", graph_task._counted)
+        monkeypatch.setattr(view_plan, "view_in_c", None)
         monkeypatch.setattr(Storage, "__del__", values_in_c.finalize_in_python)
 
     return leave
@@ -94,13 +96,14 @@ def test_it_is_in_c_where_there_is_a_compiler(adapter: EngineAdapter) -> None:
     assert values_in_c.new_value is not None
     assert OpNode.apply is not histories.apply_in_python
     assert Storage.__del__ is not values_in_c.finalize_in_python
+    assert graph_task.count_gradients is not graph_task._counted and view_plan.view_in_c is not None
 
 
 def _described(value: Value) -> Any:
     """All that an operation has written into a value and its history."""
     history = value.autograd
     node = None if history is None else history.grad_fn
-    slots = [name for name in ("seen", "origin") if hasattr(value, name)]
+    slots = [getattr(value, name, None) for name in ("seen", "origin")]
     storage = value.storage
     described: Any = (value.meta, value.keys, slots, storage.version, storage.nbytes, storage.keeper is None)
     if history is not None:

@@ -26,7 +26,13 @@ def device_beside_host(op: Declared, bound: Sequence[Any]) -> Device | None:
     device: Device | None = None
     for position in op.tensor_positions:
         value = bound[position]
-        for meta in (value,) if value.__class__ is Meta else value if isinstance(value, (tuple, list)) else ():
+        if value.__class__ is Meta:  # as most operands are, so that nothing is made of them to look through
+            if value.device is not device:
+                if device is not None:
+                    return shared_device(op, bound)
+                device = value.device
+            continue
+        for meta in value if isinstance(value, (tuple, list)) else ():
             if meta.__class__ is Meta and meta.device is not device:
                 if device is not None:
                     return shared_device(op, bound)

@@ -200,16 +200,9 @@ class GraphTask:
                 accumulate(result, gradient, self.create_graph)
 
 
-def count_dependencies(
-    starts: Sequence[Node], capture: frozenset[Edge], creates_graph: bool
-) -> tuple[set[Node] | None, dict[Node, int]]:  # fmt: skip
-    """Count the gradients that each reachable node waits for; with captures, also find the nodes that lead to one.
-
-    ``creates_graph`` says whether the pass is recorded itself. Raises LimitExceededError for too large a graph.
-    """
+def _counted(seen: set[Node], stack: list[Node]) -> dict[Node, int]:
+    """Count the gradients that each node waits for which those on the stack lead to; that are all that were seen."""
     counts: dict[Node, int] = {}
-    seen = set(starts)
-    stack = list(seen)
     while stack:
         for edge in stack.pop().edges:
             if edge is None:
@@ -221,6 +214,22 @@ def count_dependencies(
             counts[following] = 1
             if following.edges and following not in seen:
                 stack.append(following)
+    return counts
+
+
+count_gradients = _counted
+"""Counts what nodes wait for: in Python, or in C where that is compiled."""
+
+
+def count_dependencies(
+    starts: Sequence[Node], capture: frozenset[Edge], creates_graph: bool
+) -> tuple[set[Node] | None, dict[Node, int]]:  # fmt: skip
+    """Count the gradients that each reachable node waits for; with captures, also find the nodes that lead to one.
+
+    ``creates_graph`` says whether the pass is recorded itself. Raises LimitExceededError for too large a graph.
+    """
+    seen = set(starts)
+    counts = count_gradients(seen, list(seen))
     most = most_nodes / CREATED_GRAPH_COST if creates_graph else most_nodes
     if len(counts) > most:
         raise LimitExceededError(

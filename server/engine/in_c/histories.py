@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from server.engine import keys
-from server.engine.autograd import node_program
+from server.engine import keys, view_plan
+from server.engine.autograd import changes, graph_task, node_program
 from server.engine.autograd.graph import UNRECORDED, AccumulateGrad, Node, SavedOutput, SavedTensor, next_sequence
 from server.engine.autograd.graph_task import GraphTask
 from server.engine.autograd.inplace import edge_of
@@ -18,7 +18,7 @@ from server.engine.autograd.node_program import NodeProgram
 from server.engine.device import cancellation
 from server.engine.in_c.values import module
 from server.engine.operators import Run
-from server.engine.value import AutogradMeta
+from server.engine.value import TRACKED, UNTRACKED, AutogradMeta
 from telegrad_protocol.meta import Meta
 
 _MOST_POSITIONS: Final = 60
@@ -42,9 +42,14 @@ def prepare(save_list: Callable[..., Any]) -> None:
     kinds = (NodeProgram, Node, AccumulateGrad, GraphTask)
     module.prepare_node_programs({
         **{kind.__name__: kind for kind in kinds}, "learn": node_program.learn, "add": node_program.add,
-        "additions": node_program.additions, "cancellation": vars(cancellation),
+        "additions": node_program.additions, "cancellation": vars(cancellation), "changes": vars(changes),
     })  # fmt: skip
     node_program.apply, node_program.drain_in_c = module.apply_program, module.drain
+    module.prepare_views({
+        "view": view_plan.view, "tracked": TRACKED, "untracked": UNTRACKED,
+    })  # fmt: skip
+    view_plan.view_in_c = module.bound_to_view
+    graph_task.count_gradients = module.count_gradients
 
 
 def recording_of(

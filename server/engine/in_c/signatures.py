@@ -12,6 +12,7 @@ from server.engine.in_c.values import module
 from server.engine.keys import DOMAIN_SHIFT
 from server.engine.operators import Operator
 from telegrad_protocol import dtypes
+from telegrad_protocol.dtypes import DType
 
 SignatureOf = Callable[[Operator, tuple[Any, ...]], tuple[int, tuple[Any, ...]]]
 MetasOf = Callable[[tuple[Any, ...]], tuple[Any, ...]]
@@ -22,7 +23,7 @@ def prepared(signature_of: SignatureOf, metas_of: MetasOf) -> tuple[SignatureOf,
     if module is None:
         return None
     module.prepare_signatures({
-        "Operator": Operator, "signature_of": signature_of, "metas_of": metas_of, "dtypes": vars(dtypes),
-        "domain_shift": DOMAIN_SHIFT,
+        "Operator": Operator, "DType": DType, "signature_of": signature_of, "metas_of": metas_of,
+        "dtypes": vars(dtypes), "domain_shift": DOMAIN_SHIFT,
     })  # fmt: skip
     return module.signature_of, module.metas_of

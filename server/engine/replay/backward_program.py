@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import islice
 from sys import getrefcount
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from server.allocator.native_calls import module
 from server.engine.autograd import changes
 from server.engine.autograd.gradients import ALONE_IN_ATTRIBUTE, ALONE_IN_TABLE, accumulate
 from server.engine.autograd.graph import UNRECORDED, AccumulateGrad, Edge
@@ -246,7 +247,7 @@ class ProgramTree:
         plans and leaves by their metas, in the order in which edges lead to them; where else graphs differ is found by
         ``find``.
         """
-        graph = hash(tuple(map(_identity, _reached_from(node))))
+        graph = hash(_identities(node))
         is_next, self._latest = graph == self._latest, graph
         return is_next or (self._once.repeats(graph) and self._twice.repeats(graph))
 
@@ -280,6 +281,14 @@ class ProgramTree:
             parent, number = self._fork
             parent.add_branch(program, number)
         return True
+
+
+def _identities_in_python(node: Any) -> tuple[int, ...]:
+    return tuple(map(_identity, _reached_from(node)))
+
+
+_identities: Final[Callable[[Any], tuple[int, ...]]] = _identities_in_python if module is None else module.identities
+"""Returns what tells the nodes of a graph, in the order in which edges lead to them from its first node."""
 
 
 def _reached_from(node: Any) -> dict[Any, None]:

@@ -41,12 +41,11 @@ class Tables:
 
     def count(self, key: Any, sign: int) -> None:
         """Note that an entry has come, or gone."""
-        weight = sign
+        weight, domain, by_domain = sign, domain_of(key), self.by_domain
         if key.__class__ is tuple:
             weight *= 1 + _items_in(key) // _OPERANDS_OF_AN_ENTRY
         self.weight += weight
-        domain = _domain_of(key)
-        self.by_domain[domain] = self.by_domain.get(domain, 0) + weight
+        by_domain[domain] = by_domain.get(domain, 0) + weight
 
 
 latest: Table = {}
@@ -72,9 +71,10 @@ def remember(table: Table, key: Any, value: Any) -> None:
 
     So nobody can drive out what another tenant uses.
     """
-    if len(table) >= CAPACITY:
-        _thin_out(table, Counter(map(_domain_of, table)).most_common(1)[0][0])
     before = len(table)
+    if before >= CAPACITY:
+        _thin_out(table, Counter(map(domain_of, table)).most_common(1)[0][0])
+        before = len(table)
     table[key] = value
     if len(table) != before:
         tables.count(key, 1)
@@ -100,7 +100,7 @@ def forget_domain(domain: int) -> None:
     """Forget what was worked out for the calls of a domain, whose number is given to another."""
     latest.clear()
     for table in tables.all:
-        _remove(table, [key for key in table if _domain_of(key) == domain])
+        _remove(table, [key for key in table if domain_of(key) == domain])
     del tables.by_domain[domain]
 
 
@@ -114,7 +114,7 @@ def _thin_out_all(domain: int) -> None:
 
 def _thin_out(table: Table, domain: int) -> bool:
     """Remove an eighth of a domain's entries in a table; whether it has any."""
-    theirs = [key for key in table if _domain_of(key) == domain]
+    theirs = [key for key in table if domain_of(key) == domain]
     _remove(table, random.sample(theirs, -(-len(theirs) // 8)))
     return bool(theirs)
 
@@ -146,4 +146,5 @@ def _count(items: tuple[Any, ...]) -> int:
     return count
 
 
+domain_of: Final[Callable[[Any], int]] = _domain_of if module is None else module.domain_of
 _items_in: Final[Callable[[tuple[Any, ...]], int]] = _count if module is None else module.count_items

@@ -275,12 +275,16 @@ def _parameters(
     varying: Sequence[str], constants: Sequence[tuple[str, Any] | bytes], table: int
 ) -> tuple[Any, int, Callable[..., None]]:
     """The parameter buffer, constants filled in; where in it the addresses of parameters are; and what fills it."""
-    described = tuple([len(item) if item.__class__ is bytes else item[0] for item in constants])
-    fill, offsets, places, write, make = _arranged(tuple(varying), described, table)
+    kinds: list[Any] = []
+    numbers: list[Any] = []
+    for item in constants:
+        kind, number = (len(item), item) if item.__class__ is bytes else item
+        kinds.append(kind)
+        numbers.append(number)
+    fill, offsets, places, write, make = _arranged(tuple(varying), tuple(kinds), table)
     buffer = make()
     start = ctypes.addressof(buffer)
-    numbers = [item if item.__class__ is bytes else item[1] for item in constants]
-    write(buffer, 0, *numbers, *[start + offset for offset in offsets])
+    write(buffer, 0, *numbers, *map(start.__add__, offsets))
     return buffer, start + places, fill
 
 
