@@ -17,12 +17,12 @@ import numpy as np
 
 from server.allocator import Block, CachingAllocator
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import DeviceError, NotSupportedError
+from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Device, Meta
 
 from .device.graph_memory import GraphMemory
-from .device.interface import Capture, Counter, Download, Event, Mark, NoCounter, RandomState, Upload
+from .device.interface import Capture, Counter, DeviceFigures, Download, Event, Mark, NoCounter, RandomState, Upload
 from .device.streams import StreamUser
 from .keys import AUTOGRAD
 from .user_kernels.interface import KernelDriver
@@ -173,7 +173,7 @@ Launch = Callable[[tuple[Any, ...], tuple[Value, ...]], None]
 """A prepared kernel: takes the arguments as they were bound, and the values to write into."""
 
 
-class Backend:
+class Backend(DeviceFigures):
     """What every device offers: memory for values, arrays over it, copies, streams and the launch queue.
 
     Only declared here, with defaults for devices that have no streams; ``device`` holds the implementations.
@@ -348,25 +348,6 @@ class Backend:
     def trace_work(self, ctx: StreamUser) -> Any:
         """Return a ``profiling.device_work.DeviceTracer`` of what this device does for a context from here on."""
         raise NotSupportedError(f"{self.device} has no work of its own to trace")
-
-    def memory_info(self) -> tuple[int, int]:
-        """Free and total bytes of the device."""
-        raise NotImplementedError
-
-    def host_memory_stats(self) -> dict[str, int]:
-        """Statistics of the pinned host memory that copies go through; empty where there is none."""
-        return {}
-
-    def reset_host_memory_stats(self, is_peak: bool) -> None:
-        """Let the peaks of those statistics begin anew, or else the counts of what was ever added and removed."""
-
-    def figure(self, name: str) -> Any:
-        """What a GPU's management library tells, by the name of PyTorch's function, such as ``temperature``."""
-        raise DeviceError(f"{name}: {self.device} is no GPU, and only GPUs tell this")
-
-    def properties(self) -> dict[str, Any]:
-        """Name, total memory and capability of the device, under PyTorch's names."""
-        raise NotImplementedError
 
     def empty(self, meta: Meta) -> Value:
         """A new value of uninitialised memory, accounted to the session whose turn it is."""

@@ -1,12 +1,15 @@
-"""What a device hands out for work in progress: copies in both directions, events and captured work.
+"""What a device hands out for work in progress: copies in both directions, events and captured work; and what it tells.
 
-Protocols only, below values and backends, so that everything above can name them.
+Below values and backends, so that everything above can name it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Protocol
+
+from telegrad_protocol.errors import DeviceError
+from telegrad_protocol.meta import Device
 
 
 class Upload(Protocol):
@@ -91,3 +94,29 @@ class RandomState(Protocol):
 
     def write(self, stream: int, seed: int, offset: int) -> None:
         """Set both, in the order of a raw stream."""
+
+
+class DeviceFigures:
+    """What backends tell of their device. Only declared here, with defaults for devices that know nothing of it."""
+
+    __slots__ = ()
+    device: Device
+
+    def memory_info(self) -> tuple[int, int]:
+        """Free and total bytes of the device."""
+        raise NotImplementedError
+
+    def host_memory_stats(self) -> dict[str, int]:
+        """Statistics of the pinned host memory that copies go through; empty where there is none."""
+        return {}
+
+    def reset_host_memory_stats(self, is_peak: bool) -> None:
+        """Let the peaks of those statistics begin anew, or else the counts of what was ever added and removed."""
+
+    def figure(self, name: str) -> Any:
+        """What a GPU's management library tells, by the name of PyTorch's function, such as ``temperature``."""
+        raise DeviceError(f"{name}: {self.device} is no GPU, and only GPUs tell this")
+
+    def properties(self) -> dict[str, Any]:
+        """Name, total memory and capability of the device, under PyTorch's names."""
+        raise NotImplementedError
