@@ -300,10 +300,11 @@ def _mapped(location: str, map_location: MapLocation, session: ClientSession) ->
         wanted = None if chosen is None else chosen.device
     elif isinstance(map_location, dict):
         wanted = next((value for key, value in map_location.items() if str(key) == location), None)
-    if wanted is META or wanted == META.name:
+    device = as_device(location if wanted is None else wanted)
+    if device.type == "meta":
         return META
     try:
-        return require_device(as_device(location if wanted is None else wanted), session, "load")
+        return require_device(device, session, "load")
     except DeviceError as error:
         if wanted is not None:
             raise

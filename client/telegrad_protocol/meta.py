@@ -7,6 +7,7 @@ and return them on both ends of the wire.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
@@ -26,6 +27,7 @@ _SMALL_REACH: Final = 1 << 48
 
 _TYPES: Final = frozenset(("cpu", "cuda", "meta", "hpu", "mps", "mtia", "privateuseone", "xla", "xpu"))
 """Types of devices that programs may name; no server has those after the third."""
+_INDEX: Final = re.compile("0|[1-9][0-9]{0,4}")
 
 
 class Device:
@@ -33,7 +35,8 @@ class Device:
 
     Programs compare with devices of other types, such as ``mps``, where no tensor can live.
 
-    Interned: equal devices are the same object. ``cuda`` without an index stands for the current GPU of whoever uses
+    Interned: equal devices are the same object. ``cpu`` and ``meta`` may be named with an index, which their tensors
+    do not have; see ``place``. ``cuda`` without an index stands for the current GPU of whoever uses
     it; no tensor lives there. The client makes devices context managers: a ``with`` block has its tensors made on the
     device where none is named.
     """
@@ -50,7 +53,7 @@ class Device:
             return type
         if not isinstance(type, str):
             return cls._of_index(type)
-        key = type if index is None else f"{type}:{index}"
+        key = type if index is None else cls._numbered(type, index)
         return cls._known.get(key) or cls._parse(key)
 
     @classmethod
@@ -60,23 +63,33 @@ class Device:
             raise ArgumentTypeError(f"device: expected a name such as 'cuda:0' or the index of a GPU, got {index!r}")
         return cls("cuda", index)
 
+    @staticmethod
+    def _numbered(type: str, index: int) -> str:
+        """Return the name of the device of a type and an index."""
+        if not isinstance(index, int) or isinstance(index, bool):
+            raise ArgumentTypeError(f"device: expected an integer as index, got {index!r}")
+        if index < 0 or ":" in type:
+            raise ArgumentError(f"device: expected a type without an index, and an index from 0, got {type!r}, {index}")
+        return f"{type}:{index}"
+
     @classmethod
     def _parse(cls, text: str) -> Device:
-        kind, _, number = text.partition(":")
-        if kind not in _TYPES or (number and not number.isdecimal()):
+        kind, colon, number = text.partition(":")
+        if kind not in _TYPES or (colon and _INDEX.fullmatch(number) is None):
             raise ArgumentError(f"device: expected 'cpu', 'cuda' or 'cuda:N', got {text!r}")
-        index = int(number) if kind not in ("cpu", "meta") and number else None
-        canonical = kind if index is None else f"{kind}:{index}"
-        device = cls._known.get(canonical) or object.__new__(cls)
-        device.type, device.name, device.index = kind, canonical, index
-        if len(cls._known) < 1024:
-            cls._known[text] = cls._known[canonical] = device
-        return device
+        device = object.__new__(cls)
+        device.type, device.name, device.index = kind, text, int(number) if colon else None
+        return cls._known.setdefault(text, device)
+
+    @property
+    def place(self) -> Device:
+        """The device of the tensors that a program makes here: those of ``cpu:3`` are on ``cpu``."""
+        return CPU if self.type == "cpu" else META if self.type == "meta" else self
 
     @property
     def on_server(self) -> Device:
         """The device that a name from outside stands for on a server, which has no current GPU: its first one."""
-        return FIRST_GPU if self is CURRENT_GPU else self
+        return FIRST_GPU if self is CURRENT_GPU else self.place
 
     if TYPE_CHECKING:  # the client library attaches them
 

@@ -12,7 +12,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import get_default_dtype
 from telegrad_protocol.errors import ArgumentTypeError, NotSupportedError
 from telegrad_protocol.memory_format import strides_of
-from telegrad_protocol.meta import CPU, CURRENT_GPU, FIRST_GPU, META, Device, Meta
+from telegrad_protocol.meta import CPU, META, Device, Meta
 
 
 def _no_elements(what: str) -> NotSupportedError:
@@ -41,7 +41,7 @@ def make_wrapper(
     if not answers_below_autograd(cls):
         raise ArgumentTypeError(f"_make_wrapper_subclass: {cls.__name__} must define __torch_dispatch__")
     place = default_device(session_for(None)) if device is None else as_device(device)
-    place = FIRST_GPU if place is CURRENT_GPU else place
+    place = place.on_server
     shape = tuple(size)
     given = tuple(strides) if strides is not None else strides_of(shape, memory_format) if memory_format else None
     meta = Meta.of(shape, dtype or get_default_dtype(), place, given, storage_offset or 0)

@@ -35,8 +35,7 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     if wanted is not None:
         return in_memory_format("to", to(self, *args, **options), wanted)
     device, dtype, copy = _target(self, args, options)
-    if device is CURRENT_GPU:
-        device = require_device(device, self._session, "to")
+    device = require_device(device, self._session, "to") if device is CURRENT_GPU else device.place
     if device is self.device and dtype is self.dtype:
         return self.clone() if copy else self
     if (device is META) is not (self.device is META):

@@ -20,7 +20,7 @@ from telegrad._tensor.tensor import Tensor, new_tensor
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
-from telegrad_protocol.meta import META, Device, Meta
+from telegrad_protocol.meta import Device, Meta
 
 from .into import into
 
@@ -202,7 +202,9 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e
 
 def get_default_device() -> Device:
     """Return the device on which this thread makes tensors of the current session if no device is named."""
-    return default_device(session_for(None))
+    session = session_for(None)
+    named = thread.modes.default_device or session.default_device
+    return default_device(session) if named.type == "cuda" else named
 
 
 def set_default_device(device: DeviceLike) -> None:
@@ -212,9 +214,11 @@ def set_default_device(device: DeviceLike) -> None:
     precedence over this.
     """
     place = None if device is None else as_device(device)
-    if place is META or thread.modes.default_device is META:
-        thread.modes = thread.modes.but(default_device=META if place is META else None)
-        if place is META or not has_session():
+    is_meta = place is not None and place.type == "meta"
+    before = thread.modes.default_device
+    if is_meta or (before is not None and before.type == "meta"):
+        thread.modes = thread.modes.but(default_device=place if is_meta else None)
+        if is_meta or not has_session():
             return
     session = current_session()
     if place is not None:

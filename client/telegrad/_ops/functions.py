@@ -41,6 +41,7 @@ from .outputs import check_separate, into, like_target, targets_of
 from .randomness import checked
 from .replaced import REPLACED, replacement_of
 from .tensor_numbers import read_numbers
+from .unbound_calls import without_owner
 from .warned_calls import has_older_forms, in_todays_form
 
 Miss = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, CallPattern | None]]
@@ -187,9 +188,12 @@ def _with_cache(public: str, miss: Miss) -> Callable[..., Any]:
             result, pattern = miss(args, kwargs)
         except ArgumentTypeError:
             handler = unknown_handler_of(values)
-            if handler is None:
+            if handler is not None:
+                return handler(public, args, kwargs)
+            unbound = without_owner(function(public), args)
+            if unbound is None:
                 raise
-            return handler(public, args, kwargs)
+            return run(*unbound, **kwargs)
         if pattern is not None and pattern.is_cacheable and not (DualTensor in key or _is_overridden(public, key)):
             if len(patterns) >= _MAX_PATTERNS:
                 patterns.clear()

@@ -87,7 +87,7 @@ def like_operand(device: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     first = args[0] if args else None
     if not isinstance(first, Tensor):
         return args
-    place = as_device(device)
+    place = as_device(device).place
     is_shape = isinstance(first._session, ShapeSession)
     if place is META and not is_shape:
         return (shape_of(first, meta_session, META), *args[1:])

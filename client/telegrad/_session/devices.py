@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from telegrad_protocol.errors import ArgumentTypeError, DeviceError
-from telegrad_protocol.meta import CURRENT_GPU, META, Device
+from telegrad_protocol.meta import CURRENT_GPU, Device
 
 from .current import current_session
 from .session import ClientSession
@@ -31,7 +31,9 @@ def session_for(device: Any) -> ClientSession:
     """Return the session of a new tensor on a device; None is where the thread makes tensors if none is named."""
     if device is None:
         device = thread.modes.default_device
-    return meta_session if device is META or device == "meta" else current_session()
+    elif isinstance(device, str):
+        device = Device(device)
+    return meta_session if isinstance(device, Device) and device.type == "meta" else current_session()
 
 
 def require_device(device: Device, session: ClientSession, function: str = "") -> Device:
@@ -42,6 +44,7 @@ def require_device(device: Device, session: ClientSession, function: str = "") -
     is_chosen = device is CURRENT_GPU and thread.modes.gpu is not None
     if device is CURRENT_GPU:
         device = thread.modes.gpu or session.first_gpu or device
+    device = device.place
     if device not in session.devices:
         prefix = f"{function}: " if function else ""
         remedy = "; choose another current GPU by cuda.set_device()" if is_chosen else ""

@@ -32,7 +32,7 @@ class Generator:
     __slots__ = ("__weakref__", "_initial_seed", "_state", "device")
 
     def __init__(self, device: DeviceLike = None) -> None:
-        self.device = CPU if device is None else as_device(device)
+        self.device = CPU if device is None else as_device(device).place
         self._initial_seed = _DEFAULT_SEED
         self._state: Tensor | None = None
 

@@ -28,7 +28,7 @@ def _destination(name: str, destination: DeviceLike) -> Device:
     """Return where results go: the current GPU for None, the CPU for a negative index or the CPU's name."""
     if isinstance(destination, int) and not isinstance(destination, bool) and destination < 0:
         return CPU
-    if isinstance(destination, (str, Device)) and Device(destination) is CPU:
+    if isinstance(destination, (str, Device)) and Device(destination).type == "cpu":
         return CPU
     return gpu_of(name, destination)
 
