@@ -54,6 +54,26 @@ class Unmade:
     def __new__(cls) -> Any:
         raise SystemExit("a method was run for a file")
 
+    def doubled(self) -> Any:
+        return self.weight * 2
+
+    @property
+    def run(self) -> Any:
+        raise SystemExit("a property was read for a file")
+
+
+class MadeOfValues(Unmade):
+    """Has a ``__new__`` to which a file has values."""
+
+    def __getnewargs__(self) -> tuple[int]:
+        return (1,)
+
+
+def _object_of(kind: type, **attributes: Any) -> Any:
+    made = object.__new__(kind)
+    made.__dict__.update(attributes)
+    return made
+
 
 def _with_attributes_for(name: str) -> bytes:
     """Return a pickle that names a thing of the program, and gives it an attribute."""
@@ -64,14 +84,48 @@ def test_no_function_that_a_file_names_is_called(tg: Any, tmp_path: Path) -> Non
     torch.save({"obj": Evil()}, tmp_path / "f.pt")
     with pytest.raises(NotImplementedError, match="the file calls exec, and no function that a file names is called"):
         tg.load(tmp_path / "f.pt", weights_only=False)
-    tg.save({"obj": object.__new__(Unmade)}, tmp_path / "g.pt")
-    with pytest.raises(NotImplementedError, match="made by its own __new__, which is not called"):
+    tg.save({"obj": _object_of(MadeOfValues)}, tmp_path / "g.pt")
+    with pytest.raises(NotImplementedError, match="made of values by its own __new__, which is not called"):
         tg.load(tmp_path / "g.pt", weights_only=False)
     names = names_for(Objects(lambda name, value: True))
     with pytest.raises(tg.errors.ArgumentError, match="that the file did not make"):
         interpret(_with_attributes_for("pathlib.Path"), names, "the file")
     with pytest.raises(NotImplementedError, match=r"has a antigravity\.geohash"):
         interpret(b"\x80\x02cantigravity\ngeohash\n.", names, "the file")
+
+
+def test_an_object_whose_class_makes_its_objects_gets_its_attributes(tg: Any, tmp_path: Path) -> None:
+    torch.save({"obj": _object_of(Unmade, weight=torch.ones(2))}, tmp_path / "f.pt")
+    read = tg.load(tmp_path / "f.pt", weights_only=False)["obj"]
+    assert type(read) is Unmade and read.weight.tolist() == [1, 1]
+
+
+def test_methods_of_saved_objects_are_bound_to_them(tg: Any, tmp_path: Path) -> None:
+    obj = _object_of(Unmade, weight=torch.ones(2))
+    torch.save({"obj": obj, "call": obj.doubled}, tmp_path / "f.pt")
+    read = tg.load(tmp_path / "f.pt", weights_only=False)
+    assert read["call"].__self__ is read["obj"] and read["call"]().tolist() == [2, 2]
+    layer = tg.nn.Linear(2, 1)
+    tg.save({"call": layer.forward}, tmp_path / "g.pt")
+    call = tg.load(tmp_path / "g.pt", weights_only=False)["call"]
+    assert tg.equal(call(tg.ones(2)), layer(tg.ones(2)))
+
+
+class NamesAttribute:
+    """Is pickled as an attribute of another object."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __reduce__(self) -> Any:
+        return getattr, (_object_of(Unmade), self._name)
+
+
+@pytest.mark.parametrize("name", ["run", "__class__", "__dict__", "absent"])
+def test_no_attribute_but_a_method_is_read_for_a_file(tg: Any, tmp_path: Path, name: str) -> None:
+    torch.save({"obj": NamesAttribute(name)}, tmp_path / "f.pt")
+    with pytest.raises(NotImplementedError, match="the file calls getattr"):
+        tg.load(tmp_path / "f.pt", weights_only=False)
 
 
 class Color(enum.Enum):

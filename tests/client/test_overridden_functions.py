@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from telegrad._ops.overriding import _of_classes
+
 from .twins import assert_same, evaluate
 
 PROLOGUE = """
@@ -236,3 +238,14 @@ len(mode.calls)
     ours, theirs = evaluate(program, tg)
     assert theirs == 1
     assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["clone", "detach", "where", "nonzero", "add"])
+def test_the_first_object_of_a_class_is_asked_for_the_function_that_was_called(tg: Any, name: str) -> None:
+    class Duck:
+        @classmethod
+        def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return function, types, len(args)
+
+    duck = Duck()
+    assert _of_classes(name, (duck, duck), {}) == (getattr(tg, name), (Duck,), 2)

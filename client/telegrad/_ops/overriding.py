@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from types import FunctionType
 from typing import Any
 
 from telegrad._ops.functions import function, method
@@ -42,8 +43,15 @@ def overrides_operations(kind: type) -> bool:
 
 
 def _of_classes(public: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    func = method(public) if isinstance(public, MethodName) else function(public)
+    func = method(public) if isinstance(public, MethodName) else _public_function(public)
     return dispatch(func, overriding_of((*args, *kwargs.values())), args, kwargs)
+
+
+def _public_function(public: str) -> Callable[..., Any]:
+    """Return the function that programs know by a name: one in Python, such as ``clone``, may call the operation's."""
+    made = function(public)
+    known = getattr(import_module(__package__.partition(".")[0]), public, made)
+    return known if isinstance(known, FunctionType) else made
 
 
 def dispatch(func: Callable[..., Any], relevant: Iterable[Any], args: Any, kwargs: Any) -> Any:

@@ -74,24 +74,26 @@ class _OneHot(Constraint):
 
 
 class _Bounded(Constraint):
-    """Values between two bounds; either may be None. ``shown`` are the signs in its text."""
+    """Values between two bounds, ``lower_bound`` and ``upper_bound``; it has no attribute where there is no bound."""
 
-    lower_bound: Any = None
-    upper_bound: Any = None
     includes = (True, True)
     is_integer = False
 
     def check(self, value: Any) -> Any:
         ok: Any = (value % 1 == 0) if self.is_integer else (value == value)
-        if self.lower_bound is not None:
-            ok = ok & (value >= self.lower_bound if self.includes[0] else value > self.lower_bound)
-        if self.upper_bound is not None:
-            ok = ok & (value <= self.upper_bound if self.includes[1] else value < self.upper_bound)
+        lower, upper = self._bounds()
+        if lower is not None:
+            ok = ok & (value >= lower if self.includes[0] else value > lower)
+        if upper is not None:
+            ok = ok & (value <= upper if self.includes[1] else value < upper)
         return ok
 
+    def _bounds(self) -> tuple[Any, Any]:
+        return getattr(self, "lower_bound", None), getattr(self, "upper_bound", None)
+
     def __repr__(self) -> str:
-        bounds = {"lower_bound": self.lower_bound, "upper_bound": self.upper_bound}
-        given = ", ".join(f"{name}={value}" for name, value in bounds.items() if value is not None)
+        bounds = zip(("lower_bound", "upper_bound"), self._bounds())
+        given = ", ".join(f"{name}={value}" for name, value in bounds if value is not None)
         return f"{type(self).__name__.lstrip('_')}({given})"
 
 

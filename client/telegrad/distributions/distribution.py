@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Collection
 from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from telegrad._session.catching.prompt_errors import check_where_caught
 from telegrad._session.grad_mode import no_grad
@@ -23,6 +23,16 @@ def _parameters(kind: type) -> tuple[str, ...]:
     return tuple(inspect.signature(kind.__init__).parameters)[1:]  # type: ignore[misc]
 
 
+class _Unsaid(int):
+    """True that the program did not say: what would wait for the server is checked where errors are caught."""
+
+    def __repr__(self) -> str:
+        return repr(bool(self))
+
+
+_UNSAID: Final = _Unsaid(True)
+
+
 class Distribution:
     """A probability distribution, or a batch of independent ones.
 
@@ -33,8 +43,7 @@ class Distribution:
 
     has_rsample = False
     has_enumerate_support = False
-    _validate_args = False
-    _checks_numbers = True
+    _validate_args: Any = _UNSAID
     _batch_shape: Size
     _event_shape: Size
 
@@ -42,7 +51,7 @@ class Distribution:
         kind: Any = cls
         named = {**dict(zip(_parameters(kind), args)), **kwargs}
         wanted = named.get("validate_args")
-        if wanted or (wanted is None and Distribution._checks_numbers):
+        if cls._validate_args if wanted is None else wanted:
             for name, value in named.items():
                 constraint = cls._constraints().get(name)
                 if isinstance(value, (int, float)) and isinstance(constraint, constraints._Bounded):
@@ -56,9 +65,10 @@ class Distribution:
         self._event_shape = Size(event_shape)
         if validate_args is not None:
             self._validate_args = validate_args
-        if self._validate_args:
-            self._check_parameters()
-        elif validate_args is None and Distribution._checks_numbers:
+        if self._validate_args is not _UNSAID:
+            if self._validate_args:
+                self._check_parameters()
+        else:
             given = [
                 name for name, value in vars(self).items() if isinstance(value, Tensor) and value.device.type != "meta"
             ]
@@ -87,7 +97,7 @@ class Distribution:
         """Have distributions made from here on check all parameters, tensors too, or none."""
         if value not in (True, False):
             raise ArgumentError("set_default_validate_args: expected True or False")
-        Distribution._validate_args = Distribution._checks_numbers = value
+        Distribution._validate_args = value
 
     arg_constraints: Any = {}
 
@@ -191,14 +201,14 @@ class Distribution:
         return self.variance.sqrt()
 
     def _validate_sample(self, value: Any) -> None:
+        if not self._validate_args:
+            return
         if not isinstance(value, Tensor):
             raise ValueError("The value argument to log_prob must be a Tensor")
-        is_unsaid = "_validate_args" not in self.__dict__ and Distribution._checks_numbers
-        if self._validate_args or is_unsaid:
-            self._check_shape(value)
-        if self._validate_args:
+        self._check_shape(value)
+        if self._validate_args is not _UNSAID:
             self._check_sample(value)
-        elif is_unsaid and _has_elements(value):
+        elif _has_elements(value):
             check_where_caught(lambda: self._check_sample(value))
 
     def _check_shape(self, value: Tensor) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from telegrad._ops.functions import function
+from telegrad._session.catching.prompt_errors import check_where_caught
+from telegrad_protocol.errors import ArgumentError
 
 from . import constraints
 from .distribution import Distribution, ExponentialFamily
@@ -154,26 +156,33 @@ class Wishart(ExponentialFamily):
         self, df: Any, covariance_matrix: Any = None, precision_matrix: Any = None, scale_tril: Any = None,
         validate_args: bool | None = None,
     ) -> None:  # fmt: skip
-        given = [matrix for matrix in (covariance_matrix, precision_matrix, scale_tril) if matrix is not None]
+        matrices = {"covariance_matrix": covariance_matrix, "precision_matrix": precision_matrix,
+                    "scale_tril": scale_tril}  # fmt: skip
+        given = [(name, value) for name, value in matrices.items() if value is not None]
         if len(given) != 1:
             raise ValueError("Exactly one of covariance_matrix or precision_matrix or scale_tril may be specified.")
-        matrix = given[0]
+        ((name, matrix),) = given
         batch, n = matrix.shape[:-2], matrix.shape[-1]
         if isinstance(df, (int, float)):
             df = function("full")(batch, float(df), dtype=matrix.dtype, device=matrix.device)
         batch = np.broadcast_shapes(tuple(batch), tuple(df.shape))
         self.df, matrix = df.expand(batch), matrix.expand((*batch, n, n))
-        super().__init__(batch, (n, n))
-        if scale_tril is not None:
-            self.scale_tril = matrix
-        else:
-            factor = function("linalg_cholesky") if precision_matrix is None else inverse_cholesky
-            self.scale_tril = factor(matrix)
-        if validate_args:
-            self._validate_args = True
-            self._check_parameters()
-        elif validate_args is not None:
-            self._validate_args = False
+        self.__dict__[name] = matrix
+        super().__init__(batch, (n, n), validate_args)
+        if matrix.device.type != "meta":
+            check_where_caught(self._check_df)
+
+    def _check_df(self) -> None:
+        least = self._event_shape[0] - 1
+        if bool((self.df <= least).any()):
+            raise ArgumentError(f"Value of df={self.df} expected to be greater than ndim - 1 = {least}.")
+
+    @lazy_property
+    def scale_tril(self) -> Any:
+        """The Cholesky factor of the scale matrix."""
+        if "covariance_matrix" in self.__dict__:
+            return function("linalg_cholesky")(self.covariance_matrix)
+        return inverse_cholesky(self.precision_matrix)
 
     @lazy_property
     def covariance_matrix(self) -> Any:

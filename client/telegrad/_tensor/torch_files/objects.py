@@ -98,7 +98,10 @@ class Objects:
         return value if is_known and self._allows(f"{module}.{name}", value) else None
 
     def new(self, kind: Any, values: Iterable[Any]) -> Any:
-        """Return a new object of a class, without attributes; TypeError for a class that makes its objects itself."""
+        """Return a new object of a class, without attributes and without a call of a ``__new__`` of the program's.
+
+        TypeError for a class whose objects are none of Python's own kind.
+        """
         if not isinstance(kind, type):
             raise TypeError("a new object of what is no class")
         _refuse_tensors(kind)
@@ -108,10 +111,10 @@ class Objects:
         if base is not None:
             return self._keep(base.__new__(kind, *values))
         make: Any = kind.__new__
-        if make is not object.__new__ and is_of_program(kind):
+        if tuple(values) and make is not object.__new__ and is_of_program(kind):
             raise NotSupportedError(
-                f"load: objects of {kind.__module__}.{kind.__qualname__} are made by its own __new__, which is not "
-                "called for a file; save its attributes in a dict"
+                f"load: objects of {kind.__module__}.{kind.__qualname__} are made of values by its own __new__, which "
+                "is not called for a file; save its attributes in a dict"
             )
         return self._keep(object.__new__(kind))
 
@@ -122,6 +125,9 @@ class Objects:
             return self.new(kind, () if base is object else (value,))
         if function is getattr and isinstance(arguments[0], enum.EnumMeta):
             return arguments[0][arguments[1]]
+        method = self._method(*arguments) if function is getattr and len(arguments) == 2 else None
+        if method is not None:
+            return method
         is_plain = function in _MAKERS or isinstance(function, enum.EnumMeta)
         if not is_plain:
             raise NotSupportedError(
@@ -129,6 +135,13 @@ class Objects:
                 "names is called; save plain values or a state_dict() instead"
             )
         return self._keep(function(*arguments))
+
+    def _method(self, owner: Any, name: Any) -> Any:
+        """Return a method that is bound to an object of the file; None if its class has no function of the name."""
+        if id(owner) not in self._made or not isinstance(name, str):
+            return None
+        of_class = next((vars(kind)[name] for kind in type(owner).__mro__ if name in vars(kind)), None)
+        return types.MethodType(of_class, owner) if isinstance(of_class, types.FunctionType) else None
 
     def restore(self, target: Any, state: Any) -> None:
         """Give an object that was made of the file its attributes."""
