@@ -1,6 +1,6 @@
-"""TorchScript's names. ``script`` and its like leave functions and modules as they are, which run eagerly.
+"""TorchScript's names. ``script``, ``trace`` and their like leave functions and modules as they are, which run eagerly.
 
-What needs a recorded program (``trace``, ``save``, ``load``) refuses and says what to use instead.
+What needs a recorded program (``save``, ``load``) refuses and says what to use instead.
 """
 
 from __future__ import annotations
@@ -143,14 +143,39 @@ def _refuse(name: str, instead: str) -> NoReturn:
     raise NotSupportedError(f"jit.{name}: telegrad records no programs of TorchScript; {instead}")
 
 
-def trace(func: Any, example_inputs: Any = None, *args: Any, **kwargs: Any) -> NoReturn:
-    """Refuse: call the function or the module itself."""
-    _refuse("trace", "call the function or the module itself, or trace it where PyTorch is installed")
+def trace(
+    func: Any, example_inputs: Any = None, optimize: None = None, check_trace: bool = True, check_inputs: Any = None,
+    check_tolerance: float = 1e-05, strict: bool = True, _force_outplace: bool = False, _module_class: Any = None,
+    _compilation_unit: Any = None, example_kwarg_inputs: dict[str, Any] | None = None, _store_inputs: bool = True,
+) -> Any:  # fmt: skip
+    """Call a function or module with its examples, and return it as it is; a warning says so once."""
+    note_once("jit.trace: nothing is recorded, the function or module runs eagerly")
+    if example_kwarg_inputs is not None:
+        func(**example_kwarg_inputs)
+    else:
+        _call_with(func, example_inputs)
+    return func
 
 
-def trace_module(mod: Any, inputs: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    """Refuse: call the module itself."""
-    _refuse("trace_module", "call the module itself, or trace it where PyTorch is installed")
+def trace_module(
+    mod: Any, inputs: dict[str, Any], optimize: None = None, check_trace: bool = True, check_inputs: Any = None,
+    check_tolerance: float = 1e-05, strict: bool = True, _force_outplace: bool = False, _module_class: Any = None,
+    _compilation_unit: Any = None, example_inputs_is_kwarg: bool = False, _store_inputs: bool = True,
+) -> Any:  # fmt: skip
+    """Call methods of a module with their examples, and return the module as it is; a warning says so once."""
+    note_once("jit.trace_module: nothing is recorded, the module runs eagerly")
+    for name, examples in inputs.items():
+        called = mod if name == "forward" else getattr(mod, name)
+        if example_inputs_is_kwarg:
+            called(**examples)
+        else:
+            _call_with(called, examples)
+    return mod
+
+
+def _call_with(called: Callable[..., Any], examples: Any) -> None:
+    """Call with a tuple or list of arguments, or with a single argument."""
+    called(*examples) if _isinstance(examples, (tuple, list)) else called(examples)
 
 
 def _get_trace_graph(*args: Any, **kwargs: Any) -> NoReturn:
