@@ -12,8 +12,9 @@ from telegrad._ops.functions import function
 from telegrad._tensor.size import Size
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import int64
-from telegrad_protocol.errors import ArgumentError, ShapeError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
 from telegrad_protocol.layout import broadcast_shapes as broadcast_sizes
+from telegrad_protocol.ops.contract import describe
 
 from .creation import tensor
 from .into import into
@@ -46,7 +47,11 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
             stacklevel=2,
         )
         indexing = "ij"
-    listed = [t.reshape(-1) for t in _listed(tensors)]
+    given = _listed(tensors)
+    if any([t.ndim > 1 or t.dtype is not given[0].dtype for t in given]):
+        shown = ", ".join([describe(t) for t in given])
+        raise ShapeError(f"meshgrid: expected tensors of one type with at most one dimension, got {shown}")
+    listed = [t.reshape(-1) for t in given]
     if indexing not in ("ij", "xy"):
         raise ArgumentError(f"meshgrid: indexing must be 'ij' or 'xy', not {indexing!r}")
     sizes = [len(t) for t in listed]
@@ -77,7 +82,11 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 
 def block_diag(*tensors: Any) -> Tensor:
     """Return one matrix with the given matrices along its diagonal."""
-    blocks = [t.reshape(1, -1) if t.ndim < 2 else t for t in _listed(tensors)]
+    given = _listed(tensors)
+    if any([t.ndim > 2 for t in given]):
+        shown = ", ".join([describe(t) for t in given])
+        raise ShapeError(f"block_diag: expected at most two dimensions, got {shown}")
+    blocks = [t.reshape(1, -1) if t.ndim < 2 else t for t in given]
     width = sum(block.shape[1] for block in blocks)
     rows, left = [], 0
     for block in blocks:
@@ -148,6 +157,8 @@ def isin(
     elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False, out: Tensor | None = None
 ) -> Tensor:
     """Tell for every element whether it is among ``test_elements``; with ``invert``, whether it is not."""
+    if not isinstance(elements, Tensor) and not isinstance(test_elements, Tensor):
+        raise ArgumentTypeError(f"isin: one of the arguments must be a tensor, got {elements!r} and {test_elements!r}")
     elements = elements if isinstance(elements, Tensor) else tensor(elements, device=test_elements.device)
     tests = test_elements if isinstance(test_elements, Tensor) else tensor(test_elements, device=elements.device)
     matches = (elements.unsqueeze(-1) == tests.reshape(-1)).any(-1)

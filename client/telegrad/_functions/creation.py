@@ -21,6 +21,7 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.ops.contract import describe
 
 from .into import into
 
@@ -185,6 +186,8 @@ def nonzero(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False)
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """Tell whether two tensors have the same shape and elements; one round trip."""
+    if not (isinstance(input, Tensor) and isinstance(other, Tensor)):
+        raise ArgumentTypeError(f"equal: both arguments must be tensors, got {describe(input)} and {describe(other)}")
     _require_not_nested("equal", input, other)
     return input.shape == other.shape and (input.numel() == 0 or bool(function("eq")(input, other).all()))
 

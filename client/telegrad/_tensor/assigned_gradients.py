@@ -1,10 +1,16 @@
-"""What may be assigned to ``Tensor.grad``."""
+"""What may be assigned to ``Tensor.grad`` and to ``Tensor.requires_grad``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError, ShapeError
+
+
+def check_flag(requires_grad: Any) -> None:
+    """Refuse what is no bool: it would be sent as it is, and a server takes no other message."""
+    if requires_grad is not True and requires_grad is not False:
+        raise ArgumentTypeError(f"requires_grad must be a bool, not {requires_grad!r}")
 
 
 def check_gradient(tensor: Any, value: Any, kind: type) -> None:

@@ -23,7 +23,7 @@ from telegrad_protocol.errors import (
 from telegrad_protocol.messages import RetainGrad, SetGrad, SetRequiresGrad, Watch
 from telegrad_protocol.meta import Device, Meta
 
-from .assigned_gradients import check_gradient
+from .assigned_gradients import check_flag, check_gradient
 from .autograd_graph import Aliases, Extras, GradientEdge, LeafNode, OperationNode, Watched, has_gradient
 from .grad_fn import HANDLES, GradFn, shown_node, warn_of_no_gradient
 from .hooks import Hook, RemovableHandle
@@ -242,6 +242,7 @@ class Tensor(Attached):
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Set whether gradients flow into this tensor; only leaves can be told not to."""
+        check_flag(requires_grad)
         if requires_grad and not self._meta.dtype.is_differentiable:
             raise DTypeError(
                 f"Only Tensors of floating point and complex dtype can require gradients, not {self._meta}"

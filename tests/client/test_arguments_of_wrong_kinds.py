@@ -1,0 +1,36 @@
+"""Arguments of other kinds than a function takes are refused at the call, before they are sent or read as others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .twins import assert_same, evaluate
+
+
+@pytest.mark.parametrize("value", ["1", "0", "None", "'yes'", "1.0", "np.bool_(True)", "[]", "t.tensor(True)"])
+@pytest.mark.parametrize("call", ["x.requires_grad_({})", "setattr(x, 'requires_grad', {})"])
+def test_a_flag_is_a_bool_and_the_session_goes_on(call: str, value: str, tg: Any) -> None:
+    program = f"""
+    x = t.ones(2)
+    try:
+        {call.format(value)}
+        kind = "taken"
+    except (TypeError, RuntimeError):
+        kind = "refused"
+    kind, x.requires_grad, (x * 2).sum().item()
+    """
+    assert_same(*evaluate(program, tg))
+
+
+CALLS = [
+    "t.meshgrid(x, t.arange(2.0), indexing='ij')", "t.meshgrid(t.arange(3), t.arange(2.0), indexing='ij')",
+    "t.meshgrid(t.arange(3.0), t.tensor(1.0), indexing='ij')", "t.block_diag(x[None], x)", "t.block_diag(x, t.ones(2))",
+    "t.isin(5, 5)", "t.isin(5, x)", "t.isin(x, 5)", "t.equal(x, 5)", "t.equal(5, x)", "t.equal(x, x)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_functions_refuse_what_pytorch_refuses(call: str, tg: Any) -> None:
+    assert_same(*evaluate(f"x = t.arange(6.0).reshape(2, 3)\n{call}", tg))
