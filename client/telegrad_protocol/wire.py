@@ -33,6 +33,8 @@ CHUNK_HEADER: Final = struct.Struct("<QQ")
 
 encoder: Final = msgspec.msgpack.Encoder()
 _instructions: Final = msgspec.msgpack.Decoder(list[Instruction | DefineProgram | RunProgram])
+_instruction: Final = msgspec.msgpack.Decoder(Instruction | DefineProgram | RunProgram)
+_pieces: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _replies: Final = msgspec.msgpack.Decoder(list[Reply])
 
 
@@ -47,6 +49,25 @@ def decode_instructions(body: bytes | memoryview) -> list[Any]:
         return _instructions.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"malformed batch of instructions: {error}") from error
+
+
+def decode_each(body: bytes | memoryview) -> list[Any]:
+    """Decode the instructions of a ``BATCH`` one by one, with a ``ProtocolError`` in the place of each malformed one.
+
+    ``ProtocolError`` is raised where the body is no list.
+    """
+    try:
+        pieces = _pieces.decode(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ProtocolError(f"malformed batch of instructions: {error}") from error
+    return [_decoded(piece) for piece in pieces]
+
+
+def _decoded(piece: msgspec.Raw) -> Any:
+    try:
+        return _instruction.decode(piece)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return ProtocolError(f"malformed instruction: {error}")
 
 
 def decode_replies(body: bytes | memoryview) -> list[Reply]:

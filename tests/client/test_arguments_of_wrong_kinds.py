@@ -34,3 +34,20 @@ CALLS = [
 @pytest.mark.parametrize("call", CALLS)
 def test_functions_refuse_what_pytorch_refuses(call: str, tg: Any) -> None:
     assert_same(*evaluate(f"x = t.arange(6.0).reshape(2, 3)\n{call}", tg))
+
+
+@pytest.mark.parametrize("value", ["1", "0", "True", "None", "'yes'", "np.bool_(True)", "1.0"])
+@pytest.mark.parametrize("flag", ["retain_graph", "create_graph"])
+@pytest.mark.parametrize("call", ["y.backward({})", "t.autograd.grad(y, x, {})"])
+def test_flags_of_a_pass_are_bools_or_integers(call: str, flag: str, value: str, tg: Any) -> None:
+    program = f"""
+    x = t.ones(2, requires_grad=True)
+    y = (x * x).sum()
+    try:
+        {call.format(f"{flag}={value}")}
+        kind = "passed"
+    except TypeError:
+        kind = "refused"
+    kind, (x * 2).sum().item()
+    """
+    assert_same(*evaluate(program, tg))

@@ -262,3 +262,14 @@ def test_a_result_that_is_refused_does_not_take_the_place_of_another(held: Talk)
     replies = held.send(call("mm", 3, 1, 1))
     assert replies[0].code == "ShapeError"
     _fails_and_goes_on(held, before, replies)
+
+
+def test_what_is_asked_for_in_a_batch_with_a_malformed_instruction_is_answered(held: Talk) -> None:
+    good, bad = call("mul", 5, 1, 1), SetRequiresGrad(5, 1)  # type: ignore[arg-type]
+    replies = held.send(good, bad, call("mul", 6, 1, 1), Read(9, 5))
+    failures = [reply for reply in replies if isinstance(reply, Failure)]
+    assert [failure.request for failure in failures] == [None, 9]
+    assert all("malformed instruction: Expected `bool`" in failure.message for failure in failures)
+    held.resume()
+    np.testing.assert_array_equal(held.read(5), X * X)
+    assert 6 not in held.contents()

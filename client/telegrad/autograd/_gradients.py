@@ -7,7 +7,7 @@ Results of these nodes that retain their gradients get them as in any other pass
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from telegrad._ops.operand_classes import HANDLERS, OVERRIDING
 from telegrad._session.grad_mode import no_grad, set_grad_enabled
@@ -16,12 +16,21 @@ from telegrad._session.session import ClientSession
 from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._tensor.autograd_graph import GradientEdge, GradientNode, StandInNode, reachable
 from telegrad._tensor.tensor import Tensor, new_tensor
+from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.meta import Meta
 
 UNUSED: Final = (
     "grad: One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if this "
     "is the desired behavior, to get None for it"
 )
+
+
+def flags_of(retain_graph: Any, create_graph: Any) -> tuple[bool, bool]:
+    """Return whether a pass keeps its graph and whether it is recorded; integers are flags, as in PyTorch."""
+    for name, value in (("retain_graph", retain_graph), ("create_graph", create_graph)):
+        if not isinstance(value, int) and not (value is None and name == "retain_graph"):
+            raise ArgumentTypeError(f"backward: {name} must be a bool, not {value!r}")
+    return bool(create_graph if retain_graph is None else retain_graph), bool(create_graph)
 
 
 def gradient_of(leaf: Tensor, create_graph: bool) -> Tensor:

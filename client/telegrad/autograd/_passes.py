@@ -36,6 +36,7 @@ from ._gradients import (
     UNUSED,
     are_computed,
     drop_unreached,
+    flags_of,
     gradient_meta,
     keep_retained,
     materialized,
@@ -69,7 +70,7 @@ def backward(
         inputs = None if inputs is None else values_of(_listed(inputs))
     roots, gradients = _roots(tensors, grad_tensors, "backward")
     session = roots[0]._session
-    retain = create_graph if retain_graph is None else retain_graph
+    retain, create_graph = flags_of(retain_graph, create_graph)
     if inputs is not None:
         inputs = _listed(inputs)
         inputs += missing_in(inputs, retained_between(reachable([root._gradient_edge() for root in roots]), inputs))
@@ -175,7 +176,7 @@ def grad(
         return materialized(nothing, sources, create_graph) if materialize_grads else tuple(nothing)
     retained = retained_between(reached, [source for source, is_used in zip(sources, used, strict=True) if is_used])
     wanted = [*sources, *missing_in(sources, retained)]
-    retain = create_graph if retain_graph is None else retain_graph
+    retain, create_graph = flags_of(retain_graph, create_graph)
     results, unhooked = _to_sources(
         roots, gradients, wanted, reached, retain, create_graph, bool(allow_unused or materialize_grads)
     )
