@@ -124,10 +124,7 @@ class Session:
         return {kind: partial(handler, state) for kind, handler in handlers.items()}
 
     def receive(self, kind: int, body: memoryview) -> None:
-        """Queue a frame. What cannot be decoded fails the session in its turn, like any instruction.
-
-        The others of its batch are queued, so that those which ask for something are answered with the failure.
-        """
+        """Queue a frame. What cannot be decoded fails the session in its turn, like any instruction."""
         inbox = self.state.inbox
         if self.state.plain_handlers:
             note_frame(self.state, len(body))
@@ -139,7 +136,7 @@ class Session:
             else:
                 raise ProtocolError(f"frame of unknown kind {kind}")
         except ProtocolError as error:
-            inbox.extend(_salvaged(kind, body, error))
+            inbox.extend(self._batches.salvaged(kind, body, error))
         self.has_work = bool(inbox) and not self.blocked
 
     def run(self, budget: int) -> int:
@@ -397,17 +394,6 @@ class Session:
 
 def _refuse(thing: Any) -> None:
     raise thing if isinstance(thing, TelegradError) else ProtocolError(f"unexpected {type(thing).__name__}")
-
-
-def _salvaged(kind: int, body: memoryview, error: ProtocolError) -> list[Any]:
-    """Return what can be decoded of a frame with a malformed instruction, and the errors of what cannot."""
-    if kind != wire.BATCH:
-        return [error]
-    try:
-        found = wire.decode_each(body)
-    except ProtocolError:
-        return [error]
-    return found if any([isinstance(item, ProtocolError) for item in found]) else [error]
 
 
 def _keep() -> None:

@@ -37,11 +37,11 @@ from .operand_classes import (
     unknown_handler_of,
 )
 from .operands.expanded_targets import SELECTING, with_expanded_targets
+from .operands.unbound_calls import without_owner
 from .outputs import check_separate, into, like_target, targets_of
 from .randomness import checked
 from .replaced import REPLACED, replacement_of
 from .tensor_numbers import read_numbers
-from .unbound_calls import without_owner
 from .warned_calls import has_older_forms, in_todays_form
 
 Miss = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, CallPattern | None]]
