@@ -187,13 +187,10 @@ def _with_cache(public: str, miss: Miss) -> Callable[..., Any]:
         try:
             result, pattern = miss(args, kwargs)
         except ArgumentTypeError:
-            handler = unknown_handler_of(values)
-            if handler is not None:
-                return handler(public, args, kwargs)
-            unbound = without_owner(function(public), args)
-            if unbound is None:
+            handler = unknown_handler_of(values) or without_owner(function(public), run, args)
+            if handler is None:
                 raise
-            return run(*unbound, **kwargs)
+            return handler(public, args, kwargs)
         if pattern is not None and pattern.is_cacheable and not (DualTensor in key or _is_overridden(public, key)):
             if len(patterns) >= _MAX_PATTERNS:
                 patterns.clear()

@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from telegrad._ops.operand_classes import Handler
 from telegrad._tensor.tensor import Tensor
 
 
-def without_owner(run: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return the arguments without the object that ``run`` was called through; None where it was called by itself."""
-    if args and not isinstance(args[0], Tensor) and _has_in_class(type(args[0]), run):
-        return args[1:]
+def without_owner(known: Callable[..., Any], run: Callable[..., Any], args: tuple[Any, ...]) -> Handler | None:
+    """Return what calls ``run`` without the object that ``known``, the function as programs have it, was called of.
+
+    None where the first argument is no object whose class has the function as an attribute.
+    """
+    if args and not isinstance(args[0], Tensor) and _has_in_class(type(args[0]), known):
+        return lambda _, args, kwargs: run(*args[1:], **kwargs)
     return None
 
 
-def _has_in_class(owner: type, run: Callable[..., Any]) -> bool:
-    return any([value is run for kind in owner.__mro__ for value in vars(kind).values()])
+def _has_in_class(owner: type, known: Callable[..., Any]) -> bool:
+    return any([value is known for kind in owner.__mro__ for value in vars(kind).values()])
