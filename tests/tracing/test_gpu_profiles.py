@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import telegrad
 from server.engine.profiling import cupti_activity
 from telegrad_protocol.tracing.recording import CallRow, FlushRow, KernelRow, PartRow, rows_of
 
@@ -25,6 +26,12 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     elif isinstance(why := cupti_activity.open_activity(), str):
         pytest.skip(why)
     return str(request.param)
+
+
+def _work(tg: Any, profile: Any) -> Any:
+    """What the current GPU has done."""
+    (work,) = [each for each in profile.device_work() if each.device == tg.cuda.current_device()]
+    return work
 
 
 def test_kernels_belong_to_operations(cuda_tg: Any, way: str, tmp_path: Path) -> None:
@@ -44,7 +51,7 @@ def test_kernels_belong_to_operations(cuda_tg: Any, way: str, tmp_path: Path) ->
             step()
         host = tg.ones(1 << 16, device="cpu").cuda()
         host.add_(1)
-    (work,) = [each for each in profile.device_work() if each.times]
+    work = _work(tg, profile)
     assert work.times == way and (way == "cupti") is (work.why == ""), work.why
     rows = {event.key: event for event in profile.key_averages()}
     assert rows["aten::gelu"].self_device_time_total > 0
@@ -100,7 +107,7 @@ def test_kernels_of_calls_that_come_again_belong_to_each_of_them(cuda_tg: Any, w
 def _told(profile: Any, name: str, launched: dict[tuple[str, ...], list[int]]) -> str:
     """What kernels the operations of a name have, at which places, and what was noted of all launches."""
     lines = [f"{len(places)} of {name} have {kernels}, at {places}" for kernels, places in launched.items()]
-    (work,) = [each for each in profile.device_work() if each.times]
+    work = _work(telegrad, profile)
     calls = {row.correlation: row for row in rows_of(CallRow, work.calls)}
     by_call: dict[int, list[Any]] = {}
     for row in rows_of(KernelRow, work.kernels):
@@ -171,7 +178,7 @@ def test_captures_within_a_profile_leave_it_whole(cuda_tg: Any, way: str, monkey
         tg.cuda.synchronize()
     assert captures, "nothing was captured within the profile"
     np.testing.assert_allclose(y.numpy(), expected, rtol=1e-3, atol=1e-2)
-    (work,) = [each for each in profile.device_work() if each.times]
+    work = _work(tg, profile)
     assert work.times == way and work.dropped == 0, work.why
     names = {event.name for event in profile.events()}
     assert "aten::gelu" in names and ("telegrad::graph_launch" in names) is (way == "events")
@@ -212,6 +219,6 @@ def test_a_second_profile_makes_no_events(cuda_tg: Any, monkeypatch: pytest.Monk
         with tg.profiler.profile() as profile:
             for _ in range(700):
                 x + x
-    (work,) = [each for each in profile.device_work() if each.times]
+    work = _work(tg, profile)
     assert work.times == "events" and len(work.kernels) >= 700 * 12 * 8
     assert made == []
