@@ -176,7 +176,7 @@ def load_row(rate: float, row: dict[str, Any]) -> Sequence[str]:
 TABLES: dict[str, Callable[[], str]] = {
     "settings": settings_table, "metrics": metrics_table, "client": client_table, "pytorch": pytorch_table,
     "operations": operations,
-    "results_cpu": results_table("cpu"), "results_h200": results_table("h200"),
+    "results_cpu": results_table("cpu"), "results_wire_h200": results_table("wire-h200"),
     "results_allocator": results_table("allocator-h200"), "results_replay": results_table("replay-h200"),
     "results_kernels": kernels_table, "results_cpu_threads": results_table("cpu-threads"),
     "results_cpu_one_thread": results_table("cpu-one-thread"),
@@ -186,6 +186,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "results_compiled_gpt": results_table("compiled-gpt-h200"),
     "results_compiled_steps": results_table("compiled-steps-h200"),
     "results_compiled_token": results_table("compiled-token-h200"),
+    "results_compiled_mlp": results_table("compiled-mlp-h200"),
     "results_serving": results_table("serving-cpu"), "results_serving_h200": results_table("serving-h200"),
     "results_linalg_mkl": results_table("linalg-cpu-mkl"),
     "results_attention": results_table("attention-h200"),
