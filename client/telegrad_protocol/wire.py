@@ -31,6 +31,9 @@ OPENED: Final = 7
 LINK_HEADER: Final = struct.Struct("<BQQ")
 CHUNK_HEADER: Final = struct.Struct("<QQ")
 
+MOST_MALFORMED: Final = 16
+"""Of a batch with more malformed instructions than these nothing is executed."""
+
 encoder: Final = msgspec.msgpack.Encoder()
 _instructions: Final = msgspec.msgpack.Decoder(list[Instruction | DefineProgram | RunProgram])
 _instruction: Final = msgspec.msgpack.Decoder(Instruction | DefineProgram | RunProgram)
@@ -54,20 +57,24 @@ def decode_instructions(body: bytes | memoryview) -> list[Any]:
 def decode_each(body: bytes | memoryview) -> list[Any]:
     """Decode the instructions of a ``BATCH`` one by one, with a ``ProtocolError`` in the place of each malformed one.
 
-    ``ProtocolError`` is raised where the body is no list.
+    ``ProtocolError`` is raised where the body is no list, or more than ``MOST_MALFORMED`` of them are malformed, which
+    no client sends by mistake: each error takes far more memory than the byte that brings it about.
     """
     try:
         pieces = _pieces.decode(body)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ProtocolError(f"malformed batch of instructions: {error}") from error
-    return [_decoded(piece) for piece in pieces]
-
-
-def _decoded(piece: msgspec.Raw) -> Any:
-    try:
-        return _instruction.decode(piece)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return ProtocolError(f"malformed instruction: {error}")
+    found: list[Any] = []
+    malformed = 0
+    for piece in pieces:
+        try:
+            found.append(_instruction.decode(piece))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            found.append(ProtocolError(f"malformed instruction: {error}"))
+            malformed += 1
+            if malformed > MOST_MALFORMED:
+                raise found[-1] from error
+    return found
 
 
 def decode_replies(body: bytes | memoryview) -> list[Reply]:

@@ -33,6 +33,7 @@ from .early_reads import EarlyReads
 from .extensions.calls import call_extension
 from .failures import ALWAYS_EXECUTED, FailStop, end_failure, end_interrupt, name_of
 from .host_memory.account import NODE_BYTES, TENSOR_BYTES
+from .host_memory.frames import salvaged
 from .launch_scope import LaunchedAhead, LaunchScope
 from .modes import set_mode
 from .profiling import drop_profile, note_frame, numbers_drawn
@@ -136,7 +137,7 @@ class Session:
             else:
                 raise ProtocolError(f"frame of unknown kind {kind}")
         except ProtocolError as error:
-            inbox.extend(self._batches.salvaged(kind, body, error))
+            inbox.extend(salvaged(self.state, body, error) if kind == wire.BATCH else [error])
         self.has_work = bool(inbox) and not self.blocked
 
     def run(self, budget: int) -> int:
@@ -263,9 +264,8 @@ class Session:
 
     def activate(self) -> None:
         """Make this session's modes the engine's."""
-        state = self.state
+        state, ctx = self.state, self.state.context
         state.instruction = None
-        ctx = state.context
         is_another = context.current is not ctx
         context.activate(ctx)
         if self._launches.backends:

@@ -264,6 +264,32 @@ def test_a_result_that_is_refused_does_not_take_the_place_of_another(held: Talk)
     _fails_and_goes_on(held, before, replies)
 
 
+@pytest.mark.parametrize("count", [wire.MOST_MALFORMED, wire.MOST_MALFORMED + 1, 100_000])
+def test_a_batch_of_little_but_malformed_instructions_is_one_error_at_most(held: Talk, count: int) -> None:
+    asked = wire.encoder.encode(Read(7, 1))
+    body = msgspec.msgpack.encode([*[None] * count, msgspec.Raw(asked)])
+    held.session.receive(wire.BATCH, memoryview(body))
+    assert held.session.queued == (count + 1 if count <= wire.MOST_MALFORMED else 1)
+    held.run()
+    failures = held.replies()
+    assert failures and all(isinstance(one, Failure) and one.code == "ProtocolError" for one in failures)
+    _fails_and_goes_on(held, {}, failures)
+
+
+def test_the_size_of_a_malformed_batch_counts_as_that_of_others(held: Talk) -> None:
+    long = call("stack", 9, [1] * 2000, 0)
+    counted = []
+    for batch in ([long], [long, None]):
+        before = held.session.state.host_memory.nodes
+        held.session.receive(wire.BATCH, memoryview(msgspec.msgpack.encode(batch)))
+        counted.append(held.session.state.host_memory.nodes - before)
+        held.run()
+        held.replies()
+        if held.session.state.failure:
+            held.resume()
+    assert 0 < 0.9 * counted[0] < counted[1]
+
+
 def test_what_is_asked_for_in_a_batch_with_a_malformed_instruction_is_answered(held: Talk) -> None:
     good, bad = call("mul", 5, 1, 1), SetRequiresGrad(5, 1)  # type: ignore[arg-type]
     replies = held.send(good, bad, call("mul", 6, 1, 1), Read(9, 5))

@@ -41,6 +41,21 @@ def decoded(state: SessionState, body: memoryview) -> list[Any]:
     return instructions
 
 
+def salvaged(state: SessionState, body: memoryview, error: ProtocolError) -> list[Any]:
+    """Return what can be decoded of a batch that ``decoded`` has refused with this error, and errors of what cannot.
+
+    What follows a malformed instruction is kept, so that whoever asks for something there is answered with the failure.
+    """
+    try:
+        found = wire.decode_each(body)
+    except ProtocolError:
+        return [error]
+    if not any([isinstance(item, ProtocolError) for item in found]):
+        return [error]
+    note_size(state, len(body), len(found))
+    return found
+
+
 def note_size(state: SessionState, nbytes: int, count: int) -> None:
     """Count what the graph of so many instructions may hold, where they take more bytes than usual."""
     unusual = nbytes - _BYTES_OF_AN_INSTRUCTION * count

@@ -66,20 +66,6 @@ class RecurringBatches:
         self._recording = 0
         """Of how many batches to come nothing is learnt."""
 
-    @staticmethod
-    def salvaged(kind: int, body: memoryview, error: ProtocolError) -> list[Any]:
-        """Return what can be decoded of a frame with a malformed instruction, and the errors of what cannot.
-
-        What follows it in a batch is kept, so that whoever asks for something there is answered with the failure.
-        """
-        if kind != wire.BATCH:
-            return [error]
-        try:
-            found = wire.decode_each(body)
-        except ProtocolError:
-            return [error]
-        return found if any([isinstance(item, ProtocolError) for item in found]) else [error]
-
     def taken(self, body: memoryview) -> list[Any]:
         """Return what a batch is in the session's stream; raises as ``decoded`` does."""
         state, policy = self._state, self.policy
