@@ -147,15 +147,14 @@ def test_loaders_refuse_options_in_words_that_programs_look_for(options: Any, wo
 
 
 def test_distributions_check_no_parameter_once_they_are_told_so(tg: Any) -> None:
-    normal = tg.distributions.Normal
+    normal, before = tg.distributions.Normal, tg.distributions.Distribution._validate_args
     try:
         tg.distributions.Distribution.set_default_validate_args(False)
         assert normal(0.0, -1.0).scale.item() == -1.0
         with pytest.raises(ValueError, match="GreaterThan"):
             normal(0.0, -1.0, validate_args=True)
     finally:
-        tg.distributions.Distribution._validate_args = False
-        tg.distributions.Distribution._checks_numbers = True
+        tg.distributions.Distribution._validate_args = before
     with pytest.raises(ValueError, match="GreaterThan"):
         normal(0.0, -1.0)
 
