@@ -374,27 +374,3 @@ class ElapsedTimes(SessionQuery, frozen=True):
 
 class CudnnGraphs(SessionQuery, frozen=True):
     """cuDNN's version, 0 without it, and what the first uses of shapes have cost in the worker: a dict."""
-
-
-class StartProfile(SessionQuery, frozen=True):
-    """Note what the session executes from here on; the answer is the worker's clock, in nanoseconds.
-
-    ``memory``: changes of the session's memory are noted too. ``devices``: so is the work of GPUs. ``limit`` bounds the
-    bytes of what is noted. An error where the session is profiled already.
-    """
-
-    memory: bool
-    devices: bool
-    limit: int
-
-
-class StopProfile(SessionQuery, frozen=True):
-    """End ``StartProfile`` once all devices have done what they were given.
-
-    The answer is the id of a tensor of bytes, which the client frees: what was noted, as ``tracing.recording`` encodes
-    it. None where the session's quota has no room for it.
-    """
-
-
-class ProfileClock(SessionQuery, frozen=True):
-    """The worker's monotonic clock, in nanoseconds."""

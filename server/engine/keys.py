@@ -17,13 +17,14 @@ BELOW_AUTOCAST: Final = AUTOGRAD | AUTOCAST_CPU | AUTOCAST_CUDA
 BATCHED: Final = 1 << 8
 PROFILER: Final = 1 << 9
 TRACER: Final = 1 << 10
+RANGES: Final = 1 << 11
 
 DOMAIN_SHIFT: Final = 16
 """From this bit on the key sets of lookups have the number of the caller's domain, which selects no kernel."""
 ALL: Final = (1 << DOMAIN_SHIFT) - 1
 
 NAMES: Final = {
-    TRACER: "Tracer", PROFILER: "Profiler", BATCHED: "Batched", AUTOCAST_CUDA: "AutocastCUDA",
+    RANGES: "Ranges", TRACER: "Tracer", PROFILER: "Profiler", BATCHED: "Batched", AUTOCAST_CUDA: "AutocastCUDA",
     AUTOCAST_CPU: "AutocastCPU", AUTOGRAD: "Autograd", RECORD: "Record", SPARSE_CSR: "SparseCsr", CUDA: "CUDA",
     CPU: "CPU", META: "Meta",
 }  # fmt: skip

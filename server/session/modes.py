@@ -18,7 +18,8 @@ from telegrad_protocol.programs.messages import VERIFIES
 
 from . import switches as switching
 from .call_stack import describe_site
-from .profiling import drop_profile
+from .profiling.profiles import drop_profile
+from .profiling.ranges import mark, stop_ranges
 from .state import MOST_LINES, SessionState
 from .streams import set_stream
 
@@ -89,7 +90,7 @@ def _set_default_dtype(state: SessionState, code: Any) -> None:
 
 
 def _note_range(state: SessionState, mark: Any) -> None:
-    """Note the beginning of a range, ``[number, name]``, or its end, ``[number]``, if the session is profiled."""
+    """Note the beginning of a range, ``[number, name]``, or its end, ``[number]``, if something looks on."""
     number, *name = mark
     if type(number) is not int or any([type(text) is not str for text in name]):
         raise ValueError("no mark of a range")
@@ -124,6 +125,7 @@ def _set_verification(state: SessionState, enabled: Any) -> None:
 _SETTERS: dict[str, Callable[[SessionState, Any], None]] = {
     "grad": _set_grad, "inference": _set_inference, "trace": _set_trace, "default_dtype": _set_default_dtype,
     "thread": _set_thread, "autocast": _set_autocast, "autocast_cache": _clear_casts, "stream": set_stream,
-    "range": _note_range, "anomaly": _set_anomaly, "num_threads": _set_threads, VERIFIES: _set_verification,
+    "range": _note_range, "mark": mark, "stop_ranges": stop_ranges, "anomaly": _set_anomaly,
+    "num_threads": _set_threads, VERIFIES: _set_verification,
     **switching.SETTERS,
 }  # fmt: skip

@@ -13,11 +13,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from server.engine import context
 from server.engine.autograd.graph import next_sequence
 from server.engine.context import Context
+from server.engine.profiling.emitter import begin_turn
+from server.engine.profiling.open_ranges import stacks
 from server.engine.value import Backend, Value
 from telegrad_protocol import dtypes, messages, wire
 from telegrad_protocol.errors import OutOfMemoryError, ProtocolError, TelegradError
@@ -36,13 +38,13 @@ from .host_memory.account import NODE_BYTES, TENSOR_BYTES
 from .host_memory.frames import salvaged
 from .launch_scope import LaunchedAhead, LaunchScope
 from .modes import set_mode
-from .profiling import drop_profile, note_frame, numbers_drawn
+from .profiling.profiles import drop_profile, note_frame, numbers_drawn
 from .programs import graphs, sequences, stretches
 from .programs import reports as _reports  # likewise
 from .programs.recurring import RecurringBatches
 from .replies import Frame
 from .rollback import Rollback
-from .state import SessionState
+from .state import SessionState, Suspended
 from .tensors import forget
 from .uploads import Chunk
 from .user_code import kernels
@@ -52,13 +54,6 @@ _INTERRUPTIBLE = frozenset((messages.Backward, messages.Gradient))
 
 _ = (_memory, _node_queries, _reports)
 _NO_FRAMES: list[Frame] = []
-
-
-class Suspended(NamedTuple):
-    """The instruction in the middle of which others work, and the number of the last node before."""
-
-    instruction: Any
-    sequence: int
 
 
 class Session:
@@ -271,6 +266,8 @@ class Session:
         if self._launches.backends:
             self._launches.enter(ctx)
         if is_another:
+            if stacks:
+                begin_turn(ctx)
             dtypes.set_default_dtype(state.default_dtype)
             Meta.use_domain(ctx.domain)
 

@@ -323,6 +323,13 @@ def _length_of_kept(kept: tuple[str, list[Value]]) -> int:
 _NOT_STOPPED: Final = Stop(0, "", None)
 
 
+class Suspended(NamedTuple):
+    """The instruction in the middle of which others work, and the number of the last node before."""
+
+    instruction: Any
+    sequence: int
+
+
 def find_backend(backends: Mapping[Device, Backend], default_device: Device, name: str) -> Backend:
     """Return the backend of a device by name; that of ``default_device`` where ``name`` is empty."""
     device = Device(name).on_server if name else default_device

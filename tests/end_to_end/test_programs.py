@@ -90,7 +90,6 @@ ABSENT = {
     "torch.jit.unfold": "AttributeError: torch.jit.unfold is not there: .*TorchScript is not served",
     "torch.UntypedStorage(3)": r"NotSupportedError: UntypedStorage: .* use tensor\.untyped_storage\(\)",
     "torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))": "ArgumentError: .*has not been initialized",
-    "torch.autograd.profiler.emit_nvtx()": "NotSupportedError: emit_nvtx: .*profiler.profile",
     "torch.nn.Lineer(2, 3)": "AttributeError: torch.nn.Lineer is not there: .* has Linear",
     "from torch._dynamo.utils import CompileProfiler": "ImportError: torch._dynamo.utils.CompileProfiler .*explain",
     "import functorch.compile": r"ModuleNotFoundError: functorch.compile is not there: .*torch.compile\(backend=f\)",

@@ -11,7 +11,7 @@ import pytest
 from server.engine.device.cpu_backend import CpuBackend
 from server.engine.profiling import recorder
 from server.engine.profiling.traced_launches import LaunchLog
-from server.session import profiling
+from server.session.profiling import profiles
 from telegrad_protocol.meta import CPU
 from telegrad_protocol.tracing import recording
 
@@ -104,6 +104,6 @@ def tracing_nodes(monkeypatch: pytest.MonkeyPatch) -> NodeTracer:
 
 def trace_devices(monkeypatch: pytest.MonkeyPatch, tracer: NodeTracer) -> None:
     """Have profiles of this test be traced by a tracer, as those of a GPU are."""
-    monkeypatch.setattr(profiling, "_tracers", lambda state: {CPU: tracer})
-    start = profiling.start_profile
-    monkeypatch.setattr(profiling, "start_profile", lambda state, _, __, *rest: start(state, False, True, *rest))
+    monkeypatch.setattr(profiles, "_tracers", lambda state: {CPU: tracer})
+    start = profiles.start_profile
+    monkeypatch.setattr(profiles, "start_profile", lambda state, _, __, *rest: start(state, False, True, *rest))

@@ -1,11 +1,14 @@
-"""``torch.autograd.profiler``: the older form of ``telegrad.profiler``."""
+"""``torch.autograd.profiler``: the older form of ``telegrad.profiler``, and ranges for another profiler."""
 
 from __future__ import annotations
 
 import warnings
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections import deque
+from typing import Any, Final
 
+from telegrad._session.current import current_session
+from telegrad._session.labelling import Emission
+from telegrad._session.own_code import note
 from telegrad.profiler._build import Wanted
 from telegrad.profiler._event_list import EventList as EventList
 from telegrad.profiler._events import DeviceType as DeviceType
@@ -13,13 +16,15 @@ from telegrad.profiler._events import FunctionEvent as FunctionEvent
 from telegrad.profiler._events import FunctionEventAvg as FunctionEventAvg
 from telegrad.profiler._events import Interval as Interval
 from telegrad.profiler._events import Kernel as Kernel
-from telegrad.profiler._range_log import current
+from telegrad.profiler._labels import Labels
+from telegrad.profiler._range_log import RangeNote, current
 from telegrad.profiler._range_log import record_function as record_function
+from telegrad.profiler._requests import untold
 from telegrad.profiler._results import Results, Stretch, has_gpu
 from telegrad.profiler._schedule import KinetoStepTracker as KinetoStepTracker
 from telegrad.profiler._schedule import ProfilerActivity as ProfilerActivity
 from telegrad.profiler._schedule import ProfilerError
-from telegrad_protocol.errors import AutogradError, NotSupportedError
+from telegrad_protocol.errors import AutogradError
 
 __all__ = [
     "EventList", "FunctionEvent", "FunctionEventAvg", "KinetoStepTracker", "emit_itt", "emit_nvtx", "profile",
@@ -123,21 +128,72 @@ class profile:
         return str(self.function_events) if self._results is not None else "<unfinished profile>"
 
 
-def emit_nvtx(enabled: bool = True, record_shapes: bool = False) -> AbstractContextManager[None]:
-    """Refuse if enabled: NVIDIA's profilers watch one process, and the GPU's work is in the server's."""
-    if not enabled:
-        return nullcontext()
-    raise NotSupportedError(
-        "emit_nvtx: the GPU's work is in the server's process, where this program's marks do not reach; "
-        "profiler.profile() records kernels with the lines that they come from"
-    )
+_NOTHING_NOTED: Final[deque[RangeNote]] = deque(maxlen=0)
+"""Takes the client's notes of ranges, which only a profile shows."""
 
 
-def emit_itt(enabled: bool = True, record_shapes: bool = False) -> AbstractContextManager[None]:
-    """Refuse if enabled: Intel's profilers watch one process, and the work is in the server's."""
-    if not enabled:
-        return nullcontext()
-    raise NotSupportedError(
-        "emit_itt: the work is in the server's process, where this program's marks do not reach; "
-        "profiler.profile() records operations with the lines that they come from"
-    )
+class _Block:
+    """A block that is entered once."""
+
+    def __init__(self, enabled: bool = True, record_shapes: bool = False) -> None:
+        self.enabled, self.record_shapes = enabled, record_shapes
+        self.entered = False
+
+    def __enter__(self) -> Any:
+        if not self.enabled:
+            return None
+        if self.entered:
+            raise AutogradError(f"{type(self).__name__}: a block cannot be entered twice; make another one")
+        self.entered = True
+        self._begin()
+        return self
+
+    def _begin(self) -> None:
+        raise NotImplementedError
+
+    def __exit__(self, *details: object) -> None:
+        """End the block."""
+
+
+class emit_nvtx(_Block):
+    """Has the worker emit an NVTX range around each operation of the ``with`` block, and each node of backward passes.
+
+    Nsight Systems shows them where it is attached to the server. Ranges and marks of ``cuda.nvtx``, and labels of
+    ``record_function``, are emitted between them. ``record_shapes``: names of ranges tell the shapes of operands.
+    Operations are executed one by one within the block. On a server without a GPU it warns, and does nothing.
+    """
+
+    _emission: Emission | None = None
+    _labels: list[Any]
+
+    def _begin(self) -> None:
+        if current:
+            raise AutogradError("emit_nvtx: a profile is going on in this program; end it first")
+        session = current_session()
+        with untold():
+            missing = session.query("start_ranges", bool(self.record_shapes))
+        if missing:
+            note(f"emit_nvtx: {missing}, so nothing is emitted")
+            return
+        self._emission = Emission(session)
+        current[:] = [self._emission, _NOTHING_NOTED]
+        self._labels = Labels.of_all()
+
+    def __exit__(self, *details: object) -> None:
+        emission, self._emission = self._emission, None
+        if emission is None:
+            return
+        current.clear()
+        for labels in self._labels:
+            labels.remove()
+        emission.stop()
+
+
+class emit_itt(_Block):
+    """Runs the ``with`` block, and warns: Intel's profilers watch one process, and the work is in the server's."""
+
+    def _begin(self) -> None:
+        note(
+            "emit_itt: Intel's profilers watch one process, and the work is in the server's, so nothing is emitted; "
+            "profiler.profile() records operations with the lines that they come from"
+        )

@@ -11,9 +11,7 @@ from typing import Final, NamedTuple
 
 from telegrad._session.current import current_session
 from telegrad._session.session import ClientSession
-from telegrad._session.thread_modes import thread
 from telegrad_protocol.errors import OutOfMemoryError, TelegradError
-from telegrad_protocol.messages import Mode
 from telegrad_protocol.tracing import recording
 from telegrad_protocol.tracing.recording import Recording
 from telegrad_protocol.tracing.timeline import Timeline
@@ -110,18 +108,3 @@ class Capture:
             return recording.decode(bytes(session.read(id)[2]))
         finally:
             session.free(id)
-
-
-_ranges: list[int] = [0]
-
-
-def open_range(session: ClientSession, name: str) -> int:
-    """Mark the beginning of a range in a session's instructions; return its number."""
-    _ranges[0] += 1
-    session.queue(Mode("range", [_ranges[0], name]), thread.modes)
-    return _ranges[0]
-
-
-def close_range(session: ClientSession, number: int) -> None:
-    """Mark the end of a range."""
-    session.queue(Mode("range", [number]), thread.modes)

@@ -6,9 +6,11 @@ import threading
 from collections.abc import Callable
 from contextlib import ContextDecorator
 from functools import wraps
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from ._capture import Capture, close_range, open_range
+from telegrad._session.labelling import close_range, open_range
+from telegrad._session.session import ClientSession
+
 from ._log import now
 
 
@@ -21,17 +23,23 @@ class RangeNote(NamedTuple):
     thread: int
 
 
+class Marked(Protocol):
+    """A capture, or an emission: what wants to be told of ranges."""
+
+    session: ClientSession
+
+
 class OpenRange(NamedTuple):
     """A range that has begun."""
 
-    capture: Capture
+    capture: Marked
     number: int
     name: str
     begin: int
 
 
 current: list[Any] = []
-"""The capture that is going on and the notes of its ranges; empty while nothing is profiled."""
+"""The capture or emission that is going on and the notes of its ranges; empty while nothing is profiled."""
 
 
 def begin_range(name: str) -> OpenRange | None:

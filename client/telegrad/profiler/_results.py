@@ -77,7 +77,7 @@ class Stretch:
 
     def __init__(self, wanted: Wanted, metadata: dict[str, Any]) -> None:
         if current:
-            raise AutogradError("profile: another profile is going on in this program; end it first")
+            raise AutogradError("profile: another profile, or emit_nvtx, is going on in this program; end it first")
         self._wanted, self._metadata = wanted, metadata
         self._ranges: list[RangeNote] = []
         self._capture = Capture(memory=wanted.memory, devices=wanted.use_device is not None, with_stack=wanted.stacks)

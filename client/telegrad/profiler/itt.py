@@ -1,6 +1,7 @@
-"""Ranges and marks for Intel's profilers, under ``torch.profiler.itt``'s names. They are accepted and go nowhere.
+"""Ranges and marks for Intel's profilers, under ``torch.profiler.itt``'s names. They never reach one.
 
-Such a profiler watches one process, and the work is in the server's. Programs that mark their ranges run.
+Such a profiler watches one process, and the work is in the server's. Programs that mark their ranges run; within
+``autograd.profiler.emit_nvtx`` NVIDIA's profilers show them.
 """
 
 from __future__ import annotations

@@ -114,8 +114,12 @@ _ATEN = {
 
 def shown_name(descriptor: Descriptor) -> str:
     """Return the name that PyTorch's profiler shows: ``aten::mul`` for an operation ``mul`` or ``mul.out``."""
-    name = descriptor.name
-    if descriptor.kind != recording.OPERATION or "::" in name:
+    return name_of_operation(descriptor.name) if descriptor.kind == recording.OPERATION else descriptor.name
+
+
+def name_of_operation(name: str) -> str:
+    """Return the name that PyTorch's profilers show for an operation of this name."""
+    if "::" in name:
         return name
     base = name.partition(".")[0]
     return f"aten::{_ATEN.get(base, base)}"

@@ -38,7 +38,7 @@ class Description:
         """Return it in the form that travels."""
         bound = self.bound
         return Descriptor(
-            self.kind, self.name, [_shape(item) for item in bound], [_strides(item) for item in bound],
+            self.kind, self.name, shapes_of(bound), [_strides(item) for item in bound],
             [_dtype(item) for item in bound], [_concrete(item) for item in bound], self.device,
         )  # fmt: skip
 
@@ -52,6 +52,11 @@ def describe(operator: Operator, bound: tuple[Any, ...], gpu: Device | None) -> 
 @cache
 def _plain(name: str, device: int) -> Description:
     return Description(OPERATION, name, device=device)
+
+
+def shapes_of(bound: tuple[Any, ...]) -> list[Any]:
+    """Return the shapes of operands, [] for what is no tensor."""
+    return [_shape(item) for item in bound]
 
 
 def _is_list(item: Any) -> bool:

@@ -7,6 +7,7 @@ kept, apart from what executes them otherwise. A pass over the backward graph no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from server.engine import context, keys
@@ -178,6 +179,8 @@ def _noted_apply(node: OpNode, grads: Sequence[Value | None]) -> Sequence[Value 
     recorder = context.current.profiler
     if recorder is None:
         return _apply(node, grads)
+    if recorder.emits:
+        return recorder.node(node, grads, partial(_apply, node, grads))  # type: ignore[no-any-return]
     begin = now()
     try:
         return _apply(node, grads)
@@ -189,7 +192,7 @@ _recording: set[int] = set()
 
 
 def begin(number: int) -> None:
-    """Note the nodes that backward passes evaluate, for as long as a session of some number is profiled."""
+    """Note the nodes that backward passes evaluate, for as long as a session of some number is profiled, or emits."""
     _recording.add(number)
     OpNode.apply = _noted_apply  # type: ignore[method-assign, assignment]
 

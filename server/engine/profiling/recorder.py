@@ -99,6 +99,9 @@ class Recorder:
     rows make room for new ones; otherwise noting ends once ``limit`` bytes are used.
     """
 
+    emits: Final = False
+    """Whether it emits ranges for another profiler instead: see ``emitter.Emitter``."""
+
     def __init__(
         self, source: Source, ctx: Context, host: Backend, tracers: dict[Device, DeviceTracer], with_memory: bool,
         limit: int, wraps: bool = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from server.ipc import requests
-from server.session.profiling import drop_profile, noted_so_far, start_profile
+from server.session.profiling.profiles import drop_profile, noted_so_far, start_profile
 from server.session.requests import answers
 from server.session.state import SessionState
 from telegrad_protocol.tracing import recording

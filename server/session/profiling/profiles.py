@@ -14,30 +14,38 @@ import numpy as np
 
 from server.engine import context, keys
 from server.engine.profiling import kernel
+from server.engine.profiling.emitter import emits
 from server.engine.profiling.recorder import MOST_BYTES, Recorder, now
 from server.engine.user_kernels.kernel import UserKernel
 from server.engine.value import Backend
-from telegrad_protocol import dtypes, messages, queries
+from telegrad_protocol import dtypes, messages
 from telegrad_protocol.errors import ArgumentError, OutOfMemoryError
 from telegrad_protocol.meta import CPU, Device, Meta
 from telegrad_protocol.programs.messages import RunProgram
-from telegrad_protocol.tracing import recording
+from telegrad_protocol.tracing import queries, recording
 from telegrad_protocol.tracing.recording import Recording, SiteName
 
-from .programs.ending import RestOfRun, RestOfStretch, RunStretch
-from .requests import Deferred, answers
-from .state import SessionState
+from ..programs.ending import RestOfRun, RestOfStretch, RunStretch
+from ..requests import Deferred, answers
+from ..state import SessionState
 
-_UNNOTED: Final = frozenset((messages.Free, messages.Site, messages.Mode, messages.Resume, messages.Interrupt))
+UNNOTED: Final = frozenset((messages.Free, messages.Site, messages.Mode, messages.Resume, messages.Interrupt))
 """Instructions that take next to no time."""
 LEAST_BYTES: Final = 1 << 16
+
+
+def check_unprofiled(state: SessionState, what: str) -> None:
+    """Refuse where something looks on already at what the session executes."""
+    ctx = state.context
+    if ctx.profiler is not None:
+        one = "emits ranges for another profiler" if ctx.profiler.emits else "is profiled"
+        raise ArgumentError(f"{what}: this session {one} already; stop that first")
 
 
 def start_profile(state: SessionState, with_memory: bool, with_devices: bool, limit: int, wraps: bool = False) -> None:
     """Note what the session executes from here on; ``wraps``: of much that is noted the latest is kept."""
     ctx = state.context
-    if ctx.profiler is not None:
-        raise ArgumentError("profile: this session is profiled already; stop that profile first")
+    check_unprofiled(state, "profile")
     if not LEAST_BYTES <= limit <= MOST_BYTES:
         raise ArgumentError(f"profile: expected a limit of {LEAST_BYTES} to {MOST_BYTES} bytes, got {limit}")
     host = state.backend(CPU.name)
@@ -57,7 +65,7 @@ def end_profile(state: SessionState) -> Recorder | None:
     recorder.end()
     state.drawn += recorder.drawn
     ctx.profiler = None
-    ctx.included &= ~keys.PROFILER
+    ctx.included &= ~(keys.PROFILER | keys.RANGES)
     kernel.end(state.number)
     state.handlers.update(state.plain_handlers)
     state.plain_handlers.clear()
@@ -87,7 +95,7 @@ def recorded(state: SessionState, recorder: Recorder) -> Recording:
 def noted_so_far(state: SessionState, last: int) -> Recording:
     """Return the latest events while more are being noted."""
     recorder: Recorder | None = state.context.profiler
-    if recorder is None:
+    if recorder is None or recorder.emits:
         raise ArgumentError("trace: this session is not watched; PUT /v1/sessions/{id}/trace begins to")
     recorder.spill()
     return recorder.result(_sites(state), last)
@@ -112,12 +120,13 @@ def _note_handlers(state: SessionState) -> None:
             state.handlers[kind] = _noting(state, handler, _note_stretch)
         elif kind in (RunProgram, RestOfRun):
             state.handlers[kind] = _noting(state, handler, _note_run)
-        elif kind not in _UNNOTED:
-            state.handlers[kind] = _noting(state, handler, partial(_note_instruction, _name_of(kind)))
+        elif kind not in UNNOTED:
+            state.handlers[kind] = _noting(state, handler, partial(_note_instruction, name_of_kind(kind)))
 
 
 @lru_cache(None)
-def _name_of(kind: type) -> str:
+def name_of_kind(kind: type) -> str:
+    """Return what a profile calls instructions of a kind."""
     return "telegrad::" + re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
@@ -139,9 +148,13 @@ def _noting(
     return handle
 
 
+def shown_name(name: str, instruction: Any) -> str:
+    """Return what a profile calls an instruction whose kind has this name."""
+    return f"{name}: {instruction.what}"[:100] if instruction.__class__ is messages.Query else name
+
+
 def _note_instruction(name: str, recorder: Recorder, instruction: Any, begin: int) -> None:
-    shown = f"{name}: {instruction.what}"[:100] if instruction.__class__ is messages.Query else name
-    recorder.note(recorder.named(recording.INSTRUCTION, shown), begin)
+    recorder.note(recorder.named(recording.INSTRUCTION, shown_name(name, instruction)), begin)
     if recorder.with_memory:
         recorder.note_memory()
 
@@ -157,6 +170,11 @@ def _note_run(recorder: Recorder, run: RunProgram | RestOfRun, begin: int) -> No
     """Note a run of a program, and its steps where they were executed as one."""
     recorder.note_executed(())
     _note_instruction("telegrad::run_program", recorder, run, begin)
+
+
+def name_of_launch(kernel: UserKernel) -> str:
+    """Return what a profile calls a launch of a kernel of the client's."""
+    return f"telegrad::launch_kernel: {kernel.name}"[:100]
 
 
 def _noting_launch(state: SessionState, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -175,8 +193,7 @@ def _noting_launch(state: SessionState, handler: Callable[[Any], Any]) -> Callab
             return handler(instruction)
         finally:
             if recorder is ctx.profiler:
-                name = f"telegrad::launch_kernel: {kernel.name}"[:100]
-                description = recorder.named(recording.INSTRUCTION, name, device.index or 0)
+                description = recorder.named(recording.INSTRUCTION, name_of_launch(kernel), device.index or 0)
                 recorder.note(description, begin, first, tracer.end(first))
                 if recorder.with_memory:
                     recorder.note_memory()
@@ -187,7 +204,8 @@ def _noting_launch(state: SessionState, handler: Callable[[Any], Any]) -> Callab
 def note_frame(state: SessionState, nbytes: int) -> None:
     """Note that a frame of instructions has arrived."""
     recorder: Recorder = state.context.profiler
-    recorder.note(recorder.named(recording.FRAME, "frame"), now(), nbytes)
+    if not recorder.emits:
+        recorder.note(recorder.named(recording.FRAME, "frame"), now(), nbytes)
 
 
 @answers(queries.StartProfile)
@@ -205,7 +223,7 @@ def _clock(state: SessionState, query: queries.ProfileClock) -> int:
 
 @answers(queries.StopProfile)
 def _stop(state: SessionState, query: queries.StopProfile) -> Deferred:
-    recorder = end_profile(state)
+    recorder = None if emits(state.context) else end_profile(state)
     if recorder is None:
         raise ArgumentError("profile: this session is not profiled")
     taken = recorder
