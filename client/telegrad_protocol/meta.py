@@ -27,7 +27,9 @@ _SMALL_REACH: Final = 1 << 48
 
 _TYPES: Final = frozenset(("cpu", "cuda", "meta", "hpu", "mps", "mtia", "privateuseone", "xla", "xpu"))
 """Types of devices that programs may name; no server has those after the third."""
-_INDEX: Final = re.compile("0|[1-9][0-9]{0,4}")
+_INDEX: Final = re.compile("0|[1-9][0-9]{0,2}")
+_LAST_INDEX: Final = 127
+"""PyTorch's indices have no more bits; names come from outside, and each is kept."""
 
 
 class Device:
@@ -75,8 +77,8 @@ class Device:
     @classmethod
     def _parse(cls, text: str) -> Device:
         kind, colon, number = text.partition(":")
-        if kind not in _TYPES or (colon and _INDEX.fullmatch(number) is None):
-            raise ArgumentError(f"device: expected 'cpu', 'cuda' or 'cuda:N', got {text!r}")
+        if kind not in _TYPES or (colon and (_INDEX.fullmatch(number) is None or int(number) > _LAST_INDEX)):
+            raise ArgumentError(f"device: expected 'cpu', 'cuda' or 'cuda:N' up to {_LAST_INDEX}, got {text!r}")
         device = object.__new__(cls)
         device.type, device.name, device.index = kind, text, int(number) if colon else None
         return cls._known.setdefault(text, device)

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.meta import Device
+
 from .twins import assert_same, evaluate
 
 NAMED = ["'cpu:3'", "'cpu', 3", "'cpu:0'", "'cpu'", "'meta:1'", "'meta'", "'cuda:1'", "'cuda'", "t.device('cpu:2')"]
@@ -61,3 +64,11 @@ def test_other_words_name_no_device(words: str, tg: Any) -> None:
     kind
     """
     assert_same(*evaluate(program, tg))
+
+
+@pytest.mark.parametrize("name", ["cuda:128", "cpu:999", "meta:12345", "xpu:" + "9" * 50])
+def test_indices_beyond_pytorchs_name_no_device_and_are_not_kept(name: str, tg: Any) -> None:
+    known = len(Device._known)
+    with pytest.raises(ArgumentError, match="up to 127"):
+        tg.device(name)
+    assert len(Device._known) == known and tg.device("cuda:127").index == 127
