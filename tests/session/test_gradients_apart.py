@@ -8,10 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.allocator.core.block import stream_of
+import telegrad
+from server.allocator.core.block import apart, stream_of
 from server.engine import backward
+from server.engine.autograd.apart import DroppedGradients
+from telegrad_protocol import dtypes
 from telegrad_protocol.errors import AutogradError
+from telegrad_protocol.meta import Meta
 
+from .queued import queued_host
 from .stretches import call_by_call
 
 SIZES = (3, 11, 7, 20, 5)
@@ -124,3 +129,29 @@ def test_all_calls_of_the_allocator_are_remembered_in_the_fourth_pass(tg: Any, s
     before = recall.replay_policy.misses, recall._left
     training.run()
     assert (recall.replay_policy.misses, recall._left) == before
+
+
+def test_what_lies_apart_is_asked_for_on_the_stream_of_the_pass() -> None:
+    _, backend = queued_host()
+    dropped = DroppedGradients()
+    for stream, sizes in ((100, (3, 5)), (102, (5, 9))):
+        backend.stream = stream
+        for size in sizes:
+            dropped.note(backend.empty(Meta.of((size,), dtypes.float64, backend.device)))
+    for stream in (100, 101, 102, 100):
+        backend.stream = stream
+        dropped.begin_pass()
+        assert backend.apart == dict.fromkeys((24, 40, 72), apart(stream))
+        dropped.end_pass()
+        assert backend.apart is None
+
+
+def test_another_stream_ends_what_lies_apart(seed: int) -> None:
+    host, backend = queued_host()
+    with telegrad.connect(in_process=host):
+        telegrad.ones(3).sum().item()
+        backend.apart = {12: 1}
+        with telegrad.cuda.Stream():
+            telegrad.ones(3)
+            _engine(telegrad)
+            assert backend.apart is None

@@ -54,7 +54,7 @@ class DroppedGradients:
         if numbers is None:
             numbers = self._numbers[backend] = {}
         if nbytes not in numbers and len(numbers) < _MOST_SIZES:
-            numbers[nbytes] = apart(backend.stream)
+            numbers[nbytes] = next(iter(numbers.values()), apart(backend.stream))
 
     def lived_beside(self, node: Any) -> bool:
         """Return whether gradients were dropped after the first nodes of the graph that ends with this one."""
@@ -66,8 +66,14 @@ class DroppedGradients:
         return True
 
     def begin_pass(self) -> None:
-        """Have whatever is as large as a dropped gradient lie apart from here on."""
+        """Have whatever is as large as a dropped gradient lie apart from here on, until a stream becomes another one.
+
+        Memory of a stream may be used again as soon as it is free, so it is asked for on the one that is current.
+        """
         for backend, numbers in self._numbers.items():
+            number = apart(backend.stream)
+            if next(iter(numbers.values())) != number:
+                self._numbers[backend] = numbers = dict.fromkeys(numbers, number)
             backend.apart = numbers
 
     def end_pass(self) -> None:

@@ -46,6 +46,7 @@ class StreamedBackend(AllocatingBackend):
             pointer = ctx.streams[self.device] = self.stream_of(ctx, DEFAULT_STREAM)
         if pointer != self.stream:
             self.flush()
+            self.apart = None  # which is on the stream before
         self.stream = pointer
         self._streams.use(pointer)
 
