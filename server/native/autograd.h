@@ -60,6 +60,26 @@ is_unrecorded(void)
     return is;
 }
 
+/* A value over a storage, laid out as a meta says: all of its slots are set but those of views. */
+static PyObject *
+value_over(PyObject *storage, PyObject *meta)
+{
+    PyObject *backend = SLOT(storage, Storage__backend), *key = PyObject_GetAttr(backend, text_key);
+    PyObject *value = key == NULL ? NULL : PyBaseObject_Type.tp_new((PyTypeObject *)the_Value, no_arguments, NULL);
+    if (value == NULL) {
+        Py_XDECREF(key);
+        return NULL;
+    }
+    SLOT(value, Value__storage) = Py_NewRef(storage);
+    SLOT(value, Value__meta) = Py_NewRef(meta);
+    SLOT(value, Value__backend) = Py_NewRef(backend);
+    SLOT(value, Value__base) = Py_NewRef(Py_None);
+    SLOT(value, Value__autograd) = Py_NewRef(Py_None);
+    SLOT(value, Value___array) = Py_NewRef(Py_None);
+    SLOT(value, Value__keys) = key;
+    return value;
+}
+
 /* ``SavedTensor.unpack`` where gradients are not recorded, or the tensor has no history; Python's for all else. */
 static PyObject *
 unpack(PyObject *item, PyObject *node)
@@ -72,19 +92,10 @@ unpack(PyObject *item, PyObject *node)
     if (has_history) is_usual = is_unrecorded();
     if (is_usual < 0) return NULL;
     if (!is_usual) return PyObject_CallMethodOneArg(item, text_unpack, node);
-    PyObject *backend = SLOT(storage, Storage__backend), *key = PyObject_GetAttr(backend, text_key);
-    PyObject *value = key == NULL ? NULL : PyBaseObject_Type.tp_new((PyTypeObject *)the_Value, no_arguments, NULL);
-    if (value == NULL) {
-        Py_XDECREF(key);
-        return NULL;
-    }
-    SLOT(value, Value__storage) = Py_NewRef(storage);
-    SLOT(value, Value__meta) = Py_NewRef(SLOT(item, SavedTensor__meta));
-    SLOT(value, Value__backend) = Py_NewRef(backend);
-    SLOT(value, Value__base) = Py_NewRef(Py_None);
-    SLOT(value, Value__autograd) = Py_NewRef(has_history ? the_unrecorded : Py_None);
-    SLOT(value, Value___array) = Py_NewRef(SLOT(item, SavedTensor__array));
-    SLOT(value, Value__keys) = key;
+    PyObject *value = value_over(storage, SLOT(item, SavedTensor__meta));
+    if (value == NULL) return NULL;
+    if (has_history) PUT_SAME(value, Value__autograd, the_unrecorded);
+    PUT_SAME(value, Value___array, SLOT(item, SavedTensor__array));
     return value;
 }
 

@@ -52,25 +52,6 @@ storage_over(PyObject *backend, PyObject *block, PyObject *nbytes, PyObject *ver
     return storage;
 }
 
-static PyObject *
-value_over(PyObject *storage, PyObject *meta)
-{
-    PyObject *backend = SLOT(storage, Storage__backend), *key = PyObject_GetAttr(backend, text_key);
-    PyObject *value = key == NULL ? NULL : PyBaseObject_Type.tp_new((PyTypeObject *)the_Value, no_arguments, NULL);
-    if (value == NULL) {
-        Py_XDECREF(key);
-        return NULL;
-    }
-    SLOT(value, Value__storage) = Py_NewRef(storage);
-    SLOT(value, Value__meta) = Py_NewRef(meta);
-    SLOT(value, Value__backend) = Py_NewRef(backend);
-    SLOT(value, Value__base) = Py_NewRef(Py_None);
-    SLOT(value, Value__autograd) = Py_NewRef(Py_None);
-    SLOT(value, Value___array) = Py_NewRef(Py_None);
-    SLOT(value, Value__keys) = key;
-    return value;
-}
-
 /* Storages of a backend over memory that a launch has left, as a list. */
 static PyObject *
 storages_over(PyObject *backend, PyObject *memories)

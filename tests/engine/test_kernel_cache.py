@@ -133,3 +133,15 @@ def test_an_empty_file_is_compiled_anew(cache: Path) -> None:
 def test_sizes_are_read_as_the_gateway_reads_them(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TELEGRAD_KERNEL_CACHE_BYTES", text)
     assert int(kernel_cache.most_kernel_bytes()) == TypeAdapter(ByteSize).validate_python(text)
+
+
+def test_a_cache_whose_files_cannot_be_deleted_is_left_as_it_is(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual_files.note(TARGET, [])
+    monkeypatch.setattr(usual_files, "_sources", lambda: "others")
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    usual_files.note(TARGET, [])
+    assert len(list(cache.glob("usual-*"))) == 2

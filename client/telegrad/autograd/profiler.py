@@ -133,7 +133,7 @@ _NOTHING_NOTED: Final[deque[RangeNote]] = deque(maxlen=0)
 
 
 class _Block:
-    """A block that is entered once."""
+    """A ``with`` block of a program that begins something when it is entered, which it can be once."""
 
     def __init__(self, enabled: bool = True, record_shapes: bool = False) -> None:
         self.enabled, self.record_shapes = enabled, record_shapes
@@ -152,7 +152,7 @@ class _Block:
         raise NotImplementedError
 
     def __exit__(self, *details: object) -> None:
-        """End the block."""
+        """End what the block has begun: nothing, unless a class says otherwise."""
 
 
 class emit_nvtx(_Block):

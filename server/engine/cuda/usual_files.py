@@ -7,6 +7,7 @@ of the engine and the compiler. A look at the directory then shows whether all a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterable
@@ -33,11 +34,15 @@ def kept(target: str) -> int:
 
 
 def note(target: str, texts: Iterable[tuple[str, tuple[str, ...]]]) -> None:
-    """Write down the files of an architecture's usual kernels, in place of what other sources had."""
+    """Write down the files of an architecture's usual kernels, in place of what other sources had.
+
+    A cache that cannot be written to is left as it is, and looked through at the next start.
+    """
     folder, name = kernels_directory(), _list_of(target)
     for before in folder.glob(f"{_prefix_of(target)}*"):
-        if before.name != name:
-            before.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            if before.name != name:
+                before.unlink()
     names = [path_of(source, target, options).name for source, options in texts]
     cubin_files.write(folder / name, "\n".join(names).encode())
 

@@ -32,7 +32,7 @@ class Append(NamedTuple):
     value: Any
 
     def prepared(self, maker: Callable[[Any], Any]) -> Prepared:
-        """Return what does it, given what makes what makes a value."""
+        """Return what appends the value, given what makes what makes a value."""
         append, make = self.owner.append, maker(self.value)
         return Prepared(_always, lambda first, made: append(make(first, made)))
 
@@ -43,7 +43,7 @@ class NextRates(NamedTuple):
     scheduler: LRScheduler
 
     def prepared(self, maker: Callable[[Any], Any]) -> Prepared:
-        """Return what does it."""
+        """Return what has the scheduler go on to its next rates."""
         scheduler = self.scheduler
         step = type(scheduler).step
         return Prepared(lambda: queues_nothing(scheduler), lambda first, made: step(scheduler))
