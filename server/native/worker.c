@@ -5,6 +5,7 @@ It works on the same objects as the functions of Python, through their slots, an
 anything. Where something is not as it expects, the function of Python is called from its beginning.
 ``allocator/native_calls.py`` and ``engine/in_c`` hand it what it works on. */
 
+#include "extension_calls.h"
 #include "launches.h"
 #include "runs.h"
 #include "signatures.h"
@@ -241,6 +242,30 @@ prepare_launches(PyObject *module, PyObject *given)
     return none_unless(take_launches(given));
 }
 
+static PyMethodDef prepared_method = {
+    "prepared", (PyCFunction)(void (*)(void))call_prepared, METH_FASTCALL, "Call a function of an extension.",
+};
+
+static PyObject *
+bound_to_extension(PyObject *module, PyObject *bound)
+{
+    (void)module;
+    if (the_changing != NULL && is_usual_call(bound)) return PyCFunction_New(&prepared_method, bound);
+    PyErr_SetString(PyExc_TypeError, "bound_to_extension: expected what a call is prepared by, after prepare_extension_calls");
+    return NULL;
+}
+
+static PyObject *
+prepare_extension_calls(PyObject *module, PyObject *given)
+{
+    (void)module;
+    if (!PyDict_Check(given) || the_AutogradMeta == NULL) {
+        PyErr_SetString(PyExc_TypeError, "prepare_extension_calls: expected a dict, after prepare_autograd");
+        return NULL;
+    }
+    return none_unless(take_extension_calls(given));
+}
+
 static PyMethodDef finalizer = {"__del__", call_finalize, METH_NOARGS, "Give the memory back, unless something else does."};
 
 static PyObject *
@@ -400,6 +425,8 @@ static PyMethodDef methods[] = {
     {"identities", call_identities, METH_O, "What tells the nodes apart that a node leads to."},
     {"prepare_views", prepare_views, METH_O, "Take objects by their names."},
     {"bound_to_view", bound_to_view, METH_O, "Return what makes a view of the memory of an operand."},
+    {"prepare_extension_calls", prepare_extension_calls, METH_O, "Take places in shared memory by their names."},
+    {"bound_to_extension", bound_to_extension, METH_O, "Return what calls a function of an extension."},
     {"prepare_signatures", prepare_signatures, METH_O, "Take classes, functions and constants by their names."},
     {"signature_of", (PyCFunction)(void (*)(void))call_signature_of, METH_FASTCALL, "The key set of a call, and its signature."},
     {"metas_of", call_metas_of, METH_O, "Arguments with metas in place of values."},

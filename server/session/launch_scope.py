@@ -25,10 +25,10 @@ Handler = Callable[[Any], "int | None"]
 _IN_TURN: frozenset[type] = frozenset(
     (
         messages.Free, messages.Site, messages.Mode, messages.Describe, messages.Resume, messages.Interrupt,
-        messages.LaunchKernel, *STRETCHES,
+        messages.LaunchKernel, messages.CallExtension, *STRETCHES,
     )
 )  # fmt: skip
-"""Instructions that ask nothing of a device, or that launch in their turn.
+"""Instructions that ask nothing of a device, that launch in their turn, or that make what waits launch themselves.
 
 The mode that changes the stream ends waiting by itself.
 """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from telegrad_protocol.meta import Meta
+
 from .library import Library
 from .prepared_call import PreparedCall
 
@@ -17,11 +19,15 @@ class SessionFunction(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a call of one kind returns but for the elements, and how it is made; None where nothing is prepared."""
+    """What a call of one kind returns but for the elements, and how it is made; None where nothing is prepared.
+
+    ``fresh`` is the meta of the result where that is one new tensor with memory of its own and without a gradient.
+    """
 
     expected: Any
     prepared: PreparedCall | None
     name: str
+    fresh: Meta | None
 
 
 class Extensions:

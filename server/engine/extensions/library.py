@@ -73,6 +73,8 @@ class Library:
         except (OSError, AttributeError) as error:
             raise ExtensionError(f"the extension's library cannot be loaded: {without_folders(str(error))}") from None
         load.argtypes, load.restype = [ctypes.c_void_p], ctypes.c_int64
+        self.address = ctypes.cast(self._entry, ctypes.c_void_p).value or 0
+        """The address of the function that calls the library's functions."""
         self.release = library.telegrad_release
         self.release.argtypes, self.release.restype = [ctypes.c_int64], None
         self.nodes: WeakValueDictionary[int, ExtensionNode] = WeakValueDictionary()
@@ -121,8 +123,9 @@ class Library:
         try:
             if failed:
                 raise self._raised(name)
-            if shared.places[BUFFER] == words.TENSOR:
-                return shared.value_of(shared.places[BUFFER + 1])
+            places = shared.places
+            if places[BUFFER] == words.TENSOR:
+                return shared.value_of(places[BUFFER + 1])
             return Reader(shared.result(), shared.value_of).value()
         finally:
             shared.end_call()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Final
 
+from server.crash_notes import notes
 from server.engine import context
 from server.engine.autograd.inplace import requires_grad
-from server.engine.value import CHANGING, Value
-from telegrad_protocol.meta import CPU, Device, Meta
+from server.engine.in_c.extension_calls import MOST_READY, Calling, calling
+from server.engine.value import CHANGING, Backend, Value
+from telegrad_protocol.meta import CPU, Meta
 
 from . import words
 from .library import Library, gpu_of
-from .runtime import READS_DATA, READY_ADDRESS, READY_COUNT
+from .runtime import READS_DATA, READY_ADDRESS, READY_COUNT, STREAMS
 
 READY_BYTES: Final = 16 << 20
 """So much memory is made before a call at most: what takes longer to fill than to ask for need not be ready."""
@@ -24,7 +26,7 @@ class PreparedCall:
 
     def __init__(self, library: Library, number: int, name: str, args: list[Any]) -> None:
         self._library, self._number, self._name = library, number, name
-        runtime = library.runtime
+        self._runtime = runtime = library.runtime
         self._tensors: list[tuple[int, int, Meta, int]] = []
         runtime.arguments = []
         encoded = b""
@@ -38,15 +40,20 @@ class PreparedCall:
         self._memory, self._words = _shared(encoded)
         self._address = ctypes.addressof(self._memory)
         self._reads_host = any([meta.device is CPU for _, _, meta, _ in self._tensors])
-        self._ready: list[tuple[int, Meta, Device]] = []
+        backends = context.current.backends
+        self._streams = [
+            (STREAMS + (device.index or 0), backend) for device, backend in backends.items() if device is not CPU
+        ]
+        self._ready: list[tuple[int, Meta, Backend]] = []
         entries = b""
         asked = runtime.emptied
         if asked and sum([meta.nbytes for _, meta in asked]) <= READY_BYTES:
             for request, meta in asked:
-                self._ready.append((len(entries) // 8, meta, meta.device))
+                self._ready.append((len(entries) // 8, meta, backends[meta.device]))
                 entries += (len(request) // 8).to_bytes(8, "little") + bytes(16) + request
         self._entries, self._entry_words = _shared(entries or bytes(8))
         self._entries_address = ctypes.addressof(self._entries)
+        self._in_c = self._bound()
 
     @staticmethod
     def of(library: Library, number: int, name: str, args: list[Any]) -> PreparedCall | None:
@@ -55,7 +62,51 @@ class PreparedCall:
             return None
         return PreparedCall(library, number, name, args)
 
-    def arguments(self, values: dict[int, Any], args: list[Any]) -> list[Value] | None:
+    def _bound(self) -> Calling | None:
+        """Return what does ``_run`` in C; None where another GPU has to be made the current one, or much is ready."""
+        if self._gpu > 0 or len(self._ready) > MOST_READY:
+            return None
+        tensors = [
+            (position, at + _ADDRESS, at + _REQUIRES_GRAD, meta, skipped if meta.numel else -1)
+            for position, at, meta, skipped in self._tensors
+        ]
+        ready = [
+            (at + 1, at + 2, backend, backend.key, meta.extent * meta.dtype.itemsize, meta, not meta.numel)
+            for at, meta, backend in self._ready
+        ]
+        runtime = self._runtime
+        return calling(
+            self._library.address, self._number, ctypes.addressof(runtime.memory), self._address, self._entries_address,
+            tuple(tensors), tuple(ready), tuple(self._streams), runtime.values, runtime, self._reads_host,
+        )  # fmt: skip
+
+    def call(self, values: dict[int, Any], args: list[Any]) -> tuple[Any, list[Value] | None] | None:
+        """Make the call on tensors that have these numbers; returns its result, and the tensors that it was given.
+
+        These are None where the result is the only memory that was made for the call. None tells that nothing was done,
+        since a tensor is of another kind.
+        """
+        if self._in_c is not None:
+            result = self._call_in_c(self._in_c, values, args)
+            if result.__class__ is Value:
+                return result, None
+            if result is not None:
+                given = self._runtime.arguments
+                return self._library.finish(result, self._name), given
+        tensors = self._arguments(values, args)
+        return None if tensors is None else (self._run(tensors), tensors)
+
+    def _call_in_c(self, make: Calling, values: dict[int, Any], args: list[Any]) -> Any:
+        runtime, library = self._runtime, self._library
+        runtime.enter_modes(self._gpu)
+        runtime.library = library
+        notes.enter(self._name)
+        try:
+            return make(values, args)
+        finally:
+            notes.leave()
+
+    def _arguments(self, values: dict[int, Any], args: list[Any]) -> list[Value] | None:
         """Write the tensors of a call into its words, and return them; None where they are of another kind."""
         given = []
         at_words = self._words
@@ -70,32 +121,33 @@ class PreparedCall:
             given.append(value)
         return given
 
-    def run(self, given: list[Value]) -> Any:
-        """Make the call, and return its result."""
-        library = self._library
-        runtime = library.runtime
+    def _run(self, given: list[Value]) -> Any:
+        runtime, library = self._runtime, self._library
         places = runtime.places
-        runtime.arguments = given
-        runtime.emptied = []
+        runtime.arguments, runtime.emptied = given, []
         places[READS_DATA] = self._reads_host
-        runtime.prepare(self._gpu)
-        ready = self._ready
-        handles = []
-        if ready:
-            backends, entries, hold = context.current.backends, self._entry_words, runtime.hold
-            for at, meta, device in ready:
-                value = backends[device].empty(meta)
-                entries[at + 1] = handle = hold(value)
-                entries[at + 2] = value.storage.block.pointer if meta.numel else 0
-                handles.append(handle)
-            places[READY_COUNT], places[READY_ADDRESS] = len(ready), self._entries_address
+        runtime.enter_modes(self._gpu)
+        for place, backend in self._streams:
+            places[place] = backend.stream
+        handles = self._hold([backend.empty(meta) for _, meta, backend in self._ready])
         failed = library.enter(self._number, self._name, self._address, self._gpu)
-        if ready:
-            unused = abs(places[READY_COUNT])
-            places[READY_COUNT] = 0
-            for handle in handles[len(handles) - unused :]:
-                del runtime.values[handle]
+        unused = abs(places[READY_COUNT])
+        places[READY_COUNT] = 0
+        for handle in handles[len(handles) - unused :]:
+            del runtime.values[handle]
         return library.finish(failed, self._name)
+
+    def _hold(self, made: list[Value]) -> list[int]:
+        """Write down the memory that is ready, in the order in which it will be asked for; returns its handles."""
+        runtime, entries = self._runtime, self._entry_words
+        handles = []
+        for (at, meta, _), value in zip(self._ready, made):
+            entries[at + 1] = handle = runtime.hold(value)
+            entries[at + 2] = value.storage.block.pointer if meta.numel else 0
+            handles.append(handle)
+        places = runtime.places
+        places[READY_COUNT], places[READY_ADDRESS] = len(handles), self._entries_address
+        return handles
 
 
 def _shared(data: bytes) -> tuple[ctypes.Array[ctypes.c_int64], memoryview]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from server.engine import context
 from server.engine.autograd.inplace import requires_grad
+from server.engine.in_c import extension_calls
 from server.engine.value import CHANGING, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import InternalError, OutOfMemoryError, ShapeError
@@ -27,7 +28,7 @@ from .operations import reads_data, run
 from .words import Reader
 
 ABI, CALLBACK, RESULT_COUNT, RESULT_ADDRESS, DEAD_COUNT, CURRENT_DEVICE, READS_DATA, DEFAULT_DTYPE, GRAD_MODE = range(9)
-READY_COUNT, READY_ADDRESS = 9, 10
+READY_COUNT, READY_ADDRESS, ASKED = 9, 10, 11
 STREAMS, DEAD, BUFFER, WORDS = 16, 64, 1024, 8192
 ABI_VERSION: Final = 1
 EMPTY, CALL, ITEM, HAS_CUDA, MANUAL_SEED, SET_GRAD_MODE, RUN, KEEP, DRAIN, NODE, SAVED = range(11)
@@ -64,6 +65,12 @@ class Runtime:
             MANUAL_SEED: self._manual_seed, SET_GRAD_MODE: self._set_grad_mode, RUN: self._run, KEEP: self._keep,
             NODE: self._node, SAVED: self._saved,
         }  # fmt: skip
+        extension_calls.prepare(
+            {
+                "DEAD_COUNT": DEAD_COUNT, "READS_DATA": READS_DATA, "READY_COUNT": READY_COUNT, "ASKED": ASKED,
+                "READY_ADDRESS": READY_ADDRESS, "DEAD": DEAD, "BUFFER": BUFFER, "TENSOR": words.TENSOR,
+            }
+        )  # fmt: skip
         self.places[ABI] = ABI_VERSION
         self.places[CALLBACK] = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
 
@@ -99,13 +106,18 @@ class Runtime:
 
     def prepare(self, device: int) -> None:
         """Tell extensions the modes, the streams and the device that the next call runs under."""
-        places, current = self.places, context.current
-        places[GRAD_MODE] = current.is_recording
-        places[DEFAULT_DTYPE] = words.TYPE_NUMBERS[dtypes._default]
-        places[CURRENT_DEVICE] = device
-        for backend in current.backends.values():
+        self.enter_modes(device)
+        places = self.places
+        for backend in context.current.backends.values():
             if backend.device is not CPU:
                 places[STREAMS + (backend.device.index or 0)] = backend.stream
+
+    def enter_modes(self, device: int) -> None:
+        """Tell extensions the modes and the device that the next call runs under."""
+        places, current = self.places, context.current
+        places[GRAD_MODE] = current.grad_enabled and not current.inference
+        places[DEFAULT_DTYPE] = words.TYPE_NUMBERS[dtypes._default]
+        places[CURRENT_DEVICE] = device
 
     def result(self) -> bytes:
         """Return the words that an extension has left as its answer."""
@@ -119,14 +131,14 @@ class Runtime:
         """Forget the values that extensions have dropped."""
         places, values = self.places, self.values
         count = places[DEAD_COUNT]
-        if count:
-            places[DEAD_COUNT] = 0
-            for place in range(DEAD, DEAD + count):
-                values.pop(places[place], None)
+        places[DEAD_COUNT] = 0
+        for place in range(DEAD, DEAD + count):
+            values.pop(places[place], None)
 
     def end_call(self) -> None:
         """Forget all that was dropped in a call whose results were taken."""
-        self.drain()
+        if self.places[DEAD_COUNT]:
+            self.drain()
         self.arguments = []
         self.raised = None
         if self._late:
@@ -135,8 +147,9 @@ class Runtime:
             self._late.clear()
 
     def _requested(self, verb: int, address: int, count: int) -> int:
+        self.places[ASKED] = 1
         try:
-            if verb < _AFTER_RESULTS:
+            if verb < _AFTER_RESULTS and self.places[DEAD_COUNT]:
                 self.drain()
             answer = self._verbs[verb](ctypes.string_at(address, 8 * count))
             if answer is not None:

@@ -27,7 +27,7 @@ from telegrad_protocol.errors import (
     ToolkitError,
 )
 from telegrad_protocol.extension_messages import ALWAYS_PLAN, GIVEN, NEW
-from telegrad_protocol.meta import CPU
+from telegrad_protocol.meta import CPU, Meta
 
 from .wire_values import PLAIN, from_wire, to_wire
 
@@ -124,6 +124,8 @@ def call_extension(state: SessionState, call: extension_messages.CallExtension) 
         values = state.values
         for id in call.freed:
             values.pop(id, None)
+    for backend in state.backends.values():
+        backend.flush()  # the function may launch kernels of its own
     extensions = state.extensions
     if not 0 <= call.function < len(extensions.functions):
         raise ProtocolError(f"there is no function number {call.function}")
@@ -131,11 +133,14 @@ def call_extension(state: SessionState, call: extension_messages.CallExtension) 
     if state.capture is not None:
         state.capture.refuse_code(function.name)
     plan = extensions.plans.get(call.plan) if call.plan > 0 else None
-    if plan is not None and plan.prepared is not None:
-        given = plan.prepared.arguments(state.values, call.args)
-        if given is not None:
-            _bind(state, call, plan, plan.prepared.run(given), given)
-            return
+    if plan is not None and plan.prepared is not None and (made := plan.prepared.call(state.values, call.args)):
+        result, given = made
+        state.operations += 1
+        if given is None and result.meta is plan.fresh and len(call.outs) == 1:
+            state.values[call.outs[0]] = result
+        else:
+            _bind(state, call, plan, result, given or [])
+        return
     tensors: list[Value] = []
     args = [arg if arg.__class__ in PLAIN else from_wire(state, arg, tensors) for arg in call.args]
     result = function.library.call(function.number, function.name, args)
@@ -168,7 +173,7 @@ def _tell(
         expected = _expectation(result, tensors)
         if expected is not None:
             plan = len(plans) + 1
-            plans[plan] = Plan(expected, PreparedCall.of(*function, args), function.name)
+            plans[plan] = Plan(expected, PreparedCall.of(*function, args), function.name, _fresh(expected))
     shown = to_wire(result, show)
     state.replies.add(messages.Answer(call.request or 0, [shown, plan]))
 
@@ -200,6 +205,11 @@ def _expectation(result: Any, tensors: list[Value]) -> Any:
         parts = [_expectation(item, tensors) for item in result]
         return None if None in parts else (result.__class__, *parts)
     return None
+
+
+def _fresh(expected: Any) -> Meta | None:
+    """Return the meta of a result that is one new tensor with memory of its own and no gradient; None of others."""
+    return expected[0] if expected.__class__ is tuple and expected[1:] == (False, -1) else None
 
 
 def _flat(result: Any) -> list[Value]:

@@ -39,13 +39,21 @@ C10_HOST_DEVICE inline uint32_t bits_of_float(float number) {
   return bits;
 }
 
-// Half precision has 5 bits of exponent and 10 of mantissa: scaling by powers of two lets float do denormals.
+// Half precision has 5 bits of exponent and 10 of mantissa: scaling by powers of two lets float do denormals. A GPU has
+// instructions for it.
 C10_HOST_DEVICE inline float half_to_float(uint16_t half) {
+#ifdef __CUDA_ARCH__
+  return __half2float(__ushort_as_half(half));
+#else
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16, rest = static_cast<uint32_t>(half & 0x7fffu) << 13;
   if (rest >= 0x0f800000u) return float_of_bits(sign | rest | 0x7f800000u);
   return float_of_bits(sign | bits_of_float(float_of_bits(rest) * float_of_bits(0x77800000u)));
+#endif
 }
 C10_HOST_DEVICE inline uint16_t float_to_half(float number) {
+#ifdef __CUDA_ARCH__
+  return __half_as_ushort(__float2half_rn(number));
+#else
   uint32_t bits = bits_of_float(number);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   bits &= 0x7fffffffu;
@@ -54,11 +62,16 @@ C10_HOST_DEVICE inline uint16_t float_to_half(float number) {
   if (bits < 0x38800000u)  // below the smallest normal number: float's own rounding does it at 0.5
     return static_cast<uint16_t>(sign | (bits_of_float(float_of_bits(bits) + 0.5f) - 0x3f000000u));
   return static_cast<uint16_t>(sign | ((bits + 0xfffu + ((bits >> 13) & 1u) - 0x38000000u) >> 13));
+#endif
 }
 C10_HOST_DEVICE inline uint16_t float_to_bfloat16(float number) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  return __bfloat16_as_ushort(__float2bfloat16_rn(number));
+#else
   const uint32_t bits = bits_of_float(number);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fc0u;
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+#endif
 }
 }  // namespace detail
 
