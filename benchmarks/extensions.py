@@ -25,9 +25,10 @@ from .measure import Figure, about, figure, save
 from .on_gpu import loops, seconds
 
 _AT_LEAST = 0.97
-_SAMPLES = 9
-_LONGER = 5
-"""Samples take so many times what others of ``on_gpu`` take: before each the GPU goes from one process to the other."""
+_SAMPLES = 7
+_LONGER = 10
+"""Samples take so many times what others of ``on_gpu`` take, since a millisecond passes until the GPU of a process that
+was idle is at work."""
 SQUARE = """
 __global__ void square_matrix_kernel(const float* matrix, float* result, int width, int height) {
     int row = blockIdx.y * blockDim.y + threadIdx.y;

@@ -61,14 +61,19 @@ def test_calls_in_c_and_in_python_have_the_same_outcomes(
     kernel_cache: str, monkeypatch: pytest.MonkeyPatch, part: int, seed: int
 ) -> None:
     made: list[type] = []
-    call_in_c = PreparedCall._call_in_c
+    bound = PreparedCall._bound
 
-    def noting(*given: Any) -> Any:
-        result = call_in_c(*given)
-        made.append(type(result))
-        return result
+    def noting(prepared: PreparedCall) -> Any:
+        make = bound(prepared)
 
-    monkeypatch.setattr(PreparedCall, "_call_in_c", noting)
+        def call(values: Any, args: Any) -> Any:
+            result = make(values, args)
+            made.append(type(result))
+            return result
+
+        return make and call
+
+    monkeypatch.setattr(PreparedCall, "_bound", noting)
     expected = _outcomes(seed + part)
     assert {Value, int} <= set(made), "C has made results, and has left others to Python"
     made.clear()

@@ -86,25 +86,23 @@ class PreparedCall:
         These are None where the result is the only memory that was made for the call. None tells that nothing was done,
         since a tensor is of another kind.
         """
-        if self._in_c is not None:
-            result = self._call_in_c(self._in_c, values, args)
-            if result.__class__ is Value:
+        make = self._in_c
+        if make is not None:
+            runtime = self._runtime
+            runtime.enter_modes(self._gpu)
+            runtime.library = self._library
+            notes.enter(self._name)
+            try:
+                result = make(values, args)
+            finally:
+                notes.leave()
+            if isinstance(result, Value):
                 return result, None
             if result is not None:
-                given = self._runtime.arguments
+                given = runtime.arguments
                 return self._library.finish(result, self._name), given
         tensors = self._arguments(values, args)
         return None if tensors is None else (self._run(tensors), tensors)
-
-    def _call_in_c(self, make: Calling, values: dict[int, Any], args: list[Any]) -> Any:
-        runtime, library = self._runtime, self._library
-        runtime.enter_modes(self._gpu)
-        runtime.library = library
-        notes.enter(self._name)
-        try:
-            return make(values, args)
-        finally:
-            notes.leave()
 
     def _arguments(self, values: dict[int, Any], args: list[Any]) -> list[Value] | None:
         """Write the tensors of a call into its words, and return them; None where they are of another kind."""
