@@ -262,4 +262,28 @@ is_usual_call(PyObject *bound)
     return 1;
 }
 
+static PyMethodDef prepared_method = {
+    "prepared", (PyCFunction)(void (*)(void))call_prepared, METH_FASTCALL, "Call a function of an extension.",
+};
+
+static PyObject *
+bound_to_extension(PyObject *module, PyObject *bound)
+{
+    (void)module;
+    if (the_changing != NULL && is_usual_call(bound)) return PyCFunction_New(&prepared_method, bound);
+    PyErr_SetString(PyExc_TypeError, "bound_to_extension: expected what a call is prepared by, after prepare_extension_calls");
+    return NULL;
+}
+
+static PyObject *
+prepare_extension_calls(PyObject *module, PyObject *given)
+{
+    (void)module;
+    if (!PyDict_Check(given) || the_AutogradMeta == NULL) {
+        PyErr_SetString(PyExc_TypeError, "prepare_extension_calls: expected a dict, after prepare_autograd");
+        return NULL;
+    }
+    return none_unless(take_extension_calls(given));
+}
+
 #endif

@@ -184,4 +184,63 @@ bind_pairs(PyObject *named, PyObject *ids, PyObject *pairs)
     return gone;
 }
 
+/* Functions about runs, which ``prepare_autograd`` has to come before. */
+static int
+is_given(int usual, const char *what)
+{
+    usual = usual && the_AutogradMeta != NULL;
+    if (!usual) PyErr_Format(PyExc_TypeError, "%s, after prepare_autograd", what);
+    return usual;
+}
+
+static PyObject *
+call_blocks_of(PyObject *module, PyObject *values)
+{
+    (void)module;
+    return is_given(1, "blocks_of: expected values") ? blocks_of(values) : NULL;
+}
+
+static PyObject *
+call_storages_over(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    if (!is_given(count == 2 && PyTuple_CheckExact(given[1]), "storages_over: expected a backend and memory")) return NULL;
+    return storages_over(given[0], given[1]);
+}
+
+static PyObject *
+call_values_over(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    int usual = count == 3 && PyTuple_CheckExact(given[0]) && PyLong_CheckExact(given[1]) && PyList_CheckExact(given[2]);
+    if (!is_given(usual, "values_over: expected outputs, a count and storages")) return NULL;
+    return values_over(given[0], PyLong_AsSsize_t(given[1]), given[2]);
+}
+
+static PyObject *
+call_named_by(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    int usual = count == 2 && PyTuple_CheckExact(given[0]) && PyTuple_CheckExact(given[1]);
+    return is_given(usual, "named_by: expected rows and outputs") ? named_by(given[0], given[1]) : NULL;
+}
+
+static PyObject *
+call_give_gradients(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    int usual = count == 3 && PyList_CheckExact(given[0]) && PyTuple_CheckExact(given[1]) && PyTuple_CheckExact(given[2]);
+    if (!is_given(usual, "give_gradients: expected values, rows and outputs")) return NULL;
+    int done = give_gradients(given[0], given[1], given[2]);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
+}
+
+static PyObject *
+call_bind_pairs(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    (void)module;
+    int usual = count == 3 && PyDict_CheckExact(given[0]) && PyList_CheckExact(given[1]) && PyList_CheckExact(given[2]);
+    return is_given(usual, "bind_pairs: expected a dict, numbers and pairs") ? bind_pairs(given[0], given[1], given[2]) : NULL;
+}
+
 #endif

@@ -242,30 +242,6 @@ prepare_launches(PyObject *module, PyObject *given)
     return none_unless(take_launches(given));
 }
 
-static PyMethodDef prepared_method = {
-    "prepared", (PyCFunction)(void (*)(void))call_prepared, METH_FASTCALL, "Call a function of an extension.",
-};
-
-static PyObject *
-bound_to_extension(PyObject *module, PyObject *bound)
-{
-    (void)module;
-    if (the_changing != NULL && is_usual_call(bound)) return PyCFunction_New(&prepared_method, bound);
-    PyErr_SetString(PyExc_TypeError, "bound_to_extension: expected what a call is prepared by, after prepare_extension_calls");
-    return NULL;
-}
-
-static PyObject *
-prepare_extension_calls(PyObject *module, PyObject *given)
-{
-    (void)module;
-    if (!PyDict_Check(given) || the_AutogradMeta == NULL) {
-        PyErr_SetString(PyExc_TypeError, "prepare_extension_calls: expected a dict, after prepare_autograd");
-        return NULL;
-    }
-    return none_unless(take_extension_calls(given));
-}
-
 static PyMethodDef finalizer = {"__del__", call_finalize, METH_NOARGS, "Give the memory back, unless something else does."};
 
 static PyObject *
@@ -344,65 +320,6 @@ prepare_signatures(PyObject *module, PyObject *given)
         return NULL;
     }
     return none_unless(take_signatures(given));
-}
-
-/* Functions about runs, which ``prepare_autograd`` has to come before. */
-static int
-is_given(int usual, const char *what)
-{
-    usual = usual && the_AutogradMeta != NULL;
-    if (!usual) PyErr_Format(PyExc_TypeError, "%s, after prepare_autograd", what);
-    return usual;
-}
-
-static PyObject *
-call_blocks_of(PyObject *module, PyObject *values)
-{
-    (void)module;
-    return is_given(1, "blocks_of: expected values") ? blocks_of(values) : NULL;
-}
-
-static PyObject *
-call_storages_over(PyObject *module, PyObject *const *given, Py_ssize_t count)
-{
-    (void)module;
-    if (!is_given(count == 2 && PyTuple_CheckExact(given[1]), "storages_over: expected a backend and memory")) return NULL;
-    return storages_over(given[0], given[1]);
-}
-
-static PyObject *
-call_values_over(PyObject *module, PyObject *const *given, Py_ssize_t count)
-{
-    (void)module;
-    int usual = count == 3 && PyTuple_CheckExact(given[0]) && PyLong_CheckExact(given[1]) && PyList_CheckExact(given[2]);
-    if (!is_given(usual, "values_over: expected outputs, a count and storages")) return NULL;
-    return values_over(given[0], PyLong_AsSsize_t(given[1]), given[2]);
-}
-
-static PyObject *
-call_named_by(PyObject *module, PyObject *const *given, Py_ssize_t count)
-{
-    (void)module;
-    int usual = count == 2 && PyTuple_CheckExact(given[0]) && PyTuple_CheckExact(given[1]);
-    return is_given(usual, "named_by: expected rows and outputs") ? named_by(given[0], given[1]) : NULL;
-}
-
-static PyObject *
-call_give_gradients(PyObject *module, PyObject *const *given, Py_ssize_t count)
-{
-    (void)module;
-    int usual = count == 3 && PyList_CheckExact(given[0]) && PyTuple_CheckExact(given[1]) && PyTuple_CheckExact(given[2]);
-    if (!is_given(usual, "give_gradients: expected values, rows and outputs")) return NULL;
-    int done = give_gradients(given[0], given[1], given[2]);
-    return PyErr_Occurred() ? NULL : PyBool_FromLong(done);
-}
-
-static PyObject *
-call_bind_pairs(PyObject *module, PyObject *const *given, Py_ssize_t count)
-{
-    (void)module;
-    int usual = count == 3 && PyDict_CheckExact(given[0]) && PyList_CheckExact(given[1]) && PyList_CheckExact(given[2]);
-    return is_given(usual, "bind_pairs: expected a dict, numbers and pairs") ? bind_pairs(given[0], given[1], given[2]) : NULL;
 }
 
 static PyMethodDef methods[] = {
