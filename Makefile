@@ -68,8 +68,8 @@ check-layers: $(VENV)/.dev ## layers of imports
 check-pages: $(VENV)/.dev ## whether generated pages are as the code has them
 	$(PY) docs/generate.py --check
 
-check-kernels: $(VENV)/.dev ## compile every CUDA text with NVRTC, without a GPU
-	$(PY) -m server.engine.cuda.check
+check-kernels: $(VENV)/.dev ## compile every CUDA text with NVRTC, without a GPU (ARGS="--only reduce.ptp")
+	$(PY) -m server.engine.cuda.check $(ARGS)
 
 fuzz: $(VENV)/.dev ## send 10,000,000 mutated frames, continuing in build/fuzz (FRAMES=, SECONDS=, PROCESSES=)
 	$(ONE_THREAD) $(PY) -m tests.fuzz --frames $(FRAMES) --seconds $(SECONDS) --processes $(PROCESSES) $(ARGS)

@@ -88,6 +88,15 @@ def test_a_load_that_no_call_reaches_is_refused() -> None:
     assert any("copying.py" in problem and "lead to this load" in problem for problem in problems)
 
 
+def test_factories_of_other_modules_are_not_looked_at_where_one_is_asked_for() -> None:
+    families.import_families()
+    factories = [problem for problem in check.unreached([copying], []) if "lead to this factory" in problem]
+    own = [problem for problem in factories if "pointwise.copying" in problem]
+    assert 0 < len(own) < len(factories)
+    found = check.unreached([copying], [], "pointwise.copying")
+    assert [problem for problem in found if "lead to this factory" in problem] == own
+
+
 def test_factories_are_asked_in_an_order_that_is_written_down() -> None:
     """The module that is asked first imports those that are asked after it: no order is the alphabet's."""
     families.import_families()

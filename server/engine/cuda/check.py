@@ -2,7 +2,8 @@
 
 Modules of kernel families say by ``check_calls(dtype)`` which calls need their texts, and by ``check_loads(dtype)``
 they load what no call reaches. The texts are those that the factories ask for; NVRTC compiles them, and keeps them in
-the kernel cache. A ``load``, a text or a factory that no call reaches is an error too.
+the kernel cache. A ``load``, a text or a factory that no call reaches is an error too. ``--only reduce.ptp`` looks at
+the modules whose names have that in them.
 """
 
 from __future__ import annotations
@@ -101,8 +102,8 @@ def collect_all(modules: list[ModuleType]) -> list[Collected]:
     return [oldest, hopper]
 
 
-def unreached(modules: list[ModuleType], collected: list[Collected]) -> list[str]:
-    """What no call reaches: calls of ``load``, constants with CUDA text, and factories."""
+def unreached(modules: list[ModuleType], collected: list[Collected], only: str = "") -> list[str]:
+    """What no call reaches: calls of ``load``, constants with CUDA text, factories with ``only`` in their names."""
     sites = set().union(*[one.sites for one in collected])
     sources = [source for one in collected for source, _ in one.labels]
     problems = [f"{where}: no check_calls lead to this load" for where in _unreached_loads(modules, sites)]
@@ -111,7 +112,9 @@ def unreached(modules: list[ModuleType], collected: list[Collected]) -> list[str
             if isinstance(text, str) and "__device__" in text and not any(text in source for source in sources):
                 problems.append(f"{module.__name__}.{name}: no compiled text contains this one")
     asked = set().union(*[one.factories for one in collected])
-    problems += [f"{where}: no check_calls lead to this factory" for where in _unreached_factories(asked)]
+    problems += [
+        f"{where}: no check_calls lead to this factory" for where in _unreached_factories(asked) if only in where
+    ]
     return problems
 
 
@@ -166,12 +169,18 @@ def compile_all(collected: list[Collected]) -> list[str]:
 
 
 def main() -> int:
-    """Compile everything; print what failed, and say how many texts took how long."""
-    argparse.ArgumentParser(prog="python -m server.engine.cuda.check", description=__doc__).parse_args()
+    """Compile everything, or what is asked for; print what failed, and say how many texts took how long."""
+    parser = argparse.ArgumentParser(prog="python -m server.engine.cuda.check", description=__doc__)
+    parser.add_argument(
+        "--only", default="", metavar="NAME", help="look at modules alone whose names have this in them"
+    )
+    only: str = parser.parse_args().only
     begin = time.perf_counter()
-    families = import_families()
-    collected = collect_all([*families, *import_calls()])
-    problems = [*unreached(families, collected), *compile_all(collected)]
+    families = [module for module in import_families() if only in module.__name__]
+    if not families:
+        parser.error(f"no module of kernels has {only!r} in its name")
+    collected = collect_all([*families, *[module for module in import_calls() if only in module.__name__]])
+    problems = [*unreached(families, collected, only), *compile_all(collected)]
     for problem in problems:
         print(problem, file=sys.stderr)
     count, seconds = sum(len(one.labels) for one in collected), time.perf_counter() - begin
