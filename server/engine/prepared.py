@@ -11,7 +11,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from telegrad_protocol.meta import Meta
+from telegrad_protocol.meta import CPU, Meta
 
 from . import context
 from .in_c import values as values_in_c
@@ -145,6 +145,29 @@ def _into_new_value(backend: Backend, meta: Meta, launch: Launch) -> Run:
         return value
 
     return run
+
+
+def overwriting_run(operator: Operator, backend: Backend, bound: Arguments, place: int) -> Run | None:
+    """The run of an operation that writes its result over the operand in a place, which has the same layout.
+
+    It returns that operand. None where no prepared kernel may overwrite what it reads.
+    """
+    if operator.op.form != "functional" or backend.key not in operator.preparers:
+        return None
+    with backend.as_current():
+        launch = _launch(operator, backend, bound, (bound[place],), True)
+    if launch is None:
+        return None
+    fire = launch
+
+    def run(args: Arguments) -> Value:
+        value: Value = args[place]
+        fire(args, (value,))
+        value.storage.version += 1
+        return value
+
+    run_there = backend.on_device(run)
+    return backend.threaded(run_there, bound[place].nbytes) if backend.device is CPU else run_there
 
 
 def _mutating(mutates: tuple[int, ...], launch: Launch, has_result: bool) -> Run:

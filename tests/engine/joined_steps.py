@@ -75,7 +75,8 @@ def _sums(joined: Joined, values: Values, news: dict[str, Any]) -> Values:
     kernel, place = joined.attributes
     operands = tuple([values[role] for role, _ in joined.loads])
     made = FUSERS[keys.CPU].makes(operands[0].backend, kernel).run(operands)
-    return {**{str(number): value for number, value in enumerate(made)}, "sums": _summed(made[place])}
+    stored = [*made, *[operands[number] for number, _ in kernel.stores]]
+    return {**dict(zip([role for role in news if role != "sums"], made, strict=True)), "sums": _summed(stored[place])}
 
 
 def _parts(joined: Joined, values: Values, news: dict[str, Any]) -> Values:

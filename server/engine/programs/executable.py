@@ -162,6 +162,10 @@ class Places:
             place = self._of[root.number] = self._append(None)
         return place
 
+    def share(self, root: Slot, other: Slot) -> None:
+        """Give a value the place of another one, which is no more."""
+        self._of[root.number] = self.of(other)
+
     def __contains__(self, root: Slot) -> bool:
         return root.number in self._of
 

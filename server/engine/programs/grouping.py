@@ -57,13 +57,16 @@ class Group:
 class Grouping:
     """Steps in groups: element-wise ones of one shape that share operands, and each other one alone.
 
-    ``keys`` has the key of each device's backend; on those without a fuser each step is a group.
+    ``keys`` has the key of each device's backend; on those without a fuser each step is a group. ``again`` are slots
+    whose values were made before and dropped: what makes them is joined with nothing that is executed earlier.
     """
 
     def __init__(
-        self, steps: Sequence[Step], analysis: Analysis, keys: Mapping[object, int], fuse: bool = True
+        self, steps: Sequence[Step], analysis: Analysis, keys: Mapping[object, int], fuse: bool = True,
+        again: frozenset[Slot] = frozenset(),
     ) -> None:  # fmt: skip
         self.steps, self.analysis, self.keys = steps, analysis, keys
+        self._again = frozenset([p for p, step in enumerate(steps) if not again.isdisjoint(step.outs)])
         self.by_step: list[Group] = []
         self._groups: dict[int, Group] = {}
         self._touching: dict[Slot, list[int]] = {}
@@ -98,11 +101,18 @@ class Grouping:
             other = self.by_step[p]
             if other is group or (p not in made and position - p > _NEAR) or not _fit(group, other):
                 continue
+            if self._again and not self._is_late(group, other):
+                continue
             if self.has_nothing_between(other, group) and self._is_one_kernel(other, group):
                 self.absorb(other, group)
                 group = other
         for slot in (*slots_in(step.args), *step.outs):
             touching.setdefault(slot, []).append(position)
+
+    def _is_late(self, one: Group, two: Group) -> bool:
+        """Whether nothing of two groups lies before what is made again in them."""
+        again = self._again.intersection((*one.positions, *two.positions))
+        return not again or min(one.positions[0], two.positions[0]) in again
 
     def has_nothing_between(self, one: Group, two: Group) -> bool:
         """Whether no other group must come after one of these and before the other."""

@@ -11,6 +11,7 @@ from server.engine.context import Held
 from server.engine.dispatcher import dispatch
 from server.engine.operators import Run
 from server.engine.plan import Plan
+from server.engine.prepared import overwriting_run
 from server.engine.value import Backend, Value
 from telegrad_protocol.meta import Meta
 
@@ -28,6 +29,8 @@ from .joins.sums import has_sums_apart, with_sums_apart
 from .joins.uses import Uses
 from .joins.weights import has_weights_apart, with_weights_apart
 from .lowering import Lowered
+from .memory.plan import PART_MOVED, recomputed
+from .memory.reuse import reused, written_over
 from .temporaries import peak_bytes
 
 
@@ -41,6 +44,10 @@ class Options(NamedTuple):
     common: bool = True
     fold: bool = False
     fuse: bool = True
+    recompute_from: int = 64 << 20
+    """Bytes of temporaries from which on what is cheap is computed again rather than held."""
+    part_moved: int = PART_MOVED
+    """Of so many bytes that are read and written anyway, one more may be for that."""
 
 
 ALL = Options()
@@ -99,7 +106,36 @@ def optimised(
         counts[name] = counts.get(name, 0) + before - len(state.steps)
     if options.fuse:
         state = _take_weights_apart(_take_sums_apart(state))
-    return Specialisation(graph, steps, state, counts, options)
+    state, groups = _holding_less(state, _grouped(state, options.fuse), options)
+    return Specialisation(graph, steps, state, counts, groups)
+
+
+def _grouped(state: _State, fuse: bool, again: frozenset[Slot] = frozenset()) -> list[Group]:
+    """Which steps are executed as one, in order; ``again`` as in ``Grouping``."""
+    analysis = state.analysis()
+    grouping = Grouping(state.steps, analysis, _keys(), fuse, again)
+    if fuse:
+        grouping = passes.joined(grouping, Uses(state.steps, analysis, state.outputs), state.outputs)
+    return grouping.ordered()
+
+
+def _holding_less(state: _State, groups: list[Group], options: Options) -> tuple[_State, list[Group]]:
+    """What is cheap is computed again where it is needed late, if that makes a difference in what is held at once."""
+    before = _held(state, groups)
+    if not options.fuse or before < options.recompute_from:
+        return state, groups
+    found = recomputed(state.steps, groups, state.analysis(), state.outputs, _keys(), options.part_moved)
+    if found is None:
+        return state, groups
+    changed = state._replace(steps=found[0])
+    others = _grouped(changed, options.fuse, found[1])
+    return (changed, others) if _held(changed, others) < before else (state, groups)
+
+
+def _held(state: _State, groups: Sequence[Group]) -> int:
+    analysis = state.analysis()
+    over = reused(groups, state.steps, analysis, state.outputs, _keys())
+    return peak_bytes([group.positions for group in groups], state.steps, analysis, state.outputs, over)
 
 
 def _drop_dead(state: _State) -> _State:
@@ -136,32 +172,29 @@ def _keys() -> dict[object, int]:
 
 
 class _Fused(NamedTuple):
-    """A group of steps as one kernel, and the backend that executes it."""
+    """A group of steps as one kernel, the backend that executes it, and the results that it writes over operands."""
 
     lowered: Lowered
     backend: Backend
+    over: Mapping[Slot, Slot]
 
 
 class Specialisation:
     """An optimised graph, of which executables are made. Those with fused kernels may have to wait for a compiler."""
 
     def __init__(
-        self, graph: Graph, original: Sequence[Step], state: _State, counts: Mapping[str, int], options: Options
+        self, graph: Graph, original: Sequence[Step], state: _State, counts: Mapping[str, int],
+        groups: Sequence[Group],
     ) -> None:  # fmt: skip
         self._graph, self._original, self._state, self._counts = graph, original, state, counts
         self._analysis = analysis = state.analysis()
         self._outputs = [analysis.roots[slot] for slot in state.outputs]
         self._backends: dict[Any, Backend] = dict(context.current.backends)
-        self._keys = _keys()
         self._uses = Uses(state.steps, analysis, state.outputs)
-        self._groups = self._grouped(options.fuse)
+        self._groups = groups
+        self._over = reused(groups, state.steps, analysis, state.outputs, _keys())
         self._fused = self._lowered()
         self._pending = self._awaited()
-
-    def _grouped(self, fuse: bool) -> list[Group]:
-        """Which steps are executed as one, in order."""
-        grouping = Grouping(self._state.steps, self._analysis, self._keys, fuse)
-        return (passes.joined(grouping, self._uses, self._state.outputs) if fuse else grouping).ordered()
 
     def _lowered(self) -> dict[int, _Fused]:
         """The kernels of groups of more than one step, by the group's number."""
@@ -171,7 +204,8 @@ class Specialisation:
                 kernel = passes.described(group, self._state.steps, self._analysis, self._uses)
                 backend = self._backends[kernel.kernel.device]
                 if not group.kind or (backend.key, group.kind) in JOINERS:
-                    fused[number] = _Fused(kernel, backend)
+                    over = {root: self._over[root] for root in kernel.results if root in self._over}
+                    fused[number] = _Fused(written_over(kernel, over) if over else kernel, backend, over)
         return fused
 
     def _awaited(self) -> list[tuple[Backend, Pending]]:
@@ -199,7 +233,9 @@ class Specialisation:
                 groups.append(group.positions)
             else:
                 groups += [[position] for position in group.positions]
-        binder = _Binder(self._graph, self._state, self._analysis, self._outputs)
+        alone = [self._state.steps[group.positions[0]].outs for group in self._groups if len(group.positions) == 1]
+        over = {outs[0]: self._over[outs[0]] for outs in alone if outs and outs[0] in self._over}
+        binder = _Binder(self._graph, self._state, self._analysis, self._outputs, over)
         return self._described(binder, binder.bind(groups, kernels), groups)
 
     def _has_failed(self, fused: _Fused) -> bool:
@@ -212,7 +248,7 @@ class Specialisation:
             len(original), sum([step.operator.op.view_of is None for step in original]), binder.kernels,
             counts["dead"], counts["common"], counts["fold"], tuple(binder.fused),
             peak_bytes([[p] for p in range(len(original))], original, before.analysis(), before.outputs),
-            peak_bytes(groups, state.steps, binder.analysis, state.outputs), "\n\n".join(binder.texts),
+            peak_bytes(groups, state.steps, binder.analysis, state.outputs, binder.over), "\n\n".join(binder.texts),
         )  # fmt: skip
         outputs = [binder.places.of(root) for root in self._outputs]
         held = Held(context.current.host_memory, binder.code_bytes)
@@ -224,8 +260,14 @@ class Specialisation:
 class _Binder:
     """Makes calls of groups of steps."""
 
-    def __init__(self, graph: Graph, state: _State, analysis: Analysis, outputs: Sequence[Slot]) -> None:
+    def __init__(
+        self, graph: Graph, state: _State, analysis: Analysis, outputs: Sequence[Slot], alone: Mapping[Slot, Slot]
+    ) -> None:  # fmt: skip
         self.steps, self.analysis, self.outputs = state.steps, analysis, outputs
+        self._alone = alone
+        """Results that steps of their own may write over operands."""
+        self.over: dict[Slot, Slot] = {}
+        """Results that are written over operands; both have one place."""
         self.places = Places(graph.inputs)
         for slot, value in state.constants.items():
             self.places.put(slot, value)
@@ -240,7 +282,8 @@ class _Binder:
         calls = []
         for number, (group, ended) in enumerate(zip(groups, self._ends(uses))):
             call = self._fused(group, kernels[number]) if number in kernels else self._single(group[0])
-            freed = tuple([self.places.of(root) for root in ended if root in self.places])
+            taken = {self.over[slot] for p in group for slot in self.steps[p].outs if slot in self.over}
+            freed = tuple([self.places.of(root) for root in ended if root in self.places and root not in taken])
             calls.append(call._replace(freed=freed))
         return calls
 
@@ -264,7 +307,7 @@ class _Binder:
         operator = step.operator
         run: Run = partial(dispatch, operator)
         if bound is not None and not is_opaque(operator):
-            run = Plan(operator, bound).run
+            run = self._overwriting(step, bound) or Plan(operator, bound).run
         self.kernels += operator.op.view_of is None
         self.parts.append(Part((operator,), bound))
         self.texts.append(text_of(step))
@@ -272,8 +315,27 @@ class _Binder:
         is_one = len(outs) == 1 and not _gives_a_tuple(operator.op, bound)
         return Call(run, self.places.take(args), outs[0] if is_one else -1, () if is_one else outs, ())
 
+    def _overwriting(self, step: Step, bound: tuple[Any, ...]) -> Run | None:
+        """What writes a step's result over an operand, where it may and there is a kernel that can."""
+        operand = self._alone.get(step.outs[0]) if step.outs else None
+        if operand is None:
+            return None
+        place = next(
+            p for p, arg in enumerate(step.args) if arg.__class__ is Slot and self.analysis.roots[arg] == operand
+        )
+        run = overwriting_run(step.operator, context.current.backends[bound[place].device], bound, place)
+        if run is not None:
+            self._write_over(step.outs[0], operand)
+        return run
+
+    def _write_over(self, result: Slot, operand: Slot) -> None:
+        self.over[result] = operand
+        self.places.share(result, operand)
+
     def _fused(self, group: Sequence[int], fused: _Fused) -> Call:
-        (kernel, operands, results), backend = fused
+        (kernel, operands, results), backend, over = fused
+        for result, operand in over.items():
+            self._write_over(result, operand)
         executor = _executor(kernel, backend)
         self.kernels += 1
         self.code_bytes += executor.code_bytes

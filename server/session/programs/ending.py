@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 
 class EndOfRun(NamedTuple):
-    """The end of a recorded run of a program in a situation; ``before`` is what its inputs' ids named at its begin."""
+    """The end of a recorded run of a program in a situation; ``before``: what its inputs' ids named at its begin."""
 
     program: Any
     situation: Any
@@ -51,7 +51,7 @@ class RunStretch(NamedTuple):
 
 
 class EndOfStretch(NamedTuple):
-    """The end of a stretch that is recorded; ``before`` is what its inputs' ids named at its begin."""
+    """The end of a stretch that is recorded; ``before`` tells what its inputs' ids named at its begin."""
 
     stretch: Any
     situation: Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from typing import Any, Final
+from weakref import ReferenceType, ref
 
 from server.engine.autograd.graph import Edge, Node
 from server.engine.autograd.node import OpNode
@@ -114,7 +115,8 @@ class Recording:
         self._begin = time.monotonic()
         self._needs = [value.autograd is not None and value.autograd.requires_grad for value in values]
         self._histories = [_history_of(value) for value in values]
-        self._given: list[tuple[Value, Given]] = []
+        self._given: list[tuple[ReferenceType[Value], Given]] = []
+        """What was there before; gradients that the run drops go when they would go without a record."""
         self._takes: list[Given] = []
         rows = {id(one): number for number, one in enumerate(instructions)}
         self.recorder = self._new_recorder(state, rows)
@@ -131,7 +133,7 @@ class Recording:
         return SessionRecorder(state, rows, self._backend.can_capture)
 
     def _enter(self, value: Value, given: Given) -> None:
-        self._given.append((value, given))
+        self._given.append((ref(value), given))
         if self.recorder.slot_of(value) is None:
             self.recorder.enter(value)
             self._takes.append(given)
@@ -227,9 +229,9 @@ def _placed(constant: Number | Uploaded, known: Meta | type, backend: Backend) -
 class _Outcomes:
     """What values are after a run."""
 
-    def __init__(self, recorder: Recorder, given: Sequence[tuple[Value, Given]]) -> None:
+    def __init__(self, recorder: Recorder, given: Sequence[tuple[ReferenceType[Value], Given]]) -> None:
         self._recorder = recorder
-        self._given = {id(value): given for value, given in reversed(given)}
+        self._given = {id(there()): one for there, one in reversed(given) if there() is not None}
         self._places: dict[Slot, int] = {}
         self._results: dict[int, Result] = {}
         self._numbers: dict[Slot, int] = {}

@@ -8,13 +8,15 @@ from then on (``compiled``).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Final
+from weakref import ReferenceType, ref
 
 from server.engine import keys
 from server.engine.in_c.runs import bind_pairs
 from server.engine.operators import BY_INDEX
+from server.engine.value import Value
 from server.session.call_cache import free_before
 from server.session.state import SessionState
 from server.session.tensors import forget
@@ -67,7 +69,7 @@ def run_program(state: SessionState, run: RunProgram) -> int:
                 return executed
             met = described, program.fixed
             if program.is_worth_recording(met):
-                before = [state.values.get(id) for id in ids[: program.inputs]]
+                before = named_before(state, ids[: program.inputs])
                 instructions = program.template.instructions(ids)
                 end = EndOfRun(program, met, Recording(state, values, instructions, program.tunes), ids, before)
                 state.inbox.extendleft(reversed([*instructions, end]))
@@ -101,11 +103,22 @@ def end_run(state: SessionState, end: EndOfRun) -> None:
     _limit_variants(state, program)
 
 
+def named_before(state: SessionState, ids: Sequence[int]) -> list[Any]:
+    """Return what ids name before a run, without keeping it alive: what the run drops is gone as without a record."""
+    values = [state.values.get(id) for id in ids]
+    return [ref(value) if value.__class__ is Value else lambda value=value: value for value in values]
+
+
 def names_after(state: SessionState, ids: list[int], before: list[Any]) -> list[tuple[int, Any]]:
-    """Return the slots that name something else than before, where inputs named ``before``; None: nothing any more."""
+    """Return the slots that name something else than ``before``, as ``named_before`` has it; None: nothing any more."""
     now, count = [state.values.get(id) for id in ids], len(before)
-    names = [(slot, now[slot]) for slot in range(count) if now[slot] is not before[slot]]
+    names = [(slot, now[slot]) for slot in range(count) if not _is_still(now[slot], before[slot])]
     return names + [(slot, now[slot]) for slot in range(count - len(ids), 0) if now[slot] is not None]
+
+
+def _is_still(now: Any, before: Any) -> bool:
+    """Whether an id names what it named; what died meanwhile is None, as what an id names that names nothing is."""
+    return now is before() and (now is not None or before.__class__ is not ReferenceType)
 
 
 def bind_names(state: SessionState, ids: list[int], names: list[tuple[int, Any]]) -> None:

@@ -39,7 +39,7 @@ from .known import used_inputs
 from .noted_calls import CallRecorder, end_call, with_ends
 from .noted_executions import begun, is_noted
 from .recording import Recording
-from .sequences import bind_names, names_after
+from .sequences import bind_names, named_before, names_after
 from .situations import modes_of
 
 _log = logging.getLogger(__name__)
@@ -307,7 +307,7 @@ def _record(
     state: SessionState, stretch: Stretch, met: Any, values: list[Any], ids: list[int], kind: type[_StretchRecording]
 ) -> None:
     """Have the calls be next, written down."""
-    before = [state.values.get(id) for id in ids[: stretch.inputs]]
+    before = named_before(state, ids[: stretch.inputs])
     instructions = stretch.template.instructions(ids)
     recording = kind(state, values, instructions)
     if kind is _ElasticRecording:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from server.engine import keys
 from server.engine.array_library.dtypes import HALVES
-from server.engine.cuda.pointwise.fused import described
+from server.engine.cuda.pointwise.fused import described, stores_of
 from server.engine.cuda.pointwise.fused_text import FusedText, applied, functions_of, signature
 from server.engine.cuda.runtime.kept_modules import MODULE_BYTES, load_kept
 from server.engine.cuda.runtime.prelude import PRELUDE
@@ -108,7 +108,7 @@ class _Launches(NamedTuple):
 def _prepared(joined: Joined) -> tuple[_Launches, str]:
     """The launches, which take addresses of parts, results and operands, and of the sum and parts; and the text."""
     kernel, summed = joined.attributes
-    length, metas = kernel.shape[-1], [*[meta for _, meta in kernel.news], *kernel.loads]
+    length, metas = kernel.shape[-1], [*[meta for _, meta in stores_of(kernel)], *kernel.loads]
     width = vector_width(length, [meta for meta in metas if not _is_single(meta)])
     text, constants = described(kernel, [_is_single(meta) for meta in kernel.loads], "", width)
     source = _text(text, summed)
@@ -127,11 +127,13 @@ def makes(backend: Backend, joined: Joined) -> Executor:
     with backend.as_current():
         launches, source = _prepared(joined)
     news, empty = [meta for _, meta in joined.news], backend.empty
-    offsets = [byte_offset(meta) for meta in (*news[:-1], *[meta for _, meta in joined.loads])]
+    kernel, _ = joined.attributes
+    stored = [place for place, _ in kernel.stores]
+    offsets = [byte_offset(meta) for meta in (*[meta for _, meta in stores_of(kernel)], *kernel.loads)]
 
     def launch(args: tuple[Any, ...], outs: tuple[Value, ...]) -> None:
         held = empty(launches.partial)
-        partial, values = held.storage.block.pointer, (*outs[:-1], *args)
+        partial, values = held.storage.block.pointer, (*outs[:-1], *[args[place] for place in stored], *args)
         addresses = [value.storage.block.pointer + offset for value, offset in zip(values, offsets)]
         launches.elements(backend.stream, partial, *addresses)
         launches.totals(backend.stream, outs[-1].storage.block.pointer, 0, 0, partial)
@@ -141,6 +143,8 @@ def makes(backend: Backend, joined: Joined) -> Executor:
     def run(args: tuple[Any, ...]) -> tuple[Any, ...]:
         values = tuple(map(empty, news))
         start(args, values)
+        for place in stored:
+            args[place].storage.version += 1
         return values
 
     return Executor(backend.on_device(run), f"{joined!r}\n{source}", MODULE_BYTES)

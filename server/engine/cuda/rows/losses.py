@@ -149,7 +149,7 @@ def _forward_launch(request: Request, sizes: _Sizes, fire: Any, partials: int, r
     return launch
 
 
-@prepares(ops._cross_entropy_backward, keys.CUDA)
+@prepares(ops._cross_entropy_backward, keys.CUDA, elementwise=True)
 @row_major
 def cross_entropy_backward(request: Request) -> Launch | None:
     grad, input, target, weight, log_sum, total, reduction, ignore_index, smoothing = request.args

@@ -17,7 +17,7 @@ from server.engine.programs.joined import WEIGHTS, Joined
 from server.engine.programs.lowering import Lowered
 from telegrad_protocol.meta import Meta
 
-_LAYER: Final = "_linear_backward"
+LAYER: Final = "_linear_backward"
 
 
 def has_weights_apart(steps: Sequence[Step], keys: Mapping[object, int]) -> bool:
@@ -31,15 +31,15 @@ def with_weights_apart(steps: Sequence[Step], analysis: Analysis, keys: Mapping[
     if len(found) < 2:
         return list(steps)
     chosen = {id(step) for step in found if step.args[2] is not None}
-    return [part for step in steps for part in (_apart(step) if id(step) in chosen else [step])]
+    return [part for step in steps for part in (apart(step) if id(step) in chosen else [step])]
 
 
 def _is_layer(step: Step) -> bool:
     """Whether a step makes a weight's gradient."""
-    return step.operator.op.name == _LAYER and step.args[1] is not None
+    return step.operator.op.name == LAYER and step.args[1] is not None
 
 
-def _apart(step: Step) -> list[Step]:
+def apart(step: Step) -> list[Step]:
     """The input's gradient, and the others."""
     grad, input, weight, has_bias = step.args
     return [
@@ -94,7 +94,7 @@ def _lowered(steps: Sequence[Step], analysis: Analysis) -> Lowered:
         loads |= {f"grad {number}": grad, f"input {number}": input}
         made = step.outs if weight is None else step.outs[1:]
         news |= dict(zip([f"weight {number}", f"bias {number}"][: len(made)], made, strict=True))
-    described = Joined(WEIGHTS, _LAYER, (), _metas(loads, analysis), _metas(news, analysis))
+    described = Joined(WEIGHTS, LAYER, (), _metas(loads, analysis), _metas(news, analysis))
     roots = analysis.roots
     return Lowered(
         described, tuple([roots[slot] for slot in loads.values()]), tuple([roots[slot] for slot in news.values()])
