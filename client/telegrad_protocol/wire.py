@@ -27,9 +27,13 @@ SHARED_CHUNK: Final = 6
 """On a direct channel: the place of a chunk in its shared memory."""
 OPENED: Final = 7
 """On a direct channel: the worker has taken the socket, and has the frames up to this number."""
+PLACED: Final = 8
+"""Never sent: what a client's direct channel delivers for a chunk whose bytes it has written where they belong."""
 
 LINK_HEADER: Final = struct.Struct("<BQQ")
 CHUNK_HEADER: Final = struct.Struct("<QQ")
+PLACED_CHUNK: Final = struct.Struct("<QQQ")
+"""The body of a ``PLACED``: owner, offset and end."""
 
 MOST_MALFORMED: Final = 16
 """Of a batch with more malformed instructions than these nothing is executed."""

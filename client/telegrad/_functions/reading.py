@@ -18,7 +18,7 @@ from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradE
 
 def read_array(tensor: Tensor) -> np.ndarray[Any, Any]:
     """Return a copy of the elements; bfloat16 as float32 and complex32 as complex64, since NumPy has neither."""
-    return array_of(*tensor._session.read(tensor._id))
+    return array_of(*tensor._session.read(tensor._id, tensor._meta.nbytes))
 
 
 def numpy(self: Tensor, *, force: bool = False) -> np.ndarray[Any, Any]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import convert, structs
 
-from telegrad._transport.chunked_data import ChunkedData
+from telegrad._transport.chunked_data import Downloads
 from telegrad._transport.transport import INHERITED
 from telegrad_protocol import messages, wire
 from telegrad_protocol.errors import CommunicationError, SessionLostError, TelegradError
@@ -45,7 +45,7 @@ class ClientSession(Requests, RepeatingQueue):
         self._reading = threading.RLock()
         self._waiting: dict[int, threading.Event | None] = {}
         self._answers: dict[int, Any] = {}
-        self._chunked: dict[int, ChunkedData] = {}
+        self._downloads = Downloads()
         self._failures: dict[int, Failure] = {}
         """Failures that have arrived and were not raised, by the number of the thread whose instruction failed."""
         self._raised: dict[int, int] = {}
@@ -60,7 +60,7 @@ class ClientSession(Requests, RepeatingQueue):
         hello = self.transport.hello
         self.kept = self._take_over() if hello.attachment > 1 else Kept([], {})
         """What the session kept for this client, with the numbers 1 and up; empty for a new session."""
-        self.transport.go_direct()
+        self.transport.go_direct(self._downloads.place_of)
         self.named: dict[str, Any] | None = None
         """What the session keeps, by name, as ``telegrad.kept`` shows it; None before it was looked at."""
         self._given_default = given = Device(hello.default_device)
@@ -115,8 +115,8 @@ class ClientSession(Requests, RepeatingQueue):
             del self._waiting[number]
             if number in self._answers:
                 del self._answers[number]
-            if number in self._chunked:
-                del self._chunked[number]
+            if number in self._downloads:
+                del self._downloads[number]
         if isinstance(answer, Failure):
             self._raise(answer)
         if self._failures:
@@ -169,7 +169,7 @@ class ClientSession(Requests, RepeatingQueue):
     @property
     def is_idle(self) -> bool:
         """Whether no request waits and nothing is kept of an answer."""
-        return not (self._waiting or self._answers or self._chunked)
+        return not (self._waiting or self._answers or self._downloads)
 
     def _await_condition(self, holds: Callable[[], bool]) -> bool:
         number = self._new_request()  # of no request: whoever reads wakes all that wait
@@ -253,11 +253,13 @@ class ClientSession(Requests, RepeatingQueue):
             if frame is None:
                 return False
             kind, body = frame
-            if kind == wire.CHUNK:
-                self._take_chunk(body)
-            else:
+            if kind == wire.BATCH:
                 for reply in wire.decode_replies(body):
                     self._take(reply)
+            else:
+                request, download = self._downloads.take(kind, body)
+                if download is not None and download.is_complete:
+                    self._answer(request, download)
         except CommunicationError as error:
             self._end(error)
             return False
@@ -270,7 +272,7 @@ class ClientSession(Requests, RepeatingQueue):
             self._take_failure(reply)
         elif kind is messages.Data and reply.data is None and reply.nbytes:
             if reply.request in self._waiting:
-                self._chunked[reply.request] = ChunkedData(reply)
+                self._downloads.announce(reply)
         else:
             self._answer(reply.request, reply)
 
@@ -300,15 +302,6 @@ class ClientSession(Requests, RepeatingQueue):
             self._answer(failure.request, failure)
         else:
             self._failures.setdefault(failure.thread, failure)
-
-    def _take_chunk(self, body: memoryview) -> None:
-        request, offset, data = wire.split_chunk(body)
-        download = self._chunked.get(request)
-        if download is None:
-            return  # the thread that asked for it was interrupted
-        download.write(offset, data)
-        if download.is_complete:
-            self._answer(request, download)
 
     def _raise(self, failure: Failure) -> None:
         """Raise a failure, once, and let the session go on."""

@@ -15,6 +15,8 @@ import socket
 import time
 from typing import Any, Final
 
+import numpy as np
+
 from telegrad_protocol import wire
 from telegrad_protocol.bulk import LARGE_BYTES, pool
 from telegrad_protocol.channels.frames import HEADER, FrameReader, FrameWriter, frame_parts
@@ -23,6 +25,7 @@ from telegrad_protocol.errors import ProtocolError, TelegradError
 from telegrad_protocol.link import Buffer, Link
 
 from .address import socket_of
+from .transport import PlaceOf, nowhere
 from .websocket import READ, SESSION_KEY_HEADER, WRITE, Address, connect_unix, refusal
 
 FIRST_PAUSE_SECONDS: Final = 0.01
@@ -37,12 +40,13 @@ _pack: Final = HEADER.pack
 class DirectChannel:
     """A channel to the worker of a session at the Unix socket of its server; ``connect`` opens it."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, place_of: PlaceOf = nowhere) -> None:
         self.link = Link()
         self.is_open = False
         """Whether the worker has taken the socket, so that frames may be sent."""
         self.bytes_sent = self.bytes_received = 0
         self._address = address
+        self._place_of = place_of
         self._socket: socket.socket | None = None
         self._halves: Halves | None = None
         self._slots: SlotWriter | None = None
@@ -118,7 +122,9 @@ class DirectChannel:
                     self._writer.put(wire.ACK, self.link.announce(), ())
                 if self._writer.pending:
                     self._flush()
-        except (OSError, EOFError):
+        except (OSError, EOFError) as error:
+            if isinstance(error, ProtocolError) and self._socket is not None:
+                raise  # what the worker says is wrong, and would be over another socket
             self.drop()
 
     def send(self, kind: int, *body: Buffer) -> None:
@@ -188,12 +194,11 @@ class DirectChannel:
                 self.bytes_received += len(body)
                 link.admit(kind, number, memoryview(body), len(body))
                 continue
-            least = 0
             if kind == wire.SHARED_CHUNK and self._halves is not None:
-                kind, body, least = wire.CHUNK, _copied(chunk_at(self._halves.down, body)), LEAST_COUNTED
-            if kind == wire.CHUNK:
+                self._take_shared(number, chunk_at(self._halves.down, body))
+            elif kind == wire.CHUNK:
                 self.bytes_received += len(body)
-                link.admit(kind, number, memoryview(body), max(len(body), least))
+                link.admit(kind, number, memoryview(body), len(body))
             elif kind == wire.ACK:
                 link.forget(number)
             elif kind == wire.OPENED:
@@ -201,6 +206,22 @@ class DirectChannel:
             else:
                 raise ProtocolError(f"unknown kind of frame {kind}")
         return bool(frames)
+
+    def _take_shared(self, number: int, chunk: memoryview) -> None:
+        """Copy a chunk out of its slot, which is free from there on: to where its bytes belong, if that is known."""
+        self.bytes_received += len(chunk)
+        nbytes = max(len(chunk), LEAST_COUNTED)
+        if number == self.link.received + 1 and len(chunk) > wire.CHUNK_HEADER.size:
+            owner, begin, data = wire.split_chunk(chunk)
+            end = begin + len(data)
+            place = self._place_of(owner, begin, end)
+            if place is not None:
+                place[:] = np.frombuffer(data, np.uint8)
+                self.link.admit(wire.PLACED, number, memoryview(wire.PLACED_CHUNK.pack(owner, begin, end)), nbytes)
+                return
+        copy = pool.take(len(chunk))
+        copy[:] = chunk
+        self.link.admit(wire.CHUNK, number, copy, nbytes)
 
     def _opened(self, received: int) -> None:
         """Send again what the worker lacks, which has the frames up to number ``received``."""
@@ -215,18 +236,11 @@ class DirectChannel:
         self.is_open = True
 
 
-def _copied(chunk: memoryview) -> memoryview:
-    """Return a chunk in memory of this process, so that its slot is free whenever the program comes to it."""
-    copy = pool.take(len(chunk))
-    copy[:] = chunk
-    return copy
-
-
-def connected_channel(address: Address) -> DirectChannel | None:
+def connected_channel(address: Address, place_of: PlaceOf = nowhere) -> DirectChannel | None:
     """Return a channel with its first socket; None where the server is not reached by a Unix socket, or offers none."""
     if socket_of(address.url) is None or not hasattr(os, "memfd_create"):
         return None
-    channel = DirectChannel(address)
+    channel = DirectChannel(address, place_of)
     try:
         channel.connect()
     except (OSError, TelegradError):

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from telegrad_protocol import wire
 from telegrad_protocol.messages import Hello
 
-from .transport import TransportStats
+from .transport import PlaceOf, TransportStats, nowhere
 
 _AWAKE_SECONDS: Final = 2e-3
 """For how long a reader looks again and again: kernels take less, and compilers, which need the core, take more."""
@@ -51,7 +51,7 @@ class InProcessTransport:
     def accepted(self) -> int:
         return self.stats.frames
 
-    def go_direct(self) -> None:
+    def go_direct(self, place_of: PlaceOf = nowhere) -> None:
         """Do nothing: nothing is between client and session."""
 
     def send_batch(self, body: bytes) -> None:

@@ -25,7 +25,7 @@ from .host_buffers import buffers
 from .limits import Limits
 from .open_transports import forget, keep_from_forked_processes
 from .readiness import DIRECT_READ, DIRECT_SHIFT, OF_GATEWAY, READ_BOTH, wait_for_either
-from .transport import INHERITED, TransportStats
+from .transport import INHERITED, PlaceOf, TransportStats, nowhere
 from .websocket import WRITE, Address, WebSocketConnection, masked_message
 
 FLUSH_SECONDS: Final = 0.002
@@ -90,8 +90,8 @@ class SocketTransport:
             sent, received = sent + self._direct.bytes_sent, received + self._direct.bytes_received
         return TransportStats(counted.frames, sent, received, counted.reconnects)
 
-    def go_direct(self) -> None:
-        direct = connected_channel(self.address)
+    def go_direct(self, place_of: PlaceOf = nowhere) -> None:
+        direct = connected_channel(self.address, place_of)
         if direct is None:
             return  # the gateway carries the frames, too
         with self._lock:

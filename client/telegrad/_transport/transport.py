@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from telegrad_protocol.messages import Hello
 
@@ -12,6 +13,9 @@ INHERITED: Final = (
     "or start it with multiprocessing's 'spawn'"
 )
 """What is wrong with using, in a forked process, a session or a tensor that it has inherited."""
+
+PlaceOf: TypeAlias = Callable[[int, int, int], Any]
+"""Returns the memory where bytes of the answer to a request belong, from an offset to an end; None if nobody knows."""
 
 TOO_LATE: Final = (
     "the session's work was not done within {:g} s of its end, and was dropped; whether it fails is unknown\n"
@@ -30,6 +34,10 @@ class TransportStats:
     reconnects: int = 0
 
 
+def nowhere(request: int, begin: int, end: int) -> None:
+    """Stand in for ``PlaceOf`` where all chunks are received with their bytes."""
+
+
 class Transport(Protocol):
     """Carries the frames of one session, each exactly once and in order."""
 
@@ -42,8 +50,11 @@ class Transport(Protocol):
     @property
     def stats(self) -> TransportStats: ...
 
-    def go_direct(self) -> None:
-        """Talk to the worker past the gateway from here on, where that is possible; nothing may be on its way."""
+    def go_direct(self, place_of: PlaceOf = ...) -> None:
+        """Talk to the worker past the gateway from here on, where that is possible; nothing may be on its way.
+
+        Chunks may then be written where ``place_of`` says they belong, by any thread, and are received as ``PLACED``.
+        """
 
     def send_batch(self, body: bytes) -> None:
         """Send a ``BATCH``; waits only while the other end does not keep up."""
@@ -52,9 +63,10 @@ class Transport(Protocol):
         """Send a ``CHUNK``; ``data`` may be changed afterwards."""
 
     def receive(self, timeout: float | None) -> tuple[int, memoryview] | None:
-        """The next ``BATCH`` or ``CHUNK``: its kind and body; None when there was none for ``timeout`` seconds.
+        """The next ``BATCH``, ``CHUNK`` or ``PLACED``: its kind and body.
 
-        None waits as long as it takes, and 0 only looks. One thread at a time may receive; any may send.
+        None when there was none for ``timeout`` seconds; None waits as long as it takes, and 0 only looks. One thread at
+        a time may receive; any may send.
         """
 
     def peek(self, timeout: float | None) -> tuple[int, memoryview] | None:
