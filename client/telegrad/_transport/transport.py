@@ -65,8 +65,8 @@ class Transport(Protocol):
     def receive(self, timeout: float | None) -> tuple[int, memoryview] | None:
         """The next ``BATCH``, ``CHUNK`` or ``PLACED``: its kind and body.
 
-        None when there was none for ``timeout`` seconds; None waits as long as it takes, and 0 only looks. One thread at
-        a time may receive; any may send.
+        None when there was none for ``timeout`` seconds; None waits as long as it takes, and 0 only looks. One thread
+        at a time may receive; any may send.
         """
 
     def peek(self, timeout: float | None) -> tuple[int, memoryview] | None:

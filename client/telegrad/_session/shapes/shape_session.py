@@ -101,7 +101,7 @@ class ShapeSession(ClientSession):
             raise self._refuse(what)
         return known(*args)
 
-    def read(self, id: int) -> tuple[DType, tuple[int, ...], memoryview]:
+    def read(self, id: int, nbytes: int = 0) -> tuple[DType, tuple[int, ...], memoryview]:
         """Refuse: there are no elements."""
         raise self._refuse("read")
 
