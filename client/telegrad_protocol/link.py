@@ -43,7 +43,9 @@ class Received(NamedTuple):
     body: memoryview
 
 
-class _Kept(NamedTuple):
+class Kept(NamedTuple):
+    """A sent frame that is not acknowledged, and where its bytes are among all that were sent before and after it."""
+
     sequence: int
     start: int
     end: int
@@ -69,7 +71,7 @@ class Link:
         """The last frame that the other end was told of."""
         self._unannounced_bytes = 0
         self._most_unannounced = min(ACK_BYTES, window // 2)
-        self._tail: deque[_Kept] = deque()
+        self._tail: deque[Kept] = deque()
 
     @property
     def sent(self) -> int:
@@ -125,7 +127,7 @@ class Link:
             before, start = tail[-1].sequence, tail[-1].end
         else:
             before, start = self.acknowledged, 0
-        tail.append(_new(_Kept, (before + 1, start, start + nbytes, parts)))
+        tail.append(_new(Kept, (before + 1, start, start + nbytes, parts)))
 
     def receive(self, frame: Buffer) -> int:
         """Take one frame from the connection and return its kind; ``inbox`` grows by it unless it was seen before."""

@@ -20,6 +20,7 @@ from telegrad._session import own_code
 from telegrad._session.call_sites import CallSites
 from telegrad._session.grad_mode import entered_inference
 from telegrad._session.parts.repeating import RepeatingQueue
+from telegrad._session.sending import send_queue
 from telegrad._session.sending.batch_ends import BatchEnds
 from telegrad._session.sending.send_queue import SendQueue
 from telegrad._session.session import ClientSession
@@ -28,9 +29,15 @@ from telegrad._tensor.autograd_graph import Aliases, DeferredNode, LeafNode, Ope
 from telegrad._tensor.receivers import Receivers
 from telegrad._tensor.tensor import Tensor
 from telegrad._tensor.tensor import new_tensor as new_tensor_in_python
-from telegrad_protocol import dtypes
-from telegrad_protocol.messages import Call
+from telegrad._transport import socket_transport
+from telegrad._transport.ahead import Ahead
+from telegrad._transport.direct_channel import DirectChannel
+from telegrad._transport.socket_transport import SocketTransport
+from telegrad_protocol import dtypes, pace, wire
+from telegrad_protocol.link import Kept
+from telegrad_protocol.messages import Answer, Call, Data, Free
 from telegrad_protocol.meta import Meta
+from telegrad_protocol.pace import Pace
 
 from . import ABSENT, load
 
@@ -45,20 +52,34 @@ def _is_usual(kind: type) -> bool:
     return issubclass(kind, Tensor) and all([getattr(kind, name) is getattr(Tensor, name) for name in _READ])
 
 
+def _numbers() -> tuple[float, ...]:
+    """Return the numbers that functions in C share with those of Python."""
+    look = round(socket_transport.LOOK_SECONDS * 1000)
+    sizes = send_queue.BATCH_OPERATIONS, send_queue.LONG_BATCH, send_queue._LONG_RUN
+    rules = pace.MEMORY_SECONDS, float(pace.GROWTH), pace.FEWEST, pace.MOST_SUBMISSIONS, pace._LEAST_SECONDS
+    return wire.BATCH, look, *rules, *sizes
+
+
 def _prepared() -> Any:
     native = load()
     if native is None:
         return None
-    finalizer = native.prepare(
+    finalizer, complete = native.prepare(
         Tensor=Tensor, OperationNode=OperationNode, Aliases=Aliases, Modes=Modes, CallPattern=CallPattern,
         CallPlan=CallPlan, SendQueue=SendQueue, CallSites=CallSites, Call=Call, Meta=Meta, LeafNode=LeafNode,
         DeferredNode=DeferredNode, ClientSession=ClientSession, count=count, thread=thread, default_modes=DEFAULT,
         plans=PLANS, dtypes=vars(dtypes), own_files=own_code.own_files,
         other_files=own_code.other_files, is_own=own_code.is_own, is_usual=_is_usual, getframe=sys._getframe,
         call=_python.call, join=_python._join, finalize=Tensor.__del__, deque=deque, absent=ABSENT, sharing=sharing,
-        entered_inference=entered_inference, tensor_types=_python._TENSOR_TYPES,
+        entered_inference=entered_inference, tensor_types=_python._TENSOR_TYPES, Pace=Pace, Ahead=Ahead,
+        BatchEnds=BatchEnds, SocketTransport=SocketTransport, DirectChannel=DirectChannel, Kept=Kept, Free=Free,
+        Data=Data, Answer=Answer, encode_batch=wire.encoder.encode, decode_replies=wire._replies.decode,
+        pace_complete=Pace.complete, numbers=_numbers(),
     )  # fmt: skip
     Tensor.__del__ = finalizer  # type: ignore[method-assign]
+    Pace.complete = complete  # type: ignore[method-assign]
+    ClientSession.send_queued = staticmethod(native.send_queued)  # type: ignore[method-assign]
+    ClientSession.take_answer = staticmethod(native.take_answer)  # type: ignore[method-assign]
     BatchEnds.places_of = staticmethod(native.places_of)
     Receivers.usual = staticmethod(native.usual_receivers)  # type: ignore[method-assign]
     RepeatingQueue.take_numbers = staticmethod(native.take_numbers)  # type: ignore[method-assign]

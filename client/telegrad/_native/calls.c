@@ -5,6 +5,7 @@
 
 #include "batches.h"
 #include "conditions.h"
+#include "answers.h"
 #include "arguments.h"
 #include "gradients.h"
 #include "keys.h"
@@ -12,6 +13,7 @@
 #include "objects.h"
 #include "receivers.h"
 #include "runs.h"
+#include "sending.h"
 
 /* The parents where some operands are never differentiated. */
 static int
@@ -238,7 +240,9 @@ static PyObject *
 prepare(PyObject *module, PyObject *args, PyObject *given)
 {
     if (given == NULL || take_objects(given) < 0) return given ? NULL : PyErr_Format(PyExc_TypeError, "prepare: no names");
-    return PyDescr_NewMethod((PyTypeObject *)the_Tensor, &finalizer);
+    return Py_BuildValue(
+        "NN", PyDescr_NewMethod((PyTypeObject *)the_Tensor, &finalizer),
+        PyDescr_NewMethod((PyTypeObject *)the_Pace, &completer));
 }
 
 static PyMethodDef methods[] = {
@@ -248,6 +252,8 @@ static PyMethodDef methods[] = {
     {"match_arguments", (PyCFunction)(void (*)(void))match_arguments, METH_FASTCALL, "Return tensors of a call that is alike."},
     {"ids_of", (PyCFunction)(void (*)(void))ids_of, METH_FASTCALL, "Return the numbers of tensors."},
     {"take_numbers", (PyCFunction)(void (*)(void))take_numbers, METH_FASTCALL, "Take numbers, and return the first."},
+    {"send_queued", send_queued, METH_O, "Send what a session has queued; whether that was usual, and is done."},
+    {"take_answer", (PyCFunction)(void (*)(void))take_answer, METH_FASTCALL, "Wait for an answer that comes as usual."},
     {"hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, "Tell whether conditions hold, by kind."},
     {"gradients_hold", (PyCFunction)(void (*)(void))gradients_hold, METH_FASTCALL, "Tell whether rows hold."},
     {"change_gradients", (PyCFunction)(void (*)(void))change_gradients, METH_FASTCALL, "Change gradients by rows."},

@@ -9,7 +9,7 @@
 
 #define CLASSES(X)                                                                                                     \
     X(Tensor) X(OperationNode) X(Aliases) X(Modes) X(CallPattern) X(CallPlan) X(SendQueue) X(CallSites) X(Call)        \
-    X(Meta) X(LeafNode) X(DeferredNode)
+    X(Meta) X(LeafNode) X(DeferredNode) X(Pace) X(Ahead) X(BatchEnds)
 
 #define SLOTS(X)                                                                                                       \
     X(Tensor, _id) X(Tensor, _session) X(Tensor, _meta) X(Tensor, _requires_grad) X(Tensor, _node) X(Tensor, _grad)    \
@@ -24,17 +24,27 @@
     X(CallPlan, rest) X(CallPlan, template) X(CallPlan, index) X(CallPlan, gives_gradient) X(CallPlan, grad_name)      \
     X(CallPlan, is_view) X(CallPlan, view_of) X(CallPlan, target) X(CallPlan, keeps_apart) X(SendQueue, _pending)      \
     X(SendQueue, _dead) X(SendQueue, new_id) X(SendQueue, operations) X(SendQueue, _full_at) X(SendQueue, _is_armed)   \
-    X(SendQueue, _is_urgent) X(SendQueue, sites) X(SendQueue, free) X(CallSites, _numbers) X(Call, site)
+    X(SendQueue, _is_urgent) X(SendQueue, sites) X(SendQueue, free) X(CallSites, _numbers) X(Call, site)        \
+    X(Pace, submitted) X(Pace, completed) X(Pace, limit) X(Pace, _measured_from) X(Pace, delay) X(Pace, seconds)       \
+    X(Pace, _learnt_at) X(Pace, _count) X(Pace, _taken) X(Pace, _submissions) X(Ahead, pace) X(Ahead, _handshake)      \
+    X(Ahead, _is_bounded) X(Ahead, _asked) X(Ahead, _batch_began) X(BatchEnds, _sent)
 
 /* What else ``prepare`` is given: see there in ``__init__.py``. */
 #define OBJECTS(X)                                                                                                     \
     X(ClientSession) X(thread) X(default_modes) X(plans) X(dtypes) X(own_files) X(other_files) X(is_own) X(is_usual)   \
     X(getframe) X(count) X(call) X(join) X(finalize) X(deque) X(absent) X(sharing) X(entered_inference)                \
-    X(tensor_types)
+    X(tensor_types) X(SocketTransport) X(DirectChannel) X(Kept) X(Free) X(Data) X(Answer) X(encode_batch)              \
+    X(decode_replies) X(pace_complete) X(numbers)
 
 #define TEXTS(X)                                                                                                       \
     X(_id) X(keeps_saved) X(modes) X(_default) X(_is_inference) X(_introduce) X(at_start) X(__dict__) X(__self__)      \
-    X(__name__) X(_gradient_edge) X(queue) X(_send_full) X(free)
+    X(__name__) X(_gradient_edge) X(queue) X(_send_full) X(free) X(acquire) X(release)    \
+    X(fileno) X(_lock) X(_fatal) X(_closed) X(_busy) X(_pid) X(_link) X(inbox) X(unsent) X(_large) X(_end)             \
+    X(unparsed) X(pending) X(_direct) X(_connection) X(is_open) X(link) X(_writer) X(_reader) X(_socket) X(window)     \
+    X(acknowledged) X(_tail) X(_counted) X(bytes_sent) X(frames) X(_pause) X(handshake_seconds) X(_draft)              \
+    X(_uploading) X(_has_parts) X(_has_new_line) X(holder) X(_told) X(_ends) X(_waited) X(_pending_bytes) X(_is_due)   \
+    X(ahead) X(transport) X(data) X(request) X(_unannounced_bytes) X(bytes_received) X(received) X(released) X(_view)  \
+    X(_limits) X(_waiting) X(_wake) X(_reading) X(_answers)
 
 #define DECLARE_SLOT(type, name) static Py_ssize_t type##__##name;
 #define DECLARE_OBJECT(name) static PyObject *the_##name;
@@ -44,6 +54,19 @@ CLASSES(DECLARE_OBJECT)
 OBJECTS(DECLARE_OBJECT)
 TEXTS(DECLARE_TEXT)
 static PyObject *append, *popleft, *no_arguments, *zero, *one;
+/* ``BATCH_OPERATIONS``, ``LONG_BATCH`` and ``_LONG_RUN`` of ``send_queue.py``. */
+static struct {
+    long long usual, most, long_run;
+} batch_sizes;
+/* ``MEMORY_SECONDS``, ``GROWTH``, ``FEWEST``, ``MOST_SUBMISSIONS`` and ``_LEAST_SECONDS`` of ``pace.py``. */
+static struct {
+    double memory, growth;
+    long long fewest;
+    Py_ssize_t submissions;
+    double least;
+} rules;
+static int BATCH;             /* the kind of a frame, of ``wire.py`` */
+static int look_milliseconds; /* ``LOOK_SECONDS`` of ``socket_transport.py`` */
 static PyObject *usual_types; /* types of operands: whether their slots are what ``Tensor`` has */
 static PyObject *usual_type;  /* one of these which has them, that was met last */
 
@@ -82,6 +105,10 @@ take_objects(PyObject *given)
     OBJECTS(TAKE)
     SLOTS(FIND)
     TEXTS(INTERN)
+    if (!PyArg_ParseTuple(
+            the_numbers, "iiddLndLLL", &BATCH, &look_milliseconds, &rules.memory, &rules.growth, &rules.fewest,
+            &rules.submissions, &rules.least, &batch_sizes.usual, &batch_sizes.most, &batch_sizes.long_run))
+        return -1;
     append = PyObject_GetAttrString(the_deque, "append");
     popleft = PyObject_GetAttrString(the_deque, "popleft");
     no_arguments = PyTuple_New(0);

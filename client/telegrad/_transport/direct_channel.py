@@ -77,7 +77,11 @@ class DirectChannel:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is to be written or read before something comes."""
-        return self.is_open and not (self._writer.pending or self.link.inbox or self.link.wants_acknowledgement)
+        if not self.is_open:
+            return False
+        link = self.link
+        is_waiting = self._writer.pending or link.inbox or self._reader.unparsed or link.wants_acknowledgement
+        return not is_waiting
 
     @property
     def has_room(self) -> bool:
@@ -115,7 +119,7 @@ class DirectChannel:
                 if may_connect and time.monotonic() >= self._next_attempt:
                     self.connect()
                 return
-            if happened & ~WRITE:
+            if happened & ~WRITE or self._reader.unparsed:
                 self._read()
             if self.is_open:
                 if self.link.wants_acknowledgement:
@@ -187,8 +191,8 @@ class DirectChannel:
 
     def _read(self) -> bool:
         """Take the frames that one system call completes, and return whether there were any."""
-        frames = self._reader.read(not self.is_open)
-        link = self.link
+        reader, link = self._reader, self.link
+        frames = reader.take() if reader.unparsed else reader.read(not self.is_open)
         for kind, number, body in frames:
             if kind == _BATCH:
                 self.bytes_received += len(body)

@@ -49,7 +49,8 @@ class FrameReader:
         self._socket = sock
         self._max_bytes = max_bytes
         self._view = memoryview(bytearray(_STAGING_BYTES))
-        self._end = 0
+        self._end = self.unparsed = 0
+        """How many bytes are here of frames, and how many of them were received by somebody else, for ``take``."""
         self._large: tuple[int, int, memoryview] | None = None
         self._filled = 0
 
@@ -72,6 +73,12 @@ class FrameReader:
             if _HEADER_BYTES + length == end and length <= self._max_bytes:  # as with what is waited for
                 self._end = 0
                 return [_new(Frame, (kind, number, bytes(self._view[_HEADER_BYTES:end])))]
+        return self._parse()
+
+    def take(self) -> list[Frame]:
+        """The frames that bytes complete which somebody else has received into the memory."""
+        self._end += self.unparsed
+        self.unparsed = 0
         return self._parse()
 
     def close(self) -> None:
@@ -169,10 +176,14 @@ class FrameWriter:
             raise EOFError(str(error)) from error
         if written == nbytes:
             return True
+        self.keep_rest(parts, nbytes, written)
+        return False
+
+    def keep_rest(self, parts: Parts, nbytes: int, written: int) -> None:
+        """Queue what is left of a frame of so many bytes, of which some were written; nothing is queued before it."""
         self._queue.extend(parts)
         self.pending = nbytes - written
         self._drop(written)
-        return False
 
     def put_with_fd(self, kind: int, number: int, body: bytes, fd: int) -> None:
         """Queue a small frame that carries a descriptor, which is closed here once it is sent."""

@@ -97,6 +97,11 @@ class SendQueue(RefusingQueue):
         """Wait until everything submitted so far has run; raises what failed."""
         raise NotImplementedError
 
+    @staticmethod
+    def send_queued(queue: SendQueue) -> bool:
+        """Send all that is queued, and return whether that is done. C does so where nothing is unusual (0117)."""
+        return False
+
     def _poll(self) -> None:
         """Take what has arrived, and raise a failure that has."""
         raise NotImplementedError
@@ -286,6 +291,8 @@ class SendQueue(RefusingQueue):
 
     def _send_pending(self, uploading: messages.Upload | None = None, size: int = 0) -> None:
         """Send a batch of so many instructions, or of all that are queued; the caller holds ``_sending``."""
+        if not size and uploading is None and self.send_queued(self):
+            return
         if self._draft is not None:
             self._recover(self._draft)
         self._is_armed = self._is_due = False
