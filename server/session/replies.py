@@ -178,9 +178,11 @@ class ReplyQueue:
 
     def take(self) -> list[Frame]:
         """Return the frames to send, in order, and forget them."""
-        if self.messages:
-            self._close_batch()
-        frames, self.frames = self.frames, []
+        messages, frames = self.messages, self.frames
+        if messages:
+            frames.append((wire.BATCH, [wire.encode_batch(messages)]))
+            self.messages = []
+        self.frames = []
         return frames
 
     def clear(self) -> None:

@@ -343,17 +343,16 @@ class SessionConnection:
 
     def _rate(self) -> None:
         """Set what the loop looks at, so that neither direction holds more than its limit."""
-        session, pending = self.session, self.writer.pending
-        direct = self.direct
-        if direct is None or self.writer is not direct:
-            interest = EVENT_WRITE if pending else 0
-        else:
-            interest = EVENT_WRITE if pending and direct.waits_for_socket else 0
+        session, pending, interest, is_owed = self.session, self.writer.pending, 0, False
+        if pending:
+            direct = self.direct
+            is_direct = direct is not None and self.writer is direct
+            interest = EVENT_WRITE if direct is None or not is_direct or direct.waits_for_socket else 0
+            # A direct channel that waits for its client is read on, or acknowledgements would wait behind data.
+            is_owed = direct is not None and direct.waits_for_client
         if self.ended:
             self.interest, self.activity = interest, IDLE
             return
-        # A direct channel that waits for its client is read on, or acknowledgements would wait behind data.
-        is_owed = direct is not None and pending and direct.waits_for_client
         if self._inbox_bytes <= (DIRECT_INBOX_BYTES if is_owed else self._most_waiting):
             interest |= EVENT_READ
         self.interest = interest

@@ -144,16 +144,10 @@ class DirectChannel:
     def flush(self) -> bool:
         """Write what the socket takes, and return whether that was everything."""
         waiting = self._waiting
-        if not waiting:
-            return self._write()
         while waiting and self._number(*waiting[0]):
             self._waiting_bytes -= sum(map(len, waiting.popleft()[1]))
-        return self._write() and not waiting
-
-    def _write(self) -> bool:
-        """Write what the socket takes of what has a number, and return whether that was everything."""
         try:
-            return self._writer is None or self._writer.flush()
+            return (self._writer is None or self._writer.flush()) and not waiting
         except EOFError:
             return False  # the reading side finds out, after the last frames that came
 

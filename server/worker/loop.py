@@ -191,7 +191,8 @@ class Worker:
         if connection.ended and not connection.writer.pending:
             self._discard(connection)
             return
-        if connection.direct is not None:
+        direct = connection.direct
+        if direct is not None and (direct.retired or connection.writer is not direct):
             connection.close_retired(self._watch)
         self._watch(connection.socket, connection.interest, connection)
 
