@@ -19,37 +19,42 @@ class CrashNotes:
     """The notes of one worker process."""
 
     def __init__(self, fd: int | None = None) -> None:
-        self._memory = mmap.mmap(-1 if fd is None else fd, BYTES)
-        self._name = ""
+        self.memory = mmap.mmap(-1 if fd is None else fd, BYTES)
+        """The first byte tells whether a function runs; callers of one function many times set it themselves."""
+        self.name = ""
+        """The function that runs, or that has run last."""
 
     def use(self, fd: int) -> None:
         """Keep the notes in a file from here on; the descriptor is closed."""
-        self._memory = mmap.mmap(fd, BYTES)
+        self.memory = mmap.mmap(fd, BYTES)
         os.close(fd)
 
     def enter(self, name: str) -> None:
         """Note that a function runs."""
-        memory = self._memory
-        if name is not self._name:
-            self._name = name
-            text = name.encode()[: BYTES - _TEXT_AT - 1] + b"\0"
-            memory[_TEXT_AT : _TEXT_AT + len(text)] = text
-        memory[0] = 1
+        if name is not self.name:
+            self.rename(name)
+        self.memory[0] = 1
+
+    def rename(self, name: str) -> None:
+        """Note the name of the function that runs next."""
+        self.name = name
+        text = name.encode()[: BYTES - _TEXT_AT - 1] + b"\0"
+        self.memory[_TEXT_AT : _TEXT_AT + len(text)] = text
 
     def leave(self) -> None:
         """Note that it has returned."""
-        self._memory[0] = 0
+        self.memory[0] = 0
 
     @property
     def running(self) -> str:
         """The function that runs, or that ran when the process ended; empty where none did."""
-        if not self._memory[0]:
+        if not self.memory[0]:
             return ""
-        return self._memory[_TEXT_AT:].partition(b"\0")[0].decode(errors="replace")
+        return self.memory[_TEXT_AT:].partition(b"\0")[0].decode(errors="replace")
 
     def close(self) -> None:
         """Give up the memory."""
-        self._memory.close()
+        self.memory.close()
 
 
 def open_notes() -> tuple[int, CrashNotes]:

@@ -86,16 +86,21 @@ class PreparedCall:
         These are None where the result is the only memory that was made for the call. None tells that nothing was done,
         since a tensor is of another kind.
         """
+        for _, backend in self._streams:
+            backend.flush()  # the function may launch kernels of its own
         make = self._in_c
         if make is not None:
             runtime = self._runtime
             runtime.enter_modes(self._gpu)
             runtime.library = self._library
-            notes.enter(self._name)
+            if notes.name is not self._name:
+                notes.rename(self._name)
+            memory = notes.memory
+            memory[0] = 1
             try:
                 result = make(values, args)
             finally:
-                notes.leave()
+                memory[0] = 0
             if isinstance(result, Value):
                 return result, None
             if result is not None:

@@ -56,6 +56,8 @@ class Runtime:
         self.raised: Exception | None = None
         """What the last request raised; an extension that lets it pass fails with it."""
         self._last_handle = 0
+        self._modes: tuple[Any, ...] = ()
+        """The modes that were told last."""
         self._late: list[int] = []
         self._metas: dict[bytes, Meta] = {}
         self._answer = b""
@@ -114,10 +116,13 @@ class Runtime:
 
     def enter_modes(self, device: int) -> None:
         """Tell extensions the modes and the device that the next call runs under."""
-        places, current = self.places, context.current
-        places[GRAD_MODE] = current.grad_enabled and not current.inference
-        places[DEFAULT_DTYPE] = words.TYPE_NUMBERS[dtypes._default]
-        places[CURRENT_DEVICE] = device
+        current = context.current
+        modes = current.grad_enabled, current.inference, dtypes._default
+        if modes != self._modes:
+            self._modes = modes
+            self.places[GRAD_MODE] = current.is_recording
+            self.places[DEFAULT_DTYPE] = words.TYPE_NUMBERS[dtypes._default]
+        self.places[CURRENT_DEVICE] = device
 
     def result(self) -> bytes:
         """Return the words that an extension has left as its answer."""

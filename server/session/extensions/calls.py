@@ -124,23 +124,25 @@ def call_extension(state: SessionState, call: extension_messages.CallExtension) 
         values = state.values
         for id in call.freed:
             values.pop(id, None)
-    for backend in state.backends.values():
-        backend.flush()  # the function may launch kernels of its own
     extensions = state.extensions
+    plan = extensions.plans.get(call.plan)
+    if plan is not None and plan.prepared is not None and state.capture is None:
+        made = plan.prepared.call(state.values, call.args)
+        if made is not None:
+            result, given = made
+            state.operations += 1
+            if given is None and result.meta is plan.fresh and len(call.outs) == 1:
+                state.values[call.outs[0]] = result
+            else:
+                _bind(state, call, plan, result, given or [])
+            return
     if not 0 <= call.function < len(extensions.functions):
         raise ProtocolError(f"there is no function number {call.function}")
     function = extensions.functions[call.function]
     if state.capture is not None:
         state.capture.refuse_code(function.name)
-    plan = extensions.plans.get(call.plan) if call.plan > 0 else None
-    if plan is not None and plan.prepared is not None and (made := plan.prepared.call(state.values, call.args)):
-        result, given = made
-        state.operations += 1
-        if given is None and result.meta is plan.fresh and len(call.outs) == 1:
-            state.values[call.outs[0]] = result
-        else:
-            _bind(state, call, plan, result, given or [])
-        return
+    for backend in state.backends.values():
+        backend.flush()  # the function may launch kernels of its own
     tensors: list[Value] = []
     args = [arg if arg.__class__ in PLAIN else from_wire(state, arg, tensors) for arg in call.args]
     result = function.library.call(function.number, function.name, args)
