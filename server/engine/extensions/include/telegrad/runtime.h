@@ -120,7 +120,8 @@ extern "C" C10_EXPORT int64_t telegrad_load(int64_t* shared) {
 extern "C" C10_EXPORT int64_t telegrad_call(int64_t function, const int64_t* arguments) {
 #ifdef TELEGRAD_WITH_CUDA
   const int64_t device = telegrad::context[telegrad::CURRENT_DEVICE];
-  if (device >= 0) (void)cudaSetDevice(static_cast<int>(device));
+  int current = -1;  // to ask for it takes less than to set it
+  if (device >= 0 && (cudaGetDevice(&current) != cudaSuccess || current != device)) (void)cudaSetDevice(static_cast<int>(device));
 #endif
   const int64_t failed = telegrad::guarded([&] {
     telegrad::Reader reader(arguments);
