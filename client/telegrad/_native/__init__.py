@@ -1,8 +1,9 @@
-"""The usual path of a call in C, and that of conditions, for interpreters whose machine has a compiler (0083, 0087).
+"""The usual path of a call in C, and those of conditions and requests, where a compiler is (0083, 0087, 0117).
 
 ``calls.c`` does in one go what ``_ops/call.py``, ``_session/call_sites.py`` and ``_session/sending/send_queue.py`` say,
-and leaves to them whatever is unusual. `telegrad_protocol.native` says when it is compiled. Nothing depends on it:
-without it, calls take longer. ``binding`` gives it what it works on.
+and what a request passes in ``_session/session.py`` and ``_transport``. It leaves to them whatever is unusual.
+`telegrad_protocol.native` says when it is compiled. Nothing depends on it: without it, calls take longer. ``binding``
+gives it what it works on.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@
 #include "pace.h"
 #include <sys/uio.h>
 
+#define MOST_BYTES (1 << 16) /* of a batch: other threads of the program wait while it is written */
+
 /* What a link keeps of a frame until it is acknowledged; NULL where its window has no room, and for an error. */
 static PyObject *
 new_kept(PyObject *link, PyObject *tail, Py_ssize_t nbytes, long long *number)
@@ -69,7 +71,7 @@ send_batch(Channel *channel, PyObject *body, PyObject **parts)
     long long number;
     Py_ssize_t nbytes = PyBytes_GET_SIZE(body), written = 0;
     PyObject *tail = attribute(channel->link, text__tail), *kept = NULL, *header = NULL;
-    if (tail != NULL && IS(tail, deque) && nbytes < 1 << 30)
+    if (tail != NULL && IS(tail, deque) && nbytes <= MOST_BYTES)
         kept = new_kept(channel->link, tail, nbytes + FRAME_HEADER, &number);
     if (kept != NULL) header = PyBytes_FromStringAndSize(NULL, FRAME_HEADER);
     if (header != NULL) *parts = PyTuple_Pack(2, header, body);
