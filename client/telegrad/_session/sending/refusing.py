@@ -86,6 +86,11 @@ class RefusingQueue:
     programs: ProgramTable
     sites: CallSites
 
+    @staticmethod
+    def send_queued(queue: RefusingQueue) -> bool:
+        """Send all that is queued, and return whether that is done. C does so where nothing is unusual (0117)."""
+        return False
+
     def _tell_left_out(self, failure: messages.Failure) -> None:
         """Tell a thread of an instruction that is not sent."""
         raise NotImplementedError

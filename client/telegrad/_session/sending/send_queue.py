@@ -97,11 +97,6 @@ class SendQueue(RefusingQueue):
         """Wait until everything submitted so far has run; raises what failed."""
         raise NotImplementedError
 
-    @staticmethod
-    def send_queued(queue: SendQueue) -> bool:
-        """Send all that is queued, and return whether that is done. C does so where nothing is unusual (0117)."""
-        return False
-
     def _poll(self) -> None:
         """Take what has arrived, and raise a failure that has."""
         raise NotImplementedError
