@@ -203,6 +203,22 @@ def test_random_conversations_are_the_same(sessions: Any, seed: int, monkeypatch
     assert in_c == _run(sessions(), seed)
 
 
+def test_what_stands_in_for_a_transports_function_is_called(sessions: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profiler notes batches so."""
+    session = sessions()
+    peer = Peer(session, 0)
+    monkeypatch.setattr(peer.rng, "choice", lambda ways: "alone")
+    transport, sizes = session.transport, []
+    send = transport.send_batch
+    transport.send_batch = lambda body: sizes.append(len(wire.decode_instructions(body))) or send(body)
+    for turn in range(5):
+        assert session.query("echo")[1] == "text"
+        if turn == 2:
+            del transport.send_batch
+    assert len(sizes) == 3 and sum(sizes) == 3
+    peer.close()
+
+
 def test_threads_that_wait_at_the_same_time_get_their_own_answers(sessions: Any, seed: int) -> None:
     session = sessions()
     peer = Peer(session, seed)

@@ -75,6 +75,7 @@ def _prepared() -> Any:
         BatchEnds=BatchEnds, SocketTransport=SocketTransport, DirectChannel=DirectChannel, Kept=Kept, Free=Free,
         Data=Data, Answer=Answer, encode_batch=wire.encoder.encode, decode_replies=wire._replies.decode,
         pace_complete=Pace.complete, numbers=_numbers(),
+        send_batch=SocketTransport.send_batch,
     )  # fmt: skip
     Tensor.__del__ = finalizer  # type: ignore[method-assign]
     Pace.complete = complete  # type: ignore[method-assign]

@@ -135,6 +135,16 @@ typedef struct {
     Pace pace;
 } Queue;
 
+/* Whether batches of a transport are sent by its class's function, and no other that is put in its place, as by a profiler. */
+static int
+sends_itself(PyObject *transport)
+{
+    PyObject *method = attribute(transport, text_send_batch);
+    int itself = method != NULL && PyMethod_Check(method) && PyMethod_GET_FUNCTION(method) == the_send_batch;
+    Py_XDECREF(method);
+    return itself;
+}
+
 /* Read a queue; 0 where ``_send_pending`` would do more than to encode what is queued, and to send it. */
 static int
 take_queue(Queue *queue, PyObject *session, PyObject *transport)
@@ -147,7 +157,7 @@ take_queue(Queue *queue, PyObject *session, PyObject *transport)
     int same = own != NULL && known != NULL && PyObject_RichCompareBool(own, known, Py_EQ) == 1;
     PyErr_Clear();
     Py_XDECREF(own);
-    return same && SLOT(queue->ahead, Ahead___is_bounded) == Py_True && SLOT(queue->ahead, Ahead___asked) == Py_None &&
+    return same && sends_itself(transport) && SLOT(queue->ahead, Ahead___is_bounded) == Py_True && SLOT(queue->ahead, Ahead___asked) == Py_None &&
            is_attribute(session, text__draft, Py_None) && is_attribute(session, text__uploading, Py_None) &&
            is_attribute(session, text__has_parts, Py_False) && is_attribute(session, text__has_new_line, Py_False) &&
            is_attribute(session, text_holder, Py_None) && is_attribute(session, text__told, the_default_modes) &&
