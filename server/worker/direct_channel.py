@@ -146,10 +146,7 @@ class DirectChannel:
         waiting = self._waiting
         while waiting and self._number(*waiting[0]):
             self._waiting_bytes -= sum(map(len, waiting.popleft()[1]))
-        try:
-            return (self._writer is None or self._writer.flush()) and not waiting
-        except EOFError:
-            return False  # the reading side finds out, after the last frames that came
+        return self._write() and not waiting
 
     def _take(self, frame: Frame, now: int) -> list[Frame]:
         kind, number, body = frame
@@ -192,7 +189,16 @@ class DirectChannel:
         self.bytes_sent += HEADER.size + nbytes
         if self._writer is not None:
             self._writer.put_parts(framed)
+            if kind == wire.SHARED_CHUNK:
+                self._write()  # the client copies this one while the next slot is filled
         return True
+
+    def _write(self) -> bool:
+        """Write what the socket takes of what has a number, and return whether that was everything."""
+        try:
+            return self._writer is None or self._writer.flush()
+        except EOFError:
+            return False  # the reading side finds out, after the last frames that came
 
     def _lose(self) -> None:
         if self.socket is not None:

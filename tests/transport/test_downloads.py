@@ -17,7 +17,9 @@ from telegrad._transport.websocket import READ, Address
 from telegrad_protocol import wire
 from telegrad_protocol.bulk import LARGE_BYTES
 from telegrad_protocol.channels.frames import FrameReader, FrameWriter
+from telegrad_protocol.channels.shared_memory import SLOTS, SlotWriter
 from telegrad_protocol.errors import ProtocolError
+from telegrad_protocol.link import Buffer
 from telegrad_protocol.messages import CHUNK_BYTES, Data
 
 REQUEST = 3
@@ -108,6 +110,40 @@ def test_chunks_go_from_their_slots_to_where_they_belong(
             if is_expected:
                 large = range(0, size, CHUNK_BYTES)
                 assert kinds == [wire.PLACED if size - at + 16 > LARGE_BYTES else wire.CHUNK for at in large]
+    finally:
+        ends.close()
+
+
+def test_both_ends_copy_at_the_same_time(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk is on its way before the next slot is filled, and slots are free before all chunks are copied."""
+    array = rng.integers(0, 256, 2 * SLOTS * CHUNK_BYTES, np.uint8)
+    on_their_way: list[int] = []
+    acknowledged: list[int] = []
+    downloads, fill = Downloads(), SlotWriter.fill
+
+    def noting_bytes(slots: SlotWriter, slot: int, sequence: int, header: Buffer, data: Buffer) -> bytes:
+        assert ends.client._socket is not None
+        try:
+            on_their_way.append(len(ends.client._socket.recv(1 << 16, socket.MSG_PEEK)))
+        except BlockingIOError:
+            on_their_way.append(0)
+        return fill(slots, slot, sequence, header, data)
+
+    def place_of(request: int, begin: int, end: int) -> Any:
+        ends.worker.read()
+        acknowledged.append(ends.worker.link.acknowledged)
+        return downloads.place_of(request, begin, end)
+
+    ends = Ends(place_of)
+    try:
+        ends.exchange()
+        monkeypatch.setattr(SlotWriter, "fill", noting_bytes)
+        downloads.expect(REQUEST, array.nbytes)
+        _send(ends, REQUEST, array)
+        assert len(on_their_way) == len(set(on_their_way)) == SLOTS, on_their_way
+        while len(acknowledged) < SLOTS:
+            ends.client.advance(READ, may_connect=False)
+        assert acknowledged[SLOTS // 2 - 1] > 0 and acknowledged[SLOTS - 1] >= SLOTS // 2, acknowledged
     finally:
         ends.close()
 

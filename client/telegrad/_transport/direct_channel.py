@@ -122,8 +122,7 @@ class DirectChannel:
             if happened & ~WRITE or self._reader.unparsed:
                 self._read()
             if self.is_open:
-                if self.link.wants_acknowledgement:
-                    self._writer.put(wire.ACK, self.link.announce(), ())
+                self._acknowledge()
                 if self._writer.pending:
                     self._flush()
         except (OSError, EOFError) as error:
@@ -183,6 +182,12 @@ class DirectChannel:
             while self._socket is not None and self._read():
                 pass
 
+    def _acknowledge(self) -> None:
+        """Tell the worker how far frames have come, if that is due, as far as the socket takes it."""
+        if self.is_open and self.link.wants_acknowledgement:
+            self._writer.put(wire.ACK, self.link.announce(), ())
+            self._flush()
+
     def _flush(self) -> None:
         before = self._writer.pending
         self._writer.flush()
@@ -200,6 +205,7 @@ class DirectChannel:
                 continue
             if kind == wire.SHARED_CHUNK and self._halves is not None:
                 self._take_shared(number, chunk_at(self._halves.down, body))
+                self._acknowledge()  # the worker fills slots while the next chunk is copied
             elif kind == wire.CHUNK:
                 self.bytes_received += len(body)
                 link.admit(kind, number, memoryview(body), len(body))
