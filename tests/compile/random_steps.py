@@ -24,6 +24,8 @@ factor = [1.0]
 average = [p.detach().clone() for p in model.parameters()]
 total, count = t.zeros(()), t.zeros((), dtype=t.int64)
 scaler = t.amp.GradScaler('cpu', init_scale=8.0, growth_interval=3)
+average_model = t.optim.swa_utils.AveragedModel
+averaged = average_model(model, multi_avg_fn=t.optim.swa_utils.get_ema_multi_avg_fn(0.9), use_buffers=True)
 second = t.optim.SGD(model[3].parameters(), lr=0.05, momentum=0.5)
 """
 SCHEDULERS: Final = [
@@ -76,6 +78,7 @@ AFTERWARDS: Final = [
     "losses.append(x)\nlosses.append([1])", "rates.append(optimizer.param_groups[0]['lr'])",
     "scheduler.step()\nlosses.append(loss.detach() * optimizer.param_groups[0]['lr'])",
     "for a, p in zip(average, model.parameters()):\n    a.data.mul_(0.5).add_(p.data, alpha=0.5)",
+    "averaged.update_parameters(model)", "averaged.update_parameters(model)\nlosses.append(loss.detach())",
 ]  # fmt: skip
 RESULTS: Final = ["loss", "loss.detach()", "(loss.detach() * 2, {'x': x.sum()})", "None", "model[0].weight.grad"]
 CHANGES: Final = [
@@ -101,6 +104,10 @@ CHANGES: Final = [
     "scheduler.load_state_dict(scheduler.state_dict())",
     "scaler = t.amp.GradScaler('cpu', init_scale=2.0)", "scaler.set_growth_factor(4.0)",
     "scaler.scale(t.ones(())); scaler.unscale_(second)", "model[0].weight.data[0, 0] = float('nan')",
+    "averaged = average_model(model)", "averaged.n_averaged.zero_(); averaged.load_state_dict(averaged.state_dict())",
+    "scheduler = t.optim.lr_scheduler.LambdaLR(optimizer, lambda n: factor[0] * 0.9 ** n)",
+    "optimizer.param_groups[0]['lr'] = t.tensor(0.03)",
+    "averaged = average_model(model, avg_fn=t.optim.swa_utils.get_ema_avg_fn(0.5))", "factor[0] = 0.25",
     "second.param_groups[0]['momentum'] = 0.1", "total = t.zeros(())", "average = [a.clone() for a in average]",
 ]  # fmt: skip
 
@@ -154,4 +161,5 @@ def state_of(names: dict[str, Any]) -> list[Any]:
     rates = [group["lr"] for group in optimizer.param_groups]
     kept = [names[name] for name in ("held", "losses", "rates", "average", "total", "count")]
     scaler = [scaler._scale, scaler._growth_tracker] if (scaler := names["scaler"])._scale is not None else []
-    return [params, gradients, entries, kept, same, rates, names["scheduler"].last_epoch, scaler]
+    averaged = [*names["averaged"].parameters(), names["averaged"].n_averaged, names["averaged"]._count]
+    return [params, gradients, entries, kept, same, rates, names["scheduler"].last_epoch, scaler, averaged]

@@ -71,6 +71,39 @@ LEFT_OUT = {
         _STEP + "with tg.no_grad():\n    for a, p in zip(averages, model.parameters()):\n        a.lerp_(p, 0.1)",
         "averages = [p.detach().clone() for p in model.parameters()]\nkept.extend(averages)",
     ),
+    "a schedule by a function": Case(
+        _STEP + "scheduler.step()",
+        "warm = 5\nscheduler = tg.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min(1.0, (n + 1) / warm))",
+        "warm = 20",
+    ),
+    "a schedule by a bound function": Case(
+        _STEP + "scheduler.step()",
+        "import functools, math\ndef rate(n, *, total):\n    return 1 + math.cos(math.pi * min(n, total) / total)\n"
+        "scheduler = tg.optim.lr_scheduler.LambdaLR(optimizer, functools.partial(rate, total=9))",
+    ),
+    "a schedule by factors": Case(
+        _STEP + "scheduler.step()\nkept.append(loss)",
+        "scheduler = tg.optim.lr_scheduler.MultiplicativeLR(optimizer, lambda n: 0.9 if n % 3 else 1.1)",
+    ),
+    "moving averages of a model": Case(
+        _STEP + "averaged.update_parameters(model)",
+        "from telegrad.optim import swa_utils\n"
+        "averaged = swa_utils.AveragedModel(model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(0.9))\n"
+        "kept.extend(averaged.parameters())\nkept.append(averaged.n_averaged)",
+    ),
+    "moving averages by a function of one tensor, which begin again": Case(
+        _STEP + "averaged.update_parameters(model)",
+        "averaged = tg.optim.swa_utils.AveragedModel(model, avg_fn=tg.optim.swa_utils.get_ema_avg_fn(0.9))\n"
+        "kept.extend(averaged.parameters())\nfresh = averaged.state_dict()\n"
+        "fresh = {name: value.clone() for name, value in fresh.items()}",
+        "averaged.load_state_dict(fresh)",
+    ),
+    "a rate that is a tensor": Case(
+        _STEP, "optimizer.param_groups[0]['lr'] = tg.tensor(0.05)", "optimizer.param_groups[0]['lr'].fill_(0.01)"
+    ),
+    "a rate that is another tensor later": Case(
+        _STEP, "optimizer.param_groups[0]['lr'] = tg.tensor(0.05)", "optimizer.param_groups[0]['lr'] = tg.tensor(0.5)"
+    ),
     "small batches": Case(
         "optimizer.zero_grad()\nfor part in x.chunk(3):\n    (model(part).square().mean() / 3).backward()\n"
         "optimizer.step()"
@@ -95,6 +128,24 @@ MADE = {
         _STEP + "scheduler.step()",
         "scheduler = tg.optim.lr_scheduler.LambdaLR(optimizer, lambda n: kept.append(n) or 0.5)",
     ),
+    "a function that counts": Case(
+        _STEP + "scheduler.step()",
+        "counts = {'calls': 0}\ndef factor(n):\n    counts['calls'] += 1\n    return 0.9 ** n\n"
+        "scheduler = tg.optim.lr_scheduler.LambdaLR(optimizer, factor)",
+    ),
+    "a function that draws random numbers": Case(
+        _STEP + "scheduler.step()\nkept.append(tg.rand(2))",
+        "tg.manual_seed(3)\nscheduler = tg.optim.lr_scheduler.LambdaLR(optimizer, lambda n: (tg.rand(2), 0.9 ** n)[1])",
+    ),
+    "equal averages": Case(
+        _STEP + "averaged.update_parameters(model)",
+        "averaged = tg.optim.swa_utils.AveragedModel(model)\nkept.extend(averaged.parameters())",
+    ),
+    "averages by a function of the program's": Case(
+        _STEP + "averaged.update_parameters(model)",
+        "averaged = tg.optim.swa_utils.AveragedModel(model, avg_fn=lambda a, p, n: a + (p - a) / (n + 1))\n"
+        "kept.extend(averaged.parameters())",
+    ),
     "a scaler without an update": Case(
         _SCALED + "scaler.unscale_(optimizer)\noptimizer.step()\nscaler._progress.clear() if x is None else None",
         _SCALER, "scaler.update()",
@@ -113,7 +164,9 @@ def _outcomes(tg: Any, case: Case, seed: int, wrap: Callable[[Any], Any], file: 
         for p in model.parameters():
             p.copy_(tg.linspace(-0.5, 0.7, p.numel()).reshape(p.shape))
     optimizer = names["optimizer"] = tg.optim.AdamW(model.parameters(), lr=0.05)
-    exec(case.before, names)  # noqa: S102  the test's own text
+    made = file.with_suffix(".before.py")  # of which functions of schedules are read, too
+    made.write_text(case.before)
+    exec(compile(case.before, str(made), "exec"), names)  # noqa: S102  the test's own text
     exec(compile(file.read_text(), str(file), "exec"), names)  # noqa: S102
     step, told = wrap(names["step"]), []
     for number in range(CALLS):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
-from itertools import chain
 from typing import Any
 
 from telegrad._functions.creation import tensor
@@ -128,8 +127,8 @@ class AveragedModel(Module):
         return self._count
 
     def _averaged(self, model: Module) -> Tensors:
-        parts = (model.parameters(), model.buffers()) if self.use_buffers else (model.parameters(),)
-        return [part.detach() for part in chain(*parts)]
+        buffers = list(model.buffers()) if self.use_buffers else []
+        return [part.detach() for part in [*model.parameters(), *buffers]]
 
     def update_parameters(self, model: Module) -> None:
         """Take one more model into the averages."""

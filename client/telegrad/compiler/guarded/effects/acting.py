@@ -13,6 +13,7 @@ from telegrad.compiler.guarded import purity
 from telegrad.compiler.guarded.steps import OPTIMIZERS, Stepping
 from telegrad.optim.lr_scheduler import LRScheduler
 from telegrad.optim.optimizer import Optimizer
+from telegrad.optim.swa_utils import AveragedModel
 
 from . import lasting
 
@@ -30,6 +31,11 @@ class Acting(Stepping):
             closure = args[1] if len(args) > 1 else kwargs.get("closure")
             if closure is not None and len(args) + len(kwargs) == 2:
                 return partial(self._step_with, function, args[0], closure)
+        if function is LRScheduler.step and args and type(args[0]) in lasting.BY_FUNCTIONS:
+            return partial(self._step_by_functions, *args, **kwargs)
+        if function is AveragedModel.update_parameters:
+            self._note_average(*args)
+            return None
         note = _KNOWN.get(function)
         if note is None:
             return super()._step_call(function, args, kwargs)
@@ -47,10 +53,50 @@ class Acting(Stepping):
         step(optimizer)
         return loss
 
+    def _step_by_functions(self, scheduler: Any, *epoch: Any, **named: Any) -> None:
+        """Make a scheduler's step whose functions are watched, since they may have no effects and queue nothing.
+
+        They are called in each call that is left out, so that what they return is no condition.
+        """
+        functions = scheduler.lr_lambdas
+        if type(functions) is not list or not all(map(lasting.changes_nothing, functions)):
+            self._notes.refuse(f"what a function of {type(scheduler).__name__} may change")
+        self._note_schedule(scheduler, *epoch, **named)
+        session = scheduler.optimizer.param_groups[0]["params"][0]._session
+        before = len(self._notes.effects), session.operations
+        scheduler.lr_lambdas = [lambda *given, one=one: self.call(one, *given)() for one in functions]
+        try:
+            LRScheduler.step(scheduler, *epoch, **named)
+        finally:
+            scheduler.lr_lambdas = functions
+        if before != (len(self._notes.effects), session.operations):
+            self._notes.refuse(f"effects of a function of {type(scheduler).__name__}")
+
+    def _note_average(self, averaged: Any, *models: Any) -> None:
+        """Note that one more model is taken into averages: all but the first time the same is done, which counts."""
+        notes = self._notes
+        if type(averaged) is not AveragedModel or not averaged._count or not lasting.has_fixed_share(averaged):
+            notes.refuse(f"an average by {type(averaged).__name__} whose share of a model changes")
+            return
+        self._note_parts(averaged, ("_averaged", "_number", "update_parameters"))
+
+    def set_attribute(self, value: Any, owner: Any, name: str) -> None:
+        if type(owner) is AveragedModel and name == "_count" and owner._count:
+            self._notes.act(lasting.Counted(owner))
+            owner._count = value
+        else:
+            super().set_attribute(value, owner, name)
+
+    def attribute(self, owner: Any, name: str) -> Any:
+        if type(owner) is AveragedModel and name == "_count":  # that it is not 0 is asked before each call
+            return owner._count
+        return super().attribute(owner, name)
+
     def _note_schedule(self, scheduler: Any, *epoch: Any, **named: Any) -> None:
         """Note that a scheduler goes on to its next rates, which changes groups that were read before."""
         notes, kind = self._notes, type(scheduler)
-        if kind not in lasting.SCHEDULERS or epoch or named or not lasting.queues_nothing(scheduler):
+        is_known = kind in lasting.SCHEDULERS or kind in lasting.BY_FUNCTIONS
+        if not is_known or epoch or named or not lasting.queues_nothing(scheduler):
             notes.refuse(f"a step of {kind.__name__}")
             return
         self._note_parts(scheduler, lasting.PARTS)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .analysis import Analysis
-from .graph import Slot, Step
-from .memory.lifetimes import lifetimes, peak_of
-from .memory.reuse import with_reuse
+from server.engine.programs.analysis import Analysis
+from server.engine.programs.graph import Slot, Step
+
+from .lifetimes import lifetimes, peak_of
+from .reuse import with_reuse
 
 
 def peak_bytes(
