@@ -19,8 +19,8 @@ from server.engine.programs.grouping import Grouping
 from server.engine.programs.joined import CASTS, GRADIENTS, NORM, PRODUCTS, SUMS, Joined
 from server.engine.programs.joins import casts
 from server.engine.programs.joins.casts import join_casts
-from server.engine.programs.memory.temporaries import peak_bytes
 from server.engine.programs.specialise import ALL, specialise
+from server.engine.programs.temporaries import peak_bytes
 from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import CPU

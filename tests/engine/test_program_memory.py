@@ -19,9 +19,9 @@ from server.engine.programs.graph import Graph
 from server.engine.programs.grouping import Grouping
 from server.engine.programs.joined import SUMS, Joined
 from server.engine.programs.memory import reuse
-from server.engine.programs.memory.lifetimes import Lifetime, peak_of
 from server.engine.programs.memory.reuse import reused
 from server.engine.programs.specialise import ALL, Options, specialise
+from server.engine.programs.temporaries import Lifetime, peak_of
 from server.engine.value import Value
 from telegrad_protocol.meta import Meta
 

@@ -31,7 +31,7 @@ from .joins.weights import has_weights_apart, with_weights_apart
 from .lowering import Lowered
 from .memory.plan import PART_MOVED, recomputed
 from .memory.reuse import reused, written_over
-from .memory.temporaries import peak_bytes
+from .temporaries import peak_bytes
 
 
 class Options(NamedTuple):

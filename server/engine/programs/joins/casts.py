@@ -15,7 +15,7 @@ from server.engine.programs.graph import Slot, Step
 from server.engine.programs.grouping import Grouping
 from server.engine.programs.joined import CASTS, Joined
 from server.engine.programs.lowering import Lowered
-from server.engine.programs.memory.temporaries import peak_bytes
+from server.engine.programs.temporaries import peak_bytes
 from telegrad_protocol import dtypes
 from telegrad_protocol.layout import is_dense
 from telegrad_protocol.meta import Meta

@@ -14,10 +14,10 @@ from server.engine.programs.graph import Slot, Step, replaced, slots_in
 from server.engine.programs.grouping import candidate_of
 from server.engine.programs.joined import SUMS
 from server.engine.programs.joins.weights import LAYER, apart
+from server.engine.programs.temporaries import Lifetime
 from telegrad_protocol.meta import Meta
 
 from .draft import Change, Draft
-from .lifetimes import Lifetime
 
 _SMALL: Final = 16
 """Operands of so small a part of a value may be held for longer than they are anyway."""

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from server.engine.programs.analysis import Analysis
 from server.engine.programs.graph import Slot, Step, replaced, slots_in
 from server.engine.programs.grouping import Group, candidate_of
+from server.engine.programs.temporaries import Lifetime, last_reads, lifetimes, peak_of, with_reuse
 
-from .lifetimes import Lifetime, last_reads, lifetimes, peak_of
-from .reuse import reused, with_reuse
+from .reuse import reused
 
 
 class Change(NamedTuple):

@@ -8,10 +8,10 @@ from typing import Any, Final
 from server.engine.programs.analysis import EVERYTHING, Analysis
 from server.engine.programs.graph import Slot, Step
 from server.engine.programs.grouping import Group
+from server.engine.programs.temporaries import moved_bytes
 
 from .again import Recomputing
 from .draft import Change, Draft
-from .lifetimes import moved_bytes
 
 PART_MOVED: Final = 50
 """Of so many bytes that a program reads and writes, one more may be moved to hold less."""

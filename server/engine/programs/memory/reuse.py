@@ -14,10 +14,9 @@ from server.engine.programs.graph import Slot, Step, slots_in
 from server.engine.programs.grouping import Group
 from server.engine.programs.joined import SUMS, Joined
 from server.engine.programs.lowering import Lowered
+from server.engine.programs.temporaries import last_reads, lifetimes
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
-
-from .lifetimes import Lifetime, last_reads, lifetimes
 
 least_bytes = 1 << 20
 """Smaller values have memory of their own."""
@@ -29,18 +28,6 @@ def reused(
 ) -> dict[Slot, Slot]:  # fmt: skip
     """For results the operands that they are written over; both are roots."""
     return _Finder(groups, steps, analysis, outputs, keys).found()
-
-
-def with_reuse(held: Mapping[int, Lifetime], over: Mapping[Slot, Slot], analysis: Analysis) -> dict[int, Lifetime]:
-    """Lifetimes of memory where results are written over operands: the operand's memory lives on."""
-    held, owner = dict(held), dict[int, int]()
-    for result, operand in over.items():
-        made, number = analysis.memory_of(result), analysis.memory_of(operand)
-        number = owner[made] = owner.get(number, number)
-        mine = held.pop(made, None)
-        if mine is not None and number in held:
-            held[number] = held[number]._replace(end=max(held[number].end, mine.end))
-    return held
 
 
 class _Finder:

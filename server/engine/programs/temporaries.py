@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from server.engine.programs.analysis import Analysis
-from server.engine.programs.graph import Slot, Step, slots_in
 from telegrad_protocol.meta import Meta
+
+from .analysis import Analysis
+from .graph import Slot, Step, slots_in
 
 
 class Lifetime(NamedTuple):
@@ -73,3 +74,28 @@ def _moved_by(members: Sequence[Step], analysis: Analysis, held: Mapping[int, Li
     stored = {root for root in made if analysis.memory_of(root) in held or analysis.is_written(root)}
     metas = [analysis.known[root] for root in read | stored]
     return sum([meta.nbytes for meta in metas if isinstance(meta, Meta)])
+
+
+def with_reuse(held: Mapping[int, Lifetime], over: Mapping[Slot, Slot], analysis: Analysis) -> dict[int, Lifetime]:
+    """Lifetimes of memory where results are written over operands: the operand's memory lives on."""
+    held, owner = dict(held), dict[int, int]()
+    for result, operand in over.items():
+        made, number = analysis.memory_of(result), analysis.memory_of(operand)
+        number = owner[made] = owner.get(number, number)
+        mine = held.pop(made, None)
+        if mine is not None and number in held:
+            held[number] = held[number]._replace(end=max(held[number].end, mine.end))
+    return held
+
+
+def peak_bytes(
+    groups: Sequence[Sequence[int]], steps: Sequence[Step], analysis: Analysis, outputs: Sequence[Slot],
+    over: Mapping[Slot, Slot] | None = None,
+) -> int:  # fmt: skip
+    """The most bytes that are held at once, where each group holds nothing that only itself reads.
+
+    Memory is held from the group that makes it until no slot in it is read any more; ``over`` has results that are
+    written over operands.
+    """
+    held = lifetimes(groups, steps, analysis, outputs)
+    return peak_of(with_reuse(held, over or {}, analysis).values())[0]
