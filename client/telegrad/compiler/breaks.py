@@ -29,6 +29,11 @@ class GraphBreak(NamedTuple):
     line: FrameSummary | None
 
     @property
+    def graph_break(self) -> bool:
+        """It is one, in the words of PyTorch, whose reasons may also be why a graph was compiled."""
+        return True
+
+    @property
     def user_stack(self) -> list[FrameSummary]:
         """The line in a list, as PyTorch has a stack."""
         return [] if self.line is None else [self.line]

@@ -10,21 +10,26 @@ from telegrad._session.current import current_session
 
 from . import prints, regions, reports
 from .originals import original_of
+from .own_backends.explained_region import ExplainedRegion
+from .own_backends.naming import names_of
 from .reports import NAMES, ProgramReport
 
 
 class ExplainOutput:
     """What one call has queued: graphs, which are programs, with the operations of each, and the breaks between them.
 
-    Printing it shows PyTorch's text. ``graphs`` and ``ops_per_graph`` have the names of operations, ``break_reasons``
-    a ``reason`` and a ``user_stack`` for each break. ``programs`` are those that the call has run, after two calls
-    alike, with what the server has made of them; ``out_guards`` are the situations that they were specialised for last.
+    Printing it shows PyTorch's text. ``graphs`` are modules of ``torch.fx``, or the names of operations where none can
+    say what was done; ``ops_per_graph`` has the names of all, ``break_reasons`` a ``reason`` and a ``user_stack`` for
+    each break. ``programs`` are those that the call has run, after two calls alike, with what the server has made of
+    them; ``out_guards`` are the situations that they were specialised for last.
     """
 
-    def __init__(self, observer: regions.Observer, programs: Sequence[ProgramReport], seconds: float) -> None:
+    def __init__(
+        self, observer: regions.Observer, programs: Sequence[ProgramReport], seconds: float, graphs: Sequence[Any]
+    ) -> None:  # fmt: skip
         parts, breaks = [part.calls for part in observer.parts], observer.breaks
         self.ops_per_graph = [[NAMES.get(call.op, "?") for call in part] for part in parts if part]
-        self.graphs = self.ops_per_graph
+        self.graphs = list(graphs) if len(graphs) == len(self.ops_per_graph) else self.ops_per_graph
         self.graph_count = len(self.graphs)
         self.break_reasons = breaks
         self.graph_break_count = len(breaks)
@@ -72,10 +77,23 @@ def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any
         observer, begin = regions.active.observer, time.perf_counter()
         try:
             with prints.ending_programs(regions.active):
-                regions.run(function, args, kwargs)
+                graphs = _explained(function, args, kwargs)
         finally:
             regions.active.observer = before
         seconds = time.perf_counter() - begin
-        return ExplainOutput(observer, reports.asked(current_session(), observer.programs), seconds)
+        return ExplainOutput(observer, reports.asked(current_session(), observer.programs), seconds, graphs)
 
     return run(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else run
+
+
+def _explained(function: Callable[..., Any], args: Any, kwargs: Any) -> Sequence[Any]:
+    """Call a function as a compiled one, and return its graphs; none where it is called within a compiled one."""
+    session = current_session()
+    if regions.active.region is not None or regions.active.disabled or session.holder is not None or session.blocking:
+        regions.run(function, args, kwargs)
+        return ()
+    region = ExplainedRegion(session, function, names_of(function, args, kwargs))
+    with region:
+        result = function(*args, **kwargs)
+    del result  # it has outlived the call, as that of a compiled one does
+    return region.graphs
