@@ -27,6 +27,8 @@ _INPUT_BYTES: Final = 72
 """What the host holds for a row of a program, and for an input."""
 _MOST_VARIANTS: Final = 8
 """A program is recorded in so many situations at most."""
+_STAYING: Final = 16
+"""Where it was, a situation that is met so often takes the place of the one that was met last of all longest ago."""
 _FEWEST: Final = 4
 """Programs of fewer instructions are not worth a record."""
 _RECORDED: Final = frozenset(
@@ -40,7 +42,7 @@ class Program:
     """The rows of a program, the inputs of its last run, and how it is executed in situations that came again."""
 
     __slots__ = (
-        "_first", "_fixed", "_free", "_inputs", "_latest", "_moving", "_pick", "_seen", "calls", "has_passes",
+        "_first", "_fixed", "_free", "_inputs", "_latest", "_moving", "_pick", "_seen", "_sizes", "calls", "has_passes",
         "is_recordable", "last_run", "nbytes", "reasons", "standing", "template", "tunes", "used", "variant_bytes",
         "variants",
     )  # fmt: skip
@@ -71,7 +73,10 @@ class Program:
         self.last_run = 0
         """How many operations the session had executed by then."""
         self.standing = Standing()
-        self._seen: set[Any] = set()
+        self._seen: dict[Any, int] = {}
+        """How often situations were met that are not recorded."""
+        self._sizes: dict[Any, int] = {}
+        """The bytes that each variant takes of ``variant_bytes``."""
         self._first = 0
         self._inputs = [0] * definition.inputs
         self._moving: set[int] = set()
@@ -112,6 +117,8 @@ class Program:
             return latest[2]
         fixed = self.fixed
         variant = self.variants.get((described, fixed))
+        if (described, fixed) in self.variants:  # what ran longest ago is the first
+            self.variants[described, fixed] = self.variants.pop((described, fixed))
         if variant is not None and variant.awaited is not None:
             with context.current.below_autocast():
                 variant = self.variants[described, fixed] = variant.refined()
@@ -119,11 +126,30 @@ class Program:
             self._latest = (described, fixed, variant) if variant.awaited is None else None
         return variant
 
-    def forget_variants(self) -> None:
-        """Let go of how it was executed in all situations."""
+    def keep_variant(self, met: Any, variant: Variant | None, nbytes: int) -> int:
+        """Keep how it is executed in a situation, which takes so many bytes; return the bytes that are let go of."""
+        freed = 0
+        while len(self.variants) >= _MOST_VARIANTS and met not in self.variants:
+            oldest = next(iter(self.variants))
+            del self.variants[oldest]
+            self.reasons.pop(oldest, None)
+            freed += self._sizes.pop(oldest, 0)
+        self._latest = None
+        self.variants[met] = variant
+        self._sizes[met] = nbytes
+        self.variant_bytes += nbytes - freed
+        self.nbytes += nbytes - freed
+        return freed
+
+    def forget_variants(self) -> int:
+        """Let go of how it was executed in all situations; return the bytes that this took."""
         self._latest = None
         self.variants.clear()
         self.reasons.clear()
+        self._sizes.clear()
+        freed, self.variant_bytes = self.variant_bytes, 0
+        self.nbytes -= freed
+        return freed
 
     @property
     def fixed(self) -> bytes:
@@ -140,15 +166,15 @@ class Program:
         return self._free[constant] and _kind_of(value) == _kind_of(self.template.argument(*place))
 
     def is_worth_recording(self, met: Any) -> bool:
-        """Return whether a situation is met the second time, and may be recorded."""
-        if met in self.variants or len(self.variants) >= _MOST_VARIANTS:
+        """Return whether a situation is met the second time; later where another one has to go for it."""
+        if met in self.variants:
             return False
-        if met in self._seen:
-            self._seen.discard(met)
+        count = self._seen.pop(met, 0) + 1
+        if count >= (2 if len(self.variants) < _MOST_VARIANTS else _STAYING):
             return True
         if len(self._seen) >= _MOST_VARIANTS:
             self._seen.clear()
-        self._seen.add(met)
+        self._seen[met] = count
         return False
 
 

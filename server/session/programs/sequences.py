@@ -90,8 +90,6 @@ def end_run(state: SessionState, end: EndOfRun) -> None:
         state.host_memory.note(nbytes)
     except OutOfMemoryError:  # it goes on as instructions
         return
-    program.nbytes += nbytes
-    program.variant_bytes += nbytes
     variant = _variant(recording, names)
     if variant is None:
         program.reasons[end.situation] = recording.recorder.reason
@@ -99,7 +97,7 @@ def end_run(state: SessionState, end: EndOfRun) -> None:
         used = set(program.used)
         released = [slot for slot, value in names if value is None and slot >= 0 and slot not in used]
         variant = variant._replace(released=tuple(released))
-    program.variants[end.situation] = variant
+    state.host_memory.forget(program.keep_variant(end.situation, variant, nbytes))
     _limit_variants(state, program)
 
 
@@ -151,10 +149,7 @@ def _limit_variants(state: SessionState, newest: Program) -> None:
             return
         if program is not newest:
             excess -= len(program.variants)
-            program.forget_variants()
-            state.host_memory.forget(program.variant_bytes)
-            program.nbytes -= program.variant_bytes
-            program.variant_bytes = 0
+            state.host_memory.forget(program.forget_variants())
 
 
 def _variant(recording: Recording, names: list[tuple[int, Any]]) -> Variant | None:
