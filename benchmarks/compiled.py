@@ -187,11 +187,10 @@ def _measure(name: str, make: Make, tg: Any, device: str) -> list[Figure]:
         begin = time.perf_counter()
         step_seconds(step, _WARM)
         begun[way] = time.perf_counter() - begin
-        first = peak.nbytes()
+        peaks[way] = peak.nbytes()
         peak.begin()
         samples[way] = _settled_seconds(step)
         settled[way] = peak.nbytes()
-        peaks[way] = max(first, settled[way])
         if way == "compiled":
             sent = _sent(name, step, tg)
     medians = {way: _median(seconds) * 1e3 for way, seconds in samples.items()}
@@ -223,15 +222,10 @@ class _Peak:
         return 0.0 if self._cuda is None else float(self._cuda.max_memory_allocated() - self._before)
 
 
-def _costs(
-    name: str, begun: dict[str, float], peaks: dict[str, float], settled: dict[str, float]
-) -> Iterator[Figure]:  # fmt: skip
-    """What compiling costs, beside ``torch.compile``: the first calls, and the memory of the device.
-
-    That is the most of all calls, and of those after the first ones.
-    """
-    rows = (("the first calls", "s", begun), ("peak memory", "MiB", peaks), ("settled peak memory", "MiB", settled))
-    for title, unit, costs in rows:
+def _costs(name: str, begun: dict[str, float], *peaks: dict[str, float]) -> Iterator[Figure]:
+    """What compiling costs, beside ``torch.compile``: the first calls, and the device's memory in them and later."""
+    memory = zip(("peak memory of the first calls", "peak memory of later calls"), ("MiB", "MiB"), peaks, strict=True)
+    for title, unit, costs in (("the first calls", "s", begun), *memory):
         scale = 1 if unit == "s" else 1 << 20
         mine, other = costs["compiled"] / scale, costs["torch.compile"] / scale
         if other:
