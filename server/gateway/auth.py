@@ -28,7 +28,8 @@ OWNER_HEADER: Final = "Telegrad-Owner"
 TENANT: Final = "telegrad.tenant"
 """Where the scope of an admitted request has its tenant."""
 OPEN_PATHS: Final = frozenset({
-    "/", "/healthz", "/readyz", "/openapi.json", "/docs", "/memory", "/profile", "/static/profile.js",
+    "/", "/healthz", "/readyz", "/openapi.json", "/docs", "/memory", "/profile",
+    "/static/profile.js", "/static/lanes.js", "/static/table.js", "/static/trace.js",
     "/static/memory.js", "/static/memory.css",
     "/static/swagger-ui-bundle.js", "/static/swagger-ui.css", "/static/favicon.png",
 })  # fmt: skip

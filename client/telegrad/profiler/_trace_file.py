@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -43,7 +44,19 @@ def _settings(wanted: Wanted) -> dict[str, Any]:
         "with_flops": wanted.flops,
     }  # fmt: skip
     chosen = {name: 1 for name, is_chosen in settings.items() if is_chosen}
-    return {**chosen, "host_name": socket.gethostname(), "trace_id": uuid4().hex.upper()}
+    return {**chosen, **_group(), "host_name": socket.gethostname(), "trace_id": uuid4().hex.upper()}
+
+
+def _group() -> dict[str, Any]:
+    """Return which process of the program's group this is, by which tools tell the traces of several apart."""
+    distributed = sys.modules.get("telegrad.distributed")
+    if distributed is None or not distributed.is_initialized():
+        return {}
+    about = {
+        "backend": distributed.get_backend(), "rank": distributed.get_rank(),
+        "world_size": distributed.get_world_size(), "pg_count": 1,
+    }  # fmt: skip
+    return {"distributedInfo": about}
 
 
 def write_trace(path: str, document: Event) -> None:

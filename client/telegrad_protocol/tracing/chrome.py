@@ -80,7 +80,7 @@ def events_of(timeline: Timeline, with_shapes: bool = True) -> list[Event]:
     properties = {work.device: work.properties for work in timeline.recorded.devices}
     for kernel in timeline.kernels:
         events += _kernel_events(kernel, pid, properties[kernel.device])
-    return [*events, *_memory_events(timeline, pid), *_gap_events(timeline)]
+    return [*events, *_labelled_work(timeline), *_memory_events(timeline, pid), *_gap_events(timeline)]
 
 
 def _span_event(timeline: Timeline, span: Span, pid: int, with_shapes: bool) -> Event:
@@ -153,12 +153,37 @@ def _kernel_events(kernel: KernelSpan, pid: int, properties: Event) -> list[Even
     return events
 
 
+def _labelled_work(timeline: Timeline) -> list[Event]:
+    """Labelled ranges where their work was done: on each stream from the first kernel's begin to the last one's end.
+
+    Steps are not among them: TensorBoard's plugin takes each for another step of the program.
+    """
+    extents: dict[tuple[int, int, int], tuple[Span, float, float]] = {}
+    for kernel in timeline.kernels:
+        span = kernel.parent
+        while span is not None:
+            if span.kind == recording.RANGE and not span.name.startswith("ProfilerStep#"):
+                key = (span.number, kernel.device, kernel.row.stream)
+                _, begin, end = extents.get(key, (span, kernel.begin, kernel.end))
+                extents[key] = (span, min(begin, kernel.begin), max(end, kernel.end))
+            span = span.parent
+    return [
+        complete("gpu_user_annotation", span.name, device, stream, begin, end, {"External id": span.number})
+        for (_, device, stream), (span, begin, end) in extents.items()
+    ]
+
+
 def _memory_events(timeline: Timeline, pid: int) -> list[Event]:
+    """Changes of memory, each with an address of its own.
+
+    What an operation takes and frees is noted as one change, so that addresses are not known. TensorBoard's plugin
+    draws no memory without them, and would pair changes that have the same one as taking and freeing one block.
+    """
     events = []
-    for at, device, nbytes, allocated in timeline.memory:
+    for number, (at, device, nbytes, allocated) in enumerate(timeline.memory, 1):
         kind, _, index = device.partition(":")
         args = {
-            "Total Reserved": 0, "Total Allocated": allocated, "Bytes": nbytes, "Addr": 0,
+            "Total Reserved": 0, "Total Allocated": allocated, "Bytes": nbytes, "Addr": number,
             "Device Id": int(index) if index else -1, "Device Type": 1 if kind == "cuda" else 0,
         }  # fmt: skip
         events.append({
@@ -169,7 +194,10 @@ def _memory_events(timeline: Timeline, pid: int) -> list[Event]:
 
 
 def _gap_events(timeline: Timeline) -> list[Event]:
-    """Times in which a stream had nothing to do between two kernels, on a row of their own."""
+    """Times in which a stream had nothing to do between two kernels, on a row of their own.
+
+    They have no ``stream`` among their arguments, since Holistic Trace Analysis takes all that has one for work.
+    """
     latest: dict[tuple[int, int], float] = {}
     events: list[Event] = []
     rows: set[tuple[int, int]] = set()
@@ -179,7 +207,7 @@ def _gap_events(timeline: Timeline) -> list[Event]:
         if before is not None and kernel.begin - before >= _GAP_LEAST:
             row = GAP_ROWS + key[1]
             rows.add((kernel.device, row))
-            events.append(complete("gap", "gap", kernel.device, row, before, kernel.begin, {"stream": key[1]}))
+            events.append(complete("gap", "gap", kernel.device, row, before, kernel.begin, {}))
         latest[key] = max(before or kernel.end, kernel.end)
     for device, row in sorted(rows):
         events += named_thread(device, row, f"gaps of stream {row - GAP_ROWS}", row)

@@ -1,12 +1,16 @@
-// Draws the last steps of a session from its trace. No dependencies.
+// Watches a session and shows the last that it executed. No dependencies.
 // Names of operations and files come from clients: they are only ever set as text.
 
+import { Lanes, colour } from "./lanes.js";
+import { Table } from "./table.js";
+import { bytes, figuresOf, human, kernelsOf, lastSteps, operationsOf, read, share } from "./trace.js";
+
 const REFRESH_MS = 2000;
-const ROW = 18, MOST_DEPTH = 8;
 const $ = (id) => document.getElementById(id);
-const state = { boxes: [], lanes: [], view: null, whole: null, hovered: null, drag: null, trace: null };
+const state = { trace: null, shown: null, watching: false, part: lastSteps };
 
 class Refused extends Error {}
+class Gone extends Error {}
 
 function secrets() {
   const given = new URLSearchParams(location.hash.slice(1));
@@ -20,163 +24,61 @@ async function ask(method, query = "") {
   const headers = { ...(token ? { Authorization: `Bearer ${token}` } : {}), "Telegrad-Session-Key": key };
   const path = `v1/sessions/${encodeURIComponent($("session").value)}/trace${query}`;
   const answer = await fetch(path, { method, headers, cache: "no-store" });
-  if (answer.status === 401 || answer.status === 403) throw new Refused((await answer.json()).detail);
-  if (!answer.ok) throw new Error((await answer.json()).detail ?? answer.statusText);
-  return answer;
+  if (answer.ok) return answer;
+  const why = (await answer.json().catch(() => ({}))).detail ?? answer.statusText;
+  throw new ({ 401: Refused, 403: Refused, 404: Gone }[answer.status] ?? Error)(why);
 }
 
-const human = (us) => us >= 1e6 ? `${(us / 1e6).toFixed(2)} s` : us >= 1e3 ? `${(us / 1e3).toFixed(2)} ms` : `${us.toFixed(1)} us`;
-const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-function colour(name) {
-  let hash = 0;
-  for (const letter of name) hash = (hash * 31 + letter.charCodeAt(0)) >>> 0;
-  return `hsl(${(hash * 137.508) % 360} 52% 58%)`;
-}
+const whole = (rows, field) => rows.reduce((sum, row) => sum + row[field], 0);
+const place = (line) => line.replace(/^.*[/\\](?=[^/\\]*\(\d+\))/, "");
+const hasWork = (rows) => rows.some((row) => row.gpu > 0);
+const count = (value) => value.toLocaleString();
+const operations = new Table($("operations"), [
+  { title: "operation", value: (row) => row.name },
+  { title: "calls", value: (row) => row.calls, text: count },
+  { title: "own", value: (row) => row.own, text: human, help: "time on the worker's host without its parts" },
+  { title: "of all", value: (row) => row.own, text: (value, rows) => share(value, whole(rows, "own")), help: "share of all own time" },
+  { title: "with parts", value: (row) => row.total, text: human, help: "time on the worker's host with its parts" },
+  { title: "GPU", value: (row) => row.gpu, text: human, shown: hasWork, help: "time of its kernels and copies" },
+  { title: "line", value: (row) => row.line, short: place, help: "the line of the program that called it first" },
+], "own", (row) => colour(row.name));
+const kernels = new Table($("kernels"), [
+  { title: "kernel or copy", value: (row) => row.name },
+  { title: "calls", value: (row) => row.calls, text: count },
+  { title: "time", value: (row) => row.total, text: human },
+  { title: "of all", value: (row) => row.total, text: (value, rows) => share(value, whole(rows, "total")), help: "share of all kernels' time" },
+  { title: "mean", value: (row) => row.total / row.calls, text: human },
+], "time", (row) => colour(row.name));
 
-// Boxes of one lane are nested: each is drawn below the one that it lies in.
-function depths(events) {
-  const open = [];
-  for (const event of events) {
-    while (open.length && event.ts + event.dur > open.at(-1).ts + open.at(-1).dur + 0.002) open.pop();
-    event.depth = Math.min(open.length, MOST_DEPTH - 1);
-    event.parent = open.at(-1) ?? null;
-    open.push(event);
-  }
-  return Math.max(0, ...events.map((event) => event.depth)) + 1;
-}
-
-const inOrder = (one, other) => one.ts - other.ts || other.dur - one.dur;
-
-function layOut(trace) {
-  const done = trace.traceEvents.filter((event) => event.ph === "X");
-  const host = done.filter((event) => ["cpu_op", "user_annotation"].includes(event.cat)).sort(inOrder);
-  const frames = done.filter((event) => event.cat === "wire");
-  const streams = new Map();
-  for (const event of done.filter((event) => ["kernel", "gpu_memcpy", "gpu_memset"].includes(event.cat)).sort(inOrder)) {
-    const name = `GPU ${event.pid} stream ${event.tid}`;
-    if (!streams.has(name)) streams.set(name, []);
-    streams.get(name).push(event);
-  }
-  state.lanes = [{ name: "worker", events: host, rows: depths(host) }, { name: "frames", events: frames, rows: 1 }];
-  for (const [name, events] of streams) state.lanes.push({ name, events, rows: 1 });
-  const all = [...host, ...[...streams.values()].flat()];
-  state.whole = all.length ? [Math.min(...all.map((e) => e.ts)), Math.max(...all.map((e) => e.ts + e.dur))] : null;
-}
-
-function draw() {
-  const canvas = $("lanes"), ratio = window.devicePixelRatio || 1, width = canvas.clientWidth;
-  const height = state.lanes.reduce((sum, lane) => sum + lane.rows * ROW + 20, 4);
-  canvas.style.height = `${height}px`;
-  canvas.width = width * ratio; canvas.height = height * ratio;
-  const pen = canvas.getContext("2d");
-  pen.scale(ratio, ratio); pen.font = "11px system-ui, sans-serif"; pen.textBaseline = "middle";
-  state.boxes = [];
-  if (!state.view) return;
-  const [from, to] = state.view, scale = width / (to - from);
-  let y = 0;
-  for (const lane of state.lanes) {
-    pen.fillStyle = style("--soft"); pen.fillText(lane.name, 0, y + 9);
-    y += 18;
-    for (const event of lane.events) {
-      const x = (event.ts - from) * scale, wide = Math.max(event.dur * scale, 1);
-      if (x + wide < 0 || x > width) continue;
-      const top = y + (event.depth ?? 0) * ROW;
-      pen.fillStyle = lane.name === "frames" ? style("--ink") : colour(event.name);
-      pen.fillRect(x, top, wide, ROW - 2);
-      if (wide > 40) write(pen, event.name, Math.max(x, 0), top, Math.min(wide, width - Math.max(x, 0)));
-      state.boxes.push({ event, x, wide, top });
-    }
-    y += lane.rows * ROW + 2;
-  }
-}
-
-function write(pen, text, x, top, wide) {
-  pen.save(); pen.beginPath(); pen.rect(x, top, wide - 2, ROW); pen.clip();
-  pen.fillStyle = "#111"; pen.fillText(text, x + 3, top + ROW / 2 - 1);
-  pen.restore();
-}
-
-function figure(label, value) {
-  const box = document.createElement("div"), number = document.createElement("b"), name = document.createElement("span");
-  number.textContent = value; name.textContent = label; box.append(number, name);
-  return box;
-}
-
-function covered(events) {
-  let sum = 0, at = -Infinity;
-  for (const event of [...events].sort(inOrder)) {
-    sum += Math.max(0, event.ts + event.dur - Math.max(event.ts, at));
-    at = Math.max(at, event.ts + event.dur);
-  }
-  return sum;
-}
-
-function fillFigures(trace) {
-  const span = state.whole ? state.whole[1] - state.whole[0] : 0;
-  const host = covered(state.lanes[0].events.filter((event) => event.cat === "cpu_op"));
-  const share = (part) => span ? `${(part / span * 100).toFixed(0)} %` : "-";
-  const frames = state.lanes[1].events;
-  const figures = [figure("shown", human(span)), figure("worker busy", share(host)), figure("worker waits", human(span - host)),
-    figure("frames", frames.length), figure("bytes received", frames.reduce((sum, event) => sum + event.args.bytes, 0))];
-  for (const lane of state.lanes.slice(2)) figures.push(figure(`${lane.name} busy`, share(covered(lane.events))));
-  if (trace.telegrad.dropped_events) figures.push(figure("older events", trace.telegrad.dropped_events));
-  $("figures").replaceChildren(...figures);
-}
-
-function fillTable(trace) {
-  const rows = new Map(), byId = new Map();
-  for (const event of state.lanes[0].events) {
-    const row = rows.get(event.name) ?? { name: event.name, calls: 0, own: 0, host: 0, gpu: 0, line: "" };
-    row.calls += 1; row.host += event.dur; row.own += event.dur; row.line ||= event.args["Call stack"] ?? "";
-    if (event.parent) rows.get(event.parent.name).own -= event.dur;
-    rows.set(event.name, row);
-    byId.set(event.args["External id"], row);
-  }
-  for (const lane of state.lanes.slice(2)) for (const event of lane.events) {
-    const row = byId.get(event.args["External id"]);
-    if (row) row.gpu += event.dur;
-  }
-  const body = $("operations").tBodies[0];
-  body.replaceChildren();
-  for (const row of [...rows.values()].sort((one, other) => other.gpu - one.gpu || other.own - one.own).slice(0, 40)) {
-    const line = body.insertRow(), swatch = document.createElement("i");
-    swatch.className = "swatch"; swatch.style.background = colour(row.name);
-    line.insertCell().append(swatch);
-    for (const [text, isNumber] of [[row.name], [row.calls, true], [human(row.own), true], [human(row.host), true], [human(row.gpu), true], [row.line]]) {
-      const cell = line.insertCell();
-      cell.textContent = text;
-      if (isNumber) cell.className = "number";
-    }
-  }
-}
-
-function describe(event) {
-  const lines = [`${event.name}, ${human(event.dur)}`];
+function describe(box) {
+  if (!box) return "";
+  const { event } = box, lines = [`${event.name}, ${human(event.dur)}, from ${human(event.ts - state.shown.whole[0])} on`];
+  if (event.own < event.dur) lines[0] += `, ${human(event.own)} without its parts`;
   if (event.args["Call stack"]) lines.push(event.args["Call stack"]);
   if (event.args.grid) lines.push(`grid ${event.args.grid.join(" x ")}, block ${event.args.block.join(" x ")}`);
-  if (event.args.bytes !== undefined) lines.push(`${event.args.bytes} bytes`);
+  if (event.args.bytes !== undefined) lines.push(bytes(event.args.bytes));
   return lines.join("\n");
 }
 
-function point(event) {
-  if (state.drag) {
-    const per = (state.view[1] - state.view[0]) / $("lanes").clientWidth, moved = (state.drag.x - event.offsetX) * per;
-    state.view = state.drag.view.map((at) => at + moved);
-    draw();
-    return;
-  }
-  const hits = state.boxes.filter((b) => event.offsetX >= b.x && event.offsetX <= b.x + b.wide && event.offsetY >= b.top && event.offsetY <= b.top + ROW);
-  $("block").textContent = hits.length ? describe(hits.at(-1).event) : "";
-}
+const lanes = new Lanes($("lanes"), () => { $("live").checked = false; }, (box) => { $("block").textContent = describe(box); });
 
-function zoom(event) {
-  if (!state.view) return;
-  event.preventDefault();
-  $("live").checked = false;
-  const [from, to] = state.view, at = from + (to - from) * event.offsetX / $("lanes").clientWidth;
-  const factor = event.deltaY > 0 ? 1.25 : 0.8;
-  state.view = [at - (at - from) * factor, at + (to - at) * factor];
-  draw();
+function show(trace) {
+  const shown = read(trace), isFirst = state.shown === null;
+  $("empty").hidden = shown.whole !== null;
+  if (!shown.whole) return;
+  Object.assign(state, { trace, shown });
+  $("shown").hidden = false; $("download").disabled = false;
+  $("steps").disabled = !shown.steps.begins.length;
+  lanes.set(shown, state.part(shown));
+  $("figures").replaceChildren(...figuresOf(shown, trace.telegrad).map(([label, value]) => {
+    const box = document.createElement("div"), number = document.createElement("b"), name = document.createElement("span");
+    number.textContent = value; name.textContent = label; box.append(number, name);
+    return box;
+  }));
+  if (isFirst && hasWork(operationsOf(shown))) operations.sorted = "GPU";
+  operations.fill(operationsOf(shown));
+  $("work").hidden = shown.lanes.length < 3;
+  kernels.fill(kernelsOf(shown));
 }
 
 async function refresh() {
@@ -184,22 +86,26 @@ async function refresh() {
   try {
     if (!state.watching) { await ask("PUT"); state.watching = true; }
     const trace = await (await ask("GET", `?last=${$("last").value}`)).json();
-    state.trace = trace;
-    layOut(trace);
-    state.view = state.whole;
-    draw(); fillFigures(trace); fillTable(trace);
-    $("state").textContent = new Date().toLocaleTimeString() + (trace.telegrad.notes.length ? `; ${trace.telegrad.notes.join("; ")}` : "");
+    show(trace);
+    $("state").textContent = [new Date().toLocaleTimeString(), ...trace.telegrad.notes].join("; ");
     $("login").hidden = true;
   } catch (error) {
     state.watching = false;
-    $("login").hidden = false;
-    $("state").textContent = error instanceof Refused ? error.message : `no answer: ${error.message}`;
+    const isOver = error instanceof Gone && state.shown;
+    if (isOver) $("live").checked = false;
+    $("login").hidden = Boolean(isOver);
+    $("empty").hidden = true;
+    if (isOver) $("state").textContent = "the session has ended; this is the last of it";
+    else $("state").textContent = error instanceof Refused || error instanceof Gone ? error.message : `no answer: ${error.message}`;
   }
 }
 
-function download(event) {
-  event.preventDefault();
-  if (!state.trace) return;
+function look(part) {
+  state.part = part;
+  lanes.look(part(state.shown));
+}
+
+function download() {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([JSON.stringify(state.trace)], { type: "application/json" }));
   link.download = "trace.json";
@@ -207,20 +113,21 @@ function download(event) {
   URL.revokeObjectURL(link.href);
 }
 
-$("lanes").addEventListener("mousemove", point);
-$("lanes").addEventListener("mousedown", (event) => { if (state.view) { state.drag = { x: event.offsetX, view: state.view }; $("live").checked = false; } });
-window.addEventListener("mouseup", () => { state.drag = null; });
-$("lanes").addEventListener("wheel", zoom, { passive: false });
+$("nearer").addEventListener("click", () => lanes.zoom(0.5));
+$("farther").addEventListener("click", () => lanes.zoom(2));
+$("steps").addEventListener("click", () => look(lastSteps));
+$("all").addEventListener("click", () => look(({ whole }) => whole));
 $("download").addEventListener("click", download);
 $("last").addEventListener("change", refresh);
+$("live").addEventListener("change", () => $("live").checked && refresh());
 $("login").addEventListener("submit", (event) => {
   event.preventDefault();
   for (const name of ["session", "key", "token"]) sessionStorage.setItem(`telegrad ${name}`, $(name).value);
   state.watching = false;
+  $("live").checked = true;
   refresh();
 });
 window.addEventListener("pagehide", () => { if (state.watching) ask("DELETE").catch(() => null); });
-window.addEventListener("resize", draw);
 secrets();
 await refresh();
 setInterval(() => $("live").checked && !document.hidden && refresh(), REFRESH_MS);
