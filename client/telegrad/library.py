@@ -6,6 +6,7 @@ unless the kernel reads elements. docs/custom-operators.md shows all of it.
 
 from __future__ import annotations
 
+from telegrad._library import effects as _effects
 from telegrad._library import libraries as _libraries
 from telegrad._library.custom_ops import CustomOpDef, custom_op
 from telegrad._library.libraries import Library
@@ -33,3 +34,4 @@ __all__ = [
     "register_kernel", "register_torch_dispatch", "register_vmap", "triton_op", "wrap_triton",
 ]  # fmt: skip
 _scoped_library = _libraries._scoped_library
+_register_effectful_op = _effects._register_effectful_op

@@ -17,6 +17,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, NotSupportedError, OperatorError
 
 from . import keys
+from .effects import EffectType, register
 from .libraries import Library
 from .overloads import OpOverload
 from .plain_calls import PlainCalls
@@ -247,6 +248,10 @@ class CustomOpDef:
             return rule
 
         return register if fn is None else register(fn)
+
+    def register_effect(self, effect: EffectType | None) -> None:
+        """Tell that the operator does more than its results show, such as ``EffectType.ORDERED``; None takes it back."""
+        register(self._qualname, effect)
 
 
 def check_functional(overload: OpOverload, named: Any, *, is_view_allowed: bool) -> None:

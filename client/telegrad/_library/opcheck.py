@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any, Final
 
+from telegrad._dispatch.fake_tensors import FakeTensorMode
 from telegrad._functions.creation import allclose
 from telegrad._ops.functions import function
+from telegrad._ops.shape_operands import mapped
 from telegrad._ops.sharing import memory_of
 from telegrad._session.grad_mode import enable_grad, no_grad
 from telegrad._tensor.listed import tensors_in
@@ -40,8 +42,8 @@ def opcheck(
     ``test_schema``: it writes into the arguments, and returns aliases of those, that its schema says, and no others.
     ``test_autograd_registration``: results that require a gradient come from a kernel for an Autograd key.
     ``test_faketensor``: its fake kernel gives results of the same shapes, strides and types as the real one.
-    ``test_aot_dispatch_static`` and ``test_aot_dispatch_dynamic``: results and gradients are the same every time, and
-    gradients fit the arguments. Elements are read, so that the checks wait for the server.
+    ``test_aot_dispatch_static`` and ``test_aot_dispatch_dynamic``: results and gradients are the same every time,
+    gradients fit the arguments, and the derivative does not look at elements. Elements are read, so that the checks wait for the server.
 
     Raises OpCheckError where a check fails, unless ``raise_exception`` is false.
     """
@@ -159,7 +161,7 @@ def _check_autograd(
     if is_there or overload.namespace == "aten":
         return
     result = overload(*args, **kwargs)
-    results = [*tensors_in(result if isinstance(result, tuple) else [result])]
+    results = [*tensors_in(_listed(result))]
     if any(tensor.requires_grad and all(tensor is not given for given in inputs) for tensor in results):
         raise OperatorError(
             f"{overload._name}: at least one output of this operator has requires_grad=True but the operator does not "
@@ -232,6 +234,24 @@ def _check_repeated(
     for place, (one, other) in enumerate(zip(of_first, of_second, strict=True)):
         if one is not None and other is not None and not _same(one, other, **tolerance):
             raise OperatorError(f"{overload._name}: gradient {place} is not the same in a second call")
+    if any(gradient is not None for gradient in of_first):
+        _check_derivative_of_shapes(overload, args, kwargs)
+
+
+def _check_derivative_of_shapes(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Run the operator and its derivative on tensors without elements, as a compiler does."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    given, named = mapped((_copied(args), _copied(kwargs)), mode.from_tensor)
+    leaves = [tensor for tensor in tensors_in([*given, *named.values()]) if tensor.requires_grad]
+    with mode, enable_grad(), fakes.unknown_sizes():
+        result = overload(*given, **named)
+        roots = [tensor for tensor in tensors_in(_listed(result)) if tensor.requires_grad]
+        if roots and leaves and not any(fakes.UNKNOWN in root.shape for root in roots):
+            grad(roots, leaves, [function("ones_like")(root) for root in roots], allow_unused=True)
+
+
+def _listed(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, tuple) else [result]
 
 
 def _passed(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], list[Any]]:
@@ -240,7 +260,7 @@ def _passed(overload: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any])
     leaves = [tensor for tensor in tensors_in([*args, *kwargs.values()]) if tensor.requires_grad]
     with enable_grad():
         result = overload(*args, **kwargs)
-    results = [*tensors_in(result if isinstance(result, tuple) else [result])]
+    results = [*tensors_in(_listed(result))]
     roots = [tensor for tensor in results if tensor.requires_grad]
     if not roots or not leaves or overload._schema.is_mutable:
         return [tensor.detach() for tensor in results], []

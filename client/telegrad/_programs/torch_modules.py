@@ -104,6 +104,8 @@ _ELSEWHERE: Final = {
     **{
         f"_library.{p}": "_library.compiled.torch_library" for p in ["custom_ops", "fake_impl", "infer_schema", "utils"]
     },
+    "_library.effects": "_library.effects",
+    "_higher_order_ops.effects": "_library.effects",
     "_higher_order_ops": "_programs.private.higher_order",
     **{
         f"_higher_order_ops.{op}": "_programs.private.higher_order"

@@ -76,14 +76,14 @@ def _event(captured: Captured, span: Span, wanted: Wanted, calls: dict[int, Call
         span.number, "ProfilerStep*" if is_step else name, WORKER_THREAD, span.begin, span.end,
         overload_name=overload_name(descriptor), trace_name=name,
         scope=scopes.get(span.kind, RecordScope.FUNCTION).value,
-        fwd_thread=WORKER_THREAD if span.kind == recording.NODE else None,
+        fwd_thread=WORKER_THREAD if span.kind == recording.NODE else 0,
         input_shapes=[_flat(shape) for shape in descriptor.shapes] if wanted.shapes else [],
         concrete_inputs=descriptor.concrete if wanted.shapes else [],
         input_dtypes=[*map(shown_type, descriptor.dtypes)] if wanted.shapes else [],
         structured_input_shapes=descriptor.shapes if wanted.shapes else [],
         structured_input_strides=descriptor.strides if wanted.shapes else [],
         stack=_stack(captured, span, calls) if wanted.stacks else [], use_device=wanted.use_device,
-        flops=flops_of(name, descriptor.shapes, descriptor.concrete) if wanted.flops else None,
+        flops=flops_of(name, descriptor.shapes, descriptor.concrete) if wanted.flops else 0,
         is_user_annotation=span.kind == recording.RANGE, sequence_nr=span.sequence,
     )  # fmt: skip
 

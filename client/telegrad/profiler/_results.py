@@ -56,7 +56,8 @@ class Results:
 
     def export_chrome_trace(self, path: str) -> None:
         """Write everything that was noted, in Chrome's format."""
-        write_trace(path, trace_document(self.captured, self.ranges, self.metadata, self.wanted))
+        document = trace_document(self.captured, self.ranges, self.metadata, self.wanted)
+        write_trace(path, {**document, "traceName": str(path)})
 
     def export_memory_timeline(self, path: str, device: str | None) -> None:
         """Write the memory of a device over time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from telegrad._tensor.tensor import Tensor
 
+from .. import effects as effects
 from .. import overloads
 from ..custom_ops import CustomOpDef as CustomOpDef
 from ..custom_ops import custom_op as custom_op
