@@ -250,7 +250,7 @@ class CustomOpDef:
         return register if fn is None else register(fn)
 
     def register_effect(self, effect: EffectType | None) -> None:
-        """Tell that the operator does more than its results show, such as ``EffectType.ORDERED``; None takes it back."""
+        """Tell that the operator does more than its results show: ``EffectType.ORDERED``; None takes it back."""
         register(self._qualname, effect)
 
 

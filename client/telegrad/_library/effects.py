@@ -1,8 +1,8 @@
 """Effects of operators beyond their results: what ``register_effect`` has told of them.
 
-An operator with an ordered effect, such as one that prints, must run as often as it is called and in this order. Operators
-of programs run in Python at every call, compiled functions included, so that this holds for all of them; what is
-registered is kept for programs and packages that ask.
+An operator with an ordered effect, such as one that prints, must run as often as it is called and in this order.
+Operators of programs run in Python at every call, compiled functions included, so that this holds for all of them; what
+is registered is kept for programs and packages that ask.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EFFECTS: Final[dict[str, EffectType]] = {}
 
 
 def register(qualname: str, effect: EffectType | None) -> None:
-    """Note the effect of an operator; None takes back what was noted. Raises OperatorError if there is none so named."""
+    """Note the effect of an operator, or take it back with None. Raises OperatorError if none has this name."""
     if effect is not None and not isinstance(effect, EffectType):
         raise ArgumentTypeError(f"register_effect: expected an EffectType or None, not {effect!r}")
     if overload_of(qualname) is None:

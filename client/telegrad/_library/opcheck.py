@@ -43,7 +43,7 @@ def opcheck(
     ``test_autograd_registration``: results that require a gradient come from a kernel for an Autograd key.
     ``test_faketensor``: its fake kernel gives results of the same shapes, strides and types as the real one.
     ``test_aot_dispatch_static`` and ``test_aot_dispatch_dynamic``: results and gradients are the same every time,
-    gradients fit the arguments, and the derivative does not look at elements. Elements are read, so that the checks wait for the server.
+    gradients fit the arguments, and the derivative does not look at elements. The checks do, and wait for the server.
 
     Raises OpCheckError where a check fails, unless ``raise_exception`` is false.
     """

@@ -6,237 +6,56 @@ None included, is a leaf.
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections import defaultdict, namedtuple
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
-
-from telegrad_protocol.errors import ArgumentError
-
-PyTree: TypeAlias = Any
-Context: TypeAlias = Any
-
-
-class NodeDef(NamedTuple):
-    """How a container is taken apart, into its children and what else there is to know of it, and put together."""
-
-    type: type[Any]
-    flatten_fn: Callable[[Any], tuple[list[Any], Context]]
-    unflatten_fn: Callable[[Iterable[Any], Context], Any]
-
-
-def _of_dict(kind: Callable[[Any], Any]) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]:
-    return (
-        lambda tree: (list(tree.values()), list(tree)),
-        lambda children, keys: kind(zip(keys, children, strict=True)),
-    )
-
-
-def _dict_flatten(tree: dict[Any, Any]) -> tuple[list[Any], Context]:
-    return list(tree.values()), list(tree)
-
-
-def _dict_unflatten(values: Iterable[Any], context: Context) -> dict[Any, Any]:
-    return dict(zip(context, values, strict=True))
-
-
-def _list_flatten(tree: list[Any]) -> tuple[list[Any], Context]:
-    return tree, None
-
-
-def _list_unflatten(values: Iterable[Any], context: Context) -> list[Any]:
-    return list(values)
-
-
-@dataclass(frozen=True)
-class MappingKey:
-    """The place of a child in a mapping."""
-
-    key: Any
-
-    def __str__(self) -> str:
-        return f"[{self.key!r}]"
-
-
-@dataclass(frozen=True)
-class SequenceKey:
-    """The place of a child in a sequence."""
-
-    idx: int
-
-    def __str__(self) -> str:
-        return f"[{self.idx}]"
-
-
-@dataclass(frozen=True)
-class GetAttrKey:
-    """The place of a child that is an attribute."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f".{self.name}"
-
-
-def _dict_flatten_with_keys(tree: dict[Any, Any]) -> tuple[list[tuple[Any, Any]], Context]:
-    return [(MappingKey(key), value) for key, value in tree.items()], list(tree)
-
-
-def _list_flatten_with_keys(tree: list[Any]) -> tuple[list[tuple[Any, Any]], Context]:
-    return [(SequenceKey(index), value) for index, value in enumerate(tree)], None
-
-
-SUPPORTED_NODES: Final[dict[type[Any], NodeDef]] = {
-    dict: NodeDef(dict, *_of_dict(dict)),
-    OrderedDict: NodeDef(OrderedDict, *_of_dict(OrderedDict)),
-    defaultdict: NodeDef(
-        defaultdict,
-        lambda tree: (list(tree.values()), [tree.default_factory, list(tree)]),
-        lambda children, known: defaultdict(known[0], zip(known[1], children, strict=True)),
-    ),
-    list: NodeDef(list, lambda tree: (list(tree), None), lambda children, _: list(children)),
-    tuple: NodeDef(tuple, lambda tree: (list(tree), None), lambda children, _: tuple(children)),
-    deque: NodeDef(deque, lambda tree: (list(tree), tree.maxlen), lambda children, length: deque(children, length)),
-    namedtuple: NodeDef(  # type: ignore[dict-item]  # the function stands for all of the classes that it makes
-        namedtuple,  # type: ignore[arg-type]
-        lambda tree: (list(tree), type(tree)),
-        lambda children, kind: kind(*children),
-    ),
-}
-"""Every kind of container, by its class."""
-
-
-def register_pytree_node(
-    cls: type[Any], flatten_fn: Callable[[Any], tuple[list[Any], Context]],
-    unflatten_fn: Callable[[Iterable[Any], Context], Any], **_: Any,
-) -> None:  # fmt: skip
-    """Make a class a container. Raises ValueError if it is one."""
-    if cls in SUPPORTED_NODES:
-        raise ArgumentError(f"{cls} is registered as a pytree node already")
-    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn)
-
-
-_register_pytree_node = register_pytree_node
-
-
-def is_namedtuple(obj: Any) -> bool:
-    """Whether an object, or a class, is a named tuple."""
-    cls = obj if isinstance(obj, type) else type(obj)
-    return issubclass(cls, tuple) and hasattr(cls, "_fields")
-
-
-is_namedtuple_instance = is_namedtuple_class = is_namedtuple
-
-
-def is_structseq(obj: Any) -> bool:
-    """Whether an object is a structure of Python's own, such as ``time.struct_time``: a tuple with ``n_fields``."""
-    cls = obj if isinstance(obj, type) else type(obj)
-    return issubclass(cls, tuple) and isinstance(getattr(cls, "n_fields", None), int)
-
-
-is_structseq_instance = is_structseq_class = is_structseq
-
-
-def tree_is_leaf(tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None) -> bool:
-    """Whether a tree is one leaf."""
-    return (is_leaf is not None and is_leaf(tree)) or _node_of(tree) is None
-
-
-_is_leaf = tree_is_leaf
-
-
-def _get_node_type(tree: Any) -> Any:
-    return namedtuple if is_namedtuple(tree) else type(tree)
-
-
-def _node_of(tree: Any) -> NodeDef | None:
-    kind: Any = type(tree)
-    if kind not in SUPPORTED_NODES and is_namedtuple(kind):
-        kind = namedtuple
-    return SUPPORTED_NODES.get(kind)
-
-
-class TreeSpec:
-    """What holds the leaves of a tree: the class of a container, what it knows, and specifications of its children.
-
-    Its ``type`` is None where it stands for one leaf.
-    """
-
-    def __init__(self, type: Any, context: Context, children_specs: list[TreeSpec]) -> None:
-        self.type, self.context, self.children_specs = type, context, children_specs
-        self.num_children = len(children_specs)
-        self.num_leaves: int = sum(child.num_leaves for child in children_specs) if type is not None else 1
-        self.num_nodes: int = 1 + sum(child.num_nodes for child in children_specs)
-
-    def is_leaf(self) -> bool:
-        """Whether this stands for one leaf."""
-        return self.type is None
-
-    def children(self) -> list[TreeSpec]:
-        """Return the specifications of the children."""
-        return list(self.children_specs)
-
-    def child(self, index: int) -> TreeSpec:
-        """Return the specification of one child."""
-        return self.children_specs[index]
-
-    def unflatten(self, leaves: Iterable[Any]) -> Any:
-        """Return the tree with these leaves. Raises ValueError unless there are as many as the tree has."""
-        leaves = list(leaves)
-        if len(leaves) != self.num_leaves:
-            raise ArgumentError(f"tree_unflatten: the tree has {self.num_leaves} leaves, and {len(leaves)} were given")
-        return self._built_of(iter(leaves))
-
-    def _built_of(self, leaves: Any) -> Any:
-        if self.type is None:
-            return next(leaves)
-        children = [child._built_of(leaves) for child in self.children_specs]
-        return SUPPORTED_NODES[self.type].unflatten_fn(children, self.context)
-
-    def flatten_up_to(self, tree: PyTree) -> list[PyTree]:
-        """Return what a tree has at the places of this specification's leaves, containers as they are.
-
-        Raises ValueError if the tree has another structure above those places.
-        """
-        if self.type is None:
-            return [tree]
-        node = _node_of(tree)
-        children, context = node.flatten_fn(tree) if node else ([], None)
-        if node is None or node.type is not self.type or len(children) != self.num_children or context != self.context:
-            raise ArgumentError(f"the tree does not have the structure {self!r}: {type(tree)}")
-        return [
-            item
-            for spec, child in zip(self.children_specs, children, strict=True)
-            for item in spec.flatten_up_to(child)
-        ]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TreeSpec) and self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        return hash((self.type, self.num_leaves, self.num_nodes))
-
-    def _identity(self) -> tuple[Any, ...]:
-        return self.type, self.context, self.children_specs
-
-    def __repr__(self, indent: int = 0) -> str:
-        if self.type is None:
-            return "*"
-        deeper = indent + 2
-        children = f",\n{' ' * deeper}".join([child.__repr__(deeper) for child in self.children_specs])
-        return f"TreeSpec({self.type.__name__}, {self.context}, [{children}])"
-
-
-class LeafSpec(TreeSpec):
-    """The specification of a tree that is one leaf."""
-
-    def __init__(self) -> None:
-        super().__init__(None, None, [])
-
-
-def treespec_leaf() -> LeafSpec:
-    """Return the specification of one leaf."""
-    return LeafSpec()
+from typing import Any, TypeAlias
+
+from ._pytree_classes import ConstantNode as ConstantNode
+from ._pytree_classes import is_constant_class as is_constant_class
+from ._pytree_classes import register_constant as register_constant
+from ._pytree_classes import register_dataclass as register_dataclass
+from ._pytree_keys import GetAttrKey as GetAttrKey
+from ._pytree_keys import KeyEntry as KeyEntry
+from ._pytree_keys import MappingKey as MappingKey
+from ._pytree_keys import SequenceKey as SequenceKey
+from ._pytree_keys import key_get as key_get
+from ._pytree_keys import keystr as keystr
+from ._pytree_nodes import NAMED_TUPLES as NAMED_TUPLES
+from ._pytree_nodes import NAMES as NAMES
+from ._pytree_nodes import SUPPORTED_NODES as SUPPORTED_NODES
+from ._pytree_nodes import Context as Context
+from ._pytree_nodes import LeafSpec as LeafSpec
+from ._pytree_nodes import NodeDef as NodeDef
+from ._pytree_nodes import PyTree as PyTree
+from ._pytree_nodes import TreeSpec as TreeSpec
+from ._pytree_nodes import _deregister_pytree_node as _deregister_pytree_node
+from ._pytree_nodes import _dict_flatten as _dict_flatten
+from ._pytree_nodes import _dict_flatten_with_keys as _dict_flatten_with_keys
+from ._pytree_nodes import _dict_unflatten as _dict_unflatten
+from ._pytree_nodes import _get_node_type as _get_node_type
+from ._pytree_nodes import _is_leaf as _is_leaf
+from ._pytree_nodes import _list_flatten as _list_flatten
+from ._pytree_nodes import _list_flatten_with_keys as _list_flatten_with_keys
+from ._pytree_nodes import _list_unflatten as _list_unflatten
+from ._pytree_nodes import _node_of as _node_of
+from ._pytree_nodes import _of_dict as _of_dict
+from ._pytree_nodes import _private_register_pytree_node as _private_register_pytree_node
+from ._pytree_nodes import _register_namedtuple as _register_namedtuple
+from ._pytree_nodes import _register_pytree_node as _register_pytree_node
+from ._pytree_nodes import is_namedtuple as is_namedtuple
+from ._pytree_nodes import is_namedtuple_class as is_namedtuple_class
+from ._pytree_nodes import is_namedtuple_instance as is_namedtuple_instance
+from ._pytree_nodes import is_structseq as is_structseq
+from ._pytree_nodes import is_structseq_class as is_structseq_class
+from ._pytree_nodes import is_structseq_instance as is_structseq_instance
+from ._pytree_nodes import register_pytree_node as register_pytree_node
+from ._pytree_nodes import tree_is_leaf as tree_is_leaf
+from ._pytree_nodes import treespec_dict as treespec_dict
+from ._pytree_nodes import treespec_leaf as treespec_leaf
+from ._pytree_nodes import treespec_tuple as treespec_tuple
+from ._pytree_text import treespec_dumps as treespec_dumps
+from ._pytree_text import treespec_loads as treespec_loads
+from ._pytree_text import treespec_pprint as treespec_pprint
 
 
 def tree_flatten(tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None) -> tuple[list[Any], TreeSpec]:
@@ -267,6 +86,19 @@ def tree_leaves(tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None) -
 tree_iter = tree_leaves
 
 
+def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
+    """Return the leaves of all arguments."""
+    return tree_leaves((args, kwargs))
+
+
+def _children_with_keys(node: NodeDef, tree: PyTree) -> list[tuple[Any, Any]]:
+    """Return the children of a container with the keys that lead to them."""
+    if node.flatten_with_keys_fn is not None:
+        return node.flatten_with_keys_fn(tree)[0]
+    children, context = node.flatten_fn(tree)
+    return [(_key_of(node, tree, context, index), child) for index, child in enumerate(children)]
+
+
 def _key_of(node: NodeDef, tree: PyTree, context: Context, index: int) -> Any:
     if node.type is namedtuple:
         return GetAttrKey(tree._fields[index])
@@ -285,9 +117,8 @@ def tree_flatten_with_path(
         if node is None:
             paths.append((path, subtree))
             return
-        children, context = node.flatten_fn(subtree)
-        for index, child in enumerate(children):
-            visit(child, (*path, _key_of(node, subtree, context, index)))
+        for key, child in _children_with_keys(node, subtree):
+            visit(child, (*path, key))
 
     visit(tree, ())
     return paths, tree_structure(tree, is_leaf)
@@ -305,11 +136,6 @@ def tree_map_with_path(
     leaves, spec = tree_flatten_with_path(tree, is_leaf)
     columns = [*zip(*leaves, strict=True), *(spec.flatten_up_to(rest) for rest in rests)]
     return spec.unflatten([func(*row) for row in zip(*columns, strict=True)])
-
-
-def keystr(path: Iterable[Any]) -> str:
-    """Return keys as they are written in Python, such as ``['layers'][0]``."""
-    return "".join(map(str, path))
 
 
 def tree_structure(tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None) -> TreeSpec:
