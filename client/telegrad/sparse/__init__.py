@@ -6,6 +6,7 @@ The products and sums here take sparse tensors in all layouts that can have them
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module as _import_module
 from typing import Any
 
 from telegrad._sparse import invariants as _invariants
@@ -45,7 +46,15 @@ _TYPES = {
 """The constructors of older programs, such as ``sparse.FloatTensor(indices, values, size)``."""
 
 
-def __getattr__(name: str) -> Callable[..., Tensor]:
+_SEMI_STRUCTURED = (
+    "SparseSemiStructuredTensor", "SparseSemiStructuredTensorCUSPARSELT", "SparseSemiStructuredTensorCUTLASS",
+    "to_sparse_semi_structured",
+)  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SEMI_STRUCTURED:
+        return getattr(_import_module("telegrad.sparse.semi_structured"), name)
     if name not in _TYPES:
         raise AttributeError(f"module 'telegrad.sparse' has no attribute {name!r}")
     dtype = _TYPES[name]
