@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,27 @@ def test_a_crash_ends_the_worker_of_its_session_and_no_other(kernel_cache: str) 
             with pytest.raises(errors.WorkerCrashedError, match=r"SIGSEGV in .* test_functions\.crash"):
                 extension.crash(tg.ones(2))
         assert neighbour.session.is_open and kept.tolist() == [1.0] * 3
+
+
+def test_what_is_set_for_a_tenant_comes_before_what_is_set_for_all(kernel_cache: str, tmp_path: Path) -> None:
+    """Off means off for a tenant where all others may run host code, and the other way round."""
+    import telegrad as tg
+
+    tables = [
+        f'[{name}]\ntoken_sha256 = "{sha256(name.encode()).hexdigest()}"\nhost_code = "{allowed}"\n'
+        for name, allowed in (("refused-tenant", "0"), ("allowed-tenant", "shared"))
+    ]
+    (tmp_path / "tenants.toml").write_text("".join(tables))
+    variables = {"TELEGRAD_TENANTS": str(tmp_path / "tenants.toml"), "TELEGRAD_KERNEL_CACHE": kernel_cache}
+    for for_all in ("0", "shared"):
+        with ServerProcess(**variables, TELEGRAD_ALLOW_HOST_CODE=for_all) as server:
+            with (
+                tg.connect(server.url, token="refused-tenant"),
+                pytest.raises(errors.NotAllowedError, match="runs no host code"),
+            ):
+                load_functions()
+            with tg.connect(server.url, token="allowed-tenant"):
+                assert load_functions().scale(tg.ones(2)).tolist() == [2.0, 2.0]
 
 
 def test_a_private_server_runs_host_code(kernel_cache: str, monkeypatch: pytest.MonkeyPatch) -> None:

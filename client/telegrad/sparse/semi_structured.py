@@ -50,7 +50,7 @@ class SparseSemiStructuredTensor(Tensor):
 
     @staticmethod
     def __new__(cls, shape: Any, packed: Tensor, requires_grad: bool = False) -> Any:
-        make: Any = Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+        make: Any = Tensor._make_wrapper_subclass
         made = make(cls, shape, dtype=packed.dtype, device=packed.device, requires_grad=requires_grad)
         made.packed = packed
         return made
