@@ -29,7 +29,7 @@ __all__ = [
     "BaseTorchFunctionMode", "DisableTorchFunctionSubclass", "TorchFunctionMode", "enable_reentrant_dispatch",
     "get_default_nowrap_functions", "get_ignored_functions", "get_overridable_functions", "get_testing_overrides",
     "handle_torch_function", "has_torch_function", "has_torch_function_unary", "has_torch_function_variadic",
-    "is_tensor_like", "is_tensor_method_or_property", "resolve_name", "wrap_torch_function",
+    "is_tensor_like", "is_tensor_method_or_property", "redispatch_function", "resolve_name", "wrap_torch_function",
 ]  # fmt: skip
 _numbers: Final = itertools.count(1)
 _ATTRIBUTES: Final = {
@@ -38,6 +38,26 @@ _ATTRIBUTES: Final = {
 """The attributes of tensors, by name."""
 DisableTorchFunctionSubclass = disabled
 enable_reentrant_dispatch = disabled
+
+
+def redispatch_function(func: Callable[..., Any], types: Any, args: Any, kwargs: Any = None) -> Any:
+    """Compute what a function computes, and ask classes and modes of the functions that it calls, though not of itself.
+
+    To be called in ``__torch_function__``, with its arguments. Functions that are operations call no others.
+    """
+    before = overrides.modes
+    if resolve_name(func) is not None:
+        overrides.modes = ()
+        try:
+            with disabled():
+                return func(*args, **(kwargs or {}))
+        finally:
+            overrides.modes = before
+    overrides.skips_next = True
+    try:
+        return func(*args, **(kwargs or {}))
+    finally:
+        overrides.skips_next = False
 
 
 def wrap_torch_function(dispatcher: Callable[..., Iterable[Any]]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -249,3 +249,56 @@ def test_the_first_object_of_a_class_is_asked_for_the_function_that_was_called(t
 
     duck = Duck()
     assert _of_classes(name, (duck, duck), {}) == (getattr(tg, name), (Duck,), 2)
+
+
+ASKED = """
+overrides = import_module(t.__name__ + ".overrides")
+names = []
+class Logging(t.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        names.append(func.__name__)
+        return overrides.redispatch_function(func, types, args, kwargs)
+def scaled(a, b):
+    if overrides.has_torch_function((a, b)):
+        return overrides.handle_torch_function(scaled, (a, b), a, b)
+    return a * b + 1
+def failing(a):
+    if overrides.has_torch_function((a,)):
+        return overrides.handle_torch_function(failing, (a,), a)
+    raise KeyError("failing")
+"""
+
+
+def test_a_redispatched_function_is_not_asked_again_and_what_it_calls_is(tg: Any) -> None:
+    program = ASKED + dedent("""
+        x = t.tensor([3.0]).as_subclass(Logging)
+        result = scaled(x, x)
+        try:
+            failing(x)
+        except KeyError:
+            again = scaled(t.tensor([1.0]), x)
+        ([float(result), float(again)], names, overrides.has_torch_function((x,)))
+    """)
+    assert_same(*evaluate(f"from importlib import import_module\n{program.strip()}", tg))
+
+
+def test_a_mode_that_stays_is_asked_of_what_a_redispatched_function_calls(tg: Any) -> None:
+    """PyTorch's documentation has this program; PyTorch 2.13 for CPUs crashes in it."""
+    names = []
+
+    class Mode(tg.overrides.TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            names.append(func.__name__)
+            with self:
+                return tg.overrides.redispatch_function(func, types, args, kwargs)
+
+    def scaled(a: Any, b: Any) -> Any:
+        if tg.overrides.has_torch_function((a, b)):
+            return tg.overrides.handle_torch_function(scaled, (a, b), a, b)
+        return a * b + 1
+
+    a, b = tg.tensor([3.0]), tg.tensor([4.0])
+    with Mode():
+        result = scaled(a, b)
+    assert result.tolist() == [13.0] and names == ["scaled", "mul", "add"]

@@ -45,12 +45,13 @@ class _Overrides(threading.local):
     """What a thread says of overrides: the modes that it has entered, and whether classes are asked.
 
     ``modes`` answer functions, ``dispatch_modes`` what is below autograd; ``ignores_dispatch`` disables these and the
-    classes of ``DISPATCHING``.
+    classes of ``DISPATCHING``. ``skips_next`` has the next function of Python's ask nobody.
     """
 
     modes: tuple[Any, ...] = ()
     dispatch_modes: tuple[Any, ...] = ()
     are_disabled = False
+    skips_next = False
     ignores_dispatch = False
     dispatch_handler: Handler | None = None
     mode_handler: Handler | None = None

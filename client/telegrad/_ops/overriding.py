@@ -80,6 +80,9 @@ def dispatch(func: Callable[..., Any], relevant: Iterable[Any], args: Any, kwarg
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     """Whether a mode is entered, or one of the arguments has a class that overrides operations."""
+    if overrides.skips_next:
+        overrides.skips_next = False
+        return False
     is_class = not overrides.are_disabled and any(overrides_operations(type(item)) for item in relevant_args)
     return bool(overrides.modes) or is_class
 
