@@ -11,7 +11,7 @@ import torch
 from server.engine import compiled
 from telegrad_protocol.errors import IndexOutOfRangeError
 
-from .adapters import EngineAdapter
+from .adapters import EngineAdapter, to_torch
 from .test_cpu_threads import adapter, call, seen
 
 __all__ = ["adapter", "seen"]
@@ -91,3 +91,35 @@ def test_positions_beyond_a_dimension_are_refused(adapter: EngineAdapter, seed: 
         for name, args in (("gather", (x, 1, index)), ("scatter", (x, 1, index, x)), ("scatter_add", (x, 1, index, x))):
             with pytest.raises(IndexOutOfRangeError, match="out of range"):
                 call(adapter, name, *args)
+
+
+@pytest.mark.parametrize("name", ["scatter_", "scatter_add_"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_nothing_is_changed_in_place_where_a_position_is_refused(
+    adapter: EngineAdapter, seed: int, dtype: torch.dtype, name: str
+) -> None:
+    torch.manual_seed(seed)
+    for shape in ((300, 700), (7, 80, 400)):
+        x = torch.randn(shape).to(dtype)
+        for dim in range(len(shape)):
+            index = torch.randint(0, shape[dim], shape)
+            mine, theirs = adapter.tensor(x.clone()), x.clone()
+            given = [adapter.tensor(index), adapter.tensor(x)]
+            if name == "scatter_add_":
+                adapter.function(name)(mine, dim, *given)
+                close(to_torch(adapter.numpy(mine)), theirs, partial(with_added, dim, index, x))
+            index[(-1,) * len(shape)] = shape[dim]
+            mine = adapter.tensor(x.clone())
+            with pytest.raises(IndexOutOfRangeError, match="out of range"):
+                adapter.function(name)(mine, dim, adapter.tensor(index), given[1])
+            assert torch.equal(to_torch(adapter.numpy(mine)), x)
+
+
+def test_a_long_vector_is_gathered_by_threads(adapter: EngineAdapter, seed: int, seen: set[str]) -> None:
+    torch.manual_seed(seed)
+    x, index = torch.randn(1000), torch.randint(0, 1000, (300_001,))
+    assert torch.equal(call(adapter, "gather", x, 0, index)[0], x[index])
+    assert "True" in seen
+    index[-1] = 1000
+    with pytest.raises(IndexOutOfRangeError, match="index 1000 is out of range"):
+        call(adapter, "gather", x, 0, index)

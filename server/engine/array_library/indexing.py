@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from server.engine import compiled, context
+from server.engine.device import threads
 from telegrad_protocol.errors import IndexOutOfRangeError, out_of_bounds
 
 Array = Any
@@ -251,7 +252,9 @@ def _adds_in_loop(target: Array, index: Array, rows: Array) -> bool:
         return False
     given = _in_single(rows) if rows.dtype.name in _WIDENED else rows
     places, added = np.require(index, None, ["C", "W"]), np.require(given, target.dtype, ["C", "W"])
-    loops.add_to_rows[target.dtype.char](target, places, added)
+    shares = threads.shares_of(target.shape[1], target.nbytes + added.nbytes, threads.VECTOR)
+    given = target, places.view(np.uint64), added
+    threads.run_loop(loops.add_to_rows[target.dtype.char], [(*given, share.start, share.stop) for share in shares])
     return True
 
 

@@ -1,4 +1,4 @@
-"""Sums, means, norms, extrema and variances of row-major tensors, as reductions of a matrix's rows and columns."""
+"""Sums, means, norms and variances of row-major tensors, as reductions of a matrix's rows and columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Dims = int | tuple[int, ...] | None
 
 
 @lru_cache(maxsize=4096)
-def _matrix_view(shape: tuple[int, ...], dim: Dims) -> tuple[int, int, int] | None:
+def matrix_view(shape: tuple[int, ...], dim: Dims) -> tuple[int, int, int] | None:
     """The shape as (before, kept, after), where the outer two are reduced; None if the dimensions do not allow that."""
     ndim = len(shape)
     if not ndim or dim is None or dim == ():
@@ -45,7 +45,7 @@ def _matrix_view(shape: tuple[int, ...], dim: Dims) -> tuple[int, int, int] | No
 
 def sum_into(x: Array, dim: Dims, out: Array) -> bool:
     """Sum an array that ``is_fast`` accepts over ``dim``; False, and nothing written, for other dimensions."""
-    view = _matrix_view(x.shape, dim)
+    view = matrix_view(x.shape, dim)
     if view is None:
         return False
     before, kept, after = view
@@ -64,7 +64,7 @@ def sum_into(x: Array, dim: Dims, out: Array) -> bool:
 
 def _threaded_row_sums(x: Array) -> Array:
     """``row_sums``, for which threads take some rows each, or parts of a single long row."""
-    if x.nbytes < _LARGE:
+    if x.nbytes < LARGE:
         return row_sums(x)
     loops = compiled.kernels("rows") if x.dtype.char == "f" else None
     if loops is not None:
@@ -86,9 +86,9 @@ def _threaded_row_sums(x: Array) -> Array:
 def _sums_by_loops(loops: Any, x: Array) -> Array:
     """The same by compiled loops, in single precision; a single row's pieces are the same for any number of threads."""
     length = x.shape[1]
-    if len(x) == 1 and length > _STRETCH:
-        whole = length - length % _STRETCH
-        total = _sums_by_loops(loops, x[:, :whole].reshape(-1, _STRETCH)).sum(dtype=np.float64)
+    if len(x) == 1 and length > STRETCH:
+        whole = length - length % STRETCH
+        total = _sums_by_loops(loops, x[:, :whole].reshape(-1, STRETCH)).sum(dtype=np.float64)
         if whole < length:
             total += _sums_by_loops(loops, x[:, whole:])[0]
         return np.array([total], "f")
@@ -97,15 +97,15 @@ def _sums_by_loops(loops: Any, x: Array) -> Array:
     return out
 
 
-_STRETCH = 1 << 15
+STRETCH = 1 << 15
 """Elements of a single long row that are summed for themselves."""
-_LARGE = 1 << 20
+LARGE = 1 << 20
 """Bytes from which on threads, or compiled loops, pay for a sum."""
 
 
 def _sum_halves(x: Array, dim: Dims, out: Array, count: int = 1) -> bool:
     """``sum_into`` for half precision, which takes sums of whole rows and columns, and divides them by ``count``."""
-    view = _matrix_view(x.shape, dim)
+    view = matrix_view(x.shape, dim)
     if view is None or not x.flags.c_contiguous or not x.size:
         return False
     if view[2] == 1 and view[0] > 1:
@@ -159,7 +159,7 @@ def mean(xp, input, dim, keepdim, *, dtype, out):
 
 @kernel(spread.norm, keys.CPU)
 def norm(xp, input, p, dim, keepdim, *, dtype, out):
-    view = _matrix_view(input.shape, dim) if p in (None, 2) and is_fast(input) and input.dtype is out.dtype else None
+    view = matrix_view(input.shape, dim) if p in (None, 2) and is_fast(input) and input.dtype is out.dtype else None
     if view is None or view[0] != 1:
         generic_spread.norm(xp, input, p, dim, keepdim, dtype=dtype, out=out)
         return
@@ -167,73 +167,13 @@ def norm(xp, input, p, dim, keepdim, *, dtype, out):
     np.sqrt(row_dots(x, x).reshape(out.shape), out=out)
 
 
-_SHORT = 128
-"""Rows shorter than this are transposed and compared as columns."""
 _FEW = 16
-"""Rows are folded in half until they are at most this long."""
-_LONG = 2048
-"""NumPy compares elements of rows from this length on in less time than compiled loops."""
-
-
-def _extreme(function: Any, x: Array, dim: Dims, out: Array) -> bool:
-    """Reduce rows with ``maximum`` or ``minimum``; False, and nothing written, where the generic kernel serves."""
-    view = _matrix_view(x.shape, dim) if out.flags.c_contiguous else None
-    if view is None or view[0] != 1 or view[2] < 2:
-        return False
-    rows, flat = x.reshape(view[1], view[2]) if x.flags.c_contiguous else x, out.reshape(-1)
-    loops = loops_for(rows) if _FEW <= view[2] < _LONG or is_half(x) else None
-    if loops is not None:
-        _extreme_by_loops(loops, function, rows, flat)
-        return True
-    if not is_fast(x) or view[2] >= _SHORT or view[1] < _SHORT:
-        return False
-    for block, (part,) in in_row_blocks((rows,), ()):
-        function.reduce(_as_columns(function, part), axis=0, out=flat[block])
-    return True
-
-
-def _extreme_by_loops(loops: Any, function: Any, rows: Array, out: Array) -> None:
-    """Write the extremes of rows, which are looked for in parts where a single one is long."""
-    loop = (loops.row_maxima if function is np.maximum else loops.row_minima)[rows.dtype.char]
-    length = rows.shape[1]
-    whole = length - length % _STRETCH if len(rows) == 1 else 0
-    parts = [rows[:, :whole].reshape(-1, _STRETCH), rows[:, whole:]] if whole else [rows]
-    found = []
-    for part in parts:
-        extremes = np.empty(len(part), "f")
-        if part.size:
-            run_rows(loop, (part,), lambda block, x, extremes=extremes: (x, extremes[block]))
-            found.append(extremes)
-    if whole:
-        found = [function.reduce(np.concatenate(found), keepdims=True)]
-    narrow(found[0], out) if is_half(out) else np.copyto(out, found[0])
-
-
-def _as_columns(function: Any, part: Array) -> Array:
-    """The rows, folded in half with ``function`` until they are short, as columns."""
-    while part.shape[1] > _FEW and part.shape[1] % 2 == 0:
-        half = part.shape[1] // 2
-        part = function(part[:, :half], part[:, half:], out=scratch(f"half {half}", (len(part), half), part.dtype.char))
-    columns = scratch("columns", part.shape[::-1], part.dtype.char)
-    np.copyto(columns, part.T)
-    return columns
-
-
-@kernel(ops.amax, keys.CPU, movement=True)
-def amax(xp, input, dim, keepdim, *, out):
-    if not _extreme(np.maximum, input, dim, out):
-        call_generic(generic.amax, input, dim, keepdim, out=out)
-
-
-@kernel(ops.amin, keys.CPU, movement=True)
-def amin(xp, input, dim, keepdim, *, out):
-    if not _extreme(np.minimum, input, dim, out):
-        call_generic(generic.amin, input, dim, keepdim, out=out)
+"""The deviations of so short rows are NumPy's."""
 
 
 @kernel(ops.logsumexp, keys.CPU, movement=True)
 def logsumexp(xp, input, dim, keepdim, *, out):
-    view = _matrix_view(input.shape, dim) if input.dtype is out.dtype and out.flags.c_contiguous else None
+    view = matrix_view(input.shape, dim) if input.dtype is out.dtype and out.flags.c_contiguous else None
     loops = loops_for(input) if view is not None and view[0] == 1 and view[2] > 1 else None
     if view is None or loops is None:
         call_generic(generic.logsumexp, input, dim, keepdim, out=out)
@@ -246,7 +186,7 @@ def logsumexp(xp, input, dim, keepdim, *, out):
 @kernel(spread.var, keys.CPU)
 def var(xp, input, dim, *, correction, keepdim, out):
     is_taken = is_fast(input) and input.dtype is out.dtype and out.flags.c_contiguous
-    view = _matrix_view(input.shape, dim) if is_taken else None
+    view = matrix_view(input.shape, dim) if is_taken else None
     if view is None or view[0] != 1 or view[2] < _FEW:
         generic_spread.var(xp, input, dim, correction=correction, keepdim=keepdim, out=out)
         return
