@@ -96,6 +96,23 @@ def _helpers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("cpu kernels")]
 
 
+def test_a_helper_whose_processor_is_wanted_sleeps_at_once() -> None:
+    """This thread keeps to the helper's processor, on which it is seldom idle."""
+    pool, memory = compiled.kernels("pool"), np.zeros(compiled.kernels("pool").WORDS + 8, np.int64)
+    state = -(-memory.ctypes.data // 64) * 64
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    thread = threading.Thread(target=pool.serve, args=(state, 0, 1 << 60))  # which inherits the processor
+    thread.start()
+    try:
+        while not memory[(state + pool.ASLEEP - memory.ctypes.data) // 8]:
+            sum(range(10_000))
+    finally:
+        os.sched_setaffinity(0, allowed)
+        pool.end(state, 1)
+        thread.join()
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
 def test_threads_take_their_own_pieces_first_and_then_those_of_others() -> None:
     pool, calls, loop = compiled.kernels("pool"), compiled.kernels("calls"), compiled.kernels("rows").row_sums["f"]

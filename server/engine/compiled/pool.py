@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import platform
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 _LINE = 64
@@ -33,6 +35,8 @@ SLEEPS, PYTHON, ENDS = range(3)
 """Why ``serve`` returns."""
 _PAUSES = 16
 """How often a waiting thread lets its processor pause before it lets the system run another thread."""
+_WANTED = 20_000
+"""Nanoseconds of a wait from which on another thread has run on this processor, and is likely to want it again."""
 _long, _byte = ir.IntType(64), ir.IntType(8)
 _int64 = types.int64
 
@@ -114,6 +118,22 @@ def _pause(typing: Any) -> Any:
 _yield = types.ExternalFunction("sched_yield", types.int32())
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def _nanoseconds(typing: Any) -> Any:
+    """The system's clock that never goes back."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        read = cgutils.alloca_once(builder, ir.ArrayType(_long, 2))
+        number = ir.IntType(32)
+        function = ir.FunctionType(number, [number, read.type])
+        clock = cgutils.get_or_insert_function(builder.module, function, "clock_gettime")
+        builder.call(clock, [number(time.CLOCK_MONOTONIC), read])
+        seconds, rest = [builder.load(cgutils.gep_inbounds(builder, read, 0, word)) for word in range(2)]
+        return builder.add(builder.mul(seconds, _long(1_000_000_000)), rest)
+
+    return _int64(), generate
+
+
 _FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine(), 0) if sys.platform == "linux" else 0
 """The number of the system call by which Linux lets a thread sleep on a word; 0 where Python's locks do."""
 _SLEEP, _WAKE = 128, 129
@@ -172,7 +192,10 @@ def take(state: int, most: int, own: int) -> int:
 
 @_compiled("int64(int64, int64, int64)")
 def serve(state: int, helper: int, waits: int) -> int:
-    """Help with jobs until there has been none for so many waits, or Python is wanted; return why."""
+    """Help with jobs until there has been none for so many waits, or Python is wanted; return why.
+
+    A helper without a job sleeps at once where another thread wants its processor.
+    """
     own = state + ASLEEP + _LINE * helper
     seen = get(own + 8)
     put(own, 0)
@@ -202,8 +225,9 @@ def serve(state: int, helper: int, waits: int) -> int:
                 continue
             if get(state + JOB) == seen or swap(own, 0) == 0:
                 return SLEEPS
-        waited += 1
+        begin = _nanoseconds()
         wait()
+        waited = waits if _nanoseconds() - begin > _WANTED else waited + 1
     return ENDS
 
 

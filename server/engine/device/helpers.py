@@ -2,8 +2,9 @@
 
 With compiled loops they wait, and take pieces of compiled loops, without Python's lock; see ``engine.compiled.pool``.
 What PyTorch's threads do, too, is to stay awake for a while after a job: to wake one that sleeps takes longer than many
-operations do. Meanwhile they let other threads of their processor run. They keep off the processor of the thread that
-they help, where the system may otherwise put them, to have both wait for each other.
+operations do. Meanwhile they let other threads of their processor run, and sleep at once where one wants it. They keep
+off the processor of the thread that they help, where the system may otherwise put them, to have both wait for each
+other.
 """
 
 from __future__ import annotations
@@ -24,10 +25,7 @@ from server.engine import compiled
 from server.engine.device import cancellation
 
 _AWAKE = 3e-4
-"""Seconds that a helper stays awake after its last job, at most, where a processor is left for other processes.
-
-Without one, a helper that is awake keeps the client of a training step from running.
-"""
+"""Seconds that a helper stays awake after its last job, at most."""
 _AT_A_TIME = 32
 """Pieces that the first thread takes before it looks whether it is to end."""
 
@@ -103,7 +101,6 @@ class _Pool:
         self.calls: Any = None
         self.job: Job | None = None
         self.waits = 0
-        self._processors = 1
         self._memory = np.zeros(0, np.int64)
         self.state = 0
         self._processor = -1
@@ -128,7 +125,6 @@ class _Pool:
         self._memory = np.zeros(native.WORDS + 8, np.int64)
         self.state = -(-self._memory.ctypes.data // 64) * 64  # where a cache line begins
         self.waits = int(_AWAKE / min([_seconds_of(native.wait) for _ in range(100)])) + 1
-        self._processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.native, self.calls = native, calls
         for wake in self.wakes:
             wake.put(True)
@@ -162,8 +158,7 @@ class _Pool:
         np.seterr(all="ignore")  # a setting of each thread
         while True:
             native = self.native
-            waits = self.waits if len(self.threads) + 1 < self._processors else 1
-            why = native.serve(self.state, helper, waits) if native is not None else 0
+            why = native.serve(self.state, helper, self.waits) if native is not None else 0
             if native is not None and why == native.ENDS:
                 return
             if (native is None or why == native.SLEEPS) and not wake.get():
