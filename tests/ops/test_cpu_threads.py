@@ -112,6 +112,9 @@ def test_linear_and_its_gradients_agree(adapter: EngineAdapter, rng: Any, dtype:
     grad = numbers(rng, 2, rows, outputs, dtype=dtype)
     gradients = torch.autograd.grad(expected, wide, grad.double())
     agree(call(adapter, "_linear_backward", grad, x, weight, True), gradients, FLOATS[dtype] * rows)
+    as_matrices = grad.flatten(0, 1), x.flatten(0, 1)
+    expected = (gradients[0].flatten(0, 1), *gradients[1:])
+    agree(call(adapter, "_linear_backward", *as_matrices, weight, True), expected, FLOATS[dtype] * rows)
     for shape in ((1, outputs), (rows, 1), (2, 1, outputs)):
         added = numbers(rng, *shape, dtype=dtype)
         agree(call(adapter, "linear", x, weight, added), (wide[0] @ wide[1].T + added.double()).detach(), tolerance)

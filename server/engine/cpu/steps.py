@@ -18,6 +18,7 @@ from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import linalg, optim
 
 from .memory import constant
+from .products.linear import multiply_gradients
 
 _FAST = (dtypes.float32, dtypes.float64)
 _SUMMED_ROWS = 2048
@@ -55,17 +56,26 @@ def linear_backward(request: Request) -> Launch | None:
         return None
     ones = constant(1, grad.shape[0], NUMPY_DTYPES[grad.dtype].char)
     last = len(request.outs) - 1
+    products = sum([grad.numel * meta.shape[1] for meta in (input, weight) if meta is not None])
+    is_shared = products >= 4 * threads.LEAST_PRODUCTS
 
     def launch(args: Any, outs: Any) -> None:
         rows = args[0].array
-        if weight is not None:
-            np.matmul(rows, args[2].array, out=outs[0].array)
-        if input is not None:
-            np.matmul(rows.T, args[1].array, out=outs[0 if weight is None else 1].array)
+        if not (is_shared and _by_threads(args, outs)):
+            if weight is not None:
+                np.matmul(rows, args[2].array, out=outs[0].array)
+            if input is not None:
+                np.matmul(rows.T, args[1].array, out=outs[0 if weight is None else 1].array)
         if bias:
             np.dot(ones, rows, out=outs[last].array)
 
     return launch
+
+
+def _by_threads(args: Any, outs: Any) -> bool:
+    """Write the products as one job of threads; False, and nothing written, where they do not pay."""
+    operands = [None if arg is None else arg.array for arg in args[:3]]
+    return multiply_gradients(*operands, [out.array for out in outs])
 
 
 @prepares(optim._fused_sgd_, keys.CPU)

@@ -32,7 +32,7 @@ def linear_backward(xp, grad_out, input, weight, bias, *, out):
     if not is_fast(grad_out):
         generic._linear_backward(xp, grad_out, input, weight, bias, out=out)
         return
-    if not ((input is None or is_fast(input)) and _by_threads(grad_out, input, weight, out)):
+    if not ((input is None or is_fast(input)) and multiply_gradients(grad_out, input, weight, out)):
         generic._linear_backward(xp, grad_out, input, weight, False, out=out)
     if bias:
         grad = grad_out.reshape(-1, grad_out.shape[-1])
@@ -40,7 +40,7 @@ def linear_backward(xp, grad_out, input, weight, bias, *, out):
             column_sums(grad, out[-1])
 
 
-def _by_threads(grad_out: Array, input: Array | None, weight: Array | None, out: Any) -> bool:
+def multiply_gradients(grad_out: Array, input: Array | None, weight: Array | None, out: Any) -> bool:
     """Write the gradients of input and weight as one job; False, and nothing written, where threads do not pay."""
     operands = [operand for operand in (weight, input) if operand is not None]
     products = sum([grad_out.size * operand.shape[-1] for operand in operands])
