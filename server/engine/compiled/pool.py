@@ -26,7 +26,8 @@ RECORDS, STRIDE, PIECES, HELPERS, KIND = (4 * _LINE + 8 * word for word in range
 """What a job is: its records' address, the bytes of each, their number, how many helpers it may have, and whether its
 pieces are Python's."""
 ASLEEP = 5 * _LINE
-"""From here on a line for each helper: whether it sleeps, and the last job that it has seen."""
+"""From here on a line for each helper: whether it sleeps, the last job that it has seen, and until when it is to sleep
+between jobs."""
 MOST_HELPERS = 63
 TAKEN = ASLEEP + _LINE * MOST_HELPERS
 """From here on a line for each thread, the first of which is no helper: how many of its pieces were taken."""
@@ -37,6 +38,8 @@ _PAUSES = 16
 """How often a waiting thread lets its processor pause before it lets the system run another thread."""
 _WANTED = 20_000
 """Nanoseconds of a wait from which on another thread has run on this processor, and is likely to want it again."""
+_LEFT_ALONE = 8
+"""So many times as long as that wait took a helper leaves the processor alone between jobs."""
 _long, _byte = ir.IntType(64), ir.IntType(8)
 _int64 = types.int64
 
@@ -194,7 +197,7 @@ def take(state: int, most: int, own: int) -> int:
 def serve(state: int, helper: int, waits: int) -> int:
     """Help with jobs until there has been none for so many waits, or Python is wanted; return why.
 
-    A helper without a job sleeps at once where another thread wants its processor.
+    A helper without a job sleeps at once where another thread wants its processor, and for some time after that.
     """
     own = state + ASLEEP + _LINE * helper
     seen = get(own + 8)
@@ -215,7 +218,8 @@ def serve(state: int, helper: int, waits: int) -> int:
                     take(state, 1 << 62, helper + 1)
                 add(state + ACTIVE, -1)
                 waited = 0
-        if waited >= waits:
+        begin = _nanoseconds()
+        if waited >= waits or begin < get(own + 16):
             put(own, 1)
             if _FUTEX:
                 while get(own) and get(state + JOB) == seen and get(state + STOP) == 0:
@@ -225,9 +229,11 @@ def serve(state: int, helper: int, waits: int) -> int:
                 continue
             if get(state + JOB) == seen or swap(own, 0) == 0:
                 return SLEEPS
-        begin = _nanoseconds()
         wait()
-        waited = waits if _nanoseconds() - begin > _WANTED else waited + 1
+        waited += 1
+        now = _nanoseconds()
+        if now - begin > _WANTED:
+            put(own + 16, now + _LEFT_ALONE * (now - begin))
     return ENDS
 
 

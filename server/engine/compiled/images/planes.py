@@ -18,16 +18,58 @@ _PIECE = 2048
 _PLANES, _WEIGHTS, _OFFSETS = "float32[:,::1]", "float32[:,:,::1]", "int64[::1]"
 
 
+_AT_ONCE = 9
+"""Taps whose products are added, or whose sums are made, in one pass: those of the usual kernel, of 3 x 3."""
+
+
 @inlined
-def _add_three(sums: Array, a: Array, b: Array, c: Array, by_a: float, by_b: float, by_c: float) -> None:
+def _add_nine(sums: Array, plane: Array, offsets: Array, weights: Array) -> None:
+    """Add nine products to sums that begin where the plane does."""
+    a, b, c = plane[offsets[0] :], plane[offsets[1] :], plane[offsets[2] :]
+    d, e, f = plane[offsets[3] :], plane[offsets[4] :], plane[offsets[5] :]
+    g, h, k = plane[offsets[6] :], plane[offsets[7] :], plane[offsets[8] :]
+    by_a, by_b, by_c, by_d, by_e, by_f = weights[0], weights[1], weights[2], weights[3], weights[4], weights[5]
+    by_g, by_h, by_k = weights[6], weights[7], weights[8]
     for i in range(sums.size):
-        sums[i] += by_a * a[i] + by_b * b[i] + by_c * c[i]
+        first = by_a * a[i] + by_b * b[i] + by_c * c[i]
+        second = by_d * d[i] + by_e * e[i] + by_f * f[i]
+        sums[i] += first + second + (by_g * g[i] + by_h * h[i] + by_k * k[i])
 
 
 @inlined
 def _add(sums: Array, plane: Array, weight: float) -> None:
     for i in range(sums.size):
         sums[i] += weight * plane[i]
+
+
+@inlined
+def _add_nine_sums(factors: Array, plane: Array, offsets: Array, out: Array) -> None:
+    """Add the sums of the factors' products with nine parts of a plane, which begins where they do."""
+    a, b, c = plane[offsets[0] :], plane[offsets[1] :], plane[offsets[2] :]
+    d, e, f = plane[offsets[3] :], plane[offsets[4] :], plane[offsets[5] :]
+    g, h, k = plane[offsets[6] :], plane[offsets[7] :], plane[offsets[8] :]
+    zero = f32(0.0)
+    of_a, of_b, of_c, of_d, of_e, of_f, of_g, of_h, of_k = zero, zero, zero, zero, zero, zero, zero, zero, zero
+    for i in range(factors.size):
+        factor = factors[i]
+        of_a += factor * a[i]
+        of_b += factor * b[i]
+        of_c += factor * c[i]
+        of_d += factor * d[i]
+        of_e += factor * e[i]
+        of_f += factor * f[i]
+        of_g += factor * g[i]
+        of_h += factor * h[i]
+        of_k += factor * k[i]
+    out[0] += of_a
+    out[1] += of_b
+    out[2] += of_c
+    out[3] += of_d
+    out[4] += of_e
+    out[5] += of_f
+    out[6] += of_g
+    out[7] += of_h
+    out[8] += of_k
 
 
 @compiled(_PLANES, _WEIGHTS, "float32[::1]", _OFFSETS, _PLANES)
@@ -43,13 +85,10 @@ def convolve(source: Array, weights: Array, bias: Array, offsets: Array, out: Ar
                 sums[i] = bias[o]
             for c in range(channels):
                 plane = source[first + c]
-                for t in range(0, taps - 2, 3):
-                    i, j, k = offsets[t], offsets[t + 1], offsets[t + 2]
-                    _add_three(
-                        sums, plane[i + start : i + end], plane[j + start : j + end], plane[k + start : k + end],
-                        weights[o, c, t], weights[o, c, t + 1], weights[o, c, t + 2],
-                    )  # fmt: skip
-                for t in range(taps // 3 * 3, taps):
+                whole = taps - taps % _AT_ONCE
+                for t in range(0, whole, _AT_ONCE):
+                    _add_nine(sums, plane[start:], offsets[t:], weights[o, c, t:])
+                for t in range(whole, taps):
                     _add(sums, plane[offsets[t] + start : offsets[t] + end], weights[o, c, t])
 
 
@@ -63,7 +102,10 @@ def add_gradients(grad: Array, source: Array, offsets: Array, out: Array) -> Non
             end = min(start + _PIECE, grad.shape[1])
             factors = grad[o, start:end]
             for c in range(channels):
-                for t in range(offsets.size):
+                whole = offsets.size - offsets.size % _AT_ONCE
+                for t in range(0, whole, _AT_ONCE):
+                    _add_nine_sums(factors, source[first + c, start:], offsets[t:], out[o, c, t:])
+                for t in range(whole, offsets.size):
                     plane = source[first + c, offsets[t] + start : offsets[t] + end]
                     total = f32(0.0)
                     for i in range(factors.size):
@@ -80,17 +122,34 @@ def _lay(image: Array, geometry: Array, planes: Array) -> None:
     top, left, down, across, rows, columns = geometry[:6]
     for y in range(down):
         for x in range(across):
+            first = left + x
+            start = min(columns, max(0, -(first // across)))
+            end = max(start, min(columns, -((first - image.shape[1]) // across)))
             for r in range(rows):
-                begin = ((y * across + x) * rows + r) * columns
-                line, place = planes[begin : begin + columns], top + y + down * r
-                line[:] = f32(0.0)
+                begin, place = ((y * across + x) * rows + r) * columns, top + y + down * r
                 if 0 <= place < image.shape[0]:
-                    source, first = image[place], left + x
-                    start = max(0, -(first // across))
-                    end = min(columns, -((first - source.size) // across))
-                    for c in range(start, end):
-                        line[c] = source[first + across * c]
-    planes[down * across * rows * columns :] = f32(0.0)
+                    _lay_line(image[place], first, across, start, end, planes[begin : begin + columns])
+                else:
+                    for c in range(columns):
+                        planes[begin + c] = f32(0.0)
+    for c in range(down * across * rows * columns, planes.size):
+        planes[c] = f32(0.0)
+
+
+@inlined
+def _lay_line(source: Array, first: int, across: int, start: int, end: int, line: Array) -> None:
+    """Write every ``across``-th element of a source's line as those from ``start`` to ``end``, and zeros beside them."""
+    for c in range(start):
+        line[c] = f32(0.0)
+    if across == 1:
+        part = source[first + start : first + end]
+        for c in range(end - start):
+            line[start + c] = part[c]
+    else:
+        for c in range(start, end):
+            line[c] = source[first + across * c]
+    for c in range(end, line.size):
+        line[c] = f32(0.0)
 
 
 @compiled(_IMAGES, _WEIGHTS, "float32[::1]", _OFFSETS, _GEOMETRY, "int64", "int64", "int64", _IMAGES)
@@ -133,6 +192,5 @@ def add_gradients_of_images(
             for o in range(lanes):
                 for r in range(height):
                     line = factors[o, r * geometry[5] : r * geometry[5] + geometry[5]]
-                    line[:width] = grad[sample, group * lanes + o, r]
-                    line[width:] = f32(0.0)
+                    _lay_line(grad[sample, group * lanes + o, r], 0, 1, 0, width, line)
             add_gradients(factors, planes, offsets, out[group * lanes : group * lanes + lanes])
