@@ -138,7 +138,7 @@ def _lay(image: Array, geometry: Array, planes: Array) -> None:
 
 @inlined
 def _lay_line(source: Array, first: int, across: int, start: int, end: int, line: Array) -> None:
-    """Write every ``across``-th element of a source's line as those from ``start`` to ``end``, and zeros beside them."""
+    """Write every ``across``-th element of a line, from the first on, from ``start`` to ``end``, and zeros beside."""
     for c in range(start):
         line[c] = f32(0.0)
     if across == 1:
