@@ -258,12 +258,18 @@ def test_images_of_several_turns_agree(
     """Sources that are padded some samples at a time, and such of which not even a sample is padded at once."""
     for most in (1 << 16, 1 << 13):
         monkeypatch.setattr(pieces, "_TURN_BYTES", most)
-        pieces.turns_of.cache_clear()
+        forget_pieces()
         for layout in (torch.contiguous_format, torch.channels_last):
             x, weight = (t.to(memory_format=layout) for t in (numbers(rng, 7, 9, 33, 29), numbers(rng, 20, 9, 3, 3)))
             check(adapter, x, weight, numbers(rng, 20), [1, 1], [1, 2], [1, 1], 1)
             check(adapter, x, weight, None, [2, 3], [2, 0], [1, 2], 1)
+    forget_pieces()
+
+
+def forget_pieces() -> None:
+    """Have pieces made anew."""
     pieces.turns_of.cache_clear()
+    kernels._work_of.cache_clear()
 
 
 def test_pieces_are_alike_where_a_divisor_is_near() -> None:

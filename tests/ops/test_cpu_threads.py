@@ -30,7 +30,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     "True" is among them if any operation was in pieces.
     """
     names: set[str] = set()
-    run, run_loop = threads.run, threads.run_loop
+    run, run_loop, run_units = threads.run, threads.run_loop, threads.run_units
 
     def noted(task: Callable[[int], None], pieces: int) -> None:
         def work(piece: int) -> None:
@@ -44,7 +44,12 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
         names.add(f"{len(calls) > 1}")
         run_loop(loop, calls, calls_blas)
 
+    def noted_units(loop: Any, shares: Any, *given: Any) -> None:
+        names.add(f"{len(shares) > 1}")
+        run_units(loop, shares, *given)
+
     monkeypatch.setattr(threads, "count", lambda: 3)
+    monkeypatch.setattr(threads, "run_units", noted_units)
     monkeypatch.setattr(threads, "run", noted)
     monkeypatch.setattr(threads, "run_loop", noted_loop)
     yield names

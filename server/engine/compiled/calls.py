@@ -51,19 +51,39 @@ def records(form: Form, calls: Sequence[Sequence[Any]]) -> Any:
     """Memory with a record for each tuple of arguments, whose arrays have to live as long as the records are used."""
     pack, size, caller, address = form
     memory = ctypes.create_string_buffer(size * len(calls))
-    known: dict[int, tuple[int, ...]] = {}
+    known: Known = {}
     offset = 0
     for arguments in calls:
-        words: list[Any] = []
-        for argument in arguments:
-            if argument.__class__ is np.ndarray:
-                its = known.get(id(argument))
-                if its is None:
-                    its = known[id(argument)] = (data_address(argument), *argument.shape)
-                words += its
-            else:
-                words.append(argument)
-        pack(memory, offset, caller, address, *words)
+        pack(memory, offset, caller, address, *_words(arguments, known))
+        offset += size
+    return memory
+
+
+Known = dict[int, tuple[int, ...]]
+"""The words of arrays, by their identities."""
+
+
+def _words(arguments: Sequence[Any], known: Known) -> list[Any]:
+    words: list[Any] = []
+    for argument in arguments:
+        if argument.__class__ is np.ndarray:
+            its = known.get(id(argument))
+            if its is None:
+                its = known[id(argument)] = (data_address(argument), *argument.shape)
+            words += its
+        else:
+            words.append(argument)
+    return words
+
+
+def unit_records(form: Form, shares: Sequence[slice], given: Sequence[Any], scratch: Sequence[Array]) -> Any:
+    """The same for calls that differ in the units that they do, and in their scratch memory if there is some."""
+    pack, size, caller, address = form
+    memory = ctypes.create_string_buffer(size * len(shares))
+    words, offset = _words(given, {}), 0
+    for number, share in enumerate(shares):
+        own = (data_address(scratch[number]), *scratch[number].shape) if len(scratch) else ()
+        pack(memory, offset, caller, address, share.start, share.stop, *words, *own)
         offset += size
     return memory
 

@@ -231,19 +231,45 @@ def run_loop(loop: Any, calls: Sequence[tuple[Any, ...]], helpers: int) -> None:
             _call_all(loop, calls)
             return
         form = pool.calls.form_of(loop)
-        records = pool.calls.records(form, calls)
-        pool.publish(helpers, ctypes.addressof(records), form.size, len(calls), False)
-        try:
-            is_left = True
-            while is_left:
-                if cancellation.requested:
-                    cancellation.stop()
-                is_left = pool.native.work(pool.state, _AT_A_TIME)
-        except BaseException:
-            pool.native.close(pool.state)
-            raise
+        _work(pool, form, pool.calls.records(form, calls), len(calls), helpers)
     finally:
         pool.busy.release()
+
+
+def run_units(loop: Any, shares: Sequence[slice], given: Sequence[Any], scratch: Sequence[Any], helpers: int) -> None:
+    """The same for calls that differ in the units that they do, and in their scratch memory if there is some."""
+    pool = _pool
+    if helpers < 1 or not pool.busy.acquire(blocking=False):
+        _call_all(loop, unit_calls(shares, given, scratch))
+        return
+    try:
+        pool.start(helpers)
+        if pool.native is None:
+            _call_all(loop, unit_calls(shares, given, scratch))
+            return
+        form = pool.calls.form_of(loop)
+        _work(pool, form, pool.calls.unit_records(form, shares, given, scratch), len(shares), helpers)
+    finally:
+        pool.busy.release()
+
+
+def unit_calls(shares: Sequence[slice], given: Sequence[Any], scratch: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The arguments of each of those calls."""
+    return [(s.start, s.stop, *given, *scratch[number : number + 1]) for number, s in enumerate(shares)]
+
+
+def _work(pool: _Pool, form: Any, records: Any, pieces: int, helpers: int) -> None:
+    """Have helpers do pieces of compiled loops, and do those that they leave."""
+    pool.publish(helpers, ctypes.addressof(records), form.size, pieces, False)
+    try:
+        is_left = True
+        while is_left:
+            if cancellation.requested:
+                cancellation.stop()
+            is_left = pool.native.work(pool.state, _AT_A_TIME)
+    except BaseException:
+        pool.native.close(pool.state)
+        raise
 
 
 def _call_all(loop: Any, calls: Sequence[tuple[Any, ...]]) -> None:

@@ -74,15 +74,15 @@ def unpack_lanes(
         r += count
 
 
-@compiled("float32[:,:,::1]", "int64", "int64", "float32[:,:,::1]")
-def pad(source: Array, top: int, left: int, out: Array) -> None:
-    """Write planes with zeros around them: ``top`` lines before, and ``left`` elements before each line.
+@compiled("int64", "int64", "float32[:,:,::1]", "int64", "int64", "float32[:,:,::1]")
+def pad(first_plane: int, last_plane: int, source: Array, top: int, left: int, out: Array) -> None:
+    """Write some planes with zeros around them: ``top`` lines before, and ``left`` elements before each line.
 
     Where these are negative, as many lines and elements are left out.
     """
     height, begin, first = source.shape[1], max(left, 0), max(-left, 0)
     count = max(min(source.shape[2] - first, out.shape[2] - begin), 0)
-    for n in range(source.shape[0]):
+    for n in range(first_plane, last_plane):
         for y in range(out.shape[1]):
             line, is_empty = out[n, y], y < top or y >= top + height
             end = 0 if is_empty else begin + count

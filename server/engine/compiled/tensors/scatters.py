@@ -3,9 +3,9 @@
 Positions are unsigned, so that negative ones are beyond any size. What is moved to or from a row of positions is moved
 only if all of them are within bounds; where one is not, a loop raises its flag and ends. Tables of functions: by the
 bytes of an element where elements are moved, as integers, and by the character of NumPy's type where they are added,
-one after another in the order in which they are given. Tensors are (outer, indexed, inner), and a unit is some of
-``WIDTH`` inner elements of one outer element; ``..._rows`` are for tensors without inner elements, as matrices, of which
-a unit is a row.
+one after another in the order in which they are given. Tensors are (outer, indexed, inner), and a unit is up to
+``WIDTH`` inner elements of one outer element; ``..._rows`` are for tensors without inner elements, as matrices, of
+which a unit is a row.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ tables of offsets, from the source or, where that needs padding, from copies of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from server.engine import compiled, keys
 from server.engine.array_library.addresses import data_address
+from server.engine.cpu.memory import scratch
 from server.engine.device import threads
 from server.engine.ops import convolution as generic
 from server.engine.registry import kernel
@@ -34,6 +35,7 @@ from .pieces import Alike, Turn, is_channels_last, reached, turns_of
 from .products import are_products, multiply, multiply_gradients
 
 Array = Any
+Shape = tuple[int, ...]
 _LEAST = 1 << 14
 """Multiply-adds from which on compiled loops are used."""
 _FEW_LANES = 4
@@ -44,69 +46,100 @@ _SUMS = 8
 """The sums of weight gradients that are made apart, whatever the number of threads, in all panels together."""
 _ROWS = 96
 """The rows of scratch memory that ``multiply`` wants."""
+_MOST_JOBS = 64
+"""Kept descriptions of the pieces of turns, for one shape."""
 _COSTS = {2: 1.0, 1: 1.75}
 """The time that a tile takes per lane, by its vectors."""
 
 
-class _Work(NamedTuple):
-    """Sums over a source's channels and taps: the loops and the tile that make them, and what each group has."""
+class _Job(NamedTuple):
+    """Pieces of one size of a turn, and what ``multiply`` or ``accumulate`` is told of them.
 
-    loops: Any
-    tile: tuple[int, int]
-    source: Array
-    parts: tuple[Part, ...]
-    groups: int
-    lanes: int
+    ``sources`` and ``results`` are where pieces begin, from the beginning of what the turn reads, and of the result.
+    """
 
-    @property
-    def channels(self) -> int:
-        return int(self.source.shape[1]) // self.groups
+    pieces: int
+    splits: int
+    sources: Array
+    results: Array
+    starts: Array
+    places: Array
+    steps: Array
+    shares: Sequence[slice]
 
-    @property
-    def taps(self) -> int:
-        return math.prod([len(part.taps) for part in self.parts])
 
-    @property
-    def width(self) -> int:
-        return self.tile[1] * int(self.loops.LANES)
+class _Work:
+    """Sums over a source's channels and taps: the loops and the tile that make them, and what each group has.
 
-    @property
-    def blocks(self) -> int:
-        return -(-self.lanes // self.width)
+    It knows shapes and strides, and no elements, so that it is made once for all convolutions alike.
+    """
 
-    @property
-    def units(self) -> int:
+    def __init__(
+        self, loops: Any, shape: Shape, channels_last: bool, parts: tuple[Part, ...], groups: int, lanes: int
+    ) -> None:  # fmt: skip
+        self.loops, self.parts, self.groups, self.lanes = loops, parts, groups, lanes
+        self.channels_last = channels_last
+        self.tile = _tile_for(loops, lanes)
+        self.channels = shape[1] // groups
+        self.taps = math.prod([len(part.taps) for part in parts])
+        self.width = self.tile[1] * int(loops.LANES)
+        self.blocks = -(-lanes // self.width)
+        self.units = groups * self.blocks
         """The panels that weights, or their gradients, are made of."""
-        return self.groups * self.blocks
+        self.turns = turns_of(shape, parts, groups * lanes * self.channels * self.taps)
+        self._jobs: dict[Any, tuple[_Job, ...]] = {}
 
-    def turns(self) -> Iterator[tuple[Array, Turn]]:
-        """Yield what a turn reads, padded, and its pieces."""
-        products = self.groups * self.lanes * self.channels * self.taps
-        for turn in turns_of(self.source.shape, self.parts, products):
-            yield reached(self.loops, self.source, self.parts, turn.piece), turn
+    def jobs(self, turn: Turn, window: Array, result: Array, make: Callable[..., _Job]) -> tuple[_Job, ...]:
+        """What a function of this class makes of the pieces of a turn; kept for arrays of the same strides."""
+        key = make, turn.piece.samples.start, turn.piece.lines.start, window.strides, result.strides, threads.count()
+        jobs = self._jobs.get(key)
+        if jobs is None:
+            if len(self._jobs) >= _MOST_JOBS:
+                self._jobs.clear()
+            jobs = self._jobs[key] = tuple([make(self, turn, alike, window, result) for alike in turn.alike])
+        return jobs
 
-    def sizes(self, alike: Alike) -> tuple[int, ...]:
-        """The samples and places of a piece of the result."""
-        return (alike.samples, alike.lines, *[part.size for part in self.parts[1:]])
+    def products(self, turn: Turn, alike: Alike, window: Array, result: Array) -> _Job:
+        """A job of products with weights, whose positions are the rows of tiles."""
+        pieces = len(alike.first_samples) * self.groups
+        splits = min(self.blocks, -(-threads.SHARES_PER_THREAD * threads.count() // pieces))
+        return self._job(turn, alike, window, result, pieces * splits, splits, self.tile[0], 1)
 
-    def starts(self, window: Array, alike: Alike, multiple: int = 1) -> Array:
-        """Where the windows of the positions of a piece begin."""
-        across = [part.step * step for part, step in zip(self.parts, window.strides[2:], strict=True)]
-        return offsets((*zip(self.sizes(alike), (window.strides[0], *across), strict=True),), multiple)
+    def sums(self, turn: Turn, alike: Alike, window: Array, result: Array) -> _Job:
+        """A job of sums over positions, whose rows are channels' taps."""
+        return self._job(turn, alike, window, result, self.chunks * self.units, 1, 1, self.tile[0])
 
-    def places(self, result: Array, alike: Alike) -> Array:
-        """Where the positions of a piece are in the first channel of a result."""
-        return offsets((*zip(self.sizes(alike), (result.strides[0], *result.strides[2:]), strict=True),))
+    def _job(
+        self, turn: Turn, alike: Alike, window: Array, result: Array, units: int, splits: int, by_start: int,
+        by_step: int,
+    ) -> _Job:  # fmt: skip
+        """The job, with tables whose last elements are repeated up to multiples."""
+        begin, step = (turn.piece.samples.start, turn.piece.lines.start), self.parts[0].step
+        sizes = alike.samples, alike.lines, *[part.size for part in self.parts[1:]]
+        across = [part.step * apart for part, apart in zip(self.parts, window.strides[2:], strict=True)]
+        products = math.prod(sizes) * len(alike.first_samples) * self.groups * self.lanes * self.channels * self.taps
+        return _Job(
+            len(alike.first_samples), splits, alike.offsets(window.strides, begin, step),
+            alike.offsets(result.strides, (0, 0), 1),
+            offsets((*zip(sizes, (window.strides[0], *across), strict=True),), by_start),
+            offsets((*zip(sizes, (result.strides[0], *result.strides[2:]), strict=True),)),
+            tap_offsets(
+                self.parts, window.strides[2:], self.channels, window.strides[1], self.channels_last, by_step
+            ), threads.shares_of_products(units, products),
+        )  # fmt: skip
 
-    def steps(self, window: Array, multiple: int = 1) -> Array:
-        """Where the elements of a window are, from its beginning on."""
-        channels_last = is_channels_last(self.source)
-        return tap_offsets(self.parts, window.strides[2:], self.channels, window.strides[1], channels_last, multiple)
+    @property
+    def chunks(self) -> int:
+        """The sums of weight gradients that are made apart, which depend on shapes alone."""
+        most = max([len(alike.first_samples) for turn in self.turns for alike in turn.alike])
+        return min(most, -(-_SUMS // self.units))
 
-    def shares(self, alike: Alike, units: int) -> Sequence[slice]:
-        """Units of pieces of a size that a thread takes at a time."""
-        positions = math.prod(self.sizes(alike)) * len(alike.first_samples)
-        return threads.shares_of_products(units, positions * self.groups * self.lanes * self.channels * self.taps)
+
+@lru_cache(maxsize=512)
+def _work_of(
+    loops: Any, shape: Shape, channels_last: bool, parts: tuple[Part, ...], groups: int, lanes: int
+) -> _Work:  # fmt: skip
+    return _Work(loops, shape, channels_last, parts, groups, lanes)
 
 
 def _loops(name: str, work: float, *arrays: Array | None) -> Any:
@@ -181,41 +214,40 @@ def convolution(
             weights = planes.taps_of(_as_image(weight), axes, groups, transposed)
             planes.convolve(loops, _as_image(input), weights, bias, axes, groups, _as_image(target))
         else:
-            work = _Work(loops, _tile_for(loops, lanes), input, parts, groups, lanes)
-            _convolve(work, weight, bias, transposed, target)
+            work = _work_of(loops, input.shape, is_channels_last(input), parts, groups, lanes)
+            _convolve(work, input, weight, bias, transposed, target)
 
 
-def _convolve(work: _Work, weight: Array, bias: Array | None, transposed: bool, out: Array) -> None:
+def _convolve(
+    work: _Work, source: Array, weight: Array, bias: Array | None, transposed: bool, out: Array
+) -> None:  # fmt: skip
     """Write a part of a result."""
     panels, loop = _packed_weights(work, weight, transposed), work.loops.multiply[work.tile]
     biases = np.zeros((work.units, work.width), "f")
     if bias is not None:
         biases.reshape(work.groups, -1)[:, : work.lanes] = bias.reshape(work.groups, work.lanes)
-    for window, turn in work.turns():
-        for alike in turn.alike:
-            pieces, step = len(alike.first_samples) * work.groups, work.parts[0].step
-            splits = min(work.blocks, -(-threads.SHARES_PER_THREAD * threads.count() // pieces))
+    for turn in work.turns:
+        window = reached(work.loops, source, work.parts, turn.piece)
+        at_window, at_out = data_address(window), data_address(out)
+        for job in work.jobs(turn, window, out, _Work.products):
             given = (
-                splits, alike.addresses(window, turn.piece, step), work.channels * window.strides[1],
-                work.starts(window, alike, work.tile[0]), work.steps(window), panels, biases,
-                alike.addresses(out[turn.piece.samples, :, turn.piece.lines], turn.piece, 1), work.places(out, alike),
-                out.strides[1], work.lanes,
+                job.splits, at_window + job.sources, work.channels * window.strides[1], job.starts, job.steps, panels,
+                biases, at_out + job.results, job.places, out.strides[1], work.lanes,
             )  # fmt: skip
-            shares = work.shares(alike, pieces * splits)
-            memory = np.empty((len(shares), _ROWS, work.width), "f")
-            threads.run_loop(loop, [(share.start, share.stop, *given, sums) for share, sums in zip(shares, memory)])
+            memory = scratch("tiles", (len(job.shares), _ROWS, work.width), "f")
+            threads.run_units(loop, job.shares, given, memory)
 
 
 def _packed_weights(work: _Work, weight: Array, transposed: bool) -> Array:
     """The weights of all groups as panels: (groups, blocks, channels * taps, width)."""
     lane_step, channel_step = weight.strides[1::-1] if transposed else weight.strides[:2]
     steps = weight_offsets(
-        work.parts, weight.strides[2:], work.channels, channel_step, is_channels_last(work.source)
+        work.parts, weight.strides[2:], work.channels, channel_step, work.channels_last
     )  # fmt: skip
     panels = np.empty((work.groups, work.blocks, len(steps), work.width), "f")
     given = data_address(weight), len(weight) // work.groups * weight.strides[0], lane_step, work.lanes, steps, panels
     shares = threads.shares_of(work.units, 2 * panels.nbytes)
-    threads.run_loop(work.loops.pack_all, [(share.start, share.stop, *given) for share in shares])
+    threads.run_units(work.loops.pack_all, shares, given)
     return panels
 
 
@@ -243,43 +275,38 @@ def convolution_weight_backward(
         else:  # zeros between the rows of planes meet elements that are not finite
             generic._convolution_weight_backward(xp, *arguments, out=out)
         return
-    work = _Work(loops, _tile_for(loops, lanes), input, parts, groups, lanes)
-    _write_gradients(work, grad_output, out)
+    work = _work_of(loops, input.shape, is_channels_last(input), parts, groups, lanes)
+    _write_gradients(work, input, grad_output, out)
 
 
-def _write_gradients(work: _Work, grad: Array, out: Array) -> None:
+def _write_gradients(work: _Work, source: Array, grad: Array, out: Array) -> None:
     """Write the gradients of weights: sums over pieces, some of which are made apart, and then added up."""
-    totals = _weight_sums(work, grad)
-    result = np.moveaxis(out, 1, -1) if is_channels_last(work.source) else out
+    totals = _weight_sums(work, source, grad)
+    result = np.moveaxis(out, 1, -1) if work.channels_last else out
     places = offsets((*zip(result.shape[1:], result.strides[1:], strict=True),))
     given = totals, data_address(out), out.strides[0], work.lanes, places
-    shares = threads.shares_of(work.units, totals.nbytes + out.nbytes)
-    threads.run_loop(work.loops.add_up, [(share.start, share.stop, *given) for share in shares])
+    threads.run_units(work.loops.add_up, threads.shares_of(work.units, totals.nbytes + out.nbytes), given)
 
 
-def _weight_sums(work: _Work, grad: Array) -> Array:
+def _weight_sums(work: _Work, source: Array, grad: Array) -> Array:
     """Sums of the gradients of weights, (chunks, groups, blocks, rows, width), where a row is a channel's tap.
 
-    There are superfluous rows after the last. How many chunks there are depends on the shapes alone.
+    There are superfluous rows after the last.
     """
-    turns, rows, step = list(work.turns()), work.tile[0], work.parts[0].step
-    most = max([len(alike.first_samples) for _, turn in turns for alike in turn.alike])
-    chunks, length = min(most, -(-_SUMS // work.units)), -(-work.channels * work.taps // rows) * rows
+    rows, chunks = work.tile[0], work.chunks
+    length = -(-work.channels * work.taps // rows) * rows
     totals = np.empty((chunks, work.groups, work.blocks, length, work.width), "f")
     loop, is_first = work.loops.accumulate[work.tile], True
-    for window, turn in turns:
-        for alike in turn.alike:
-            pieces = len(alike.first_samples)
-            places = work.places(grad, alike)
+    for turn in work.turns:
+        window = reached(work.loops, source, work.parts, turn.piece)
+        at_window, at_grad = data_address(window), data_address(grad)
+        for job in work.jobs(turn, window, grad, _Work.sums):
             given = (
-                is_first, np.array([pieces * chunk // chunks for chunk in range(chunks + 1)]),
-                alike.addresses(grad[turn.piece.samples, :, turn.piece.lines], turn.piece, 1), grad.strides[1],
-                work.lanes, places, alike.addresses(window, turn.piece, step), work.channels * window.strides[1],
-                work.steps(window, rows), work.starts(window, alike), totals,
+                is_first, np.array([job.pieces * chunk // chunks for chunk in range(chunks + 1)]),
+                at_grad + job.results, grad.strides[1], work.lanes, job.places, at_window + job.sources,
+                work.channels * window.strides[1], job.steps, job.starts, totals,
             )  # fmt: skip
-            shares = work.shares(alike, chunks * work.units)
-            panels = np.empty((len(shares), len(places), work.width), "f")
-            calls = [(share.start, share.stop, *given, panel) for share, panel in zip(shares, panels)]
-            threads.run_loop(loop, calls)
+            panels = np.empty((len(job.shares), len(job.places), work.width), "f")
+            threads.run_units(loop, job.shares, given, panels)
             is_first = False
     return totals

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from server.engine.array_library.addresses import data_address
 from server.engine.cpu.memory import BLOCK_BYTES, scratch
 from server.engine.device import threads
 
@@ -41,11 +40,10 @@ class Alike(NamedTuple):
     first_samples: Array
     first_lines: Array
 
-    def addresses(self, array: Array, begin: Piece, step: int) -> Array:
-        """Where each piece begins in an array that begins with a piece, of a line every ``step`` lines."""
-        down, along = array.strides[0], step * array.strides[2]
-        samples, lines = self.first_samples - begin.samples.start, self.first_lines - begin.lines.start
-        return data_address(array) + samples * down + lines * along
+    def offsets(self, strides: tuple[int, ...], begin: tuple[int, int], step: int) -> Array:
+        """Where each piece begins in an array that begins with a sample and a line, of a line every ``step`` lines."""
+        samples, lines = self.first_samples - begin[0], self.first_lines - begin[1]
+        return samples * strides[0] + lines * (step * strides[2])
 
 
 class Turn(NamedTuple):
@@ -123,9 +121,9 @@ def _width(part: Part) -> int:
 
 def reached(loops: Any, source: Array, parts: tuple[Part, ...], piece: Piece) -> Array:
     """What a piece reads: a view of the source, or a copy with zeros around it."""
-    reach = [parts[0].reach(piece.lines.start, piece.lines.stop), *[part.reach(0, part.size) for part in parts[1:]]]
+    reach, is_inside = _reach_of(parts, piece.lines.start, piece.lines.stop, source.shape[2:])
     chosen = source[piece.samples]
-    if all([begin >= 0 and end <= size for (begin, end), size in zip(reach, source.shape[2:], strict=True)]):
+    if is_inside:
         return chosen[(..., *[slice(*pair) for pair in reach])]
     if chosen.ndim == 4 and chosen.flags.c_contiguous:
         return _padded(loops, chosen, reach)
@@ -134,13 +132,22 @@ def reached(loops: Any, source: Array, parts: tuple[Part, ...], piece: Piece) ->
     return _copied(source, reach, chosen)
 
 
+@lru_cache(maxsize=1024)
+def _reach_of(
+    parts: tuple[Part, ...], begin: int, end: int, sizes: tuple[int, ...]
+) -> tuple[list[tuple[int, int]], bool]:
+    """The first element along each axis that some lines of a result read, and one after the last; whether all exist."""
+    reach = [parts[0].reach(begin, end), *[part.reach(0, part.size) for part in parts[1:]]]
+    return reach, all([first >= 0 and last <= size for (first, last), size in zip(reach, sizes, strict=True)])
+
+
 def _padded(loops: Any, images: Array, reach: list[tuple[int, int]]) -> Array:
     """Images, (samples, channels, height, width), with zeros around them, which threads write."""
     (top, bottom), (left, right) = reach
     planes = images.reshape(-1, *images.shape[2:])
     out = np.empty((len(planes), bottom - top, right - left), "f")
     shares = threads.shares_of(len(planes), planes.nbytes + out.nbytes)
-    threads.run_loop(loops.pad, [(planes[share], -top, -left, out[share]) for share in shares])
+    threads.run_units(loops.pad, shares, (planes, -top, -left, out))
     return out.reshape(*images.shape[:2], *out.shape[1:])
 
 
