@@ -30,7 +30,7 @@ CHAINS: Final = (
     ("fourier", "single_signals"),
     ("loops", "blas", *[f"factorizations.{name}" for name in ("spectra", "eigenvectors", "matrices", "orthogonal")]),
     ("factorizations.interleaved",),
-    *[(f"images.{name}",) for name in ("products", "planes", "pooling")],
+    *[(f"images.{name}",) for name in ("products", "planes", "pooling", "channels")],
     *[(f"tensors.{name}",) for name in ("broadcasts", "scatters", "pairs")],
     *[(name,) for name in ("elementwise", "rows", "pool", "calls", "philox")],
     ("routines", "sequences"),

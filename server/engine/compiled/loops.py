@@ -5,7 +5,6 @@ They release the GIL, look at no signal, and run on one thread: callers give the
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -136,63 +135,3 @@ def adam(
         average[i] = beta1 * average[i] + (f32(1.0) - beta1) * slope
         square[i] = beta2 * square[i] + (f32(1.0) - beta2) * slope * slope
         param[i] = shrink * param[i] - rate * (average[i] / (np.sqrt(square[i]) + eps))
-
-
-@compiled(_STACK, _VECTOR, _VECTOR, "float64", "int64", "int64", _STACK, _VECTOR, _VECTOR, _VECTOR)
-def batch_norm(
-    x: Array, weight: Array, bias: Array, eps: float, first: int, last: int, out: Array, means: Array, variances: Array,
-    rstds: Array,
-) -> None:  # fmt: skip
-    """Normalize channels ``first`` to ``last`` of (n, channels, positions) over samples and positions."""
-    count = x.shape[0] * x.shape[2]
-    for c in range(first, last):
-        total = 0.0
-        for n in range(x.shape[0]):
-            part = f32(0.0)
-            for p in range(x.shape[2]):
-                part += x[n, c, p]
-            total += part
-        mean = f32(total / count)
-        squares, rest = 0.0, 0.0
-        for n in range(x.shape[0]):
-            part, off = f32(0.0), f32(0.0)
-            for p in range(x.shape[2]):
-                deviation = x[n, c, p] - mean
-                part += deviation * deviation
-                off += deviation
-            squares += part
-            rest += off
-        rest /= count
-        variance = max(squares / count - rest * rest, 0.0)
-        rstd = 1.0 / math.sqrt(variance + eps)
-        means[c], variances[c], rstds[c] = mean + rest, variance, rstd
-        scale = f32(rstd) * weight[c]
-        shift = bias[c] - f32(rest) * scale
-        for n in range(x.shape[0]):
-            for p in range(x.shape[2]):
-                out[n, c, p] = (x[n, c, p] - mean) * scale + shift
-
-
-@compiled(_STACK, _STACK, _VECTOR, _VECTOR, _VECTOR, "int64", "int64", _STACK, _VECTOR, _VECTOR)
-def batch_norm_gradients(
-    grad: Array, x: Array, means: Array, rstds: Array, weight: Array, first: int, last: int, out: Array,
-    by_weight: Array, by_bias: Array,
-) -> None:  # fmt: skip
-    """The gradients of input, weight and bias, for channels ``first`` to ``last``."""
-    count = x.shape[0] * x.shape[2]
-    for c in range(first, last):
-        mean, rstd = means[c], rstds[c]
-        total, along = 0.0, 0.0
-        for n in range(x.shape[0]):
-            part, product = f32(0.0), f32(0.0)
-            for p in range(x.shape[2]):
-                part += grad[n, c, p]
-                product += grad[n, c, p] * (x[n, c, p] - mean)
-            total += part
-            along += product
-        along *= rstd
-        by_bias[c], by_weight[c] = total, along
-        average, slope, scale = f32(total / count), f32(along / count) * rstd, rstd * weight[c]
-        for n in range(x.shape[0]):
-            for p in range(x.shape[2]):
-                out[n, c, p] = (grad[n, c, p] - average - (x[n, c, p] - mean) * slope) * scale

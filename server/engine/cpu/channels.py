@@ -1,4 +1,4 @@
-"""Batch normalization of float32 in training, and the gradient of an embedding: compiled loops that threads share."""
+"""Batch and group normalization, and the gradient of an embedding: compiled loops that threads share."""
 
 from __future__ import annotations
 
@@ -9,63 +9,105 @@ import numpy as np
 from server.engine import compiled, keys
 from server.engine.array_library.indexing import check_index
 from server.engine.device import threads
+from server.engine.ops import group_norms as generic_groups
 from server.engine.ops import indexing as generic_indexing
 from server.engine.ops import normalization as generic
 from server.engine.registry import kernel
 from telegrad_protocol.ops import indexing
 from telegrad_protocol.ops import normalization as ops
 
+from .fallback import call_generic
+from .halves import words
+
 Array = Any
 
 
 def _loops(*arrays: Array | None) -> Any:
-    """The compiled loops if all arrays are row-major float32, the first of which is large; else None."""
-    if not all([a is None or (a.dtype.char == "f" and a.flags.c_contiguous) for a in arrays]):
+    """The compiled loops if all arrays are row-major and of one type, and the first is large; else None."""
+    first = arrays[0]
+    if first is None or first.size < compiled.LEAST or first.ndim < 3 or first.dtype.char not in "feE":
         return None
-    return compiled.kernels() if arrays[0].size >= compiled.LEAST else None  # type: ignore[union-attr]
+    are_alike = all([a is None or (a.dtype is first.dtype and a.flags.c_contiguous) for a in arrays])
+    return compiled.kernels("images.channels") if are_alike else None
 
 
 def _stack(array: Array) -> Array:
-    """(n, channels, ...) as (n, channels, positions)"""
-    return array.reshape(*array.shape[:2], -1)
+    """(n, channels, ...) as (n, channels, positions), as compiled loops take it"""
+    return words(array).reshape(*array.shape[:2], -1)
 
 
-def _on_parts(loop: Any, before: tuple[Any, ...], after: tuple[Any, ...], length: int, nbytes: int) -> None:
-    """Call ``loop(*before, first, last, *after)`` for parts of a dimension, on all threads."""
-    shares = threads.shares_of(length, nbytes)
-    threads.run_loop(loop, [(*before, share.start, share.stop, *after) for share in shares])
+def _parameter(parameter: Array | None, channels: int, otherwise: float) -> Array:
+    """A parameter, of any type, in single precision; the same number for each channel where there is none."""
+    if parameter is None:
+        return np.full(channels, otherwise, "f")
+    return parameter if parameter.dtype.char == "f" and parameter.flags.c_contiguous else parameter.astype("f")
 
 
-@kernel(ops._batch_norm, keys.CPU)
+@kernel(ops._batch_norm, keys.CPU, movement=True)
 def batch_norm(xp, input, weight, bias, eps, *, out):
     result, mean, var, rstd = out
-    loops = _loops(input, weight, bias, *out) if input.ndim > 2 else None
+    loops, channels = _loops(input, result), input.shape[1]
     if loops is None:
-        generic._batch_norm(xp, input, weight, bias, eps, out=out)
+        call_generic(generic._batch_norm, input, weight, bias, eps, out=out)
         return
-    channels = input.shape[1]
-    x, y = _stack(input), _stack(result)
-    weight = np.ones(channels, "f") if weight is None else weight
-    bias = np.zeros(channels, "f") if bias is None else bias
-    _on_parts(loops.batch_norm, (x, weight, bias, eps), (y, mean, var, rstd), channels, 2 * input.nbytes)
+    parameters = _parameter(weight, channels, 1), _parameter(bias, channels, 0)
+    given = _stack(input), *parameters, eps, _stack(result), mean, var, rstd
+    threads.run_units(loops.batch_norm[input.dtype.char], threads.shares_of(channels, 2 * input.nbytes), given)
 
 
-@kernel(ops._batch_norm_gradients, keys.CPU)
+@kernel(ops._batch_norm_gradients, keys.CPU, movement=True)
 def batch_norm_gradients(xp, grad_out, input, mean, rstd, weight, *, out):
-    loops = _loops(input, grad_out, mean, rstd, weight, *out) if input.ndim > 2 else None
-    if loops is None:
-        generic._batch_norm_gradients(xp, grad_out, input, mean, rstd, weight, out=out)
-        return
     by_input, by_weight, by_bias = out
-    grad, x, result = _stack(grad_out), _stack(input), _stack(by_input)
-    weight = np.ones(input.shape[1], "f") if weight is None else weight
-    before, after = (grad, x, mean, rstd, weight), (result, by_weight, by_bias)
-    _on_parts(loops.batch_norm_gradients, before, after, input.shape[1], 3 * input.nbytes)
+    loops, channels = _loops(input, grad_out, by_input), input.shape[1]
+    if loops is None or mean.dtype.char != "f" or rstd.dtype.char != "f":
+        call_generic(generic._batch_norm_gradients, grad_out, input, mean, rstd, weight, out=out)
+        return
+    sums = np.empty((2, channels), "f")
+    given = (
+        _stack(grad_out), _stack(input), _parameter(mean, channels, 0), _parameter(rstd, channels, 1),
+        _parameter(weight, channels, 1), _stack(by_input), *sums,
+    )  # fmt: skip
+    shares = threads.shares_of(channels, 3 * input.nbytes)
+    threads.run_units(loops.batch_norm_gradients[input.dtype.char], shares, given)
+    by_weight[...], by_bias[...] = sums
+
+
+@kernel(ops._group_norm, keys.CPU, movement=True)
+def group_norm(xp, input, num_groups, weight, bias, eps, *, out):
+    result, mean, rstd = out
+    loops, channels = _loops(input, result), input.shape[1]
+    if loops is None:
+        call_generic(generic_groups._group_norm, input, num_groups, weight, bias, eps, out=out)
+        return
+    parameters = _parameter(weight, channels, 1), _parameter(bias, channels, 0)
+    given = _stack(input), num_groups, *parameters, eps, _stack(result), mean.reshape(-1), rstd.reshape(-1)
+    shares = threads.shares_of(mean.size, 2 * input.nbytes)
+    threads.run_units(loops.group_norm[input.dtype.char], shares, given)
+
+
+@kernel(ops._group_norm_gradients, keys.CPU, movement=True)
+def group_norm_gradients(xp, grad_out, input, mean, rstd, weight, num_groups, *, out):
+    by_input, by_weight, by_bias = out
+    loops, channels = _loops(input, grad_out, by_input), input.shape[1]
+    if loops is None or mean.dtype.char != "f" or rstd.dtype.char != "f":
+        call_generic(
+            generic_groups._group_norm_gradients, grad_out, input, mean, rstd, weight, num_groups, out=out
+        )  # fmt: skip
+        return
+    sums = np.empty((2, len(input), channels), "f")
+    given = (
+        _stack(grad_out), _stack(input), num_groups, _parameter(mean.reshape(-1), 0, 0),
+        _parameter(rstd.reshape(-1), 0, 1), _parameter(weight, channels, 1), _stack(by_input), *sums,
+    )  # fmt: skip
+    shares = threads.shares_of(mean.size, 3 * input.nbytes)
+    threads.run_units(loops.group_norm_gradients[input.dtype.char], shares, given)
+    by_weight[...], by_bias[...] = sums.sum(axis=1, dtype=np.float64)
 
 
 @kernel(indexing.embedding_dense_backward, keys.CPU, movement=True)
 def embedding_dense_backward(xp, grad_output, indices, num_weights, padding_idx, scale_grad_by_freq, *, out):
-    loops = None if scale_grad_by_freq or grad_output.dtype.char != "f" else _loops(out)
+    is_taken = out.dtype.char == "f" and out.flags.c_contiguous and out.size >= compiled.LEAST
+    loops = compiled.kernels() if is_taken and not scale_grad_by_freq and grad_output.dtype.char == "f" else None
     if loops is None:
         generic_indexing.embedding_dense_backward(
             xp, grad_output, indices, num_weights, padding_idx, scale_grad_by_freq, out=out
@@ -74,6 +116,7 @@ def embedding_dense_backward(xp, grad_output, indices, num_weights, padding_idx,
     check_index("embedding_dense_backward", indices, num_weights, f"a table of {num_weights} rows")
     places = np.ascontiguousarray(indices.reshape(-1), np.int64)
     rows = np.ascontiguousarray(grad_output.reshape(places.size, out.shape[1]))
-    _on_parts(loops.sum_rows, (rows, places), (out,), len(out), rows.nbytes + out.nbytes)
+    shares = threads.shares_of(len(out), rows.nbytes + out.nbytes)
+    threads.run_loop(loops.sum_rows, [(rows, places, share.start, share.stop, out) for share in shares])
     if 0 <= padding_idx < num_weights:
         out[padding_idx] = 0

@@ -1,4 +1,6 @@
-"""Group normalization. On the host it is layer normalization of the groups, with weight and bias applied afterwards."""
+"""Group normalization. In double precision on the host it is layer normalization of the groups, with weight and bias
+applied afterwards.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from server.engine import functional as F
 from server.engine import keys
 from server.engine.array_library.indexing import sum_over
 from server.engine.registry import composite, implements
+from telegrad_protocol.dtypes import float64
 from telegrad_protocol.ops import normalization as ops
 
 from .normalization import affine, computed_in_float32, layer_norm_double_backward, select_wanted
@@ -15,7 +18,8 @@ from .normalization import affine, computed_in_float32, layer_norm_double_backwa
 def group_norm(input, num_groups, weight, bias, eps):
     if input.numel == 0:
         return affine(input, weight, bias)
-    if input.backend.key == keys.CPU or not input.dtype.is_floating_point:
+    is_wide = input.backend.key == keys.CPU and input.dtype is float64
+    if is_wide or not input.dtype.is_floating_point:
         return _by_layer_norm(input, num_groups, weight, bias, eps)
     return F._group_norm(input, num_groups, weight, bias, eps)[0]
 
