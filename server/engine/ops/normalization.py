@@ -364,9 +364,18 @@ def _batch_norm_gradients(xp, grad_out, input, mean, rstd, weight, *, out):
 
 @computed_in_float32
 def _standardize(input, weight, bias, mean, var, eps):
+    rstd = F.rsqrt(F.add(var, eps))
+    if input.backend.key == keys.CPU:
+        return affine(input, *_slope_and_shift(weight, bias, mean, rstd))
     shape = (1, -1, *(1 for _ in input.shape[2:]))
-    rstd = F.reshape(F.rsqrt(F.add(var, eps)), shape)
-    return affine(F.mul(F.sub(input, F.reshape(mean, shape)), rstd), weight, bias)
+    return affine(F.mul(F.sub(input, F.reshape(mean, shape)), F.reshape(rstd, shape)), weight, bias)
+
+
+def _slope_and_shift(weight, bias, mean, rstd):
+    """What a channel's elements are multiplied by, and what is added to them, as PyTorch's host computes it."""
+    slope = rstd if weight is None else F.mul(rstd, weight)
+    shift = F.neg(F.mul(mean, slope))
+    return slope, shift if bias is None else F.add(bias, shift)
 
 
 @implements(ops._update_running_statistics_, movement=True)
