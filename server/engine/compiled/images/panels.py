@@ -11,7 +11,7 @@ from typing import Any
 
 from ..arithmetic import compiled, f32
 from ..signals import transpose_block
-from ..tiles import LANES, read, write
+from ..tiles import LANES, move, read, write
 
 Array = Any
 OFFSETS = "int64[::1]"
@@ -80,17 +80,15 @@ def pad(first_plane: int, last_plane: int, source: Array, top: int, left: int, o
 
     Where these are negative, as many lines and elements are left out.
     """
-    height, begin, first = source.shape[1], max(left, 0), max(-left, 0)
+    height, begin, first = source.shape[1], min(max(left, 0), out.shape[2]), max(-left, 0)
     count = max(min(source.shape[2] - first, out.shape[2] - begin), 0)
     for n in range(first_plane, last_plane):
         for y in range(out.shape[1]):
             line, is_empty = out[n, y], y < top or y >= top + height
             end = 0 if is_empty else begin + count
-            before, inside, after = line[: begin if end else 0], line[begin:end], line[end:]
-            source_line = source[n, 0 if is_empty else y - top, first : first + inside.size]
-            for i in range(before.size):
-                before[i] = f32(0.0)
-            for i in range(inside.size):
-                inside[i] = source_line[i]
-            for i in range(after.size):
-                after[i] = f32(0.0)
+            if not is_empty:
+                move(line[begin:].ctypes.data, source[n, y - top, first:].ctypes.data, count)
+            for i in range(begin if end else 0):
+                line[i] = f32(0.0)
+            for i in range(end, line.size):
+                line[i] = f32(0.0)

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..arithmetic import compiled, f32, inlined
+from ..tiles import move
 
 Array = Any
+_BYTES = 4
 _PIECE = 2048
 """Positions whose sums stay in the first-level cache."""
 _PLANES, _WEIGHTS, _OFFSETS = "float32[:,::1]", "float32[:,:,::1]", "int64[::1]"
@@ -118,7 +120,7 @@ _IMAGES, _GEOMETRY = "float32[:,:,:,::1]", "int64[::1]"
 
 @inlined
 def _lay(image: Array, geometry: Array, planes: Array) -> None:
-    """Write an image as planes with zeros around it, one for each pair of remainders by the strides."""
+    """Write an image into planes, one for each pair of remainders by the strides; what is around it stays as it is."""
     top, left, down, across, rows, columns = geometry[:6]
     for y in range(down):
         for x in range(across):
@@ -126,30 +128,19 @@ def _lay(image: Array, geometry: Array, planes: Array) -> None:
             start = min(columns, max(0, -(first // across)))
             end = max(start, min(columns, -((first - image.shape[1]) // across)))
             for r in range(rows):
-                begin, place = ((y * across + x) * rows + r) * columns, top + y + down * r
-                if 0 <= place < image.shape[0]:
-                    _lay_line(image[place], first, across, start, end, planes[begin : begin + columns])
-                else:
-                    for c in range(columns):
-                        planes[begin + c] = f32(0.0)
-    for c in range(down * across * rows * columns, planes.size):
-        planes[c] = f32(0.0)
+                place, begin = top + y + down * r, ((y * across + x) * rows + r) * columns
+                if 0 <= place < image.shape[0] and start < end:
+                    _lay_line(image[place], first, across, start, planes[begin + start : begin + end])
 
 
 @inlined
-def _lay_line(source: Array, first: int, across: int, start: int, end: int, line: Array) -> None:
-    """Write every ``across``-th element of a line, from the first on, from ``start`` to ``end``, and zeros beside."""
-    for c in range(start):
-        line[c] = f32(0.0)
+def _lay_line(source: Array, first: int, across: int, start: int, line: Array) -> None:
+    """Write every ``across``-th element of a source's line, of which number ``start`` is the first to be written."""
     if across == 1:
-        part = source[first + start : first + end]
-        for c in range(end - start):
-            line[start + c] = part[c]
+        move(line.ctypes.data, source.ctypes.data + _BYTES * (first + start), line.size)
     else:
-        for c in range(start, end):
-            line[c] = source[first + across * c]
-    for c in range(end, line.size):
-        line[c] = f32(0.0)
+        for c in range(line.size):
+            line[c] = source[first + across * (start + c)]
 
 
 @compiled(_IMAGES, _WEIGHTS, "float32[::1]", _OFFSETS, _GEOMETRY, "int64", "int64", "int64", _IMAGES)
@@ -164,7 +155,7 @@ def convolve_images(
     """
     channels, height, width = weights.shape[1], out.shape[2], out.shape[3]
     lanes = weights.shape[0] * channels // source.shape[1]
-    planes, sums = np.empty((channels, geometry[6]), f32), np.empty((lanes, height * geometry[5]), f32)
+    planes, sums = np.zeros((channels, geometry[6]), f32), np.empty((lanes, height * geometry[5]), f32)
     for group in range(first, last):
         for c in range(channels):
             _lay(source[sample, group * channels + c], geometry, planes[c])
@@ -172,9 +163,7 @@ def convolve_images(
         convolve(planes, weights[these], bias[these], offsets, sums)
         for o in range(lanes):
             for r in range(height):
-                line, result = sums[o, r * geometry[5] : r * geometry[5] + width], out[sample, group * lanes + o, r]
-                for i in range(width):
-                    result[i] = line[i]
+                move(out[sample, group * lanes + o, r].ctypes.data, sums[o, r * geometry[5] :].ctypes.data, width)
 
 
 @compiled(_IMAGES, _IMAGES, _OFFSETS, _GEOMETRY, "int64", "int64", _WEIGHTS)
@@ -184,13 +173,13 @@ def add_gradients_of_images(
     """Add the gradients of the weights of the groups ``first`` to ``last``, over all samples."""
     channels, height, width = out.shape[1], grad.shape[2], grad.shape[3]
     lanes = out.shape[0] * channels // source.shape[1]
-    planes, factors = np.empty((channels, geometry[6]), f32), np.empty((lanes, height * geometry[5]), f32)
+    planes, factors = np.zeros((channels, geometry[6]), f32), np.zeros((lanes, height * geometry[5]), f32)
     for group in range(first, last):
         for sample in range(grad.shape[0]):
             for c in range(channels):
                 _lay(source[sample, group * channels + c], geometry, planes[c])
             for o in range(lanes):
                 for r in range(height):
-                    line = factors[o, r * geometry[5] : r * geometry[5] + geometry[5]]
-                    _lay_line(grad[sample, group * lanes + o, r], 0, 1, 0, width, line)
+                    line = grad[sample, group * lanes + o, r]
+                    move(factors[o, r * geometry[5] :].ctypes.data, line.ctypes.data, width)
             add_gradients(factors, planes, offsets, out[group * lanes : group * lanes + lanes])
