@@ -275,3 +275,11 @@ def forget_pieces() -> None:
 def test_pieces_are_alike_where_a_divisor_is_near() -> None:
     assert [pieces._divisor(16, most) for most in (1, 3, 5, 16)] == [1, 2, 4, 16]
     assert pieces._divisor(17, 5) == 5
+
+
+def test_zeros_may_be_wider_than_images(adapter: EngineAdapter, rng: Any, only_loops: None) -> None:
+    for groups in (1, 12):
+        for padding in ([6, 1], [0, 9], [7, 8]):
+            x, weight = numbers(rng, 30, 12, 5, 4), numbers(rng, 24 if groups == 1 else 12, 12 // groups, 3, 3)
+            check(adapter, x, weight, None, [1, 1], padding, [1, 1], groups)
+            check(adapter, x, weight, None, [3, 2], padding, [1, 1], groups)
