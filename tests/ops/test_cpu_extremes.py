@@ -1,8 +1,6 @@
-"""The largest and the smallest of large tensors, and where they are, on several threads: PyTorch's, NaN and ties too."""
+"""Extremes of large tensors, and where they are, on several threads: PyTorch's, with NaN and ties, too."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import pytest
 import torch

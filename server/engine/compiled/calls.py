@@ -76,7 +76,7 @@ def _words(arguments: Sequence[Any], known: Known) -> list[Any]:
     return words
 
 
-def unit_records(form: Form, shares: Sequence[slice], given: Sequence[Any], scratch: Sequence[Array]) -> Any:
+def unit_records(form: Form, shares: Sequence[slice], given: Sequence[Any], scratch: Any) -> Any:
     """The same for calls that differ in the units that they do, and in their scratch memory if there is some."""
     pack, size, caller, address = form
     memory = ctypes.create_string_buffer(size * len(shares))

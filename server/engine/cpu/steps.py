@@ -74,8 +74,8 @@ def linear_backward(request: Request) -> Launch | None:
 
 def _by_threads(args: Any, outs: Any) -> bool:
     """Write the products as one job of threads; False, and nothing written, where they do not pay."""
-    operands = [None if arg is None else arg.array for arg in args[:3]]
-    return multiply_gradients(*operands, [out.array for out in outs])
+    rows, input, weight = [None if arg is None else arg.array for arg in args[:3]]
+    return multiply_gradients(rows, input, weight, [out.array for out in outs])
 
 
 @prepares(optim._fused_sgd_, keys.CPU)

@@ -236,7 +236,7 @@ def run_loop(loop: Any, calls: Sequence[tuple[Any, ...]], helpers: int) -> None:
         pool.busy.release()
 
 
-def run_units(loop: Any, shares: Sequence[slice], given: Sequence[Any], scratch: Sequence[Any], helpers: int) -> None:
+def run_units(loop: Any, shares: Sequence[slice], given: Sequence[Any], scratch: Any, helpers: int) -> None:
     """The same for calls that differ in the units that they do, and in their scratch memory if there is some."""
     pool = _pool
     if helpers < 1 or not pool.busy.acquire(blocking=False):
@@ -253,7 +253,7 @@ def run_units(loop: Any, shares: Sequence[slice], given: Sequence[Any], scratch:
         pool.busy.release()
 
 
-def unit_calls(shares: Sequence[slice], given: Sequence[Any], scratch: Sequence[Any]) -> list[tuple[Any, ...]]:
+def unit_calls(shares: Sequence[slice], given: Sequence[Any], scratch: Any) -> list[tuple[Any, ...]]:
     """The arguments of each of those calls."""
     return [(s.start, s.stop, *given, *scratch[number : number + 1]) for number, s in enumerate(shares)]
 

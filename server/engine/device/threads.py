@@ -97,7 +97,7 @@ def run_loop(loop: Any, calls: Sequence[tuple[Any, ...]], calls_blas: bool = Fal
         helpers.run_loop(loop, calls, others)
 
 
-def run_units(loop: Any, shares: Sequence[slice], given: Sequence[Any], scratch: Sequence[Any] = ()) -> None:
+def run_units(loop: Any, shares: Sequence[slice], given: Sequence[Any], scratch: Any = ()) -> None:
     """Call a compiled loop with the bounds of each of some slices of its units and the same arguments after them.
 
     The last argument is a part of ``scratch`` for each slice, if there is some.

@@ -1,10 +1,12 @@
-"""Operations on large tensors that are broadcast, or addressed by data. Importing it registers kernels.
+"""Operations on large tensors that are broadcast, or addressed by data, and extremes, which give such addresses.
+
+Importing it registers kernels.
 
 It is imported after ``pointwise_parts``, which would take operands of arithmetic, too, and goes before it.
 """
 
 from __future__ import annotations
 
-from . import row_arithmetic, scattering
+from . import extremes, row_arithmetic, scattering
 
-__all__ = ["row_arithmetic", "scattering"]
+__all__ = ["extremes", "row_arithmetic", "scattering"]

@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 
 from server.engine import keys
+from server.engine.cpu.fallback import call_generic
+from server.engine.cpu.halves import is_half, narrow
+from server.engine.cpu.memory import scratch
+from server.engine.cpu.reduce import LARGE, STRETCH, Dims, matrix_view
+from server.engine.cpu.row_loops import loops_for, run_rows
+from server.engine.cpu.rows import in_row_blocks, is_fast
 from server.engine.device import threads
 from server.engine.ops import reduce as generic
 from server.engine.registry import kernel
 from telegrad_protocol.ops import reduce as ops
-
-from .fallback import call_generic
-from .halves import is_half, narrow
-from .memory import scratch
-from .reduce import LARGE, STRETCH, Dims, matrix_view
-from .row_loops import loops_for, run_rows
-from .rows import in_row_blocks, is_fast
 
 Array = Any
 Find = Callable[..., Any]
