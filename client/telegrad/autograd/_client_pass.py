@@ -248,7 +248,8 @@ class ClientPass(NodeHooks):
                     heappush(stopped, (-_age(stop), next(order), stop))
                 if self._stops_at(node):
                     continue
-                passes = node in self._reached and self._runs(node) and not isinstance(node, ClientNode)
+                # What a gradient depends on may lie behind a function that the pass does not differentiate.
+                passes = node in self._reached and self._runs(node)
                 flows: Sequence[GradientEdge] = parents_of(node) if passes else ()
             else:
                 node = heappop(stopped)[2]
