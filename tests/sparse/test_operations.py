@@ -11,6 +11,16 @@ from .twins import difference, outcome
 
 ELEMENTWISE = [
     "a.is_contiguous()",
+    "a.new()",
+    "a.new(2, 3)",
+    "a.new(t.Size([2, 3])), a.double().new(3)",
+    "a.new(a._indices(), a._values() * 2, a.size())",
+    "a.new(a._indices(), a._values().double(), (9, 9))",
+    "a.new(a._indices(), a._values())",
+    "a.new().resize_as_(a)",
+    "a.new(a)",
+    "a.new([1, 2])",
+    "a.new(a._indices(), [1.])",
     "d.coalesce()",
     "d.to_dense() is d",
     "a+c",

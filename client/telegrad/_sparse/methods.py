@@ -6,6 +6,7 @@ from typing import Any
 
 from telegrad._ops.operand_classes import HANDLERS
 from telegrad._tensor.layouts import sparse_coo
+from telegrad._tensor.size import Size
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError, NotSupportedError, ShapeError
 
@@ -14,6 +15,7 @@ from . import products as _products
 from . import reductions as _reductions
 from . import shapes as _shapes
 from . import systems as _systems
+from .building import empty_coo, sparse_coo_tensor
 from .coalescing import coalesce
 from .conversions import to_dense
 from .formatting import text
@@ -53,6 +55,28 @@ def _reshape(self: SparseTensor, *shape: Any) -> Any:
     raise NotSupportedError("reshape: not implemented for sparse tensors; use to_dense().reshape()")
 
 
+def _new(self: SparseTensor, *args: Any, device: Any = None) -> SparseTensor:
+    """Return a tensor of this layout: of indices and values, or of a size and without stored elements."""
+    if self._kind is not sparse_coo:
+        raise NotSupportedError(f"new: not supported for {self._kind.name} tensors; use new_zeros()")
+    if len(args) > 1 and isinstance(args[0], Tensor):
+        if not isinstance(args[1], Tensor):
+            raise ArgumentTypeError(f"new: expected indices and values as tensors, not {type(args[1]).__name__}")
+        return sparse_coo_tensor(*args, device=device)
+    if len(args) == 1 and isinstance(args[0], (Tensor, list, tuple)) and not isinstance(args[0], Size):
+        raise ArgumentTypeError(
+            f"new: a sparse tensor is made of sizes, or of indices and values, not of a {type(args[0]).__name__}; use "
+            "sparse_coo_tensor()"
+        )
+    size = args[0] if args and isinstance(args[0], Size) else args or (0,)
+    return empty_coo(size, dtype=self.dtype, device=self.device if device is None else device)
+
+
+def _resize_as(self: SparseTensor, the_template: Any, *, memory_format: Any = None) -> Any:
+    """Change the size in place to that of another sparse tensor."""
+    return self.resize_as_sparse_(the_template)
+
+
 def _bool(self: SparseTensor) -> bool:
     if self.numel() != 1:
         raise ShapeError("the truth value of a tensor with more than one value is ambiguous; use any()")
@@ -84,7 +108,8 @@ def _properties() -> dict[str, Any]:
 for _name, _method in {
     **_properties(), "numpy": _numpy, "tolist": _tolist, "item": _item, "__array__": _numpy, "__repr__": text,
     "__bool__": _bool, "__setitem__": _setitem, "is_contiguous": _is_contiguous, "reshape": _reshape,
-    "_repr_html_": _html, "_repr_mimebundle_": _bundle, "is_nonzero": _bool,
+    "_repr_html_": _html, "_repr_mimebundle_": _bundle, "is_nonzero": _bool, "new": _new,
+    "resize_as_": _resize_as,
 }.items():  # fmt: skip
     setattr(SparseTensor, _name, _method)
 HANDLERS[SparseTensor] = dispatch
