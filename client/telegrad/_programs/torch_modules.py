@@ -78,6 +78,10 @@ _OF_PROCESSES: Final = (
 _ELSEWHERE: Final = {
     **{f"distributed.{module}": "_programs.private.process_groups" for module in _OF_PROCESSES.split()},
     "distributed.checkpoint.state_dict": "_programs.state_dicts",
+    **{
+        f"distributed.elastic{part}": "distributed.elastic"
+        for part in ("", ".multiprocessing", ".multiprocessing.errors")
+    },
     "_C": "_programs.compiled_core",
     "__future__": "_programs.future_settings",
     "_tensor": "_programs.private.tensor_module",

@@ -17,7 +17,7 @@ class FunctionCtx:
     keeps_operands = False
     """Whether the node keeps the operands, so that gradients that are objects of the program can flow through it."""
     _saved: Sequence[Any] | None = ()
-    _saved_for_forward: Sequence[Any] | None = None
+    saved_for_forward: Sequence[Any] | None = None
     _dirty: tuple[Any, ...] = ()
     _non_differentiable: tuple[Any, ...] = ()
 
@@ -38,7 +38,7 @@ class FunctionCtx:
                 raise ArgumentTypeError(
                     f"save_for_forward can only save variables, but argument is of type {type(tensor).__name__}"
                 )
-        self._saved_for_forward = tensors
+        self.saved_for_forward = tensors
 
     def mark_dirty(self, *args: Tensor) -> None:
         """Note that these inputs were modified in place; they must be returned from ``forward``."""

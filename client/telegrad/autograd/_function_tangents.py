@@ -49,8 +49,8 @@ def _by_rule(owner: Any, level: Any, args: tuple[Any, ...], kwargs: dict[str, An
         result, ctx = owner._applied(tuple(plain), kwargs)
     finally:
         duals.intercepts = True
-    if ctx._saved_for_forward is not None:
-        ctx._saved = ctx._saved_for_forward
+    if ctx.saved_for_forward is not None:
+        ctx._saved = ctx.saved_for_forward
     products = owner.jvp(ctx, *[_tangent(argument, tangents, ctx.materialize_grads) for argument in args])
     outputs = list(result) if isinstance(result, tuple) else [result]
     computed = list(products) if isinstance(products, tuple) else [products]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad._session import settings as _settings
+from telegrad.cuda.devices import is_available
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 from .attention import *  # noqa: F403  # as in torch.backends.cuda, they are in this module
@@ -41,8 +42,8 @@ _linalg_library = "default"
 
 
 def is_built() -> bool:
-    """Whether the client can use GPUs; it always can, the server's."""
-    return True
+    """Whether the server has GPUs: programs that ask this go on to use one."""
+    return is_available()
 
 
 def preferred_blas_library(backend: str | None = None) -> str:

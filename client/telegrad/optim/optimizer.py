@@ -61,7 +61,7 @@ def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHand
 
 def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     """Return a method ``step`` with the hooks of the optimizer, and of all optimizers, around it."""
-    if getattr(step, "_runs_hooks", False):
+    if getattr(step, "hooked", False):
         return step
 
     @wraps(step)
@@ -83,7 +83,7 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
             post_hook(self, (self, *args), kwargs)
         return result
 
-    run._runs_hooks = True  # type: ignore[attr-defined]
+    run.hooked = True  # type: ignore[attr-defined]
     return run
 
 
@@ -211,6 +211,14 @@ class Optimizer:
         """Let the hooks of a step run around a subclass's own ``step``."""
         if "step" in cls.__dict__:
             cls.step = with_hooks(cls.__dict__["step"])  # type: ignore[method-assign]
+
+    profile_hook_step = staticmethod(with_hooks)
+
+    def _patch_step_function(self) -> None:
+        """Let hooks run around the class's ``step``; classes around other optimizers call this, as PyTorch's do."""
+        cls = type(self)
+        self._zero_grad_profile_name = f"Optimizer.zero_grad#{cls.__name__}.zero_grad"
+        cls.step = with_hooks(cls.step)  # type: ignore[method-assign]
 
     def _without_sparse(self, group: Group, params: list[Tensor]) -> list[Tensor]:
         """Update those parameters that have sparse gradients, and return the others."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
 from typing import Any
 
 from telegrad import ops as _ops
@@ -25,6 +26,8 @@ from .archives import PyTorchFileReader as PyTorchFileReader
 
 _OPERATORS_ALONE = ("_foreach_copy", "_foreach_zero")
 """Operators that PyTorch has no function for, whose absence its own tables of tests ask about."""
+_HAD = {"has_cuda": "is_built", "has_cudnn": "is_available", "has_mkldnn": "is_available", "has_mps": "is_built"}
+"""Older flags, by the functions of the same backends that programs ask today."""
 StorageBase = _UntypedStorage
 _mkldnn = _mkldnn_layout
 _assert = _checks._assert
@@ -41,6 +44,11 @@ dsmm = _function("mm")
 has_lapack = has_mkl = has_openmp = has_spectral = True  # older programs ask before they factorise or transform
 globals().update({name: value for name, value in vars(symbols).items() if name.startswith("sym_")})
 globals().update(foreach.functions())
+
+
+def compiled_with_cxx11_abi() -> bool:
+    """Whether extensions are compiled with today's names of C++'s standard library: they are, on the server."""
+    return True
 
 
 def get_autocast_cpu_dtype() -> _DType:
@@ -74,9 +82,11 @@ def set_autocast_cpu_enabled(enabled: bool) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """Return a function of networks, or an operator of ATen by its private name, such as ``_log_softmax``."""
+    """Return a function of networks, an operator of ATen by its private name, such as ``_log_softmax``, or a flag."""
     if name in _core_functions.OF_NETWORKS:
         return getattr(_core_functions, name)
+    if name in _HAD:
+        return bool(getattr(_import_module(f"telegrad.backends.{name[4:]}"), _HAD[name])())
     if name.startswith("__") or not name.startswith("_") or name in _OPERATORS_ALONE:
         raise AttributeError(name)
     return getattr(_ops.aten, name)

@@ -1,0 +1,179 @@
+"""What own tests of published packages use: the same program prints the same under PyTorch and on telegrad."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .programs import run
+from .server_process import ServerProcess
+
+TREES = """
+import torch.utils._pytree as pytree
+from collections import OrderedDict, defaultdict, deque, namedtuple
+from dataclasses import dataclass
+
+Pair = namedtuple("Pair", "a b")
+examples = {
+    "list": [1, 2], "tuple": (1, 2), "dict": {"a": 1}, "ordereddict": OrderedDict(a=1), "deque": deque([1], 3),
+    "defaultdict": defaultdict(list, a=1), "namedtuple": Pair(1, 2),
+}
+for name, value in examples.items():
+    flatten, flatten_with_keys, unflatten = (
+        getattr(pytree, f"_{name}_{suffix}") for suffix in ("flatten", "flatten_with_keys", "unflatten")
+    )
+    print(name, flatten(value), flatten_with_keys(value), unflatten(*flatten(value)) == value)
+
+@dataclass
+class Record:
+    x: int
+    y: object = None
+    z: int = 3
+
+@dataclass(frozen=True)
+class Setting:
+    name: str
+
+class Plain:
+    pass
+
+pytree.register_dataclass(Record)
+tree = [Record(1), Record(2, (4, 5))]
+leaves, spec = pytree.tree_flatten(tree)
+print(leaves, pytree.tree_unflatten(leaves, spec) == tree)
+print([pytree.keystr(path) for path, _ in pytree.tree_flatten_with_path(tree)[0]])
+pytree.register_constant(Setting)
+leaves, spec = pytree.tree_flatten([Setting("a"), 1])
+print(leaves, pytree.tree_unflatten(leaves, spec), pytree.is_constant_class(Setting))
+print([spec == pytree.tree_structure([Setting(name), 3]) for name in "ab"])
+pytree.register_pytree_node(Plain, lambda tree: ([1], None), lambda children, _: Plain())
+for wrong in (
+    lambda: pytree.register_constant(Plain), lambda: pytree.register_dataclass(int),
+    lambda: pytree.register_pytree_node(Plain, None, None), lambda: pytree.tree_flatten_with_path(Plain()),
+    lambda: pytree.register_dataclass(Record, field_names=["x"]),
+):
+    try:
+        print("accepted", wrong())
+    except (ValueError, TypeError) as error:
+        print(isinstance(error, ValueError), str(error).partition(".")[0][:60])
+wide = pytree.tree_structure(((1, 2), [3, (4, 5)]))
+print(pytree._broadcast_to_and_flatten((1, [2, 3]), wide), pytree._broadcast_to_and_flatten((1, 2, 3), wide))
+nested = {"a": [1, Pair(2, 3)]}
+print([pytree.key_get(nested, path) for path, _ in pytree.tree_flatten_with_path(nested)[0]])
+print(pytree.arg_tree_leaves(1, [2], a=3), pytree.treespec_pprint(pytree.tree_structure(nested)))
+"""
+PER_SAMPLE = """
+import sys
+import numpy as np
+import torch
+import torch.nn as nn
+from torch.nn.utils._per_sample_grad import call_for_per_sample_grads
+
+rng = np.random.default_rng(int(sys.argv[1]))
+
+def drawn(*shape):
+    return torch.tensor(rng.standard_normal(shape))
+
+image = nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.Tanh(), nn.Flatten(), nn.Linear(16, 3))
+models = [
+    (nn.Linear(4, 3), (5, 4)), (image, (5, 2, 4, 4)),
+    (nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.Tanh()), (5, 7, 4)),
+    (nn.Sequential(nn.Conv1d(2, 4, 3, padding=1), nn.InstanceNorm1d(4, affine=True)), (5, 2, 6)),
+]
+for model, shape in models:
+    model.double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(drawn(*parameter.shape))
+    for reduction in ("sum", "mean"):
+        out = call_for_per_sample_grads(model, loss_reduction=reduction)(drawn(*shape))
+        losses = (out * drawn(*out.shape)).flatten(1).sum(1)
+        getattr(losses, reduction)().backward()
+        for name, parameter in model.named_parameters():
+            gradients, parameter.grad_sample = parameter.grad_sample, None
+            print(name, tuple(gradients.shape), parameter.grad, "%.5f" % gradients.abs().sum().item())
+table = nn.Embedding(6, 3).double()
+with torch.no_grad():
+    table.weight.copy_(drawn(6, 3))
+call_for_per_sample_grads(table)(torch.tensor([[0, 1], [1, 5], [2, 2]])).pow(2).sum().backward()
+print("%.5f" % table.weight.grad_sample.abs().sum().item())
+for wrong in (
+    lambda: call_for_per_sample_grads(image, loss_reduction="max"), lambda: call_for_per_sample_grads(3),
+    lambda: call_for_per_sample_grads(image, batch_size=0), lambda: call_for_per_sample_grads(table),
+    lambda: call_for_per_sample_grads(image)(),
+):
+    try:
+        print("accepted", wrong())
+    except RuntimeError:
+        print("refused")
+"""
+NAMES = """
+import sys
+from collections import OrderedDict
+import torch
+from torch.autograd import forward_ad
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
+
+@record
+def main(end):
+    if end == "fails":
+        raise KeyError(end)
+    sys.exit(int(end))
+
+print(main("0"), main.__name__, issubclass(ChildFailedError, Exception))
+for end in ("1", "fails"):
+    try:
+        main(end)
+    except (SystemExit, KeyError) as error:
+        print(repr(error))
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        print(ctx.saved_for_forward)
+        ctx.save_for_forward(x)
+        return x * x
+    @staticmethod
+    def jvp(ctx, tangent):
+        x, = ctx.saved_for_forward
+        return 2 * x * tangent
+
+with forward_ad.dual_level():
+    x = forward_ad.make_dual(torch.arange(3.0), torch.full((3,), 2.0))
+    print(forward_ad.unpack_dual(Square.apply(x)).tangent.tolist())
+
+class Around(torch.optim.Optimizer):
+    def __init__(self, inner):
+        self.inner = inner
+        self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks = OrderedDict(), OrderedDict()
+        self.param_groups, self.state, self.defaults = inner.param_groups, inner.state, inner.defaults
+        self._patch_step_function()
+    def step(self, closure=None):
+        return self.inner.step(closure)
+
+weight = torch.nn.Parameter(torch.ones(2))
+around = Around(torch.optim.SGD([weight], lr=0.5))
+calls = []
+around.register_step_pre_hook(lambda *arguments: calls.append("before"))
+around.register_step_post_hook(lambda *arguments: calls.append("after"))
+weight.sum().backward()
+around.step()
+around.zero_grad()
+print(weight.tolist(), weight.grad, calls, Around.step.hooked, around._zero_grad_profile_name)
+print(torch.backends.cuda.is_built(), torch.has_cuda, torch.has_cudnn, torch.has_mps)
+"""
+
+
+@pytest.mark.parametrize("program", ["TREES", "PER_SAMPLE", "NAMES"])
+def test_what_suites_use_is_pytorchs(
+    program: str, server: ServerProcess, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    """PyTorch has a process of its own, in which the program registers classes."""
+    seed = int(rng.integers(2**32))
+    (tmp_path / "program.py").write_text(globals()[program])
+    expected = run("program.py", seed, folder=tmp_path)
+    found = run("-m", "telegrad", "program.py", seed, folder=tmp_path, url=server.url)
+    assert (expected.returncode, found.returncode) == (0, 0), found.stderr + expected.stderr
+    assert found.stdout.splitlines() == expected.stdout.splitlines()
