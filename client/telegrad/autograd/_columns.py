@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from telegrad._ops.duals import duals
 from telegrad._ops.functions import function
+from telegrad._session.grad_mode import enable_grad
 from telegrad._tensor.tensor import Tensor
 
 from ._batched_passes import in_level
@@ -23,12 +26,20 @@ def forward_jacobian(call: Call, inputs: Sequence[Tensor]) -> tuple[Any, list[li
     """
     with entered_level() as level:
         outputs, rest = call([level.dual(tensor, tensor) for tensor in inputs])
-        columns = None if level.has_rules else _all_columns(level, outputs, inputs)
+        with _recorded(bool(duals.levels[:-1])):
+            columns = None if level.has_rules else _all_columns(level, outputs, inputs)
         shapes = [tuple(output.shape) for output in outputs]
     if columns is None:
         called = [_called_with(call, inputs, steps) for steps in _steps(inputs)]
         columns = [_stacked(list(column)) for column in zip(*called, strict=True)] or [None] * len(outputs)
-    return rest, [_blocks(columns[place], shape, outputs[place], inputs) for place, shape in enumerate(shapes)]
+    with _recorded(bool(duals.levels)):
+        blocks = [_blocks(columns[place], shape, outputs[place], inputs) for place, shape in enumerate(shapes)]
+    return rest, blocks
+
+
+def _recorded(is_inner: bool) -> AbstractContextManager[object]:
+    """Return a block that records where tangents of outer levels follow from the history, whatever the program says."""
+    return enable_grad() if is_inner else nullcontext()
 
 
 def _stacked(products: list[Tensor]) -> Tensor:

@@ -7,7 +7,8 @@ from typing import Any
 
 from telegrad._batching.tensor import batched_everywhere
 from telegrad._ops.batching import differentiating
-from telegrad._session.grad_mode import inference_mode
+from telegrad._ops.duals import duals
+from telegrad._session.grad_mode import inference_mode, is_grad_enabled
 from telegrad._tensor.autograd_graph import GradientEdge
 from telegrad._tensor.tensor import Tensor
 from telegrad.autograd._products import depends_on_others, released, rows, vector_jacobian
@@ -50,8 +51,13 @@ def chosen(
 
 
 def all_released(tree: Any, own: Collection[GradientEdge]) -> Any:
-    """Return results without the history that leads to ``own`` alone."""
-    return mapped(tree, lambda value: released(value, own) if isinstance(value, Tensor) else value)
+    """Return results without the history that leads to ``own`` alone, and where none is recorded without any."""
+    forgets = not is_grad_enabled() and not duals.levels  # tangents follow from the history, whatever the mode
+    return mapped(tree, lambda value: _released(value, own, forgets) if isinstance(value, Tensor) else value)
+
+
+def _released(value: Tensor, own: Collection[GradientEdge], forgets: bool) -> Tensor:
+    return value.detach() if forgets and value._is_tracked() and not value.is_leaf else released(value, own)
 
 
 def split(result: Any, has_aux: bool, name: str) -> tuple[Any, Any]:

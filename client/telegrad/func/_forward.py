@@ -47,8 +47,8 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
                 "allowed in strict mode."
             )
         tangents_out = with_leaves(output, [_or_zeros(*pair) for pair in zip(products, outputs, strict=True)])
-        results = (output, tangents_out, aux) if has_aux else (output, tangents_out)
-        return all_released(results, level.nodes)
+    results = (output, tangents_out, aux) if has_aux else (output, tangents_out)
+    return all_released(results, level.nodes)
 
 
 def _check_tuples(primals: Any, tangents: Any) -> None:
@@ -95,9 +95,9 @@ def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..
         output = func(*own)
         outputs = _tensors(output, "linearize")
         tracked = [tracked_alias(result) if result._is_tracked() else result for result in outputs]
-        shown = all_released(output, level.nodes)
     finally:
         level.leave()
+    shown = all_released(output, level.nodes)
 
     @_recorded
     def product(*tangents: Any) -> Any:
