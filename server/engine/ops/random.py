@@ -17,6 +17,9 @@ from .derivatives import zero_gradient
 
 _FLOAT64 = np.dtype(np.float64)
 _FLOAT32 = np.dtype(np.float32)
+_FEW_LIMITS = 64
+"""Up to so many weights in a row, comparing rows with each limit in turn costs less than a search in every row."""
+_ROWS_AT_ONCE = 2048
 
 
 def _part_type(dtype):
@@ -284,8 +287,24 @@ def _with_replacement(xp, generator, weights, num_samples):
     limits = xp.cumsum(weights, axis=-1)
     rows = limits.reshape(-1, limits.shape[-1])
     uniform = random.uniform(xp, generator, len(rows) * num_samples, _FLOAT64).reshape(len(rows), num_samples)
-    samples = [xp.searchsorted(row, u * row[-1], side="right") for row, u in zip(rows, uniform, strict=True)]
-    return xp.stack(samples).reshape(*weights.shape[:-1], num_samples) if samples else 0
+    passed = _passed_in_blocks if rows.shape[-1] <= _FEW_LIMITS else _passed_by_rows
+    return passed(xp, rows, uniform * rows[:, -1:]).reshape(*weights.shape[:-1], num_samples)
+
+
+def _passed_by_rows(xp, rows, numbers):
+    """How many of its row's limits, which increase, each number has passed."""
+    passed = [xp.searchsorted(*row_and_own, side="right") for row_and_own in zip(rows, numbers, strict=True)]
+    return xp.stack(passed) if passed else numbers.astype(np.int64)
+
+
+def _passed_in_blocks(xp, rows, numbers):
+    """What ``_passed_by_rows`` computes, limit by limit for many rows at once: a search costs more than a few limits."""
+    passed = xp.zeros(numbers.shape, np.int64)
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        block = slice(start, start + _ROWS_AT_ONCE)
+        for limits in rows[block].T:
+            passed[block] += limits[:, None] <= numbers[block]
+    return passed
 
 
 def _without_replacement(xp, generator, weights, num_samples):
