@@ -86,7 +86,6 @@ _ELSEWHERE: Final = {
     "__future__": "_programs.future_settings",
     "_tensor": "_programs.private.tensor_module",
     "nn.utils._per_sample_grad": "_programs.private.per_sample",
-    "utils.tensorboard.summary": "_programs.private.tensorboard_summary",
     "_C._nn": "_programs.private.nn_core",
     "nn.utils._named_member_accessor": "_programs.private.member_access",
     "_C._functorch": "_programs.private.functorch",

@@ -249,8 +249,7 @@ class ClientPass(NodeHooks):
                 if self._stops_at(node):
                     continue
                 # What a gradient depends on may lie behind a function that the pass does not differentiate.
-                passes = node in self._reached and self._runs(node)
-                flows: Sequence[GradientEdge] = parents_of(node) if passes else ()
+                flows: Sequence[GradientEdge] = parents_of(node) if node in self._reached and self._runs(node) else ()
             else:
                 node = heappop(stopped)[2]
                 flows = self._stop(node)

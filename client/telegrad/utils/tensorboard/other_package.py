@@ -1,8 +1,4 @@
-"""``SummaryWriter``, which writes files that TensorBoard shows. It comes from the package tensorboardX.
-
-PyTorch's own writer is a part of PyTorch. tensorboardX writes the same files by the same methods; here they also take
-telegrad's tensors, each of which is read: one round trip.
-"""
+"""``SummaryWriter`` of the package tensorboardX, whose methods also take telegrad's tensors."""
 
 from __future__ import annotations
 
@@ -10,16 +6,12 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+import tensorboardX
+from tensorboardX import FileWriter
+
 from telegrad._tensor.tensor import Tensor
 
-try:
-    import tensorboardX
-except ImportError:
-    raise ImportError(
-        "torch.utils.tensorboard needs the package tensorboardX, which writes the same files: pip install tensorboardX"
-    ) from None
-
-__all__ = ["SummaryWriter"]
+__all__ = ["FileWriter", "SummaryWriter"]
 
 
 def _array_of(value: Any) -> Any:
