@@ -50,13 +50,24 @@ class Device:
     index: int | None
     name: str
 
-    def __new__(cls, type: str | Device | int, index: int | None = None) -> Device:
+    def __new__(
+        cls, type: str | Device | int | None = None, index: int | None = None, *,
+        device: str | Device | int | None = None,
+    ) -> Device:  # fmt: skip
+        if device is not None or type is None:
+            return cls._by_keyword(type, index, device)
         if isinstance(type, Device):
             return type
         if not isinstance(type, str):
             return cls._of_index(type)
         key = type if index is None else cls._numbered(type, index)
         return cls._known.get(key) or cls._parse(key)
+
+    @classmethod
+    def _by_keyword(cls, type: object, index: object, device: str | Device | int | None) -> Device:
+        if device is None or type is not None or index is not None:
+            raise ArgumentTypeError("device: expected a name with or without an index, or device= and nothing else")
+        return cls(device)
 
     @classmethod
     def _of_index(cls, index: int) -> Device:

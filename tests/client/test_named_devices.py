@@ -11,7 +11,10 @@ from telegrad_protocol.meta import Device
 
 from .twins import assert_same, evaluate
 
-NAMED = ["'cpu:3'", "'cpu', 3", "'cpu:0'", "'cpu'", "'meta:1'", "'meta'", "'cuda:1'", "'cuda'", "t.device('cpu:2')"]
+NAMED = [
+    "'cpu:3'", "'cpu', 3", "'cpu:0'", "'cpu'", "'meta:1'", "'meta'", "'cuda:1'", "'cuda'", "t.device('cpu:2')",
+    "device='cpu:1'", "device=t.device('meta')", "type='cuda', index=1",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("named", NAMED)
@@ -52,7 +55,13 @@ def test_a_default_device_keeps_its_index(place: str, tg: Any) -> None:
     assert_same(*evaluate(program, tg))
 
 
-@pytest.mark.parametrize("words", ["'cpu:'", "'cpu:-1'", "'cpu:01'", "'cpu:1', 1", "'cpu', -1", "'cpu', '1'", "1.5"])
+OTHERS = [
+    "'cpu:'", "'cpu:-1'", "'cpu:01'", "'cpu:1', 1", "'cpu', -1", "'cpu', '1'", "1.5", "", "device='cpu', index=1",
+    "'cpu', device='cpu'",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", OTHERS)
 def test_other_words_name_no_device(words: str, tg: Any) -> None:
     program = f"""
     try:

@@ -278,3 +278,20 @@ def test_hooks_of_a_node_that_accumulates_come_after_those_of_its_tensor(run: st
     (log, p.grad)
     """
     assert_same(*evaluate(program, tg))
+
+
+@pytest.mark.parametrize("divided", ["x % {}", "x // {}", "x.fmod({})", "t.div(x, {}, rounding_mode='trunc')"])
+@pytest.mark.parametrize("divisor", ["0", "t.tensor(0)", "t.zeros(1, 0, dtype=int)", "t.zeros(2, 1, dtype=int)"])
+@pytest.mark.parametrize("size", [0, 3])
+def test_integers_are_divided_by_zero_where_there_are_none(divided: str, divisor: str, size: int, tg: Any) -> None:
+    if size and "zeros(1, 0" in divisor:
+        divisor = "t.arange(3)"
+    program = f"""
+    x = t.ones(2, {size}, dtype=t.int64)
+    try:
+        result = {divided.format(divisor)}.tolist()
+    except RuntimeError:
+        result = "refused"
+    result
+    """
+    assert_same(*evaluate(program, tg))

@@ -27,7 +27,8 @@ def _check_subtraction(name: str, *operands: Meta | Scalar) -> None:
 
 
 def _check_divisor(name: str, input: Meta | Scalar, other: Meta | Scalar) -> None:
-    if not isinstance(other, Meta) and other == 0 and result_type((input, other)).category < FLOAT:
+    is_empty = isinstance(input, Meta) and not input.numel  # nothing is divided
+    if not isinstance(other, Meta) and other == 0 and result_type((input, other)).category < FLOAT and not is_empty:
         raise DTypeError(f"{name}: integer division of {input!r} by zero")
 
 

@@ -88,21 +88,21 @@ def _divide_truncated(xp, input, other, meta, out):
         # The quotient is rounded to the result's dtype before it is truncated, also in half precision.
         xp.trunc((input / other).astype(NUMPY_DTYPES[meta.dtype]).astype(out.dtype), out=out)
         return
-    _refuse_zero(xp, "div", other)
+    _refuse_zero(xp, "div", other, out)
     quotient, rest = xp.floor_divide(input, other), xp.remainder(input, other)
     has_other_sign = (rest != 0) & (xp.less(input, 0) != xp.less(other, 0))
     xp.add(quotient, has_other_sign, out=out, casting="unsafe")
 
 
-def _refuse_zero(xp, name, other):
+def _refuse_zero(xp, name, other, out):
     """Integer division by zero is an error on the CPU; a GPU computes something, as in PyTorch."""
-    if xp is np and not is_number(other) and other.dtype.kind in "iu" and not other.all():
+    if xp is np and out.size and not is_number(other) and other.dtype.kind in "iu" and not other.all():
         raise DTypeError(f"{name}: integer division by zero")
 
 
 @implements(ops.floor_divide)
 def floor_divide(xp, input, other, *, out):
-    _refuse_zero(xp, "floor_divide", other)
+    _refuse_zero(xp, "floor_divide", other, out)
     if xp is np or out.dtype.kind != "f":
         xp.floor_divide(input, other, out=out)
     else:
@@ -127,7 +127,7 @@ def _floor_divide_by_fmod(xp, input, other, out):
     other=lambda grad, input, other: -grad * F.div(input, other, rounding_mode="floor"),
 )
 def remainder(xp, input, other, *, out):
-    _refuse_zero(xp, "remainder", other)
+    _refuse_zero(xp, "remainder", other, out)
     if out.dtype.kind != "f":
         xp.remainder(input, other, out=out)
     elif xp is np:
@@ -152,7 +152,7 @@ def _remainder_by_fmod(xp, input, other, out):
     other=lambda grad, input, other: -grad * F.div(input, other, rounding_mode="trunc"),
 )
 def fmod(xp, input, other, *, out):
-    _refuse_zero(xp, "fmod", other)
+    _refuse_zero(xp, "fmod", other, out)
     xp.fmod(input, other, out=out)
 
 

@@ -298,7 +298,7 @@ def _passed_by_rows(xp, rows, numbers):
 
 
 def _passed_in_blocks(xp, rows, numbers):
-    """What ``_passed_by_rows`` computes, limit by limit for many rows at once: a search costs more than a few limits."""
+    """What ``_passed_by_rows`` computes, limit by limit for many rows at once: a search costs more than some limits."""
     passed = xp.zeros(numbers.shape, np.int64)
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         block = slice(start, start + _ROWS_AT_ONCE)
