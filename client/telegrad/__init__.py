@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from builtins import bool as _bool, complex as _complex
+from builtins import complex as _complex
 from typing import TYPE_CHECKING, Any
 
 from telegrad import _garbage  # first, since it pauses the garbage collector while the others are imported
@@ -88,7 +88,6 @@ from ._functions.creation import (
     get_default_device as get_default_device,
     is_tensor as is_tensor,
     nonzero as nonzero,
-    numel as numel,
     set_default_device as set_default_device,
     tensor as tensor,
     where as where,
@@ -143,9 +142,12 @@ from ._functions.process_settings import (
 )
 from ._functions.properties import (
     adjoint as adjoint,
+    is_complex as is_complex,
     is_conj as is_conj,
+    is_floating_point as is_floating_point,
     is_inference as is_inference,
     is_neg as is_neg,
+    numel as numel,
     resolve_conj as resolve_conj,
     resolve_neg as resolve_neg,
 )
@@ -336,16 +338,6 @@ def iinfo(dtype: DType) -> Any:
 def result_type(input: Tensor | _complex, other: Tensor | _complex) -> DType:
     """The type that an operation on the two gives."""
     return _result_type([input, other])
-
-
-def is_floating_point(input: Tensor) -> _bool:
-    """Whether elements are real floating-point numbers."""
-    return input.is_floating_point()
-
-
-def is_complex(input: Tensor) -> _bool:
-    """Whether elements are complex."""
-    return input.is_complex()
 
 
 _LAZY = {

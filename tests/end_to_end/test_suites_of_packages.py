@@ -116,6 +116,13 @@ import torch
 from torch.autograd import forward_ad
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 
+class Factors:  # which no function has seen yet
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func.__name__
+
+print(torch.is_complex(Factors()), torch.numel(Factors()), torch.is_floating_point(Factors()))
+
 @record
 def main(end):
     if end == "fails":

@@ -234,11 +234,6 @@ def is_tensor(obj: Any) -> bool:
     return isinstance(obj, Tensor)
 
 
-def numel(input: Tensor) -> int:
-    """Return the number of elements."""
-    return input.numel()
-
-
 def _where(self: Tensor, condition: Tensor, other: Any) -> Any:
     """Return this tensor where ``condition`` holds, else ``other``."""
     return where(condition, self, other)

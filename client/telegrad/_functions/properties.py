@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from telegrad._ops.functions import function
+from telegrad._ops.operand_classes import unknown_handler_of
 from telegrad._tensor.layouts import strided
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
@@ -13,6 +15,28 @@ from telegrad_protocol.errors import AutogradError, NotSupportedError, ShapeErro
 from telegrad_protocol.memory_format import MemoryFormat
 
 from .creation import tensor
+
+
+def _told(told: Callable[[Tensor], Any], input: Any) -> Any:
+    """Return what a tensor's method tells; an object whose class answers functions is asked by ``told`` itself."""
+    if not isinstance(input, Tensor) and unknown_handler_of((input,)) is not None:
+        return told(input)  # its code asks such classes as soon as the first is known
+    return getattr(input, told.__name__)()
+
+
+def is_floating_point(input: Tensor) -> bool:
+    """Whether elements are real floating-point numbers."""
+    return _told(is_floating_point, input)  # type: ignore[no-any-return]
+
+
+def is_complex(input: Tensor) -> bool:
+    """Whether elements are complex."""
+    return _told(is_complex, input)  # type: ignore[no-any-return]
+
+
+def numel(input: Tensor) -> int:
+    """Return the number of elements."""
+    return _told(numel, input)  # type: ignore[no-any-return]
 
 
 def is_same_size(self: Tensor, other: Tensor) -> bool:
