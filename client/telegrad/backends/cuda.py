@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad._session import settings as _settings
-from telegrad.cuda.devices import is_available
+from telegrad._session.current import current_session
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 from .attention import *  # noqa: F403  # as in torch.backends.cuda, they are in this module
@@ -43,7 +43,7 @@ _linalg_library = "default"
 
 def is_built() -> bool:
     """Whether the server has GPUs: programs that ask this go on to use one."""
-    return is_available()
+    return current_session().first_gpu is not None
 
 
 def preferred_blas_library(backend: str | None = None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, TypeVar
 
-from telegrad.utils._containers import register_pytree_node
+from telegrad.utils._pytree_nodes import register_pytree_node
 from telegrad_protocol.errors import ArgumentTypeError
 
 __all__ = ["immutable_dict", "immutable_list"]

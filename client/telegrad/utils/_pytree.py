@@ -6,14 +6,40 @@ None included, is a leaf.
 
 from __future__ import annotations
 
-from collections import defaultdict, namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
+
+from telegrad_protocol.errors import ArgumentError
 
 from ._pytree_classes import ConstantNode as ConstantNode
 from ._pytree_classes import is_constant_class as is_constant_class
 from ._pytree_classes import register_constant as register_constant
 from ._pytree_classes import register_dataclass as register_dataclass
+from ._pytree_containers import Context as Context
+from ._pytree_containers import NodeDef as NodeDef
+from ._pytree_containers import _defaultdict_flatten as _defaultdict_flatten
+from ._pytree_containers import _defaultdict_flatten_with_keys as _defaultdict_flatten_with_keys
+from ._pytree_containers import _defaultdict_unflatten as _defaultdict_unflatten
+from ._pytree_containers import _deque_flatten as _deque_flatten
+from ._pytree_containers import _deque_flatten_with_keys as _deque_flatten_with_keys
+from ._pytree_containers import _deque_unflatten as _deque_unflatten
+from ._pytree_containers import _dict_flatten as _dict_flatten
+from ._pytree_containers import _dict_flatten_with_keys as _dict_flatten_with_keys
+from ._pytree_containers import _dict_unflatten as _dict_unflatten
+from ._pytree_containers import _list_flatten as _list_flatten
+from ._pytree_containers import _list_flatten_with_keys as _list_flatten_with_keys
+from ._pytree_containers import _list_unflatten as _list_unflatten
+from ._pytree_containers import _namedtuple_flatten as _namedtuple_flatten
+from ._pytree_containers import _namedtuple_flatten_with_keys as _namedtuple_flatten_with_keys
+from ._pytree_containers import _namedtuple_unflatten as _namedtuple_unflatten
+from ._pytree_containers import _odict_flatten as _odict_flatten
+from ._pytree_containers import _odict_unflatten as _odict_unflatten
+from ._pytree_containers import _ordereddict_flatten as _ordereddict_flatten
+from ._pytree_containers import _ordereddict_flatten_with_keys as _ordereddict_flatten_with_keys
+from ._pytree_containers import _ordereddict_unflatten as _ordereddict_unflatten
+from ._pytree_containers import _tuple_flatten as _tuple_flatten
+from ._pytree_containers import _tuple_flatten_with_keys as _tuple_flatten_with_keys
+from ._pytree_containers import _tuple_unflatten as _tuple_unflatten
 from ._pytree_keys import GetAttrKey as GetAttrKey
 from ._pytree_keys import KeyEntry as KeyEntry
 from ._pytree_keys import MappingKey as MappingKey
@@ -23,22 +49,13 @@ from ._pytree_keys import keystr as keystr
 from ._pytree_nodes import NAMED_TUPLES as NAMED_TUPLES
 from ._pytree_nodes import NAMES as NAMES
 from ._pytree_nodes import SUPPORTED_NODES as SUPPORTED_NODES
-from ._pytree_nodes import Context as Context
 from ._pytree_nodes import LeafSpec as LeafSpec
-from ._pytree_nodes import NodeDef as NodeDef
 from ._pytree_nodes import PyTree as PyTree
 from ._pytree_nodes import TreeSpec as TreeSpec
 from ._pytree_nodes import _deregister_pytree_node as _deregister_pytree_node
-from ._pytree_nodes import _dict_flatten as _dict_flatten
-from ._pytree_nodes import _dict_flatten_with_keys as _dict_flatten_with_keys
-from ._pytree_nodes import _dict_unflatten as _dict_unflatten
 from ._pytree_nodes import _get_node_type as _get_node_type
 from ._pytree_nodes import _is_leaf as _is_leaf
-from ._pytree_nodes import _list_flatten as _list_flatten
-from ._pytree_nodes import _list_flatten_with_keys as _list_flatten_with_keys
-from ._pytree_nodes import _list_unflatten as _list_unflatten
 from ._pytree_nodes import _node_of as _node_of
-from ._pytree_nodes import _of_dict as _of_dict
 from ._pytree_nodes import _private_register_pytree_node as _private_register_pytree_node
 from ._pytree_nodes import _register_namedtuple as _register_namedtuple
 from ._pytree_nodes import _register_pytree_node as _register_pytree_node
@@ -93,17 +110,12 @@ def arg_tree_leaves(*args: Any, **kwargs: Any) -> list[Any]:
 
 def _children_with_keys(node: NodeDef, tree: PyTree) -> list[tuple[Any, Any]]:
     """Return the children of a container with the keys that lead to them."""
-    if node.flatten_with_keys_fn is not None:
-        return node.flatten_with_keys_fn(tree)[0]
-    children, context = node.flatten_fn(tree)
-    return [(_key_of(node, tree, context, index), child) for index, child in enumerate(children)]
-
-
-def _key_of(node: NodeDef, tree: PyTree, context: Context, index: int) -> Any:
-    if node.type is namedtuple:
-        return GetAttrKey(tree._fields[index])
-    keys = context[1] if isinstance(tree, defaultdict) else context
-    return MappingKey(keys[index]) if isinstance(tree, dict) else SequenceKey(index)
+    if node.flatten_with_keys_fn is None:
+        raise ArgumentError(
+            f"Did not find a flatten_with_keys_fn for type: {node.type}. Please pass a flatten_with_keys_fn argument "
+            "to register_pytree_node."
+        )
+    return node.flatten_with_keys_fn(tree)[0]
 
 
 def tree_flatten_with_path(

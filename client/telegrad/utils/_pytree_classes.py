@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
+from ._pytree_containers import Context
 from ._pytree_keys import GetAttrKey
-from ._pytree_nodes import SUPPORTED_NODES, Context, register_pytree_node
+from ._pytree_nodes import SUPPORTED_NODES, register_pytree_node
 
 
 class ConstantNode(NamedTuple):

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections import namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from telegrad_protocol.errors import ArgumentError
 
-from ._pytree_keys import MappingKey, SequenceKey
+from ._pytree_containers import CONTAINERS, Context, NodeDef
 
 PyTree: TypeAlias = Any
-Context: TypeAlias = Any
-
-
-class NodeDef(NamedTuple):
-    """How a container is taken apart, into its children and what else there is to know of it, and put together."""
-
-    type: type[Any]
-    flatten_fn: Callable[[Any], tuple[list[Any], Context]]
-    unflatten_fn: Callable[[Iterable[Any], Context], Any]
-    flatten_with_keys_fn: Callable[[Any], tuple[list[tuple[Any, Any]], Context]] | None = None
 
 
 class TextNames(NamedTuple):
@@ -37,54 +27,7 @@ NAMED_TUPLES: Final[dict[type[Any], str]] = {}
 """Names of classes of named tuples in text."""
 
 
-def _of_dict(kind: Callable[[Any], Any]) -> tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]:
-    return (
-        lambda tree: (list(tree.values()), list(tree)),
-        lambda children, keys: kind(zip(keys, children, strict=True)),
-    )
-
-
-def _dict_flatten(tree: dict[Any, Any]) -> tuple[list[Any], Context]:
-    return list(tree.values()), list(tree)
-
-
-def _dict_unflatten(values: Iterable[Any], context: Context) -> dict[Any, Any]:
-    return dict(zip(context, values, strict=True))
-
-
-def _list_flatten(tree: list[Any]) -> tuple[list[Any], Context]:
-    return tree, None
-
-
-def _list_unflatten(values: Iterable[Any], context: Context) -> list[Any]:
-    return list(values)
-
-
-def _dict_flatten_with_keys(tree: dict[Any, Any]) -> tuple[list[tuple[Any, Any]], Context]:
-    return [(MappingKey(key), value) for key, value in tree.items()], list(tree)
-
-
-def _list_flatten_with_keys(tree: list[Any]) -> tuple[list[tuple[Any, Any]], Context]:
-    return [(SequenceKey(index), value) for index, value in enumerate(tree)], None
-
-
-SUPPORTED_NODES: Final[dict[type[Any], NodeDef]] = {
-    dict: NodeDef(dict, *_of_dict(dict)),
-    OrderedDict: NodeDef(OrderedDict, *_of_dict(OrderedDict)),
-    defaultdict: NodeDef(
-        defaultdict,
-        lambda tree: (list(tree.values()), [tree.default_factory, list(tree)]),
-        lambda children, known: defaultdict(known[0], zip(known[1], children, strict=True)),
-    ),
-    list: NodeDef(list, lambda tree: (list(tree), None), lambda children, _: list(children)),
-    tuple: NodeDef(tuple, lambda tree: (list(tree), None), lambda children, _: tuple(children)),
-    deque: NodeDef(deque, lambda tree: (list(tree), tree.maxlen), lambda children, length: deque(children, length)),
-    namedtuple: NodeDef(  # type: ignore[dict-item]  # the function stands for all of the classes that it makes
-        namedtuple,  # type: ignore[arg-type]
-        lambda tree: (list(tree), type(tree)),
-        lambda children, kind: kind(*children),
-    ),
-}
+SUPPORTED_NODES: Final[dict[type[Any], NodeDef]] = dict(CONTAINERS)
 """Every kind of container, by its class."""
 
 
