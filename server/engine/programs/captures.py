@@ -51,6 +51,9 @@ LARGE_BYTES: Final = 64 << 20
 taken later, and given back before an execution takes other memory."""
 _PATIENCE: Final = 3
 """After so many times as many executions memory of its own is taken where that is large."""
+_WORTH: Final = 64
+"""So many launches with copies pay for a capture without them. Where other work comes in between memory is in a few new
+states, in each of which a capture would cost more than it saves until the next ones."""
 _EXPECTED: Final = 2
 """After so many executions in a row that were not launched, the allocator is told that its calls come again."""
 
@@ -85,8 +88,8 @@ class Captures:
     """What was captured of one executable."""
 
     __slots__ = (
-        "_expects", "_fewest", "_misses", "_moving", "_private", "_random", "_seen_blocks", "_shared", "_table",
-        "_tuned", "backend", "executable", "settles",
+        "_copied", "_expects", "_fewest", "_misses", "_moving", "_private", "_random", "_seen_blocks", "_shared",
+        "_table", "_tuned", "backend", "executable", "settles",
     )  # fmt: skip
 
     def __init__(
@@ -110,8 +113,10 @@ class Captures:
         self._private: PrivateCapture | None = None
         self._misses = 0
         """Executions in a row that were not launched."""
+        self._copied = 0
+        """Launches on shared memory since one was captured where it lay."""
         self._moving: set[int] = set()
-        """Numbers of the blocks of inputs that have changed since the last launch or private capture."""
+        """Numbers of the blocks of inputs that have changed, on memory of its own since the last such capture."""
         self._seen_blocks: tuple[Block, ...] = ()
 
     @property
@@ -152,7 +157,7 @@ class Captures:
         captured = self._table.find(state, self.backend)
         if captured is None:
             private = self._private
-            if private is None or (self._shared is not None and self._table.repeats(state, self.backend)):
+            if private is None or (self._copied >= _WORTH and self._table.repeats(state, self.backend)):
                 return None  # a state that comes again needs no copies
             return self._launch_private(private, state, values)
         drawn = self._place_generator(captured.words)
@@ -185,6 +190,7 @@ class Captures:
             self._private = None
             return None
         self._misses = 0
+        self._copied += self._shared is not None
         self._table.note_launch()
         _count_modifications(values, private.modified)
         return results_of(private.outputs, values, made)
@@ -252,6 +258,7 @@ class Captures:
         self, start: SequenceStart, state: _State, values: Sequence[Any], versions: Versions, outputs: Any
     ) -> None:  # fmt: skip
         self._table.spend()
+        self._copied = 0
         calls = self.backend.allocator.sequence_since(start)
         if calls is None or calls.freed_blocks():
             return
@@ -271,7 +278,9 @@ class Captures:
     def _learn_private(self, state: _State, values: Sequence[Any], outputs: Any) -> None:
         self._private = None
         self._table.spend()
-        moving, self._moving, self._misses = self._moving, set(), 0
+        moving, self._misses = self._moving, 0
+        if self._shared is None:  # an input may have been elsewhere once; what shares memory may copy a few that were
+            self._moving = set()
         self._private = captured_on_memory_of_its_own(
             self.executable, self.backend, values, {block for n, block in enumerate(state.blocks) if n in moving},
             PlacedGenerator(self._random.pointer), outputs, self._shared,
