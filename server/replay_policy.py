@@ -103,7 +103,7 @@ RECURRING_BATCHES = Limits(
 """`RecurringBatches`: whether batches are looked for among earlier ones."""
 
 ALLOCATOR_CALLS = Limits(
-    budget=3 << 11,  # 2,048 states or calls between them without a hit: two steps of a training are learnt from at once
+    budget=3 << 11,  # 2,048 states that are new without a hit: two steps of a training are learnt from at once
     cost=3,  # to note a state costs less than a remembered call saves, but most are never seen again
     gain=1,
     saves=False,
@@ -171,9 +171,9 @@ class ReplayPolicy:
         self._budget, self._next_cooldown = self._limits.budget, self._limits.cooldown
         self._spent = self.cooldown = 0
 
-    def trust(self) -> None:
-        """Let as much be spent as ever may be: there are signs that what comes has come before."""
-        self._budget = max(self._budget, self._limits.largest_budget)
+    def trust(self, share: int = 1) -> None:
+        """Let as much be spent as ever may be, or a share of it: there are signs that what comes has come before."""
+        self._budget = max(self._budget, self._limits.largest_budget // share)
 
     def cool_down(self) -> bool:
         """Count one event of a cooldown; returns whether that was the last."""

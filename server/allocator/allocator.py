@@ -50,6 +50,7 @@ class CachingAllocator:
         core, recall, sequences = self.core, self.recall, self.sequences
         self.allocate, self.free = recall.calls
         self.end_cooldown, self.expect_repetition = recall.end_cooldown, recall.expect_repetition
+        self.begin_program, self.expect_pass = recall.begin_program, recall.expect_pass
         self.record_stream = sequences.record_stream
         self.empty_cache, self.allocated_bytes = recall.empty_cache, recall.allocated_bytes
         self.flush_deferred = recall.flush_deferred

@@ -33,6 +33,7 @@ _KEPT_RESULTS = 256
 """Plans of more results are made for each call: kept ones would fill the memory."""
 _SMALL_WORK = 1 << 20
 """Temporaries of at most so many bytes are not held against a session's quota."""
+_made = 0
 
 
 def run_backend(operator: Operator, args: Arguments, signature: Signature, key_set: int) -> Any:
@@ -41,12 +42,19 @@ def run_backend(operator: Operator, args: Arguments, signature: Signature, key_s
     return plan.run(args)
 
 
+def plans_made() -> int:
+    """Return how many plans this process has made and kept so far."""
+    return _made
+
+
 def plan_of(operator: Operator, args: Arguments, signature: Signature) -> Plan:
     """The plan of a call: the one that is kept, or a new one."""
+    global _made
     plan: Plan | None = operator.plans.get(signature)
     if plan is None:
         plan = Plan(operator, args)
         if plan.outs is None or len(plan.outs) <= _KEPT_RESULTS:
+            _made += 1
             remember(operator.plans, signature, plan)
         else:
             context.current.host_memory.check_room(len(plan.outs) * _RESULT_BYTES)
@@ -65,10 +73,11 @@ class Plan:
         op = operator.op
         bound = metas_of(args)
         inferred = op.infer(bound)
-        self.outs: tuple[Meta, ...] | None = (
-            inferred if isinstance(inferred, tuple) else (inferred,) if inferred else None
-        )
-        self.count = -1 if isinstance(inferred, tuple) else 1
+        self.outs: tuple[Meta, ...] | None
+        if isinstance(inferred, tuple):
+            self.outs, self.count = inferred, -1
+        else:
+            self.outs, self.count = (inferred,) if inferred else None, 1
         self.gradient_plans: dict[int, Any] = {}
         """What autograd has worked out for these operands, by the bits of those that require a gradient."""
         self.recorded: Run | None = None

@@ -144,7 +144,16 @@ enter_state(PyObject *recall, PyObject *name)
     return 0;
 }
 
-/* Remember a call from a state, which leads to the present one of this name; -1 for an error. */
+/* Leave an object out of the garbage collector's walks. What is remembered is in circles that ``forget`` takes apart, and so much
+that the collector would look through it again and again while a program is learnt. */
+static void
+leave_out(PyObject *object)
+{
+    if (PyObject_GC_IsTracked(object)) PyObject_GC_UnTrack(object);
+}
+
+/* Remember a call from a state, which leads to the present one of this name; -1 for an error. The first one from a state
+is no miss: that the state came back is a sign, and there are no more such calls than states. */
 static int
 remember_call(PyObject *recall, PyObject *state, PyObject *key, PyObject *block, PyObject *takes, PyObject *name, PyObject *before)
 {
@@ -168,8 +177,11 @@ remember_call(PyObject *recall, PyObject *state, PyObject *key, PyObject *block,
     SLOT(step, Step__resets) = resets;
     SLOT(step, Step__amounts) = Py_NewRef(Py_None);
     int failed = PyDict_SetItem(state, key, step);
+    leave_out(step);
+    leave_out(state);
+    if (PyTuple_CheckExact(key)) leave_out(key); /* of numbers */
     Py_DECREF(step);
-    return failed < 0 ? -1 : count_miss(recall);
+    return failed < 0 ? -1 : PyDict_GET_SIZE(state) > 1 ? count_miss(recall) : 0;
 }
 
 /* Have a block stand for its piece of memory: ``Pieces._let_stand``; -1 for an error. */

@@ -18,9 +18,10 @@ from server.engine.context import Context
 from server.engine.device.interface import Event
 from server.engine.extensions.functions import Extensions
 from server.engine.graphs.graph import CapturedGraph
+from server.engine.plan import plans_made
 from server.engine.programs.shared_memory import SharedMemory
 from server.engine.random import Generator
-from server.engine.replay.rhythm import Rhythm
+from server.engine.replay.rhythm import Rhythm, Settling
 from server.engine.user_kernels.modules import ModuleAccount
 from server.engine.value import Backend, Value
 from telegrad_protocol import dtypes, messages
@@ -135,7 +136,7 @@ class SessionState:
         """Whether what is executed as one is compared with its instructions."""
         self.histories: dict[int, int | None] = Charged(host, _ENTRY_BYTES, _bytes_of_history)
         """How many entries the session's histories of allocations may have, by allocator."""
-        self._rhythm = Rhythm()
+        self._rhythm, self._settling = Rhythm(), Settling()
         self.inbox: deque[Any] = deque()
         self.instruction: Any = None
         """The instruction that is being executed."""
@@ -223,6 +224,14 @@ class SessionState:
         """Note a backward pass or a read of a tensor; where these repeat themselves, allocators learn again."""
         if self._rhythm.beat(number, len(self.values)):
             self._rhythm.spend(any([backend.allocator.end_cooldown() for backend in self.backends.values()]))
+        if self._settling.is_settled(number, plans_made()):
+            for backend in self.backends.values():
+                backend.allocator.expect_pass()
+
+    def begin_training(self) -> None:
+        """Note that other leaves are trained than before: what came before says nothing of what allocators will see."""
+        for backend in self.backends.values():
+            backend.allocator.begin_program()
 
     def drop_graphs(self) -> None:
         """End a capture, and give up all captured graphs."""

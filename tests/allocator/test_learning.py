@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import sys
 
 import pytest
 
 from server.allocator import CachingAllocator, SimulatedUpstream
 from server.allocator.cache import recall
-from server.allocator.cache.watch import FIRST_STREAK, NEW_BEFORE, Watch
+from server.allocator.cache.watch import FIRST_STREAK, NEW_BEFORE, Reasons, Watch
 from server.allocator.core.sizes import MIB
-from server.replay_policy import ALLOCATOR_CALLS
+from server.replay_policy import ALLOCATOR_CALLS, ReplayPolicy
 
 SIZE = 256 * MIB
 
@@ -56,18 +58,80 @@ def test_a_cooldown_goes_on_while_nothing_but_blocks_of_a_moment_come_back(seed:
     assert allocator.recall.replay_policy.cooldown
 
 
-def test_calls_between_states_that_came_back_count_as_much_as_new_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where addresses go round in a large circle all states come back, and what is learnt of calls never pays."""
+def test_other_calls_from_states_that_came_back_count_as_much_as_new_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All states come back, but in orders that never do: what is learnt of such calls never pays, and has to end."""
     monkeypatch.setattr(recall, "ALLOCATOR_CALLS", ALLOCATOR_CALLS._replace(sightings=1 << 10))
     allocator = CachingAllocator(SimulatedUpstream(SIZE))
-    sizes = [1000 * number for number in range(1, 65)]
-    misses = []
+    sizes, misses = [1000 * number for number in range(1, 65)], []
     for _ in range(4):
-        for block in [allocator.allocate(nbytes, 0, 1) for nbytes in sizes]:
+        blocks = [allocator.allocate(nbytes, 0, 1) for nbytes in sizes]
+        for block in blocks:
             allocator.free(block)
         misses.append(allocator.recall.replay_policy.misses)
     # Memory comes from the device, all states are new, all come back, and what was learnt of calls is used.
-    assert misses[2] >= misses[1] + len(sizes) and misses[3] == misses[2]
+    assert misses[1] > misses[0] and misses[3] == misses[2] == misses[1], "the first call from each state is free"
+    one, two = allocator.allocate(1000, 0, 1), allocator.allocate(2000, 0, 1)
+    allocator.free(one)
+    allocator.free(two)
+    before = _misses(allocator)
+    for order in ((0, 1), (1, 0)) * 3:
+        pair = [allocator.allocate(1000, 0, 1), allocator.allocate(2000, 0, 1)]
+        for place in order:
+            allocator.free(pair[place])
+    assert _misses(allocator) > before, "the second call from a state is not"
+
+
+def _misses(allocator: CachingAllocator) -> int:
+    """How many misses there were, those included that the policy is yet to be told of."""
+    layer = allocator.recall
+    return layer.replay_policy.misses + layer._count - layer._left
+
+
+def test_what_is_remembered_goes_with_the_allocator() -> None:
+    """It is in circles of objects that the garbage collector is not to look at."""
+
+    def blocks_after(rounds: int) -> int:
+        for _ in range(rounds):
+            allocator = CachingAllocator(SimulatedUpstream(SIZE))
+            for _ in range(4):
+                for block in [allocator.allocate(1000 * number, 0, 1) for number in range(1, 65)]:
+                    allocator.free(block)
+            assert allocator.recall.remembered()[0] >= 64
+            del allocator, block
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    before = blocks_after(4)
+    assert blocks_after(40) - before < 40 * 500, "one that is not taken apart leaves some 2,000 objects"
+
+
+def test_a_reason_to_look_again_is_enough_until_one_came_to_nothing() -> None:
+    policy = ReplayPolicy(ALLOCATOR_CALLS)
+    reasons = Reasons(policy)
+    assert reasons.suffice() and reasons.suffice(), "nothing was missed"
+    policy.miss(policy.room())
+    assert [reasons.suffice() for _ in range(2)] == [False, True]
+    policy.begin_anew()
+    policy.miss(policy.room())
+    assert [reasons.suffice() for _ in range(4)] == [False, False, False, True]
+    policy.hit(1)
+    assert reasons.suffice()
+
+
+def test_a_program_that_begins_ends_a_cooldown_with_the_first_budget(seed: int) -> None:
+    allocator = _cooled_down(random.Random(seed))
+    policy = allocator.recall.replay_policy
+    policy.hit(1)  # what was learnt before came to something
+    allocator.begin_program()
+    assert not policy.cooldown and policy.room() == ALLOCATOR_CALLS.budget // ALLOCATOR_CALLS.cost
+
+
+def test_a_pass_that_comes_again_is_learnt_as_a_whole(seed: int) -> None:
+    allocator = _cooled_down(random.Random(seed))
+    policy = allocator.recall.replay_policy
+    policy.hit(1)
+    allocator.expect_pass()
+    assert not policy.cooldown and policy.room() > 6 * ALLOCATOR_CALLS.budget // ALLOCATOR_CALLS.cost
 
 
 def test_totals_that_come_again_are_a_sign_only_where_others_were_new_before() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
 
-from server.engine.replay.rhythm import FIRST_STREAK, LONGEST_STREAK, Rhythm
+from server.engine.replay.rhythm import FIRST_STREAK, LONGEST_STREAK, SETTLED, Rhythm, Settling
+from server.session import state
 from telegrad_protocol.messages import Free
 
 from .driver import ONES, Talk, call
@@ -16,8 +18,9 @@ LONG = 1 << 40
 
 
 @pytest.fixture
-def policy(talk: Talk) -> Any:
-    """The policy of the allocator, which has just given up."""
+def policy(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The policy of the allocator, which has just given up; all that is computed is taken to be new."""
+    monkeypatch.setattr(state, "plans_made", count().__next__)
     backend = next(iter(talk.session.state.backends.values()))
     policy = backend.allocator.recall.replay_policy
     policy.cooldown = LONG
@@ -77,3 +80,18 @@ def test_what_has_ended_nothing_costs_nothing() -> None:
         if rhythm.beat(step, 1):
             rhythm.spend(False)
     assert rhythm.wanted == FIRST_STREAK
+
+
+def test_a_program_has_settled_once_it_computes_nothing_new() -> None:
+    settling, number = Settling(), 0
+    for plans in (3, 5):  # the second ones are new shapes
+        told = []
+        for _ in range(3 * SETTLED // 10):
+            number += 10
+            told.append(settling.is_settled(number, plans))
+        assert told.index(True) * 10 >= SETTLED and told.count(True) == 1
+
+
+def test_a_program_that_computes_something_new_in_each_step_does_not_settle() -> None:
+    settling = Settling()
+    assert not any([settling.is_settled(10 * step, step) for step in range(1, 10 * SETTLED)])

@@ -85,6 +85,10 @@ class Recall:
         self._is_bypassed = core.bypasses
         core.bypass_listeners.append(self._set_bypassed)
 
+    def __del__(self) -> None:
+        """Take apart what is remembered: it is in circles that the garbage collector does not look at."""
+        self._drop_states()
+
     def ways(self) -> Ways:
         """Return the functions of Python, which say what each call does."""
         return Ways(self.allocate, self.free, self.allocate_anew, self.free_anew, self._free_in_cooldown)
@@ -154,10 +158,20 @@ class Recall:
         if state is UNKNOWN or self.state is UNKNOWN or not is_alone or block.size >= self._oversize:
             return block
         block = self._pieces.recognize(block)
-        account = self._accounts[owner]
-        state[nbytes, stream, owner] = Step(block, True, account, self.state, name, before, self._ledger)
-        self._count_miss()
+        step = Step(block, True, self._accounts[owner], self.state, name, before, self._ledger)
+        self._remember(state, (nbytes, stream, owner), step)
         return block
+
+    def _remember(self, state: State, call: Any, step: Step) -> None:
+        """Remember where a call led from a state.
+
+        The first one from a state is no miss: that the state came back is a sign, and there are no more such calls than
+        states.
+        """
+        has_others = bool(state)
+        state[call] = step
+        if has_others:
+            self._count_miss()
 
     def free_anew(self, block: Block) -> None:
         """Carry out a free that is not remembered, and note the state that it leads to."""
@@ -213,8 +227,8 @@ class Recall:
         self._give_back(block)
         self._enter_without(block)
         if known is not None and known not in state and self.state is not UNKNOWN:
-            state[known] = Step(known, False, self._accounts[block.owner], self.state, name, before, self._ledger)
-            self._count_miss()
+            step = Step(known, False, self._accounts[block.owner], self.state, name, before, self._ledger)
+            self._remember(state, known, step)
 
     def _give_back(self, block: Block) -> None:
         """Have a block freed, or a copy of it if it stands for its piece; then it is never free itself."""
@@ -255,7 +269,7 @@ class Recall:
         self.state = state
 
     def _count_miss(self) -> None:
-        """Count a state, or a call between two states, that was new; a cooldown begins if there were too many."""
+        """Count a state, or another call between two, that was new; a cooldown begins if there were too many."""
         self._left -= 1
         if self._left:
             return
@@ -326,10 +340,13 @@ class Recall:
         """Drop all that is remembered; for what changes where calls lead. Logged calls must have been carried out."""
         self.state = UNKNOWN
         self._changes = self._heap.generation
+        self._drop_states()
+        self._pieces.forget()
+
+    def _drop_states(self) -> None:
         for state in self._states.values():
             state.clear()
         self._states.clear()
-        self._pieces.forget()
 
     def remembered(self) -> tuple[int, int]:
         """How many states, and how many pieces of memory, are remembered."""

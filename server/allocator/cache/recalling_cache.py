@@ -7,23 +7,42 @@ remembered is in `recall`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from server.allocator.cache.recall import Recall
+from server.allocator.cache.watch import Reasons
 from server.allocator.cache.ways import Ways
 from server.allocator.core.block import Block
 from server.allocator.core.block_cache import BlockCache
 from server.allocator.core.layer import Layer
 from server.allocator.core.ledger import BYTES_IN_USE, FIELD
 
+_PART_FOR_A_PASS: Final = 8
+"""Of the largest budget so large a part is for a pass that is about to come again: 32,768 states."""
+
 
 class RecallingCache(Recall):
     """`Recall`, and what else the core offers, which tells it in turn what it is about to do."""
 
-    __slots__ = ()
+    __slots__ = ("_passes", "_programs")
 
     def __init__(self, below: Layer, core: BlockCache, ways_of: Callable[[Recall], Ways] = Recall.ways) -> None:
         super().__init__(below, core, ways_of)
         core.observer = self
+        self._programs, self._passes = Reasons(self.replay_policy), Reasons(self.replay_policy)
+
+    def begin_program(self) -> None:
+        """Remember calls from here on, since a program begins: what came before it says nothing of what is to come."""
+        if self._programs.suffice():
+            self._passes = Reasons(self.replay_policy)
+            if not self.end_cooldown():
+                self.replay_policy.begin_anew()
+
+    def expect_pass(self) -> None:
+        """Remember calls from here on, and those of a whole pass: all that is computed was computed before."""
+        if self._passes.suffice():
+            self.end_cooldown()
+            self.replay_policy.trust(_PART_FOR_A_PASS)
 
     def invalidate(self) -> None:
         """Carry out logged calls, and drop all that is remembered."""

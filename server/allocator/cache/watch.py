@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from server.replay_policy import ReplayPolicy
+
 OTHERS: Final = 3
 """The bits of a hash that are 0 where a free is looked at: one of four."""
 FIRST_STREAK: Final = 128
@@ -24,6 +26,38 @@ _MOST: Final = 1 << 16
 _RECENT: Final = 64
 """As many frees at least are noted before one that comes again says anything: whatever takes memory for a moment
 comes back to the totals from before."""
+
+MOST_REASONS: Final = 1 << 12
+"""So many reasons to look again are wanted at most."""
+_FAILURE: Final = 1 << 11
+"""To look again has come to nothing after so many misses without a hit."""
+
+
+class Reasons:
+    """Counts reasons to look again that others have seen: one is enough, unless the last ones came to nothing.
+
+    Then twice as many are wanted as the last time.
+    """
+
+    __slots__ = ("_before", "_count", "_policy", "_wanted")
+
+    def __init__(self, policy: ReplayPolicy) -> None:
+        self._policy = policy
+        self._count, self._wanted = 0, 1
+        self._before = 0, 0
+        """The hits and the misses of the policy when there were enough."""
+
+    def suffice(self) -> bool:
+        """Count one; returns whether there are enough, and begins anew if so."""
+        policy, (hits, misses) = self._policy, self._before
+        if policy.hits > hits or policy.misses - misses < _FAILURE:
+            self._count, self._wanted = 0, 1
+        self._count += 1
+        if self._count < self._wanted:
+            return False
+        self._count, self._wanted = 0, min(2 * self._wanted, MOST_REASONS)
+        self._before = policy.hits, policy.misses
+        return True
 
 
 class Watch:

@@ -22,20 +22,23 @@ EAGER_FREES = 16
 
 _APART = 1 << 62
 """A bit that no stream's number has: addresses have fewer bits."""
+_AREA_SHIFT = 59
+AREAS = 1 << 3
+"""So many areas of a stream may lie apart from each other, too; their numbers are in bits that no address has."""
 
 
-def apart(stream: int) -> int:
-    """Return the number on which memory of a stream is asked for that is to lie apart from the rest.
+def apart(stream: int, area: int = 0) -> int:
+    """Return the number on which memory of a stream is asked for that is to lie apart, in one of its areas.
 
     It is in free lists, and so in segments, that serve nothing else on that stream. Blocks and free lists have this
     number; segments have that of the stream, which is the one for work and for people.
     """
-    return stream | _APART
+    return stream | _APART | area << _AREA_SHIFT
 
 
 def stream_of(number: int) -> int:
     """Return the stream whose memory is asked for on a number."""
-    return number & ~_APART
+    return number & (1 << _AREA_SHIFT) - 1
 
 
 class Segment:

@@ -17,6 +17,8 @@ FIRST_STREAK: Final = 16
 """So many beats in a row that were there before end a cooldown: eight steps of a pass and a read each."""
 LONGEST_STREAK: Final = 4096
 """Each time that a cooldown was ended takes twice as many the next time, up to this."""
+SETTLED: Final = 128
+"""After so many operations of which none was new all that comes is taken to have come before."""
 _REMEMBERED: Final = 8
 """With how many beats a new one is compared: a step may have a few reads."""
 
@@ -48,3 +50,25 @@ class Rhythm:
         self._streak = 0
         if has_ended:
             self.wanted = min(2 * self.wanted, LONGEST_STREAK)
+
+
+class Settling:
+    """Whether a program has come to what it computed before, told once each time that it has computed something new."""
+
+    __slots__ = ("_is_told", "_plans", "_since")
+
+    def __init__(self) -> None:
+        self._plans = self._since = 0
+        self._is_told = True
+
+    def is_settled(self, number: int, plans: int) -> bool:
+        """Return whether no plan was made for a while, the first time that this is so.
+
+        ``number`` is that of a tensor that was made lately, and ``plans`` how many plans were made so far.
+        """
+        if plans != self._plans:
+            self._plans, self._since, self._is_told = plans, number, False
+        elif not self._is_told and number - self._since >= SETTLED:
+            self._is_told = True
+            return True
+        return False

@@ -115,7 +115,9 @@ def set_grad(state: SessionState, message: messages.SetGrad) -> None:
 def drop_grads(state: SessionState, message: messages.DropGrads) -> None:
     """Do ``tensor.grad = None`` for all tensors that exist; then raise what is wrong with one that does not."""
     values, missing, dropped = state.values, [], state.context.dropped
-    notes = dropped.to_note > 0
+    is_new, notes = dropped.begin(message.ids, values)
+    if is_new:
+        state.begin_training()
     for id in message.ids:
         value = values.get(id)
         if value.__class__ is not Value:
@@ -125,7 +127,6 @@ def drop_grads(state: SessionState, message: messages.DropGrads) -> None:
             if notes and value.autograd.grad is not None:
                 dropped.note(value.autograd.grad)
             value.autograd.grad = None
-    dropped.to_note -= notes
     dropped.last = next_sequence()
     state.drawn += 1
     state.values_of(missing)
