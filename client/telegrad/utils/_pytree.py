@@ -221,3 +221,15 @@ def tree_any_only(
 ) -> bool:
     """Whether a leaf of some classes is as asked."""
     return any(pred(leaf) for leaf in tree_leaves(tree, is_leaf) if _is_meant(kinds, leaf))
+
+
+def _broadcast_to_and_flatten(
+    tree: PyTree, treespec: TreeSpec, is_leaf: Callable[[PyTree], bool] | None = None
+) -> list[Any] | None:
+    """Return a leaf for each leaf of a larger tree: that of ``tree`` above it. None where the structures differ."""
+    leaves, above = tree_flatten(tree, is_leaf)
+    try:
+        below = above.flatten_up_to(tree_unflatten([0] * treespec.num_leaves, treespec))
+    except ArgumentError:
+        return None
+    return [leaf for leaf, part in zip(leaves, below, strict=True) for _ in tree_leaves(part, is_leaf)]
