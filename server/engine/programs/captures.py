@@ -54,6 +54,8 @@ _PATIENCE: Final = 3
 _WORTH: Final = 64
 """So many launches with copies pay for a capture without them. Where other work comes in between memory is in a few new
 states, in each of which a capture would cost more than it saves until the next ones."""
+_WORTH_BYTES: Final = 2 << 30
+"""So do launches that have copied so many bytes: that takes a GPU about as long as a capture takes the host."""
 _EXPECTED: Final = 2
 """After so many executions in a row that were not launched, the allocator is told that its calls come again."""
 
@@ -88,8 +90,8 @@ class Captures:
     """What was captured of one executable."""
 
     __slots__ = (
-        "_copied", "_expects", "_fewest", "_misses", "_moving", "_private", "_random", "_seen_blocks", "_shared",
-        "_table", "_tuned", "backend", "executable", "settles",
+        "_copied", "_copied_bytes", "_expects", "_fewest", "_misses", "_moving", "_private", "_random", "_seen_blocks",
+        "_shared", "_table", "_tuned", "backend", "executable", "settles",
     )  # fmt: skip
 
     def __init__(
@@ -113,8 +115,8 @@ class Captures:
         self._private: PrivateCapture | None = None
         self._misses = 0
         """Executions in a row that were not launched."""
-        self._copied = 0
-        """Launches on shared memory since one was captured where it lay."""
+        self._copied = self._copied_bytes = 0
+        """Launches on shared memory since one was captured where it lay, and the bytes that these have copied."""
         self._moving: set[int] = set()
         """Numbers of the blocks of inputs that have changed, on memory of its own since the last such capture."""
         self._seen_blocks: tuple[Block, ...] = ()
@@ -157,7 +159,7 @@ class Captures:
         captured = self._table.find(state, self.backend)
         if captured is None:
             private = self._private
-            if private is None or (self._copied >= _WORTH and self._table.repeats(state, self.backend)):
+            if private is None or (self._has_paid and self._table.repeats(state, self.backend)):
                 return None  # a state that comes again needs no copies
             return self._launch_private(private, state, values)
         drawn = self._place_generator(captured.words)
@@ -169,6 +171,11 @@ class Captures:
         _count_modifications(values, captured.modified)
         made = storages_over(self.backend, captured.made) or [self._storage(memory) for memory in captured.made]
         return results_of(captured.outputs, values, made)
+
+    @property
+    def _has_paid(self) -> bool:
+        """Whether copies have cost as much as a capture of what needs none, which a compiled program has at once."""
+        return self._shared is None or self._copied >= _WORTH or self._copied_bytes >= _WORTH_BYTES
 
     def _storage(self, memory: Memory) -> Storage:
         storage = Storage(self.backend, memory.block, memory.nbytes)
@@ -190,7 +197,8 @@ class Captures:
             self._private = None
             return None
         self._misses = 0
-        self._copied += self._shared is not None
+        self._copied += 1
+        self._copied_bytes += private.copied_bytes
         self._table.note_launch()
         _count_modifications(values, private.modified)
         return results_of(private.outputs, values, made)
@@ -258,7 +266,7 @@ class Captures:
         self, start: SequenceStart, state: _State, values: Sequence[Any], versions: Versions, outputs: Any
     ) -> None:  # fmt: skip
         self._table.spend()
-        self._copied = 0
+        self._copied = self._copied_bytes = 0
         calls = self.backend.allocator.sequence_since(start)
         if calls is None or calls.freed_blocks():
             return
