@@ -84,7 +84,7 @@ ABSENT = {
     "import torch.onnx; torch.onnx.export()": "NotSupportedError: onnx.export: telegrad exports no graphs",
     "torch.mps.empty_cache()": "AttributeError: torch.mps.empty_cache is not there: .* see torch.cuda",
     "torch.distributed.init_process_group(world_size=2, rank=0)": "NotSupportedError: distributed.*DataParallel",
-    "import torch.distributed.elastic.agent": "ModuleNotFoundError: torch.distributed.elastic.agent is not there: .*DataParallel",
+    "import torch.distributed.elastic.agent": "ModuleNotFoundError: torch.distributed.elastic.agent .*DataParallel",
     "torch.jit.save(len, 'f.pt')": "NotSupportedError: jit.save: .* keeps its state",
     "torch.unknown_function": "AttributeError: torch.unknown_function is not there: .*, which does not have it yet",
     "torch.jit.unfold": "AttributeError: torch.jit.unfold is not there: .*TorchScript is not served",

@@ -153,7 +153,7 @@ class PrivateCapture(CapturedRun):
         self._metas = [Meta.of((one.nbytes,), uint8, run.backend.device) for one in run.made]
         self._outward = Copies(run.backend, [(one.block, one.nbytes) for one in run.made])
         self._numbers, self._place = run.numbers, run.backend.place()
-        self.copied_bytes = sum([one.nbytes for one in (*run.moved, *run.made)])
+        self.copied_bytes = sum([one.nbytes for one in run.moved]) + sum([one.nbytes for one in run.made])
         """What a launch copies."""
 
     def fits(self, values: Sequence[Any], numbers: tuple[Any, ...], place: tuple[Any, ...]) -> bool:
