@@ -9,6 +9,7 @@ import numpy as np
 from server.engine import keys
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.host_libraries import linear_algebra
+from server.engine.blas_threads import LARGE
 from server.engine.device import cancellation, threads
 from server.engine.operators import Request
 from server.engine.registry import prepares
@@ -57,7 +58,8 @@ def linear_backward(request: Request) -> Launch | None:
     ones = constant(1, grad.shape[0], NUMPY_DTYPES[grad.dtype].char)
     last = len(request.outs) - 1
     products = sum([grad.numel * meta.shape[1] for meta in (input, weight) if meta is not None])
-    is_shared = products >= 4 * threads.LEAST_PRODUCTS
+    nbytes = sum([meta.nbytes for meta in (*metas, *request.outs)])
+    is_shared = products >= 4 * threads.LEAST_PRODUCTS and nbytes < LARGE  # BLAS has threads of its own for more
 
     def launch(args: Any, outs: Any) -> None:
         rows = args[0].array
