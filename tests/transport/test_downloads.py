@@ -148,6 +148,23 @@ def test_both_ends_copy_at_the_same_time(rng: np.random.Generator, monkeypatch: 
         ends.close()
 
 
+def test_what_came_before_the_worker_ended_is_taken(rng: np.random.Generator) -> None:
+    """Nobody is there any more to whom slots could be acknowledged."""
+    downloads, array = Downloads(), rng.integers(0, 256, SLOTS * CHUNK_BYTES, np.uint8)
+    ends = Ends(downloads.place_of)
+    try:
+        ends.exchange()
+        downloads.expect(REQUEST, array.nbytes)
+        _send(ends, REQUEST, array)
+        assert ends.worker.socket is not None
+        ends.worker.socket.close()
+        ends.client.drain()
+        _receive(ends, downloads, [])
+        np.testing.assert_array_equal(downloads.pop(REQUEST).buffer, array)
+    finally:
+        ends.close()
+
+
 def test_what_nobody_waits_for_any_more_is_received_and_forgotten(rng: np.random.Generator) -> None:
     downloads = Downloads()
     ends = Ends(downloads.place_of)

@@ -205,7 +205,8 @@ class DirectChannel:
                 continue
             if kind == wire.SHARED_CHUNK and self._halves is not None:
                 self._take_shared(number, chunk_at(self._halves.down, body))
-                self._acknowledge()  # the worker fills slots while the next chunk is copied
+                with contextlib.suppress(OSError, EOFError):  # what has come is taken, whoever has gone
+                    self._acknowledge()  # the worker fills slots while the next chunk is copied
             elif kind == wire.CHUNK:
                 self.bytes_received += len(body)
                 link.admit(kind, number, memoryview(body), len(body))
