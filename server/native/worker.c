@@ -365,5 +365,7 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC
 PyInit__worker(void)
 {
-    return PyModule_Create(&definition);
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL && PyModule_AddIntConstant(module, "MOST_READY", MOST_READY) < 0) Py_CLEAR(module);
+    return module;
 }

@@ -14,6 +14,8 @@ from server.engine.extensions.prepared_call import PreparedCall
 from server.engine.value import Value
 from server.worker.host import Host
 from telegrad import errors
+from telegrad._session.thread_modes import DEFAULT
+from telegrad_protocol.extension_messages import CallExtension
 from tests.support.compilers import needs_calls_in_c
 
 from .conftest import load_functions
@@ -110,3 +112,18 @@ def test_memory_of_a_result_is_freed_when_the_program_drops_it(tg: Any, extensio
     assert len(set(held)) == 1, held
     assert [result.sum().item() for result in kept] == [8192.0] * 3
     assert not library.runtime().values
+
+
+@pytest.mark.parametrize("args", [[], [5], [[]], [None], [[1 << 60]], [{}]])
+def test_calls_with_other_arguments_than_their_plans_are_refused(tg: Any, extension: Any, args: list[Any]) -> None:
+    """No client of ours sends them."""
+    extension.same.waits = False
+    x = tg.ones(2)
+    extension.same(x)
+    ((plan, _, _),) = extension.same._plans.values()
+    session = x._session
+    session.queue(CallExtension(extension.same._overloads[0].number, 0, (), args, plan), DEFAULT)
+    with pytest.raises(errors.TelegradError) as refused:
+        x.sum().item()
+    assert not isinstance(refused.value, errors.InternalError), refused.value
+    assert x.sum().item() == 2.0

@@ -30,12 +30,12 @@ def is_floating_point(input: Tensor) -> bool:
 
 
 def is_complex(input: Tensor) -> bool:
-    """Whether elements are complex."""
+    """Whether the elements of a tensor are complex numbers."""
     return _told(is_complex, input)  # type: ignore[no-any-return]
 
 
 def numel(input: Tensor) -> int:
-    """Return the number of elements."""
+    """Return the number of elements of a tensor."""
     return _told(numel, input)  # type: ignore[no-any-return]
 
 

@@ -17,7 +17,7 @@ from .registry import overload_of
 
 
 class EffectType(Enum):
-    """A kind of effect."""
+    """What an operator does beside its results: what is ``ORDERED`` happens at each call, in the order of calls."""
 
     ORDERED = "Ordered"
 

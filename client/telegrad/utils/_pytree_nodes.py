@@ -79,7 +79,7 @@ is_structseq_instance = is_structseq_class = is_structseq
 
 
 def tree_is_leaf(tree: PyTree, is_leaf: Callable[[PyTree], bool] | None = None) -> bool:
-    """Whether a tree is one leaf."""
+    """Whether something is a leaf of a tree: no container, or one that ``is_leaf`` takes for a leaf."""
     return (is_leaf is not None and is_leaf(tree)) or _node_of(tree) is None
 
 

@@ -114,7 +114,7 @@ class PreparedCall:
         given = []
         at_words = self._words
         for position, at, meta, skipped in self._tensors:
-            value = values.get(args[position][0])
+            value = _named(values, args, position)
             if value.__class__ is not Value or value.meta is not meta:
                 return None
             value.storage.elements = CHANGING
@@ -151,6 +151,14 @@ class PreparedCall:
         places = runtime.places
         places[READY_COUNT], places[READY_ADDRESS] = len(handles), self._entries_address
         return handles
+
+
+def _named(values: dict[int, Any], args: list[Any], position: int) -> Any:
+    """Return what an argument names; None where it names nothing, as whatever a client sends may."""
+    try:
+        return values.get(args[position][0])
+    except (IndexError, KeyError, TypeError):
+        return None
 
 
 def _shared(data: bytes) -> tuple[ctypes.Array[ctypes.c_int64], memoryview]:

@@ -57,7 +57,7 @@ class Runtime:
         """What the last request raised; an extension that lets it pass fails with it."""
         self._last_handle = 0
         self._modes: tuple[Any, ...] = ()
-        """The modes that were told last."""
+        """Whether gradients are recorded, inference, and the default dtype, as extensions were told of them last."""
         self._late: list[int] = []
         self._metas: dict[bytes, Meta] = {}
         self._answer = b""

@@ -16,7 +16,7 @@ from server.engine.in_c import histories as histories
 from server.engine.in_c.values import module
 from server.engine.value import CHANGING, Value
 
-MOST_READY: Final = 16
+MOST_READY: Final[int] = 0 if module is None else module.MOST_READY
 """C makes memory for so many tensors beforehand at most."""
 Calling = Callable[[dict[int, Any], list[Any]], Value | int | None]
 

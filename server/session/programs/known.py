@@ -128,7 +128,7 @@ class Program:
 
     def keep_variant(self, met: Any, variant: Variant | None, nbytes: int) -> int:
         """Keep how it is executed in a situation, which takes so many bytes; return the bytes that are let go of."""
-        freed = 0
+        freed = self._sizes.pop(met, 0)
         while len(self.variants) >= _MOST_VARIANTS and met not in self.variants:
             oldest = next(iter(self.variants))
             del self.variants[oldest]

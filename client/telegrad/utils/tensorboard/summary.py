@@ -153,7 +153,7 @@ def audio(tag: str, tensor: Any, sample_rate: int = 44100) -> Any:
 
 
 def text(tag: str, text: str) -> Any:
-    """Return the record of a text."""
+    """Return the summary that shows a text, as Markdown, under its tag."""
     proto = TensorProto(dtype="DT_STRING", string_val=[text.encode(errors="replace")], tensor_shape=_shape((1,)))
     metadata = _metadata("text", TextPluginData(version=0).SerializeToString())
     return Summary(value=[Summary.Value(tag=f"{tag}/text_summary", metadata=metadata, tensor=proto)])

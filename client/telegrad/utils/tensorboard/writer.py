@@ -31,7 +31,7 @@ class FileWriter:
         self.event_writer = EventFileWriter(self._log_dir, max_queue, flush_secs, filename_suffix)
 
     def get_logdir(self) -> str:
-        """Return the folder."""
+        """Return the folder that the file is in."""
         return self._log_dir
 
     def add_event(self, event: Any, step: Any = None, walltime: _Time = None) -> None:
@@ -42,7 +42,7 @@ class FileWriter:
         self.event_writer.add_event(event)
 
     def add_summary(self, summary: Any, global_step: Any = None, walltime: _Time = None) -> None:
-        """Write a record."""
+        """Write the record of a summary as an event, at a step and a time, by default now."""
         self.add_event(Event(summary=summary), global_step, walltime)
 
     def flush(self) -> None:
@@ -50,7 +50,7 @@ class FileWriter:
         self.event_writer.flush()
 
     def close(self) -> None:
-        """Write all events, and end."""
+        """Write all events that wait to the disk, and close the file."""
         self.event_writer.close()
 
     def reopen(self) -> None:
@@ -103,7 +103,7 @@ class SummaryWriter:
         self, tag: str, scalar_value: Any, global_step: Any = None, walltime: _Time = None, new_style: bool = False,
         double_precision: bool = False,
     ) -> None:  # fmt: skip
-        """Write a number."""
+        """Write a number of a step into the chart of its tag."""
         record = summary.scalar(tag, scalar_value, new_style=new_style, double_precision=double_precision)
         self._add(record, global_step, walltime)
 
@@ -155,7 +155,7 @@ class SummaryWriter:
     def add_image(
         self, tag: str, img_tensor: Any, global_step: Any = None, walltime: _Time = None, dataformats: str = "CHW"
     ) -> None:
-        """Write a picture."""
+        """Write a picture, of the layout that ``dataformats`` names, at a step under its tag."""
         self._add(summary.image(tag, img_tensor, dataformats=dataformats), global_step, walltime)
 
     def add_images(

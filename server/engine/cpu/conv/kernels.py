@@ -46,8 +46,8 @@ _SUMS = 8
 """The sums of weight gradients that are made apart, whatever the number of threads, in all panels together."""
 _ROWS = 96
 """The rows of scratch memory that ``multiply`` wants."""
-_MOST_JOBS = 64
-"""Kept descriptions of the pieces of turns, for one shape."""
+_MOST_BYTES = 1 << 20
+"""Bytes of tables that are kept of the pieces of turns, for one shape."""
 _COSTS = {2: 1.0, 1: 1.75}
 """The time that a tile takes per lane, by its vectors."""
 
@@ -66,6 +66,11 @@ class _Job(NamedTuple):
     places: Array
     steps: Array
     shares: Sequence[slice]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the tables."""
+        return sum([table.nbytes for table in (self.sources, self.results, self.starts, self.places, self.steps)])
 
 
 class _Work:
@@ -88,16 +93,27 @@ class _Work:
         """The panels that weights, or their gradients, are made of."""
         self.turns = turns_of(shape, parts, groups * lanes * self.channels * self.taps)
         self._jobs: dict[Any, tuple[_Job, ...]] = {}
+        self._job_bytes = 0
 
     def jobs(self, turn: Turn, window: Array, result: Array, make: Callable[..., _Job]) -> tuple[_Job, ...]:
         """What a function of this class makes of the pieces of a turn; kept for arrays of the same strides."""
         key = make, turn.piece.samples.start, turn.piece.lines.start, window.strides, result.strides, threads.count()
         jobs = self._jobs.get(key)
         if jobs is None:
-            if len(self._jobs) >= _MOST_JOBS:
-                self._jobs.clear()
-            jobs = self._jobs[key] = tuple([make(self, turn, alike, window, result) for alike in turn.alike])
+            jobs = tuple([make(self, turn, alike, window, result) for alike in turn.alike])
+            self._keep(key, jobs)
         return jobs
+
+    def _keep(self, key: Any, jobs: tuple[_Job, ...]) -> None:
+        """Keep jobs, unless their tables are larger than all that may be kept; others make room for them."""
+        nbytes = sum([job.nbytes for job in jobs])
+        if nbytes > _MOST_BYTES:
+            return
+        if self._job_bytes + nbytes > _MOST_BYTES:
+            self._jobs.clear()
+            self._job_bytes = 0
+        self._jobs[key] = jobs
+        self._job_bytes += nbytes
 
     def products(self, turn: Turn, alike: Alike, window: Array, result: Array) -> _Job:
         """A job of products with weights, whose positions are the rows of tiles."""
@@ -135,7 +151,7 @@ class _Work:
         return min(most, -(-_SUMS // self.units))
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=256)
 def _work_of(
     loops: Any, shape: Shape, channels_last: bool, parts: tuple[Part, ...], groups: int, lanes: int
 ) -> _Work:  # fmt: skip

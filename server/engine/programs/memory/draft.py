@@ -42,7 +42,7 @@ class Draft:
         self.groups, self.steps, self.analysis = groups, steps, analysis
         positions = [group.positions for group in groups]
         self.times = {p: time for time, group in enumerate(positions) for p in group}
-        """When each step is executed."""
+        """By the position of each step the number of the group in which it is executed."""
         self.makers = {slot: p for p, step in enumerate(steps) for slot in step.outs}
         over = {  # element-wise results may rather be computed again
             result: operand for result, operand in reused(groups, steps, analysis, outputs, keys).items()
