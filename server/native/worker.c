@@ -5,6 +5,7 @@ It works on the same objects as the functions of Python, through their slots, an
 anything. Where something is not as it expects, the function of Python is called from its beginning.
 ``allocator/native_calls.py`` and ``engine/in_c`` hand it what it works on. */
 
+#include "awake.h"
 #include "extension_calls.h"
 #include "launches.h"
 #include "runs.h"
@@ -322,6 +323,25 @@ prepare_signatures(PyObject *module, PyObject *given)
     return none_unless(take_signatures(given));
 }
 
+static Awake for_sockets;
+
+static PyObject *
+wait_awake(PyObject *module, PyObject *descriptor)
+{
+    (void)module;
+    struct pollfd one = {.fd = PyObject_AsFileDescriptor(descriptor), .events = POLLIN};
+    if (one.fd < 0) return NULL;
+    int ready = poll_awake(&for_sockets, &one, 1, -1);
+    return none_unless(ready < 0 && (PyErr_Occurred() || PyErr_CheckSignals() < 0) ? -1 : 0);
+}
+
+static PyObject *
+waits_awake(PyObject *module, PyObject *nothing)
+{
+    (void)module, (void)nothing;
+    return told_of(&for_sockets);
+}
+
 static PyMethodDef methods[] = {
     {"prepare", prepare, METH_O, "Take classes, functions and constants by their names; raises TypeError where one is missing."},
     {"bound_to_recall", bound_to_recall, METH_O, "allocate, free, allocate_anew, free_anew and free_in_cooldown of a ``Recall``."},
@@ -355,6 +375,8 @@ static PyMethodDef methods[] = {
     {"named_by", (PyCFunction)(void (*)(void))call_named_by, METH_FASTCALL, "Return what slots name after a run, or None."},
     {"give_gradients", (PyCFunction)(void (*)(void))call_give_gradients, METH_FASTCALL, "Give values gradients, by rows."},
     {"bind_pairs", (PyCFunction)(void (*)(void))call_bind_pairs, METH_FASTCALL, "Bind numbers, and return those that are gone."},
+    {"wait_awake", wait_awake, METH_O, "Wait until a descriptor can be read, awake at first where the last wait was short."},
+    {"waits_awake", waits_awake, METH_NOARGS, "Waits that were awake, those in vain, and how many short ones will be asleep."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -213,17 +213,6 @@ def test_work_is_ended_between_two_pieces() -> None:
     assert not cancellation.requested
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"), [("max 100000\n", []), ("150000 100000\n", [2]), ("50000 100000\n", [1])]
-)
-def test_threads_keep_to_the_quota_of_the_control_group(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, content: str, expected: list[int]
-) -> None:
-    (tmp_path / "cpu.max").write_text(content)
-    monkeypatch.setattr(threads, "QUOTAS", (str(tmp_path / "missing"), str(tmp_path / "cpu.max")))
-    assert threads.quota() == expected
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 @pytest.mark.parametrize(("stride", "groups"), [(1, 1), (2, 2)])
 def test_convolutions_and_their_gradients_agree(

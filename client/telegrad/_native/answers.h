@@ -3,21 +3,26 @@
 #ifndef TELEGRAD_ANSWERS_H
 #define TELEGRAD_ANSWERS_H
 
+#include "awake.h"
 #include "channels.h"
-#include <errno.h>
-#include <poll.h>
+
+static Awake for_answers;
 
 /* Wait until either connection has something; 1 where the direct channel alone has, -1 for an exception of a signal. */
 static int
 wait_for_direct(Channel *channel, int gateway)
 {
     struct pollfd both[] = {{.fd = channel->fd, .events = POLLIN}, {.fd = gateway, .events = POLLIN}};
-    int ready;
-    Py_BEGIN_ALLOW_THREADS;
-    ready = poll(both, 2, look_milliseconds);
-    Py_END_ALLOW_THREADS;
-    if (ready < 0) return PyErr_CheckSignals();
+    if (!may_wait_awake) for_answers.comes_soon = 0;
+    int ready = poll_awake(&for_answers, both, 2, look_milliseconds);
+    if (ready < 0) return PyErr_Occurred() ? -1 : PyErr_CheckSignals();
     return ready == 1 && both[0].revents == POLLIN;
+}
+
+static PyObject *
+waits_awake(PyObject *module, PyObject *nothing)
+{
+    return told_of(&for_answers);
 }
 
 /* Whether the channel is as it was before the wait, and takes the frame that comes. */

@@ -37,6 +37,7 @@ from telegrad_protocol import dtypes, pace, wire
 from telegrad_protocol.link import Kept
 from telegrad_protocol.messages import Answer, Call, Data, Free
 from telegrad_protocol.meta import Meta
+from telegrad_protocol.native import processors
 from telegrad_protocol.pace import Pace
 
 from . import ABSENT, load
@@ -57,7 +58,7 @@ def _numbers() -> tuple[float, ...]:
     look = round(socket_transport.LOOK_SECONDS * 1000)
     sizes = send_queue.BATCH_OPERATIONS, send_queue.LONG_BATCH, send_queue._LONG_RUN
     rules = pace.MEMORY_SECONDS, float(pace.GROWTH), pace.FEWEST, pace.MOST_SUBMISSIONS, pace._LEAST_SECONDS
-    return wire.BATCH, look, *rules, *sizes
+    return wire.BATCH, look, processors.can_wait_awake(), *rules, *sizes
 
 
 def _prepared() -> Any:

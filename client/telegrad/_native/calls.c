@@ -254,6 +254,7 @@ static PyMethodDef methods[] = {
     {"take_numbers", (PyCFunction)(void (*)(void))take_numbers, METH_FASTCALL, "Take numbers, and return the first."},
     {"send_queued", send_queued, METH_O, "Send what a session has queued; whether that was usual, and is done."},
     {"take_answer", (PyCFunction)(void (*)(void))take_answer, METH_FASTCALL, "Wait for an answer that comes as usual."},
+    {"waits_awake", waits_awake, METH_NOARGS, "Waits that were awake, those in vain, and how many short ones will be asleep."},
     {"hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, "Tell whether conditions hold, by kind."},
     {"gradients_hold", (PyCFunction)(void (*)(void))gradients_hold, METH_FASTCALL, "Tell whether rows hold."},
     {"change_gradients", (PyCFunction)(void (*)(void))change_gradients, METH_FASTCALL, "Change gradients by rows."},

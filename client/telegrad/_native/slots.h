@@ -67,6 +67,7 @@ static struct {
 } rules;
 static int BATCH;             /* the kind of a frame, of ``wire.py`` */
 static int look_milliseconds; /* ``LOOK_SECONDS`` of ``socket_transport.py`` */
+static int may_wait_awake;    /* whether there are processors to wait awake on */
 static PyObject *usual_types; /* types of operands: whether their slots are what ``Tensor`` has */
 static PyObject *usual_type;  /* one of these which has them, that was met last */
 
@@ -106,8 +107,8 @@ take_objects(PyObject *given)
     SLOTS(FIND)
     TEXTS(INTERN)
     if (!PyArg_ParseTuple(
-            the_numbers, "iiddLndLLL", &BATCH, &look_milliseconds, &rules.memory, &rules.growth, &rules.fewest,
-            &rules.submissions, &rules.least, &batch_sizes.usual, &batch_sizes.most, &batch_sizes.long_run))
+            the_numbers, "iiiddLndLLL", &BATCH, &look_milliseconds, &may_wait_awake, &rules.memory, &rules.growth,
+            &rules.fewest, &rules.submissions, &rules.least, &batch_sizes.usual, &batch_sizes.most, &batch_sizes.long_run))
         return -1;
     append = PyObject_GetAttrString(the_deque, "append");
     popleft = PyObject_GetAttrString(the_deque, "popleft");

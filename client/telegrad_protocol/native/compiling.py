@@ -58,7 +58,7 @@ def compiler() -> list[str] | None:
     if shutil.which(command[0]) is None or not Path(include, "Python.h").exists():
         return None
     position = shlex.split(sysconfig.get_config_var("CCSHARED") or "-fPIC")
-    return [*command, *position, "-O2", "-DNDEBUG", f"-I{include}"]
+    return [*command, *position, "-O2", "-DNDEBUG", f"-I{include}", f"-I{Path(__file__).parent}"]
 
 
 if __name__ == "__main__":

@@ -7,6 +7,10 @@ import os
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import Final
+
+HEADERS: Final = Path(__file__).parent
+"""The folder of the text that modules share."""
 
 
 def library(source: Path) -> Path | None:
@@ -50,8 +54,11 @@ def is_trusted(library: Path) -> bool:
 
 
 def _key(source: Path) -> str:
-    """Return a name for all that machine code depends on: the interpreter, and every text beside the source."""
+    """Return a name for all that machine code depends on: the interpreter, and every text beside the source or
+    shared.
+    """
     told = hashlib.sha256(f"{sys.version} {EXTENSION_SUFFIXES[0]} {os.uname().machine}".encode())
-    for file in sorted(source.parent.glob("*.[ch]")):
-        told.update(file.read_bytes())
+    for folder in (source.parent, HEADERS):
+        for file in sorted(folder.glob("*.[ch]")):
+            told.update(file.read_bytes())
     return told.hexdigest()[:16]

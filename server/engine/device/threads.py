@@ -15,6 +15,7 @@ from typing import Any
 
 from server.engine import blas_threads
 from server.engine.device import helpers
+from telegrad_protocol.native import processors
 
 Task = Callable[[int], None]
 LEAST_BYTES = 1 << 19
@@ -57,24 +58,7 @@ def available() -> int:
     """How many threads the environment, the processor set and the control group's quota allow."""
     named = [os.environ.get(name, "") for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")]
     limits = [int(value) for value in named if value.isdecimal() and int(value) > 0]
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min([available, *limits[:1], *quota(), _MOST]))
-
-
-QUOTAS = ("/sys/fs/cgroup/cpu.max", "/sys/fs/cgroup/cpu/cpu.cfs_quota_us")
-
-
-def quota() -> list[int]:
-    """The processors that the control group's quota is worth, rounded up; nothing where there is no quota."""
-    for path in QUOTAS:
-        try:
-            with open(path) as file:
-                quota, *period = file.read().split()
-        except (OSError, ValueError):
-            continue
-        if quota.isdecimal():
-            return [max(1, -(-int(quota) // int(period[0] if period else 100_000)))]
-    return []
+    return max(1, min([processors.available(), *limits[:1], _MOST]))
 
 
 def run(task: Task, pieces: int) -> None:
