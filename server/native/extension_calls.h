@@ -3,12 +3,13 @@
 #ifndef TELEGRAD_EXTENSION_CALLS_H
 #define TELEGRAD_EXTENSION_CALLS_H
 
-#include "runs.h"
+#include "extension_surroundings.h"
 #include <stdint.h>
 
 #define EXTENSION_SLOTS(X) X(Storage, elements)
 /* What else ``prepare_extension_calls`` is given: places in the memory that extensions and their worker share. */
-#define EXTENSION_NUMBERS(X) X(DEAD_COUNT) X(READS_DATA) X(READY_COUNT) X(READY_ADDRESS) X(ASKED) X(DEAD) X(BUFFER) X(TENSOR)
+#define EXTENSION_NUMBERS(X) X(DEAD_COUNT) X(READS_DATA) X(READY_COUNT) X(READY_ADDRESS) X(ASKED) X(DEAD) X(BUFFER) X(TENSOR) \
+    X(CURRENT_DEVICE)
 
 EXTENSION_SLOTS(DECLARE_SLOT)
 static PyObject *the_changing, *text_arguments, *text_emptied;
@@ -17,8 +18,13 @@ EXTENSION_NUMBERS(DECLARE_NUMBER)
 
 /* What ``bound_to_extension`` is given: the address of the library's function, which of its functions is called, the
 shared memory, the words of the arguments and of the memory that is asked for, rows of tensors, of memory and of streams,
-the values by their handles, the worker's side of extensions, and whether elements on the host are seen. */
-enum { ENTRY, NUMBER, SHARED, GIVEN_WORDS, READY_WORDS, TENSORS, READY, DEVICE_STREAMS, HELD, RUNTIME, READS_HOST, CALL_FIELDS };
+the values by their handles, the worker's side of extensions, whether elements on the host are seen, the library, the name
+that notes have, and functions of Python: one that makes a call of other arguments, and one that ends a call whose result is
+not the memory that was made for it. A row of streams has a place, a backend, and its queue of launches or None. */
+enum {
+    ENTRY, NUMBER, SHARED, GIVEN_WORDS, READY_WORDS, TENSORS, READY, DEVICE_STREAMS, HELD, RUNTIME, READS_HOST, LIBRARY,
+    NAME, IN_PYTHON, END_IN_PYTHON, CALL_FIELDS,
+};
 /* A tensor among the arguments: its position, its address and flag among the words, its meta, and the bytes before its first
 element, -1 where there is none. Memory: its words, a backend, its key, bytes and meta, whose elements may be none. */
 enum { T_POSITION, T_ADDRESS, T_FLAG, T_META, T_SKIPPED, TENSOR_FIELDS };
@@ -42,6 +48,7 @@ take_extension_calls(PyObject *given)
         PyErr_SetString(PyExc_TypeError, "prepare_extension_calls: changing is missing");
         return -1;
     }
+    if (take_surroundings(given) < 0) return -1;
     Py_XSETREF(the_changing, Py_NewRef(value));
     text_arguments = PyUnicode_InternFromString("arguments");
     text_emptied = PyUnicode_InternFromString("emptied");
@@ -208,8 +215,35 @@ tell_arguments(PyObject *bound, PyObject *given)
     return failed ? -1 : 0;
 }
 
-/* What ``bound_to_extension`` returns, given values by their numbers and the arguments of a call. None tells that nothing
-was done, since one of them is not what the call was prepared for. */
+/* Enter the function while it is noted that it runs; what ``enter_extension`` returns. */
+static PyObject *
+enter_noted(PyObject *bound, PyObject *given, PyObject **made, PyObject **handles)
+{
+    PyObject *result = note_running(PyTuple_GET_ITEM(bound, NAME)) < 0 ? NULL : enter_extension(bound, given, made, handles);
+    if (note_end() < 0) Py_CLEAR(result);
+    return result;
+}
+
+/* Make the call on tensors that are what it was prepared for; what ``enter_extension`` returns. */
+static PyObject *
+call_usual(PyObject *bound, PyObject *given)
+{
+    PyObject *made[MOST_READY] = {NULL}, *handles[MOST_READY] = {NULL}, *result = NULL;
+    PyObject *runtime = PyTuple_GET_ITEM(bound, RUNTIME);
+    int64_t *shared = memory_at(bound, SHARED);
+    if (enter_modes(runtime, shared + PLACE_CURRENT_DEVICE) == 0 &&
+        PyObject_SetAttr(runtime, text_library, PyTuple_GET_ITEM(bound, LIBRARY)) == 0 && write_tensors(bound, given) == 0 &&
+        write_streams(bound, shared) == 0 && make_ready(bound, made) == 0 && hold_ready(bound, made, handles) == 0 &&
+        tell_arguments(bound, given) == 0)
+        result = enter_noted(bound, given, made, handles);
+    for (int i = 0; i < MOST_READY; i++) {
+        Py_XDECREF(made[i]);
+        Py_XDECREF(handles[i]);
+    }
+    return result;
+}
+
+/* What ``bound_to_extension`` returns, given values by their numbers and the arguments of a call: ``PreparedCall.call``. */
 static PyObject *
 call_prepared(PyObject *bound, PyObject *const *all, Py_ssize_t count)
 {
@@ -217,17 +251,13 @@ call_prepared(PyObject *bound, PyObject *const *all, Py_ssize_t count)
         PyErr_SetString(PyExc_TypeError, "expected values and a list of arguments");
         return NULL;
     }
-    PyObject *given = usual_tensors(bound, all[0], all[1]);
-    if (given == NULL || given == Py_None) return given;
-    PyObject *made[MOST_READY] = {NULL}, *handles[MOST_READY] = {NULL}, *result = NULL;
-    if (write_tensors(bound, given) == 0 && write_streams(bound, memory_at(bound, SHARED)) == 0 && make_ready(bound, made) == 0 &&
-        hold_ready(bound, made, handles) == 0 && tell_arguments(bound, given) == 0)
-        result = enter_extension(bound, given, made, handles);
-    for (int i = 0; i < MOST_READY; i++) {
-        Py_XDECREF(made[i]);
-        Py_XDECREF(handles[i]);
-    }
-    Py_DECREF(given);
+    if (flush_launches(PyTuple_GET_ITEM(bound, DEVICE_STREAMS), 1) < 0) return NULL;
+    PyObject *given = usual_tensors(bound, all[0], all[1]), *result = NULL;
+    if (given == Py_None) result = PyObject_Vectorcall(PyTuple_GET_ITEM(bound, IN_PYTHON), all, 2, NULL);
+    else if (given != NULL) result = call_usual(bound, given);
+    Py_XDECREF(given);
+    if (result != NULL && PyLong_CheckExact(result))
+        Py_SETREF(result, PyObject_CallOneArg(PyTuple_GET_ITEM(bound, END_IN_PYTHON), result));
     return result;
 }
 
@@ -251,7 +281,7 @@ is_usual_call(PyObject *bound)
     for (int i = ENTRY; i < TENSORS; i++)
         if (!PyLong_CheckExact(PyTuple_GET_ITEM(bound, i))) return 0;
     PyObject *ready = PyTuple_GET_ITEM(bound, READY), *streams = PyTuple_GET_ITEM(bound, DEVICE_STREAMS);
-    if (!are_rows(PyTuple_GET_ITEM(bound, TENSORS), TENSOR_FIELDS) || !are_rows(ready, READY_FIELDS) || !are_rows(streams, 2)) return 0;
+    if (!are_rows(PyTuple_GET_ITEM(bound, TENSORS), TENSOR_FIELDS) || !are_rows(ready, READY_FIELDS) || !are_rows(streams, 3)) return 0;
     if (PyTuple_GET_SIZE(ready) > MOST_READY || !PyDict_CheckExact(PyTuple_GET_ITEM(bound, HELD))) return 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ready); i++) {
         PyObject *row = PyTuple_GET_ITEM(ready, i);

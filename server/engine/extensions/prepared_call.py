@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Final
 
-from server.crash_notes import notes
 from server.engine import context
 from server.engine.autograd.inplace import requires_grad
 from server.engine.in_c.extension_calls import MOST_READY, Calling, calling
@@ -53,7 +52,12 @@ class PreparedCall:
                 entries += (len(request) // 8).to_bytes(8, "little") + bytes(16) + request
         self._entries, self._entry_words = _shared(entries or bytes(8))
         self._entries_address = ctypes.addressof(self._entries)
-        self._in_c = self._bound()
+        self.call: Calling = self._bound() or self._call
+        """Makes the call on tensors that have these numbers, given values by number and the arguments of a call.
+
+        Returns the result and the tensors that the call was given, or a result alone, which is the only memory that was
+        made for the call. None tells that nothing was done, since a tensor is of another kind.
+        """
 
     @staticmethod
     def of(library: Library, number: int, name: str, args: list[Any]) -> PreparedCall | None:
@@ -63,7 +67,7 @@ class PreparedCall:
         return PreparedCall(library, number, name, args)
 
     def _bound(self) -> Calling | None:
-        """Return what does ``_run`` in C; None where another GPU has to be made the current one, or much is ready."""
+        """Return ``call`` in C; None where another GPU has to be made the current one, or much is ready."""
         if self._gpu > 0 or len(self._ready) > MOST_READY:
             return None
         tensors = [
@@ -75,39 +79,24 @@ class PreparedCall:
             for at, meta, backend in self._ready
         ]
         runtime = self._runtime
+        streams = [(place, backend, getattr(backend, "launches", None)) for place, backend in self._streams]
         return calling(
             self._library.address, self._number, ctypes.addressof(runtime.memory), self._address, self._entries_address,
-            tuple(tensors), tuple(ready), tuple(self._streams), runtime.values, runtime, self._reads_host,
+            tuple(tensors), tuple(ready), tuple(streams), runtime.values, runtime, self._reads_host, self._library,
+            self._name, self._call, self._end,
         )  # fmt: skip
 
-    def call(self, values: dict[int, Any], args: list[Any]) -> tuple[Any, list[Value] | None] | None:
-        """Make the call on tensors that have these numbers; returns its result, and the tensors that it was given.
-
-        These are None where the result is the only memory that was made for the call. None tells that nothing was done,
-        since a tensor is of another kind.
-        """
+    def _call(self, values: dict[int, Any], args: list[Any]) -> tuple[Any, list[Value]] | None:
+        """``call``, without C."""
         for _, backend in self._streams:
             backend.flush()  # the function may launch kernels of its own
-        make = self._in_c
-        if make is not None:
-            runtime = self._runtime
-            runtime.enter_modes(self._gpu)
-            runtime.library = self._library
-            if notes.name is not self._name:
-                notes.rename(self._name)
-            memory = notes.memory
-            memory[0] = 1
-            try:
-                result = make(values, args)
-            finally:
-                memory[0] = 0
-            if isinstance(result, Value):
-                return result, None
-            if result is not None:
-                given = runtime.arguments
-                return self._library.finish(result, self._name), given
         tensors = self._arguments(values, args)
         return None if tensors is None else (self._run(tensors), tensors)
+
+    def _end(self, failed: int) -> tuple[Any, list[Value]]:
+        """End a call that C has made, whose function has ``failed`` or returned anything but what was made for it."""
+        given = self._runtime.arguments
+        return self._library.finish(failed, self._name), given
 
     def _arguments(self, values: dict[int, Any], args: list[Any]) -> list[Value] | None:
         """Write the tensors of a call into its words, and return them; None where they are of another kind."""

@@ -71,6 +71,7 @@ class Runtime:
             {
                 "DEAD_COUNT": DEAD_COUNT, "READS_DATA": READS_DATA, "READY_COUNT": READY_COUNT, "ASKED": ASKED,
                 "READY_ADDRESS": READY_ADDRESS, "DEAD": DEAD, "BUFFER": BUFFER, "TENSOR": words.TENSOR,
+                "CURRENT_DEVICE": CURRENT_DEVICE,
             }
         )  # fmt: skip
         self.places[ABI] = ABI_VERSION

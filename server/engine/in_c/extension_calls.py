@@ -1,30 +1,26 @@
-"""Calls of extensions' functions of a kind that came before, in C where that is compiled: as ``prepared_call`` says.
-
-What C returns, given a session's values by their numbers and the arguments of a call, is one of these:
-
-* the result, where that is the only memory which was made for the call, and the call has asked for nothing else
-* an integer that tells whether the function has thrown, which leaves all that follows to Python
-* None where nothing was done, since a tensor is of another kind
-"""
+"""Calls of extensions' functions of a kind that came before, in C where that is compiled: as ``prepared_call`` says."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
 
+from server.crash_notes import notes
 from server.engine.in_c import histories as histories
+from server.engine.in_c import launches as launches
 from server.engine.in_c.values import module
 from server.engine.value import CHANGING, Value
+from telegrad_protocol import dtypes
 
 MOST_READY: Final[int] = 0 if module is None else module.MOST_READY
 """C makes memory for so many tensors beforehand at most."""
-Calling = Callable[[dict[int, Any], list[Any]], Value | int | None]
+Calling = Callable[[dict[int, Any], list[Any]], Value | tuple[Any, list[Value]] | None]
 
 
 def prepare(places: dict[str, int]) -> None:
     """Tell C where in the memory that extensions share with their worker everything stands."""
     if module is not None:
-        module.prepare_extension_calls({"changing": CHANGING, **places})
+        module.prepare_extension_calls({"changing": CHANGING, "notes": notes, "dtypes": vars(dtypes), **places})
 
 
 def calling(*bound: Any) -> Calling | None:

@@ -129,12 +129,13 @@ def call_extension(state: SessionState, call: extension_messages.CallExtension) 
     if plan is not None and plan.prepared is not None and state.capture is None:
         made = plan.prepared.call(state.values, call.args)
         if made is not None:
-            result, given = made
             state.operations += 1
-            if given is None and result.meta is plan.fresh and len(call.outs) == 1:
-                state.values[call.outs[0]] = result
+            if isinstance(made, tuple):
+                _bind(state, call, plan, *made)
+            elif made.meta is plan.fresh and len(call.outs) == 1:
+                state.values[call.outs[0]] = made
             else:
-                _bind(state, call, plan, result, given or [])
+                _bind(state, call, plan, made, [])
             return
     if not 0 <= call.function < len(extensions.functions):
         raise ProtocolError(f"there is no function number {call.function}")
