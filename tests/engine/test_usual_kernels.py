@@ -25,6 +25,7 @@ from telegrad_protocol.meta import Meta
 
 from .cuda_registrations import on_a_gpu, registrations, withdraw
 from .usual_programs import PROGRAMS, Program, Sizes, drawn
+from .usual_programs_by_hand import BY_HAND
 
 _ = registrations
 import_families()
@@ -46,7 +47,8 @@ def _repeated(make: Callable[[], Callable[[], Any]]) -> Program:
 
 
 ALL_PROGRAMS: dict[str, Program] = {
-    "GPT": _repeated(lambda: models.gpt(tg, GPT, "cpu")), "MLP": _repeated(lambda: models.mlp(tg, "cpu")), **PROGRAMS
+    "GPT": _repeated(lambda: models.gpt(tg, GPT, "cpu")), "MLP": _repeated(lambda: models.mlp(tg, "cpu")),
+    **PROGRAMS, **BY_HAND,
 }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from telegrad_protocol.ops.foreach import EXPRESSIONS
 
 from .optim.multi_tensor import CAPACITIES
 from .texts import DEVICE, Call, call
+from .usual_elements import element_calls, other_calls
 from .usual_layouts import layout_calls, mask_calls
 from .usual_lines import TYPES, line_calls, order_calls, reduced_lengths
 
@@ -33,6 +34,8 @@ def class_calls() -> Iterator[Call]:
         yield from _pictures(dtype)
         yield from _updates(dtype)
         yield from _single(dtype)
+        yield from element_calls(dtype)
+    yield from other_calls()
     yield from order_calls()
     yield from _tokens()
     yield from _numbers()
@@ -118,9 +121,11 @@ def _numbers() -> Iterator[Call]:
     for end in (16, 22, 17):
         for name in _COMPARED:
             yield call(name, _of(dtypes.int64, end), _of(dtypes.int64, 12, 1))
+            yield call(name, _of(dtypes.int64, 12, 1), _of(dtypes.int64, end))
     for dtype in (dtypes.int64, dtypes.bool_):
         for length in reduced_lengths():
-            yield call("sum", _of(dtype, 64, length), 1)
+            for name in ("all", "any", "sum") if dtype is dtypes.bool_ else ("sum",):
+                yield call(name, _of(dtype, 64, length), 1)
         for name in ("sum", "any", "all") if dtype is dtypes.bool_ else ("sum", "max", "min", "argmax"):
             for length in (1, 3, 33, 64, 200, 1001, 4001, 1 << 20):
                 yield call(name, _of(dtype, length))
@@ -163,6 +168,7 @@ def _updates(dtype: DType) -> Iterator[Call]:
         lists = [few if place < count else () for place in range(3)]
         yield call("_foreach_apply_", few, expression, *lists, (1.0,) * len(few))
     yield call("_foreach_zero_", few)
+    yield call("_foreach_clamp_", few, -1.0, 1.0)
 
 
 def _single(dtype: DType) -> Iterator[Call]:

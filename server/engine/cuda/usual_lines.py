@@ -20,7 +20,8 @@ TYPES: Final = (dtypes.float32, dtypes.bfloat16, dtypes.float16)
 _WIDTHS: Final = (1, 2, 4, 8)
 """Elements of the widest access; a type of four bytes has the last two in one class."""
 _REDUCED: Final = ("sum", "mean")
-_RARELY_REDUCED: Final = ("amax", "amin", "argmax", "max.dim", "logsumexp", "var", "std", "norm")
+_RARELY_REDUCED: Final = ("amax", "amin", "argmax", "argmin", "max.dim", "min.dim", "logsumexp", "var", "std", "norm")
+_BY_DIMENSION: Final = ("argmax", "argmin", "max.dim", "min.dim", "logsumexp")
 
 
 def _of(dtype: DType, *shape: int, strides: Size | None = None, offset: int = 0) -> Meta:
@@ -56,8 +57,28 @@ def line_calls(dtype: DType) -> Iterator[Call]:
         yield call("_layer_norm", _of(dtype, 64, length), (length,), None, None, 1e-5)
     for length in (3, 20, 100, 200, 1001, 5000, 20001, 50257):
         yield from _labelled(dtype, length)
+    for classes in (3, 20, 40, 100, 200, 1001, 5000):
+        yield from _classes_first(dtype, classes)
     for width, units in itertools.product(_WIDTHS, (1, 3, 5, 9, 17, 33, 65, 129, 257, 513, 1025, 2049, 8193)):
-        yield call("cumsum", _of(dtype, 64, width * units), 1)
+        for name in ("cumsum", "cumprod"):
+            yield call(name, _of(dtype, 64, width * units), 1)
+    for length in (3, 33, 64, 80, 100, 130, 200, 400, 1001, 4001, 1 << 20):
+        x = _of(dtype, length)
+        yield call("dot", x, x)
+        for name in ("sum", "mean"):
+            yield call(name, _of(dtype, length, strides=(length + 1,)), None)  # of a diagonal
+        for name in ("min", "argmin", "aminmax", "count_nonzero", "prod"):
+            yield call(name, x)
+    for lines, length in ((64, 128), (10, 64), (33, 17), (5, 1000)):
+        x, repeated = _of(dtype, lines, length), _of(dtype, lines, length, strides=(0, 0))
+        for given in (x, repeated):
+            yield call("_softmax_backward_data", given, x, 0, dtype)
+            yield call("_log_softmax_backward_data", given, x, 0, dtype)
+        for name in ("softmax", "log_softmax"):
+            yield call(name, x, 0)
+        for exponent in (1, float("inf")):
+            yield call("norm", x, exponent, (1,))
+            yield call("norm", x, exponent)
 
 
 def _norms(dtype: DType, length: int) -> Iterator[Call]:
@@ -83,6 +104,20 @@ def _labelled(dtype: DType, length: int) -> Iterator[Call]:
         yield call("_nll_loss_backward", _of(dtype), labels, None, total, (64, length), "mean", -100)
 
 
+def _classes_first(dtype: DType, classes: int) -> Iterator[Call]:
+    """Cross entropy of scores whose classes come before their places, as sequences and images have them."""
+    for places, strides in (((25,), None), ((25,), (25 * classes, 1, classes)), ((7, 9), None)):
+        x, labels = _of(dtype, 4, classes, *places, strides=strides), _of(dtypes.int64, 4, *places)
+        sums = _of(dtypes.float32, 4, *places)
+        for smoothing in (0.0, 0.1):
+            yield call("_cross_entropy", x, labels, None, "mean", -100, smoothing, None)
+            for kind in {dtype, dtypes.float32}:
+                yield call(
+                    "_cross_entropy_backward", _of(kind), x, labels, None, sums, _of(dtypes.float32), "mean", -100,
+                    smoothing,
+                )  # fmt: skip
+
+
 def _reductions(dtype: DType) -> Iterator[Call]:
     for name in (*_REDUCED, *_RARELY_REDUCED):
         for length in reduced_lengths():
@@ -103,7 +138,7 @@ def _reductions(dtype: DType) -> Iterator[Call]:
 def _reduction(name: str, x: Meta, dims: tuple[int, ...]) -> Call:
     if name == "norm":
         return call(name, x, 2, dims)
-    return call(name, x, dims[0] if name in ("argmax", "max.dim", "logsumexp") else dims)
+    return call(name, x, dims[0] if name in _BY_DIMENSION else dims)
 
 
 def order_calls() -> Iterator[Call]:
