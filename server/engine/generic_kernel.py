@@ -20,8 +20,8 @@ from telegrad_protocol.ops import Op
 
 from . import context
 from .array_library.dtypes import BY_NUMPY, COMPUTED_IN, NUMPY_DTYPES
+from .direct_runs import Call, call_of, in_place, into_new, mutating
 from .operators import KernelInfo, Operator, Run
-from .prepared import array_run
 from .signature import metas_of
 from .value import Backend, Value
 
@@ -99,25 +99,34 @@ class GenericKernel:
 
     def run(self) -> Run:
         """The function that executes the operation."""
-        form = self.operator.op.form
+        form, direct = self.operator.op.form, self._direct_call()
         if form == "inplace":
-            return self._run_inplace
+            return self._direct_inplace(direct) if direct else self._run_inplace
         if form == "out":
             return self._run_out_form
         if self.operator.op.mutates:
-            return self._run_mutating
-        return self._direct_run() if self._needs_no_conversion() else self._run_functional
+            mutates, has_result = self.operator.op.mutates, self.outs is not None
+            return mutating(direct, mutates, has_result, self._run_mutating) if direct else self._run_mutating
+        if direct is None or self.outs is None or not self.info.wants_out:
+            return self._run_functional
+        return into_new(direct, self.backend, self.outs, self.is_single, self.computes_half)
 
-    def _needs_no_conversion(self) -> bool:
-        """Whether the kernel writes into new values from the operands as they are."""
-        needs_none = not self.casts and not self.computes_half and not self._has_extras(self._bound)
-        return self.outs is not None and self.info.wants_out and needs_none
+    def _direct_call(self) -> Call | None:
+        """What calls the kernel where all that its operands need is known; None where it is looked at in each call."""
+        bound = tuple([self.wrapped.get(position, item) for position, item in enumerate(self._bound)])
+        base = bound[: len(self.operator.op.base.params)]
+        return call_of(self.info, self.backend, self.keyword_names, base, self.casts)
 
-    def _has_extras(self, bound: Arguments) -> bool:
-        nested = any(isinstance(b, tuple) and any(isinstance(m, Meta) for m in b) for b in bound)
-        elsewhere = any(isinstance(b, Meta) and b.device is not self.backend.device for b in bound)
-        named = any(isinstance(b, Meta) for b in bound[self.positional :])
-        return nested or elsewhere or named or bool(self.wrapped) or self.info.wants_generator or self.info.wants_meta
+    def _direct_inplace(self, call: Call) -> Run:
+        info, op, target = self.info, self.operator.op, self._bound[0]
+        is_direct = info.wants_out and (
+            info.updates or (op.promotion and self._may_hold_result(target, op.output_dtype(self._bound)))
+        )
+        return in_place(call, self._bound, info.updates, self._run_inplace) if is_direct else self._run_inplace
+
+    def _may_hold_result(self, target: Meta, dtype: DType | None) -> bool:
+        """Whether results of a type can be computed in the memory of a target."""
+        return target.dtype not in COMPUTED_IN and dtype is target.dtype
 
     def _plan_casts(self, bound: Arguments) -> dict[int, DType]:
         """The operands that must change type before the kernel sees them."""
@@ -164,13 +173,6 @@ class GenericKernel:
         if info.wants_meta:
             keywords["meta"] = (self.outs[0] if self.outs else None) if self.is_single else self.outs
         return info.function(self.backend.xp, *operands[: self.positional], **keywords)
-
-    def _direct_run(self) -> Run:
-        """A run whose attributes are fixed: they are part of the signature that its plan is kept by."""
-        bound, positional = self._bound, self.positional
-        keywords = dict(zip(self.keyword_names, bound[positional:], strict=True))
-        outs = self.outs or ()
-        return array_run(self.info.function, self.backend, bound[:positional], outs, self.is_single, keywords)
 
     def _run_functional(self, args: Arguments) -> Any:
         if self.outs is None:
@@ -229,11 +231,7 @@ class GenericKernel:
         op = self.operator.op
         if self.info.updates:
             return not any(_shares_storage(arg, target) for arg in args[1:])
-        if (
-            target.meta.dtype in COMPUTED_IN
-            or not op.promotion
-            or op.output_dtype(metas_of(args)) is not target.meta.dtype
-        ):
+        if not op.promotion or not self._may_hold_result(target.meta, op.output_dtype(metas_of(args))):
             return False
         return all(
             arg.storage is not target.storage or arg.meta is target.meta for arg in args if arg.__class__ is Value

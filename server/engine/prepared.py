@@ -6,20 +6,16 @@ A prepared kernel checks nothing when it is launched. It writes into new values,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from operator import attrgetter
 from typing import Any
 
 from telegrad_protocol.meta import CPU, Meta
 
 from . import context
 from .in_c import values as values_in_c
-from .operators import Kernel, Operator, Request, Run
+from .operators import Operator, Request, Run
 from .value import Backend, Launch, Storage, Value, new_storage, new_value
 
 Arguments = tuple[Any, ...]
-_array_of = attrgetter("array")
 
 
 def prepared_run(
@@ -37,40 +33,8 @@ def prepared_run(
             return fallback
         if op.mutates:
             return _mutating(op.mutates, launch, bool(outs))
-        return _functional(backend, outs, is_single, launch)
+        return functional_run(backend, outs, is_single, launch)
     return fallback if is_transfer else _into_targets(operator, backend, bound, is_single, fallback)
-
-
-def array_run(
-    kernel: Kernel,
-    backend: Backend,
-    bound: Arguments,
-    outs: tuple[Meta, ...],
-    is_single: bool,
-    keywords: dict[str, Any],
-) -> Run:
-    """The run of a kernel that writes arrays, on operands that need no conversion, with fixed ``keywords``."""
-    function = partial(kernel, backend.xp, **keywords) if keywords else partial(kernel, backend.xp)
-    return _functional(backend, outs, is_single, _array_launch(function, bound, is_single))
-
-
-def _array_launch(function: Callable[..., Any], bound: Arguments, is_single: bool) -> Launch:
-    """A launch of a kernel on arrays; ``bound`` are its positional arguments, values replaced by their metas."""
-    places = [place for place, item in enumerate(bound) if isinstance(item, Meta)]
-    if is_single and places == [0]:
-        rest = bound[1:]
-        return lambda args, outs: function(args[0].array, *rest, out=outs[0].array)
-    if is_single and places == [0, 1]:
-        others = bound[2:]
-        return lambda args, outs: function(args[0].array, args[1].array, *others, out=outs[0].array)
-
-    def launch(args: Arguments, outs: tuple[Value, ...]) -> None:
-        operands = list(bound)
-        for place in places:
-            operands[place] = args[place].array
-        function(*operands, out=outs[0].array if is_single else tuple(map(_array_of, outs)))
-
-    return launch
 
 
 def _launch(
@@ -99,7 +63,8 @@ def _transfer(
     return None if launch is None else backend.at_once(launch)
 
 
-def _functional(backend: Backend, outs: tuple[Meta, ...], is_single: bool, launch: Launch) -> Run:
+def functional_run(backend: Backend, outs: tuple[Meta, ...], is_single: bool, launch: Launch) -> Run:
+    """Allocate values, have ``launch`` write them, and return them."""
     if is_single:
         return _into_new_value(backend, outs[0], launch)
     in_c = values_in_c.run_of_several(backend, outs, launch)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -30,8 +30,15 @@ _CPU_CHUNK: Final = 8192
 _GPU_CHUNK: Final = 1 << 20
 _AHEAD: Final = 1024
 """Blocks that a CPU computes at once for small requests, and keeps for the next ones."""
+_FIRST_AHEAD: Final = 64
+"""So many are computed for a seed that is new: many programs set another one soon."""
+_MOST_SMALL: Final = 64
+"""Requests of more blocks are computed by themselves."""
+_MOST_AHEAD: Final = 4
+"""What was computed ahead is kept for so many seeds: programs have several generators and draw from them in turn."""
 
-_MANTISSA_BITS: Final = {"float16": 11, "bfloat16": 8, "float32": 24}
+_SINGLE_BITS: Final = 24
+_MANTISSA_BITS: Final = {"float16": 11, "bfloat16": 8, "float32": _SINGLE_BITS}
 # Above it, the remainder of a 32-bit word would favour small numbers by more than 1 in 256.
 _NARROW_SPAN: Final = 1 << 24
 # Above it, too few key bits would be left beside the index for keys to be distinct.
@@ -48,13 +55,12 @@ class Named(Protocol):
 class Generator:
     """A stream of random words: its seed, and its offset, the number of blocks of four words that were taken."""
 
-    __slots__ = ("_ahead", "_ahead_first", "_offset", "_seed")
-    _ahead: Any
-    _ahead_first: int
+    __slots__ = ("_ahead", "_offset", "_seed")
     _offset: int
     _seed: int
 
     def __init__(self, seed: int = DEFAULT_SEED) -> None:
+        self._ahead: dict[int, _Ahead] = {}
         self.manual_seed(seed)
 
     def manual_seed(self, seed: int) -> Generator:
@@ -102,15 +108,52 @@ class Generator:
     def restore(self, seed: int, offset: int) -> None:
         """Continue at a block of the stream of a seed."""
         self._seed, self._offset = seed, offset
-        self._ahead = None
-        self._ahead_first = 0
 
-    def _small(self, first: int, blocks: int) -> Any:
-        """Words of a few blocks, out of many computed at once: a hundred NumPy calls cost the same for both."""
-        position = first - self._ahead_first
-        if self._ahead is None or not 0 <= position <= _AHEAD - blocks:
-            self._ahead, self._ahead_first, position = Philox(np, self._seed, _AHEAD).words(first, _AHEAD), first, 0
-        return self._ahead[position * WORDS_PER_BLOCK : (position + blocks) * WORDS_PER_BLOCK]
+    def take_small(self, n: int, words_each: int, make: Callable[[Any], Any]) -> Any:
+        """Take ``n`` numbers that ``make`` makes of words, ``words_each`` of each, or words; None where they are many.
+
+        What is made of the words that were computed ahead is kept beside them, so ``make`` must not depend on where a
+        number is among others. The numbers are not to be changed.
+        """
+        blocks = -(-n * words_each // WORDS_PER_BLOCK)
+        if blocks > _MOST_SMALL:
+            return None
+        first = self.reserve(n * words_each)
+        ahead = self._ahead.get(self._seed)
+        if ahead is None or not 0 <= first - ahead.first <= ahead.blocks - blocks:
+            ahead = self._look_ahead(first)
+        begin = (first - ahead.first) * WORDS_PER_BLOCK // words_each
+        return ahead.made(make)[begin : begin + n]
+
+    def _look_ahead(self, first: int) -> _Ahead:
+        """Compute many blocks at once: a hundred NumPy calls cost the same for them as for a few."""
+        count = _AHEAD if self._ahead.pop(self._seed, None) else _FIRST_AHEAD
+        while len(self._ahead) >= _MOST_AHEAD:
+            del self._ahead[next(iter(self._ahead))]
+        ahead = self._ahead[self._seed] = _Ahead(first, _stream(np, self, count, count).words(first, count))
+        return ahead
+
+
+class _Ahead:
+    """Words of one seed from a block on, and what was made of all of them."""
+
+    __slots__ = ("_made", "_words", "blocks", "first")
+
+    def __init__(self, first: int, words: Any) -> None:
+        self.first, self.blocks = first, len(words) // WORDS_PER_BLOCK
+        self._words = words
+        self._made: dict[Callable[[Any], Any], Any] = {}
+
+    def made(self, make: Callable[[Any], Any]) -> Any:
+        """Return what a function makes of the words, which it leaves as they are."""
+        made = self._made.get(make)
+        if made is None:
+            made = self._made[make] = make(self._words)
+        return made
+
+
+def _as_they_are(words: Any) -> Any:
+    return words
 
 
 class PlacedGenerator(Generator):
@@ -161,16 +204,17 @@ def _stream(xp: Any, gen: Generator, total: int, chunk: int) -> Philox | Compile
 def _chunks(xp: Any, gen: Generator, n: int, words_each: int) -> Iterator[tuple[slice, Any]]:
     """Yield where values go, with the words that they are made from (up to a whole block, so perhaps some more)."""
     total = -(-n * words_each // WORDS_PER_BLOCK)
+    if xp is np and (words := gen.take_small(total * WORDS_PER_BLOCK, 1, _as_they_are)) is not None:
+        yield slice(0, n), words.copy()
+        return
     first = gen.reserve(n * words_each)
     chunk = min(_CPU_CHUNK if xp is np else _GPU_CHUNK, total)
-    small = xp is np and total <= _AHEAD // 16
-    source = None if small else _stream(xp, gen, total, chunk)
+    source = _stream(xp, gen, total, chunk)
     values = chunk * WORDS_PER_BLOCK // words_each
     for start in range(0, n, values or 1):
         done = start * words_each // WORDS_PER_BLOCK
         blocks = min(chunk, total - done)
-        words = source.words(first + done, blocks) if source else gen._small(first, blocks)
-        yield slice(start, min(start + values, n)), words
+        yield slice(start, min(start + values, n)), source.words(first + done, blocks)
 
 
 def random_words(xp: Any, gen: Generator, n: int) -> Any:
@@ -197,15 +241,35 @@ def uniform(xp: Any, gen: Generator, n: int, dtype: Named, out: Any = None) -> A
     if dtype.name == "float64":
         return _uniform64(xp, gen, n, out)
     bits = _MANTISSA_BITS[dtype.name]
-    shift, scale = np.uint32(32 - bits), np.float32(2.0**-bits)
     out = xp.empty(n, np.float32) if out is None else out
+    if xp is np and bits == _SINGLE_BITS and (drawn := gen.take_small(n, 1, single_uniforms)) is not None:
+        out[:] = drawn
+        return out
     for at, words in _chunks(xp, gen, n, 1):
         part = out[at]
-        drawn = words[: part.size]
-        xp.right_shift(drawn, shift, out=drawn)
-        # The conversion from signed integers is the vectorised one, and the sign bit is clear.
-        part[...] = drawn.view(np.int32)
-        part *= scale
+        _fill_uniforms(xp, words[: part.size], bits, part)
+    return out
+
+
+def _fill_uniforms(xp: Any, words: Any, bits: int, out: Any) -> None:
+    """Write a number for each word, which is overwritten."""
+    xp.right_shift(words, np.uint32(32 - bits), out=words)
+    # The conversion from signed integers is the vectorised one, and the sign bit is clear.
+    out[...] = words.view(np.int32)
+    out *= np.float32(2.0**-bits)
+
+
+def single_uniforms(words: Any) -> Any:
+    """Return a number in [0, 1) of single precision for each word."""
+    out = np.empty(words.size, np.float32)
+    _fill_uniforms(np, words.copy(), _SINGLE_BITS, out)
+    return out
+
+
+def single_normals(words: Any) -> Any:
+    """Return a standard normal number of single precision for each word."""
+    out = np.empty(words.size, np.float32)
+    gaussian.fill(words, out)
     return out
 
 
@@ -225,6 +289,9 @@ def normal(xp: Any, gen: Generator, n: int, dtype: Named, out: Any = None) -> An
     """
     wide = dtype.name == "float64"
     out = xp.empty(n, np.float64 if wide else np.float32) if out is None else out
+    if xp is np and not wide and (drawn := gen.take_small(n, 1, single_normals)) is not None:
+        out[:] = drawn
+        return out
     for at, words in _chunks(xp, gen, n, 2 if wide else 1):
         if xp is np and not wide:
             gaussian.fill(words, out[at])

@@ -188,6 +188,8 @@ class Backend(DeviceFigures):
     """Whether work is being captured, and not done."""
     captured_work: Callable[[], Counter] = NoCounter
     """Returns what counts the work of the graph that is being captured."""
+    gains_by_stretches = False
+    """Whether calls that a program makes again and again take less time as one: where each of them is a launch."""
     settles = False
     """Whether what is being done will be captured next: kernels that are chosen by their cost are chosen now."""
 

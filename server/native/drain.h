@@ -1,5 +1,5 @@
-/* One pass over a backward graph, as ``GraphTask._drain`` of the engine's ``autograd/graph_task.py`` makes it where neither
-captures nor a graph of its own are wanted. */
+/* One pass over a backward graph, as ``GraphTask._drain`` of the engine's ``autograd/graph_task.py`` makes it where no graph of
+its own is wanted. */
 
 #ifndef TELEGRAD_DRAIN_H
 #define TELEGRAD_DRAIN_H
@@ -156,12 +156,29 @@ receive(PyObject *task, PyObject *edge, PyObject *gradient, PyObject *modes)
     return failed;
 }
 
+/* A pass: ``wanted`` are the nodes that lead to what is captured, and ``passed`` those of them of which nothing is asked but
+gradients for their edges; None and None where nothing is captured. */
+typedef struct {
+    PyObject *task, *counts, *modes, *wanted, *passed;
+    int releases;
+} Pass;
+
+/* Whether nothing is asked of a node but gradients for its edges; -1 for an error. */
+static int
+is_passed(const Pass *pass, PyObject *node)
+{
+    if (!IS(node, OpNode) || SLOT(node, Node__retained) != Py_None) return 0;
+    return pass->passed == Py_None ? 1 : PySet_Contains(pass->passed, node);
+}
+
 /* The gradients that a node gives to its edges, None where none has reached it; NULL for an error. */
 static PyObject *
-visit(PyObject *task, PyObject *node, PyObject *modes, int releases)
+visit(const Pass *pass, PyObject *node)
 {
-    if (!IS(node, OpNode) || SLOT(node, Node__retained) != Py_None)
-        return PyObject_CallMethodObjArgs(task, text_visit, node, Py_None, NULL);
+    PyObject *task = pass->task, *modes = pass->modes;
+    int usual = is_passed(pass, node), releases = pass->releases;
+    if (usual < 0) return NULL;
+    if (!usual) return PyObject_CallMethodObjArgs(task, text_visit, node, pass->wanted, NULL);
     PyObject *pending = SLOT(task, GraphTask__pending), *grads = Py_XNewRef(PyDict_GetItemWithError(pending, node));
     if (grads == NULL) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
     PyObject *results = PyDict_DelItem(pending, node) < 0 ? NULL : apply_program(node, grads, modes);
@@ -300,14 +317,16 @@ place_of_latest(PyObject *leaves)
 
 /* ``GraphTask._finish``; -1 for an error. */
 static int
-finish(PyObject *task, PyObject *leaves)
+finish(const Pass *pass, PyObject *leaves)
 {
+    PyObject *task = pass->task;
     while (PyList_GET_SIZE(leaves)) {
         Py_ssize_t at = place_of_latest(leaves);
         if (at < 0) return -1;
         PyObject *leaf = Py_NewRef(PyList_GET_ITEM(leaves, at));
-        int taken = PyList_SetSlice(leaves, at, at + 1, NULL) < 0 ? -1 : take_over(task, leaf);
-        if (taken == 0) taken = done(PyObject_CallMethodObjArgs(task, text_visit, leaf, Py_None, NULL));
+        int taken = PyList_SetSlice(leaves, at, at + 1, NULL) < 0 ? -1 : 0;
+        if (taken == 0 && pass->passed == Py_None) taken = take_over(task, leaf);
+        if (taken == 0) taken = done(PyObject_CallMethodObjArgs(task, text_visit, leaf, pass->wanted, NULL));
         Py_DECREF(leaf);
         if (taken < 0) return -1;
     }
@@ -316,23 +335,23 @@ finish(PyObject *task, PyObject *leaves)
 
 /* Visit a node, and the leaves that wait for nothing more then; -1 for an error. */
 static int
-step(PyObject *task, PyObject *node, PyObject *modes, PyObject *counts, Heap *heap, PyObject *leaves, int releases)
+step(const Pass *pass, PyObject *node, Heap *heap, PyObject *leaves)
 {
-    PyObject *results = visit(task, node, modes, releases);
+    PyObject *results = visit(pass, node);
     if (results == NULL) return -1;
-    int failed = hand_on(task, node, results, modes, counts, heap, leaves);
+    int failed = hand_on(pass->task, node, results, pass->modes, pass->counts, heap, leaves);
     drop_results(results); /* a leaf may take over a gradient that nothing but the task refers to */
     if (failed || PyList_GET_SIZE(leaves) == 0) return failed;
-    return finish(task, leaves);
+    return finish(pass, leaves);
 }
 
 /* Visit all nodes, each when all gradients that it waits for have arrived; -1 for an error. */
 static int
-drain(PyObject *task, PyObject *starts, PyObject *counts, PyObject *modes, int releases)
+drain(const Pass *pass, PyObject *starts)
 {
-    PyObject *pending = IS(task, GraphTask) ? SLOT(task, GraphTask__pending) : NULL;
+    PyObject *pending = IS(pass->task, GraphTask) ? SLOT(pass->task, GraphTask__pending) : NULL;
     if (pending == NULL || !PyDict_CheckExact(pending)) {
-        PyErr_Format(PyExc_TypeError, "drain: expected a pass, got %R", task);
+        PyErr_Format(PyExc_TypeError, "drain: expected a pass, got %R", pass->task);
         return -1;
     }
     Heap heap = {NULL, 0, 0};
@@ -343,7 +362,7 @@ drain(PyObject *task, PyObject *starts, PyObject *counts, PyObject *modes, int r
         failed = give_way();
         if (failed) break;
         PyObject *node = pop_node(&heap);
-        failed = step(task, node, modes, counts, &heap, leaves, releases);
+        failed = step(pass, node, &heap, leaves);
         Py_DECREF(node);
     }
     while (heap.count) Py_DECREF(heap.items[--heap.count].node);

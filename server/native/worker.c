@@ -295,9 +295,12 @@ static PyObject *
 call_drain(PyObject *module, PyObject *const *given, Py_ssize_t count)
 {
     (void)module;
-    if (the_NodeProgram != NULL && count == 5 && PyList_CheckExact(given[1]) && PyDict_CheckExact(given[2]))
-        return none_unless(drain(given[0], given[1], given[2], given[3], given[4] == Py_True));
-    PyErr_SetString(PyExc_TypeError, "drain: expected a pass, the nodes that are ready, counts, modes and a flag");
+    int usual = the_NodeProgram != NULL && count == 7 && PyList_CheckExact(given[1]) && PyDict_CheckExact(given[2]);
+    if (usual && (given[6] == Py_None || PyAnySet_Check(given[6]))) {
+        Pass pass = {given[0], given[2], given[3], given[5], given[6], given[4] == Py_True};
+        return none_unless(drain(&pass, given[1]));
+    }
+    PyErr_SetString(PyExc_TypeError, "drain: expected a pass, nodes that are ready, counts, modes, a flag, and two sets or None");
     return NULL;
 }
 

@@ -32,11 +32,11 @@ def adapter() -> EngineAdapter:
 
 def _in_c(task: GraphTask, ready: list[Node], counts: dict[Node, int]) -> None:
     assert node_program.drain_in_c is not None
-    node_program.drain_in_c(task, ready, counts, None, True)
+    node_program.drain_in_c(task, ready, counts, None, True, None, None)
 
 
 def _in_python(task: GraphTask, ready: list[Node], counts: dict[Node, int]) -> None:
-    task._visit_all(ready, counts, None, None, True)
+    task._visit_all(ready, counts, None, None, None)
 
 
 class Giver(Node):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from server.engine.device.cpu_backend import CpuBackend
 from server.session.programs import stretches
 from server.worker.host import Host
 from telegrad._session.catching import prompt_errors
@@ -40,6 +41,12 @@ def open_talk(host: Host) -> Iterator[Callable[..., Talk]]:
 @pytest.fixture
 def talk(open_talk: Callable[..., Talk]) -> Talk:
     return open_talk()
+
+
+@pytest.fixture
+def gains_by_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have sessions on the host look for calls that come again, as those on GPUs do."""
+    monkeypatch.setattr(CpuBackend, "gains_by_stretches", True)
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ import pytest
 
 from .stretches import call_by_call, past_small_numbers
 
+pytestmark = pytest.mark.usefixtures("gains_by_stretches")
+
 
 @pytest.fixture
 def tg(tg: Any) -> Any:

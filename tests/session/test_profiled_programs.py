@@ -12,6 +12,8 @@ from server.session.programs.compiled import Variant
 from .node_tracer import trace_devices, tracing_nodes
 from .stretches import past_small_numbers
 
+pytestmark = pytest.mark.usefixtures("gains_by_stretches")
+
 RUNS = 24
 FUSED = "telegrad::fused_sin_mul_cos_add"
 

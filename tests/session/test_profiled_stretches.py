@@ -25,6 +25,8 @@ from .node_tracer import trace_devices, tracing_nodes
 from .queued import queued_host
 from .stretches import past_small_numbers
 
+pytestmark = pytest.mark.usefixtures("gains_by_stretches")
+
 ROUNDS = 7
 STRETCH = "telegrad::stretch"
 

@@ -17,6 +17,8 @@ from server.engine.programs.recorded import sections
 from ..support.captures import Again, simulate_captures
 from .stretches import call_by_call, past_small_numbers
 
+pytestmark = pytest.mark.usefixtures("gains_by_stretches")
+
 WIDTH = 16
 
 

@@ -16,6 +16,8 @@ from ..support.captures import simulate_captures
 from .settling import SIZES, Adversaries, Evaluation, Seen, Training, small_operations
 from .stretches import past_small_numbers
 
+pytestmark = pytest.mark.usefixtures("gains_by_stretches")
+
 STEPS = len(SIZES)
 SETTLED = 7
 """After so many passes loops of small operations have settled, whose first batches the client cuts elsewhere."""

@@ -16,6 +16,8 @@ from telegrad_protocol.ops import TABLE
 
 from .stretches import call_by_call, past_small_numbers
 
+pytestmark = pytest.mark.usefixtures("gains_by_stretches")
+
 ROUNDS = 7
 
 

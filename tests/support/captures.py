@@ -48,6 +48,7 @@ def _capture(self: CpuBackend, work: Callable[[], bool]) -> Again | None:
 def simulate_captures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the host capture work until the test ends."""
     monkeypatch.setattr(CpuBackend, "can_capture", True)
+    monkeypatch.setattr(CpuBackend, "gains_by_stretches", True)
     monkeypatch.setattr(CpuBackend, "capture", _capture)
     monkeypatch.setattr(CpuBackend, "place", lambda self: ())
     monkeypatch.setattr(CpuBackend, "random_state", lambda self: NoState())

@@ -5,6 +5,7 @@ Accumulation is deterministic on both: contributions to one element are added in
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -17,6 +18,8 @@ from telegrad_protocol.errors import IndexOutOfRangeError, out_of_bounds
 Array = Any
 _UFUNCS = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
 _WIDENED = frozenset(("float16", "bfloat16"))
+_SMALL = 1 << 12
+"""Arrays of at most so many bytes are made without looking whether there is room for them."""
 _FEW = 16
 """Sums of at most so many numbers are made in the numbers' own type: their rounding errors stay small."""
 
@@ -39,27 +42,38 @@ def sum_over(xp: Any, array: Array, axis: int | tuple[int, ...] | None, keepdims
     NumPy adds neighbours in memory pairwise, and all else one after another: that is done in doubles here.
     """
     dtype = array.dtype
-    if sums_in(xp, dtype) == dtype or not array.ndim:
+    if xp is not np or dtype.kind not in "fc" or dtype == sums_in(np, dtype) or not array.ndim:
         return xp.sum(array, axis=axis, keepdims=keepdims, dtype=dtype)
-    listed = range(array.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-    axes = {a % array.ndim for a in listed}
-    inner = _neighbours(array, axes)
-    part = np.sum(array, axis=inner, keepdims=True) if inner else array
-    if rest := tuple(axes - set(inner)):
-        is_long = math.prod(array.shape[a] for a in rest) > _FEW
+    inner, rest, axes, is_long = _steps_of_sum(array.shape, array.strides, array.itemsize, axis)
+    part = np.add.reduce(array, axis=inner, keepdims=True) if inner else array
+    if rest:
         wide = sums_in(np, dtype) if is_long else dtype
-        part = np.sum(part, axis=rest, keepdims=True, dtype=wide).astype(dtype, copy=False)
-    return part if keepdims else part.squeeze(tuple(axes))
+        part = np.add.reduce(part, axis=rest, keepdims=True, dtype=wide).astype(dtype, copy=False)
+    return part if keepdims else part.squeeze(axes)
 
 
-def _neighbours(array: Array, axes: set[int]) -> tuple[int, ...]:
+@functools.lru_cache(maxsize=1024)
+def _steps_of_sum(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, axis: int | tuple[int, ...] | None
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], bool]:  # fmt: skip
+    """Along which axes a sum is made first and then, all of them, and whether those that come then are long."""
+    listed = range(len(shape)) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = {a % len(shape) for a in listed}
+    inner = _neighbours(shape, strides, itemsize, axes)
+    rest = tuple(axes - set(inner))
+    return inner, rest, tuple(axes), math.prod(shape[a] for a in rest) > _FEW
+
+
+def _neighbours(
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int, axes: set[int]
+) -> tuple[int, ...]:  # fmt: skip
     """The axes of ``axes`` along which elements are adjacent in memory, innermost first."""
-    axes_in_order, step = [], array.itemsize
-    for axis in sorted(range(array.ndim), key=lambda a: (array.strides[a], array.shape[a])):
-        if axis not in axes or array.strides[axis] != step:
+    axes_in_order, step = [], itemsize
+    for axis in sorted(range(len(shape)), key=lambda a: (strides[a], shape[a])):
+        if axis not in axes or strides[axis] != step:
             break
         axes_in_order.append(axis)
-        step *= array.shape[axis]
+        step *= shape[axis]
     return tuple(axes_in_order)
 
 
@@ -72,7 +86,7 @@ def check_index(op: str, index: Array, size: int, where: str, *, wraps: bool = F
     """Refuse an index array that points beyond ``size``; negative ones count from the end where ``wraps``."""
     if index.size == 0:
         return
-    lowest, highest = int(index.min()), int(index.max())
+    lowest, highest = _extremes(index)
     low = -size if wraps else 0
     if lowest < low or highest >= size:
         offending = lowest if lowest < low else highest
@@ -81,8 +95,19 @@ def check_index(op: str, index: Array, size: int, where: str, *, wraps: bool = F
         )
 
 
+def _extremes(index: Array) -> tuple[int, int]:
+    if index.__class__ is np.ndarray:  # what NumPy's methods call in the end
+        return int(np.minimum.reduce(index, axis=None)), int(np.maximum.reduce(index, axis=None))
+    return int(index.min()), int(index.max())
+
+
 def check_room(xp: Any, nbytes: int) -> None:
-    """Refuse to make an array, of a size that data decides, that the session could never hold."""
+    """Refuse to make an array, of a size that data decides, that the session could never hold.
+
+    Nothing is asked for what is small: of the result itself the allocator tells.
+    """
+    if nbytes <= _SMALL:
+        return
     for backend in context.current.backends.values():
         if backend.xp is xp:
             backend.check_room(nbytes)
@@ -92,6 +117,13 @@ def check_room(xp: Any, nbytes: int) -> None:
 def dimension(dim: int, size: int) -> str:
     """The text by which error messages name a dimension that an index is out of range for."""
     return f"dimension {dim} of size {size}"
+
+
+def in_front(array: Array, dim: int) -> Array:
+    """A view of an array with a dimension, not counted from the end, before all others."""
+    if not dim:
+        return array
+    return array.transpose(dim, *range(dim), *range(dim + 1, array.ndim))
 
 
 def wrapped(xp: Any, index: Array, size: int) -> Array:
@@ -265,9 +297,12 @@ def _reduce_host(target: Array, index: Array, rows: Array, how: str) -> None:
     if target.shape[1] == 1:
         ufunc.at(target[:, 0], index, rows[:, 0].astype(target.dtype, copy=False))
         return
-    order = np.argsort(index, kind="stable")
+    order = index.argsort(kind="stable")
     ordered = index[order]
-    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    begins = np.empty(ordered.size, bool)
+    begins[0] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    starts = begins.nonzero()[0]
     sums = ufunc.reduceat(rows[order].astype(target.dtype, copy=False), starts, axis=0)
     places = ordered[starts]
     target[places] = ufunc(target[places], sums)

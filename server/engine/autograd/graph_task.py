@@ -81,19 +81,24 @@ class GraphTask:
         """Visit nodes, the one made last first, each when all gradients that it waits for have arrived."""
         wanted, counts = count_dependencies(starts, self.capture, self.create_graph)
         ready = [node for node in set(starts) if node not in counts]
-        is_usual = self.__class__ is GraphTask and not (self.capture or self.create_graph)
+        is_usual = self.__class__ is GraphTask and not self.create_graph
         modes, drain = modes_now() if is_usual else None, node_program.drain_in_c
+        passed = None if wanted is None else wanted.difference([edge[0] for edge in self.capture])
         if is_usual and drain is not None:
-            drain(self, ready, counts, modes, not self.retain_graph)
+            drain(self, ready, counts, modes, not self.retain_graph, wanted, passed)
         else:
-            self._visit_all(ready, counts, wanted, modes, is_usual)
+            self._visit_all(ready, counts, wanted, modes, passed if is_usual else set())
         if self.zero_edges:
             self.give_zeros()
 
     def _visit_all(
-        self, starts: list[Node], counts: dict[Node, int], wanted: set[Node] | None, modes: Modes | None, is_usual: bool
+        self, starts: list[Node], counts: dict[Node, int], wanted: set[Node] | None, modes: Modes | None,
+        passed: set[Node] | None,
     ) -> None:  # fmt: skip
-        """Visit all nodes, from those that are ready; C makes an ``is_usual`` pass instead where that is compiled."""
+        """Visit all nodes, from those that are ready; C makes most passes instead where that is compiled.
+
+        ``passed`` are the nodes which nothing is asked of but gradients for their edges, None for all.
+        """
         ready = [(-node.sequence, node) for node in starts]
         heapify(ready)
         pending, receives_every_gradient = self.pending, self.receives_every_gradient
@@ -103,7 +108,7 @@ class GraphTask:
             if cancellation.requested:
                 cancellation.pause()
             node = heappop(ready)[1]
-            if is_usual and node.__class__ is OpNode and not node.retained:  # `visit`, written out for most nodes
+            if node.__class__ is OpNode and not node.retained and (passed is None or node in passed):  # most nodes
                 grads = pending.pop(node, None)
                 results = None if grads is None else node_program.apply(node, grads, modes)
                 if releases and results is not None and node.saved:
@@ -241,11 +246,12 @@ def count_dependencies(
 
 
 def _leading_to(capture: frozenset[Edge], reachable: set[Node]) -> set[Node]:
-    targets = {edge[0] for edge in capture}
-    leading: set[Node] = set()
+    targets, leading = {edge[0] for edge in capture}, set()
     for node in sorted(reachable, key=_by_sequence):
-        if any(edge is not None and (edge[0] in targets or edge[0] in leading) for edge in node.edges):
-            leading.add(node)
+        for edge in node.edges:
+            if edge is not None and (edge[0] in targets or edge[0] in leading):
+                leading.add(node)
+                break
     return leading
 
 

@@ -36,6 +36,8 @@ class RawStreams(Protocol):
 class StreamedBackend(AllocatingBackend):
     """A device whose work is launched into streams; ``stream`` is the one that is current."""
 
+    gains_by_stretches = True
+
     def __init__(self, device: Device, allocator: CachingAllocator, pool: RawStreams) -> None:
         super().__init__(device, allocator)
         self._streams = pool

@@ -29,7 +29,7 @@ def _key(xp, name, input, indices):
     for index in indices:
         if index is None:
             key.append(slice(None))
-        elif index.dtype == bool or index.dtype.name == "uint8":
+        elif index.dtype.char in _MASKS:
             mask = index.astype(bool, copy=False)
             key.extend(xp.nonzero(mask) if mask.ndim else (mask,))
         else:
@@ -38,6 +38,10 @@ def _key(xp, name, input, indices):
             key.append(index)
     _check_block(xp, input, key)
     return tuple(key)
+
+
+_MASKS = "?B"
+"""The types of masks: booleans, and uint8."""
 
 
 def _check_block(xp, input, key):
@@ -90,7 +94,7 @@ def _checked_vector(xp, name, array, dim, index):
     array, index = xp.atleast_1d(array), index.reshape(-1)
     dim %= array.ndim
     check_index(name, index, array.shape[dim], dimension(dim, array.shape[dim]))
-    return xp.moveaxis(array, dim, 0), index
+    return arrays.in_front(array, dim), index
 
 
 @implements(
@@ -121,7 +125,8 @@ def _scaled(grad, alpha):
 def index_add(xp, input, dim, index, source, *, alpha, out):
     copy_input(xp, out, input)
     target, places = _checked_vector(xp, "index_add", out, dim, index)
-    rows = xp.moveaxis(xp.atleast_1d(source), dim, 0)
+    source = xp.atleast_1d(source)
+    rows = arrays.in_front(source, dim % source.ndim)
     arrays.reduce_at(xp, target, (places,), rows if alpha == 1 else rows * arrays.scalar(alpha, rows.dtype), "sum")
 
 

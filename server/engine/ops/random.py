@@ -43,7 +43,20 @@ def _fill_in_parts(xp, fill, generator, target, *args):
     xp.copyto(target, wide, casting="unsafe")
 
 
+def _filled_from_ahead(xp, generator, target, make):
+    """Whether ``target`` was filled with numbers that were drawn ahead: few ones of single precision on the host."""
+    if xp is not np or target.dtype.char != "f":
+        return False
+    drawn = generator.take_small(target.size, 1, make)
+    if drawn is None:
+        return False
+    target[...] = drawn.reshape(target.shape)
+    return True
+
+
 def _fill_uniform(xp, generator, target):
+    if _filled_from_ahead(xp, generator, target, random.single_uniforms):
+        return
     if target.dtype.name == "complex32":
         return _fill_in_parts(xp, _fill_uniform, generator, target)
     for part in _parts(target):
@@ -55,6 +68,8 @@ def _fill_uniform(xp, generator, target):
 
 
 def _fill_normal(xp, generator, target, mean=0.0, std=1.0):
+    if mean == 0 and std == 1 and _filled_from_ahead(xp, generator, target, random.single_normals):
+        return
     if target.dtype.name == "complex32":
         return _fill_in_parts(xp, _fill_normal, generator, target, mean, std)
     parts = _parts(target)

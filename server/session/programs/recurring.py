@@ -56,6 +56,7 @@ class RecurringBatches:
     def __init__(self, state: SessionState) -> None:
         self.policy = ReplayPolicy(RECURRING_BATCHES)
         self._state = state
+        self._learns = any([backend.gains_by_stretches for backend in state.backends.values()])
         self._layouts: dict[int, list[Layout[Pattern]]] = {}
         """By the length of the batch, the one that fitted last first."""
         self._sightings: dict[int, _Once] = Charged(
@@ -69,6 +70,8 @@ class RecurringBatches:
     def taken(self, body: memoryview) -> list[Any]:
         """Return what a batch is in the session's stream; raises as ``decoded`` does."""
         state, policy = self._state, self.policy
+        if not self._learns:
+            return decoded(state, body)
         self._count += 1
         recorder = state.context.profiler
         if (

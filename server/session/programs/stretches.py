@@ -242,7 +242,7 @@ class _ElasticRecording(_StretchRecording):
 
 
 def _situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Return what decides how a stretch is executed on these inputs; None where it has to be call by call.
+    """Return what decides how a stretch is executed on these inputs; None where it has to be, or better is, call by call.
 
     Captured work goes by the memory of its inputs, so that decides which of them share theirs.
     """
@@ -250,6 +250,8 @@ def _situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | 
     if modes is None or not values or values[0].__class__ is not Value:
         return None
     backend, is_recording = values[0].backend, state.context.is_recording
+    if not backend.gains_by_stretches:
+        return None
     described: list[Any] = []
     for value in values:
         if value.__class__ is not Value or value.backend is not backend or not value.keys & backend.key:
