@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from telegrad_protocol.meta import Meta
+from telegrad_protocol.meta import CPU, Meta
 
 from . import context
 from .array_library.dtypes import COMPUTED_IN, NUMPY_DTYPES
+from .in_c import arrays as arrays_in_c
 from .operators import KernelInfo, Run
 from .prepared import functional_run
 from .value import Backend, Value
@@ -25,9 +26,22 @@ Call = Callable[..., Any]
 _array_of = attrgetter("array")
 
 
+class KernelCall(NamedTuple):
+    """What calls a kernel: a function of Python, and what that calls with which arguments, for C.
+
+    ``places`` are those of arrays among the arguments, with the numbers of the operands; None where more is to be done.
+    """
+
+    call: Call
+    function: Callable[..., Any]
+    arguments: Arguments
+    places: tuple[tuple[int, int], ...] | None
+    keywords: dict[str, Any]
+
+
 def call_of(
     info: KernelInfo, backend: Backend, names: tuple[str, ...], bound: Arguments, casts: dict[int, Any]
-) -> Call | None:  # fmt: skip
+) -> KernelCall | None:  # fmt: skip
     """Return what calls a kernel; None for arguments that need more than casts.
 
     ``bound`` are the arguments of the operation, values replaced by their metas, and its last ones are those that go by
@@ -42,7 +56,12 @@ def call_of(
     keywords = dict(zip(names, bound[positional:], strict=True))
     arrays = [(place, _dtype_of(casts, place)) for place, item in enumerate(bound) if item.__class__ is Meta]
     call = _caller(info.function, backend.xp, bound[:positional], arrays, lists, keywords)
-    return _drawing(call, backend) if info.wants_generator else call
+    places = None
+    if info.wants_generator:
+        call = _drawing(call, backend)
+    elif not casts:
+        places = tuple([(1 + place, place) for place in (*[place for place, _ in arrays], *lists)])
+    return KernelCall(call, info.function, (backend.xp, *bound[:positional]), places, keywords)
 
 
 def _dtype_of(casts: dict[int, Any], place: int) -> Any:
@@ -98,14 +117,20 @@ def _drawing(call: Call, backend: Backend) -> Call:
     return drawing
 
 
-def into_new(call: Call, backend: Backend, outs: tuple[Meta, ...], is_single: bool, widens: bool) -> Run:
+def into_new(kernel: KernelCall, backend: Backend, outs: tuple[Meta, ...], is_single: bool, widens: bool) -> Run:
     """The run of a kernel that writes new values; ``widens``: half precision is computed as single precision."""
+    call = kernel.call
     wide = [NUMPY_DTYPES[COMPUTED_IN[meta.dtype]] if widens and meta.dtype in COMPUTED_IN else None for meta in outs]
     if any([dtype is not None for dtype in wide]):
         return functional_run(backend, outs, is_single, _widened(call, backend, wide, is_single))
-    if is_single:
-        return functional_run(backend, outs, True, lambda args, values: call(args, out=values[0].array))
-    return functional_run(backend, outs, False, lambda args, values: call(args, out=tuple(map(_array_of, values))))
+    launch = None
+    if kernel.places is not None and backend.device is CPU:
+        launch = arrays_in_c.launch_of(kernel.function, kernel.arguments, kernel.places, kernel.keywords, is_single)
+    if launch is None and is_single:
+        launch = lambda args, values: call(args, out=values[0].array)
+    return functional_run(
+        backend, outs, is_single, launch or (lambda args, values: call(args, out=tuple(map(_array_of, values))))
+    )
 
 
 def _widened(call: Call, backend: Backend, wide: list[Any], is_single: bool) -> Callable[..., None]:
@@ -123,16 +148,22 @@ def _widened(call: Call, backend: Backend, wide: list[Any], is_single: bool) -> 
     return launch
 
 
-def in_place(call: Call, bound: Arguments, updates: bool, otherwise: Run) -> Run:
+def in_place(kernel: KernelCall, backend: Backend, bound: Arguments, updates: bool, otherwise: Run) -> Run:
     """The run of a kernel that writes the first operand; ``otherwise`` where another operand would change meanwhile.
 
     Other operands of the same meta may be the first one itself, unless the kernel ``updates`` some of its elements.
     """
-    meta = bound[0]
+    meta, call = bound[0], kernel.call
     apart = [
         place for place, item in enumerate(bound) if place and item.__class__ is Meta and (updates or item is not meta)
     ]  # fmt: skip
     lists = [place for place, item in enumerate(bound) if item.__class__ is tuple and _holds_metas(item)]
+    if kernel.places is not None and backend.device is CPU and not lists:
+        in_c = arrays_in_c.run_in_place(
+            kernel.function, kernel.arguments, kernel.places, kernel.keywords, tuple(apart), otherwise
+        )
+        if in_c is not None:
+            return in_c
 
     def run(args: Arguments) -> Any:
         target = args[0]
@@ -150,11 +181,11 @@ def in_place(call: Call, bound: Arguments, updates: bool, otherwise: Run) -> Run
     return run
 
 
-def mutating(call: Call, mutates: tuple[int, ...], has_result: bool, otherwise: Run) -> Run:
+def mutating(kernel: KernelCall, mutates: tuple[int, ...], has_result: bool, otherwise: Run) -> Run:
     """The run of an operation that only exists in place, and changes tensors one by one."""
     if len(mutates) != 1:
         return otherwise
-    place = mutates[0]
+    place, call = mutates[0], kernel.call
 
     def run(args: Arguments) -> Any:
         target = args[place]

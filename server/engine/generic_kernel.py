@@ -20,7 +20,7 @@ from telegrad_protocol.ops import Op
 
 from . import context
 from .array_library.dtypes import BY_NUMPY, COMPUTED_IN, NUMPY_DTYPES
-from .direct_runs import Call, call_of, in_place, into_new, mutating
+from .direct_runs import KernelCall, call_of, in_place, into_new, mutating
 from .operators import KernelInfo, Operator, Run
 from .signature import metas_of
 from .value import Backend, Value
@@ -111,18 +111,20 @@ class GenericKernel:
             return self._run_functional
         return into_new(direct, self.backend, self.outs, self.is_single, self.computes_half)
 
-    def _direct_call(self) -> Call | None:
+    def _direct_call(self) -> KernelCall | None:
         """What calls the kernel where all that its operands need is known; None where it is looked at in each call."""
         bound = tuple([self.wrapped.get(position, item) for position, item in enumerate(self._bound)])
         base = bound[: len(self.operator.op.base.params)]
         return call_of(self.info, self.backend, self.keyword_names, base, self.casts)
 
-    def _direct_inplace(self, call: Call) -> Run:
+    def _direct_inplace(self, kernel: KernelCall) -> Run:
         info, op, target = self.info, self.operator.op, self._bound[0]
         is_direct = info.wants_out and (
             info.updates or (op.promotion and self._may_hold_result(target, op.output_dtype(self._bound)))
         )
-        return in_place(call, self._bound, info.updates, self._run_inplace) if is_direct else self._run_inplace
+        if not is_direct:
+            return self._run_inplace
+        return in_place(kernel, self.backend, self._bound, info.updates, self._run_inplace)
 
     def _may_hold_result(self, target: Meta, dtype: DType | None) -> bool:
         """Whether results of a type can be computed in the memory of a target."""

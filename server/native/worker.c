@@ -5,6 +5,7 @@ It works on the same objects as the functions of Python, through their slots, an
 anything. Where something is not as it expects, the function of Python is called from its beginning.
 ``allocator/native_calls.py`` and ``engine/in_c`` hand it what it works on. */
 
+#include "arrays.h"
 #include "awake.h"
 #include "extension_calls.h"
 #include "launches.h"
@@ -191,6 +192,43 @@ bound_to_several(PyObject *module, PyObject *bound)
     return check_backend(PyTuple_GET_ITEM(bound, 0)) < 0 ? NULL : PyCFunction_New(&several_method, bound);
 }
 
+static PyMethodDef launch_method = {
+    "launch", (PyCFunction)(void (*)(void))call_launch, METH_FASTCALL, "Have a kernel write into values.",
+};
+static PyMethodDef in_place_method = {"run", call_in_place, METH_O, "Execute an operation in place."};
+
+static PyObject *
+bound_to_kernel(PyObject *module, PyObject *bound)
+{
+    (void)module;
+    if (known_layouts != NULL && is_kernel(bound, KERNEL_FIELDS)) return PyCFunction_New(&launch_method, bound);
+    PyErr_SetString(PyExc_TypeError, "bound_to_kernel: expected a function and what it is called with, after prepare_arrays");
+    return NULL;
+}
+
+static PyObject *
+bound_in_place(PyObject *module, PyObject *bound)
+{
+    (void)module;
+    int usual = known_layouts != NULL && is_kernel(bound, IN_PLACE_FIELDS) && PyTuple_CheckExact(PyTuple_GET_ITEM(bound, KERNEL_APART));
+    for (Py_ssize_t i = 0; usual && i < PyTuple_GET_SIZE(PyTuple_GET_ITEM(bound, KERNEL_APART)); i++)
+        usual = PyLong_CheckExact(PyTuple_GET_ITEM(PyTuple_GET_ITEM(bound, KERNEL_APART), i));
+    if (usual) return PyCFunction_New(&in_place_method, bound);
+    PyErr_SetString(PyExc_TypeError, "bound_in_place: expected a function, what it is called with, places and a run, after prepare_arrays");
+    return NULL;
+}
+
+static PyObject *
+prepare_arrays(PyObject *module, PyObject *given)
+{
+    (void)module;
+    if (!PyDict_Check(given) || the_Value == NULL) {
+        PyErr_SetString(PyExc_TypeError, "prepare_arrays: expected a dict, after prepare_values");
+        return NULL;
+    }
+    return none_unless(take_arrays(given));
+}
+
 static PyMethodDef view_method = {"run", call_view, METH_O, "Make a view of the memory of an operand."};
 
 static PyObject *
@@ -353,6 +391,9 @@ static PyMethodDef methods[] = {
     {"new_value", (PyCFunction)(void (*)(void))call_new_value, METH_FASTCALL, "Return a value over new memory."},
     {"bound_to_launch", bound_to_launch, METH_O, "Return what executes an operation of one result by a launch."},
     {"bound_to_several", bound_to_several, METH_O, "Return what executes an operation of several results by a launch."},
+    {"prepare_arrays", prepare_arrays, METH_O, "Take classes and objects by their names."},
+    {"bound_to_kernel", bound_to_kernel, METH_O, "Return what has a kernel write into values."},
+    {"bound_in_place", bound_in_place, METH_O, "Return what has a kernel write into its first operand."},
     {"prepare_launches", prepare_launches, METH_O, "Take classes and objects by their names."},
     {"bound_to_queue", bound_to_queue, METH_O, "Return work whose launches wait in a queue where they may."},
     {"prepare_autograd", prepare_autograd, METH_O, "Take classes and objects by their names; returns ``OpNode.apply``."},

@@ -15,6 +15,7 @@ from server.engine import keys
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.blas_threads import LARGE, on_all_threads
 from server.engine.device.interface import Download, Mark, Upload
+from server.engine.in_c import arrays as arrays_in_c
 from server.engine.value import Storage, Value
 from telegrad_protocol.meta import CPU, Meta
 
@@ -65,6 +66,16 @@ class _HostView(np.ndarray[Any, Any]):
     storage: Storage
 
 
+def layout_of(meta: Meta) -> tuple[tuple[int, ...], np.dtype[Any], tuple[int, ...] | None, int]:
+    """Return the shape, dtype, and strides in bytes of arrays of a meta, None for row-major, and where they begin.
+
+    That is in bytes from where the memory of the tensor begins.
+    """
+    itemsize = meta.dtype.itemsize
+    strides = None if meta.is_contiguous else tuple([stride * itemsize for stride in meta.strides])
+    return meta.shape, NUMPY_DTYPES[meta.dtype], strides, meta.offset * itemsize if meta.numel else 0
+
+
 class CpuBackend(AllocatingBackend):
     """NumPy on the allocator's host arenas."""
 
@@ -80,10 +91,8 @@ class CpuBackend(AllocatingBackend):
         block = storage.block
         if block.meta is meta and block.is_stable:
             return block.array
-        itemsize = meta.dtype.itemsize
-        offset = block.offset + meta.offset * itemsize if meta.numel else block.offset
-        strides = None if meta.is_contiguous else tuple([stride * itemsize for stride in meta.strides])
-        array = np.ndarray(meta.shape, NUMPY_DTYPES[meta.dtype], block.segment.buffer, offset, strides)
+        shape, dtype, strides, offset = layout_of(meta)
+        array = np.ndarray(shape, dtype, block.segment.buffer, block.offset + offset, strides)
         if strides is None and block.is_stable:
             block.array, block.meta = array, meta
         return array
@@ -126,3 +135,6 @@ class CpuBackend(AllocatingBackend):
             "total_memory": self.memory_info()[1],
             "multi_processor_count": os.cpu_count() or 1,
         }
+
+
+arrays_in_c.prepare(CpuBackend, layout_of)

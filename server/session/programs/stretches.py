@@ -242,7 +242,7 @@ class _ElasticRecording(_StretchRecording):
 
 
 def _situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Return what decides how a stretch is executed on these inputs; None where it has to be, or better is, call by call.
+    """Return what decides how a stretch is executed on these inputs; None where it is to be call by call.
 
     Captured work goes by the memory of its inputs, so that decides which of them share theirs.
     """
