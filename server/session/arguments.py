@@ -160,7 +160,11 @@ READERS: dict[int, Reader] = {operator.op.index: Reader(operator) for operator i
 
 
 def _number(op: Op, param: Param, item: list[Any]) -> Any:
-    """A number in the place of a tensor."""
+    """A number in the place of a tensor, where one was accepted before."""
+    if len(item) == 1:
+        number = item[0]
+        if number.__class__ is float or (number.__class__ is int and -_LARGEST <= number <= _LARGEST):
+            return number
     return _accepted(op, param, decode_scalar(item[0] if len(item) == 1 else item))
 
 

@@ -17,7 +17,8 @@ from telegrad_protocol.errors import IndexOutOfRangeError, out_of_bounds
 
 Array = Any
 _UFUNCS = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
-_WIDENED = frozenset(("float16", "bfloat16"))
+_WIDENED = "eE"
+"""The types of half precision."""
 _SMALL = 1 << 12
 """Arrays of at most so many bytes are made without looking whether there is room for them."""
 _FEW = 16
@@ -238,7 +239,7 @@ def reduce_rows(xp: Any, target: Array, index: Array, rows: Array, how: str = "s
     if not index.size or not target.size:
         return
     rows = _expanded(xp, rows, (index.size, target.shape[1]))
-    wide = _in_single(target) if target.dtype.name in _WIDENED else target
+    wide = _in_single(target) if target.dtype.char in _WIDENED else target
     if xp is np:
         _reduce_host(wide, index, rows, how)
     else:
@@ -282,7 +283,7 @@ def _adds_in_loop(target: Array, index: Array, rows: Array) -> bool:
     loops = compiled.kernels("tensors.scatters") if takes else None
     if loops is None or target.dtype.char not in loops.add_to_rows:
         return False
-    given = _in_single(rows) if rows.dtype.name in _WIDENED else rows
+    given = _in_single(rows) if rows.dtype.char in _WIDENED else rows
     places, added = np.require(index, None, ["C", "W"]), np.require(given, target.dtype, ["C", "W"])
     shares = threads.shares_of(target.shape[1], target.nbytes + added.nbytes, threads.VECTOR)
     given = target, places.view(np.uint64), added

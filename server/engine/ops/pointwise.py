@@ -324,8 +324,15 @@ def _to_copy(xp, input, *, dtype, device, out):
     cast_into(xp, out, input)
 
 
+_REAL_KINDS = "fiub"
+"""The kinds of types that NumPy itself has and whose elements have no imaginary parts."""
+
+
 def cast_into(xp, target, source):
     """Copy with a cast; the imaginary parts of complex numbers are dropped if the target is real."""
+    if source.dtype.kind in _REAL_KINDS:
+        xp.copyto(target, source, casting="unsafe")
+        return
     if source.dtype.name == "complex32":
         source = source.astype(np.complex64)
     is_narrowing = source.dtype.kind == "c" and target.dtype.kind not in "cb" and target.dtype.name != "complex32"

@@ -160,7 +160,11 @@ def _write_extremum(xp, find, input, dim, keepdim, out):
 
 def write_maximum(xp, input, axis, keepdims, out):
     """Write the maximum; an empty result is skipped, because CuPy raises an error for it."""
-    if out.size:
+    if not out.size:
+        return
+    if xp is np:
+        np.maximum.reduce(input, axis, None, out, keepdims)
+    else:
         xp.amax(input, axis=axis, keepdims=keepdims, out=out)
 
 
@@ -169,7 +173,7 @@ def write_minimum(xp, input, axis, keepdims, out):
     if not out.size:
         return
     if xp is np:
-        np.amin(input, axis=axis, keepdims=keepdims, out=out)
+        np.minimum.reduce(input, axis, None, out, keepdims)
     else:
         out[...] = xp.amin(input, axis=axis, keepdims=keepdims)
 
