@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import ml_dtypes
@@ -319,3 +320,41 @@ def test_cupy_draws_the_same_numbers() -> None:
         assert np.array_equal(random.bernoulli(cupy, Generator(SEED), there, n).get(), ours)
     ours = random.permutation(np, Generator(SEED), n)
     assert np.array_equal(random.permutation(cupy, Generator(SEED), n).get(), ours)
+
+
+@pytest.mark.parametrize("name", ["uniform", "normal"])
+def test_numbers_that_were_made_ahead_are_those_that_are_made_alone(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = Random(seed)
+    seeds, draw = [rng.getrandbits(64) for _ in range(6)], getattr(random, name)
+    requests = [
+        (rng.choice((0, 1, 2, 3, 5, 64, 255, 256, 257)), rng.random() < 0.1, rng.choice(seeds), rng.choice((0, 3, 90)))
+        for _ in range(400)
+    ]
+
+    def drawn() -> list[bytes]:
+        generator, made = Generator(seeds[0]), []
+        for count, is_set, number, offset in requests:
+            if is_set:
+                generator.restore(number, offset)
+            made.append(draw(np, generator, count, np.dtype(np.float32)).tobytes())
+            if count == 5:  # what overwrites the words that it takes must leave those that are kept
+                made.append(draw(np, generator, count, np.dtype(np.float16)).tobytes())
+        return [*made, str(generator.offset).encode()]
+
+    ahead = drawn()
+    monkeypatch.setattr(random, "_MOST_SMALL", -1)
+    assert drawn() == ahead
+
+
+def test_words_are_computed_for_many_small_draws_of_several_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed, stream = [], random._stream
+    monkeypatch.setattr(random, "_stream", lambda *args: computed.append(1) or stream(*args))
+    generator, offsets = Generator(SEED), {SEED: 0, SEED + 1: 0}
+    for number in [SEED, SEED + 1] * 200:
+        generator.restore(number, offsets[number])
+        random.normal(np, generator, 3, F32)
+        random.uniform(np, generator, 2, F32)
+        offsets[number] = generator.offset
+    assert len(computed) <= 4
