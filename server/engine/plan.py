@@ -18,7 +18,7 @@ from telegrad_protocol.ops.targets import ONE_VALUE_EVERYWHERE
 from . import context
 from .device import work
 from .device.integers import noting
-from .generic_kernel import GenericKernel, GenericRun, wrapped_scalars
+from .generic_kernels.kernel import GenericKernel, GenericRun, wrapped_scalars
 from .operators import KernelInfo, Operator, Run, Signature
 from .prepared import prepared_run
 from .replay.remembered import remember

@@ -192,43 +192,6 @@ bound_to_several(PyObject *module, PyObject *bound)
     return check_backend(PyTuple_GET_ITEM(bound, 0)) < 0 ? NULL : PyCFunction_New(&several_method, bound);
 }
 
-static PyMethodDef launch_method = {
-    "launch", (PyCFunction)(void (*)(void))call_launch, METH_FASTCALL, "Have a kernel write into values.",
-};
-static PyMethodDef in_place_method = {"run", call_in_place, METH_O, "Execute an operation in place."};
-
-static PyObject *
-bound_to_kernel(PyObject *module, PyObject *bound)
-{
-    (void)module;
-    if (known_layouts != NULL && is_kernel(bound, KERNEL_FIELDS)) return PyCFunction_New(&launch_method, bound);
-    PyErr_SetString(PyExc_TypeError, "bound_to_kernel: expected a function and what it is called with, after prepare_arrays");
-    return NULL;
-}
-
-static PyObject *
-bound_in_place(PyObject *module, PyObject *bound)
-{
-    (void)module;
-    int usual = known_layouts != NULL && is_kernel(bound, IN_PLACE_FIELDS) && PyTuple_CheckExact(PyTuple_GET_ITEM(bound, KERNEL_APART));
-    for (Py_ssize_t i = 0; usual && i < PyTuple_GET_SIZE(PyTuple_GET_ITEM(bound, KERNEL_APART)); i++)
-        usual = PyLong_CheckExact(PyTuple_GET_ITEM(PyTuple_GET_ITEM(bound, KERNEL_APART), i));
-    if (usual) return PyCFunction_New(&in_place_method, bound);
-    PyErr_SetString(PyExc_TypeError, "bound_in_place: expected a function, what it is called with, places and a run, after prepare_arrays");
-    return NULL;
-}
-
-static PyObject *
-prepare_arrays(PyObject *module, PyObject *given)
-{
-    (void)module;
-    if (!PyDict_Check(given) || the_Value == NULL) {
-        PyErr_SetString(PyExc_TypeError, "prepare_arrays: expected a dict, after prepare_values");
-        return NULL;
-    }
-    return none_unless(take_arrays(given));
-}
-
 static PyMethodDef view_method = {"run", call_view, METH_O, "Make a view of the memory of an operand."};
 
 static PyObject *

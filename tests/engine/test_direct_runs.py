@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from server.engine import functional as F
-from server.engine import generic_kernel
+from server.engine.generic_kernels import kernel as generic_kernel
 from server.engine.in_c import arrays
 from server.engine.operators import OPERATORS
 from tests.ops.adapters import EngineAdapter

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from server.engine.generic_kernel import GenericKernel
+from server.engine.generic_kernels.kernel import GenericKernel
 from telegrad_protocol.errors import NotSupportedError
 
 from .adapters import TORCH_TO_OURS, EngineAdapter, to_torch

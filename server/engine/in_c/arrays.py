@@ -42,7 +42,7 @@ def launch_of(
     ``places`` are pairs of a place and the number of an operand. None where that is Python's.
     """
     bound = _called_with(function, arguments, places, keywords)
-    return None if bound is None else module.bound_to_kernel((*bound, is_single))  # type: ignore[no-any-return]
+    return None if bound is None else module.bound_to_kernel((*bound, is_single))
 
 
 def run_in_place(
@@ -51,4 +51,4 @@ def run_in_place(
 ) -> Run | None:  # fmt: skip
     """Return what does the same to the first operand; ``otherwise`` where one of ``apart`` shares its memory."""
     bound = _called_with(function, arguments, places, keywords)
-    return None if bound is None else module.bound_in_place((*bound, True, apart, otherwise))  # type: ignore[no-any-return]
+    return None if bound is None else module.bound_in_place((*bound, True, apart, otherwise))

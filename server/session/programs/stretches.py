@@ -247,11 +247,9 @@ def _situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | 
     Captured work goes by the memory of its inputs, so that decides which of them share theirs.
     """
     modes = modes_of(state)
-    if modes is None or not values or values[0].__class__ is not Value:
+    if modes is None or not values or values[0].__class__ is not Value or not values[0].backend.gains_by_stretches:
         return None
     backend, is_recording = values[0].backend, state.context.is_recording
-    if not backend.gains_by_stretches:
-        return None
     described: list[Any] = []
     for value in values:
         if value.__class__ is not Value or value.backend is not backend or not value.keys & backend.key:

@@ -19,7 +19,7 @@ from server.engine import keys
 from server.engine.array_library.addresses import data_address
 from server.engine.array_library.dtypes import BY_NUMPY, COMPUTED_IN, HALVES, NUMPY_DTYPES
 from server.engine.cpu.halves import narrow, widen
-from server.engine.generic_kernel import wrapped_scalars
+from server.engine.generic_kernels.kernel import wrapped_scalars
 from server.engine.operators import OPERATORS, KernelInfo
 from server.engine.ops.pointwise import cast_into
 from server.engine.programs.fused import Compute, Kernel, Register, is_cast

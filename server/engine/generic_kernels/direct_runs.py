@@ -1,8 +1,8 @@
-"""Runs of generic kernels whose conversions are known beforehand: as ``generic_kernel`` says, with nothing looked up.
+"""Runs of generic kernels whose conversions are known beforehand: as ``kernel`` says, with nothing looked up.
 
 What a call needs is told by metas, of which a plan is made: where arrays go among the arguments, what they are cast to,
 and which attributes are fixed. Operands on other devices, named operands and kernels that want metas are left to
-``generic_kernel``.
+``kernel``.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from server.engine import context
+from server.engine.array_library.dtypes import COMPUTED_IN, NUMPY_DTYPES
+from server.engine.in_c import arrays as arrays_in_c
+from server.engine.operators import KernelInfo, Run
+from server.engine.prepared import functional_run
+from server.engine.value import Backend, Value
 from telegrad_protocol.meta import CPU, Meta
-
-from . import context
-from .array_library.dtypes import COMPUTED_IN, NUMPY_DTYPES
-from .in_c import arrays as arrays_in_c
-from .operators import KernelInfo, Run
-from .prepared import functional_run
-from .value import Backend, Value
 
 Arguments = tuple[Any, ...]
 Call = Callable[..., Any]

@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
+from server.engine import context
+from server.engine.array_library.dtypes import BY_NUMPY, COMPUTED_IN, NUMPY_DTYPES
+from server.engine.operators import KernelInfo, Operator, Run
+from server.engine.signature import metas_of
+from server.engine.value import Backend, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import is_dense
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import Op
 
-from . import context
-from .array_library.dtypes import BY_NUMPY, COMPUTED_IN, NUMPY_DTYPES
 from .direct_runs import KernelCall, call_of, in_place, into_new, mutating
-from .operators import KernelInfo, Operator, Run
-from .signature import metas_of
-from .value import Backend, Value
 
 Arguments = tuple[Any, ...]
 _array_of = attrgetter("array")
