@@ -16,11 +16,12 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
+from server import native
 from telegrad_protocol.errors import ArgumentError, CaptureError
 
 from . import compiled
 from .array_library.random_words import gaussian
-from .array_library.random_words.philox import WORDS_PER_BLOCK, CompiledPhilox, Philox
+from .array_library.random_words.philox import WORDS_PER_BLOCK, CompiledPhilox, NativePhilox, Philox
 
 DEFAULT_SEED: Final = 67280421310721
 STATE_BYTES: Final = 16
@@ -189,7 +190,7 @@ class PlacedGenerator(Generator):
         return 0, first, self._pointer
 
 
-def _stream(xp: Any, gen: Generator, total: int, chunk: int) -> Philox | CompiledPhilox:
+def _stream(xp: Any, gen: Generator, total: int, chunk: int) -> Philox | CompiledPhilox | NativePhilox:
     """What makes the words of so many blocks, in chunks."""
     if xp is not np:
         loops = None
@@ -197,7 +198,9 @@ def _stream(xp: Any, gen: Generator, total: int, chunk: int) -> Philox | Compile
         loops = compiled.kernels("philox")
     else:
         loops = compiled.loaded("philox")
-    seed = gen.initial_seed()
+    seed, in_c = gen.initial_seed(), native.load() if xp is np and loops is None else None
+    if in_c is not None:
+        return NativePhilox(in_c.philox, seed, chunk)
     return Philox(xp, seed, chunk) if loops is None else CompiledPhilox(loops, seed, chunk)
 
 

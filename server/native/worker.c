@@ -9,6 +9,7 @@ anything. Where something is not as it expects, the function of Python is called
 #include "awake.h"
 #include "extension_calls.h"
 #include "launches.h"
+#include "philox.h"
 #include "runs.h"
 #include "signatures.h"
 #include "views.h"
@@ -357,6 +358,7 @@ static PyMethodDef methods[] = {
     {"prepare_arrays", prepare_arrays, METH_O, "Take classes and objects by their names."},
     {"bound_to_kernel", bound_to_kernel, METH_O, "Return what has a kernel write into values."},
     {"bound_in_place", bound_in_place, METH_O, "Return what has a kernel write into its first operand."},
+    {"philox", (PyCFunction)(void (*)(void))call_philox, METH_FASTCALL, "Write random words of a seed."},
     {"prepare_launches", prepare_launches, METH_O, "Take classes and objects by their names."},
     {"bound_to_queue", bound_to_queue, METH_O, "Return work whose launches wait in a queue where they may."},
     {"prepare_autograd", prepare_autograd, METH_O, "Take classes and objects by their names; returns ``OpNode.apply``."},

@@ -12,11 +12,13 @@ import pytest
 import torch
 from scipy import stats
 
+from server import native
 from server.engine import random
-from server.engine.array_library.random_words.philox import philox4x32
+from server.engine.array_library.random_words.philox import NativePhilox, Philox, philox4x32
 from server.engine.random import Generator
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError
+from tests.support.compilers import needs_calls_in_c
 
 SEED = 1234
 F16, BF16, F32, F64 = dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64
@@ -358,3 +360,13 @@ def test_words_are_computed_for_many_small_draws_of_several_seeds(monkeypatch: p
         random.uniform(np, generator, 2, F32)
         offsets[number] = generator.offset
     assert len(computed) <= 4
+
+
+@needs_calls_in_c
+@pytest.mark.parametrize("seed_bits", [1, 33, 64])
+@pytest.mark.parametrize("first", [0, 5, (1 << 32) - 3, (1 << 64) - 2])
+def test_words_in_c_are_the_same(seed_bits: int, first: int, seed: int) -> None:
+    number = Random(seed).getrandbits(seed_bits)
+    words = NativePhilox(native.load().philox, number, 300)
+    for blocks in (1, 7, 300):
+        assert words.words(first, blocks).tolist() == Philox(np, number, 300).words(first, blocks).tolist()

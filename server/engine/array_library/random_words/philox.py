@@ -5,6 +5,7 @@ J. Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (SC 2011).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -107,6 +108,20 @@ class CompiledPhilox:
         """The uint32 words of some blocks, in memory that the next call overwrites."""
         out = self._out[: blocks * WORDS_PER_BLOCK]
         self._loop(self._seed, signed(first), out)
+        return out
+
+
+class NativePhilox:
+    """The same stream on a CPU, by a function of C that is given a seed, the first block, and memory for the words."""
+
+    def __init__(self, write: Callable[[int, int, Any], None], seed: int, blocks: int) -> None:
+        self._write, self._seed = write, seed
+        self._out = np.empty(blocks * WORDS_PER_BLOCK, np.uint32)
+
+    def words(self, first: int, blocks: int) -> Any:
+        """The uint32 words of some blocks, in memory that the next call overwrites."""
+        out = self._out[: blocks * WORDS_PER_BLOCK]
+        self._write(self._seed, first, out)
         return out
 
 
