@@ -25,8 +25,8 @@ _SMALL_REACH: Final = 1 << 48
 """Fewer elements than this are within ``MAX_BYTES``, whatever their type."""
 
 
-_TYPES: Final = frozenset(("cpu", "cuda", "meta", "hpu", "mps", "mtia", "privateuseone", "xla", "xpu"))
-"""Types of devices that programs may name; no server has those after the third."""
+_TYPES: Final = ("cpu", "cuda", "xpu", "xla", "mps", "meta", "hpu", "mtia", "privateuseone")
+"""Types of devices that programs may name, in PyTorch's order; servers have the first two, and clients ``meta``."""
 _INDEX: Final = re.compile("0|[1-9][0-9]{0,2}")
 _LAST_INDEX: Final = 127
 """PyTorch's indices have no more bits; names come from outside, and each is kept."""
@@ -88,7 +88,10 @@ class Device:
     @classmethod
     def _parse(cls, text: str) -> Device:
         kind, colon, number = text.partition(":")
-        if kind not in _TYPES or (colon and (_INDEX.fullmatch(number) is None or int(number) > _LAST_INDEX)):
+        if kind not in _TYPES:  # programs read the types that there are from these words, which are PyTorch's
+            types = ", ".join(_TYPES)
+            raise ArgumentError(f"device: Expected one of {types} device type at start of device string: {text}")
+        if colon and (_INDEX.fullmatch(number) is None or int(number) > _LAST_INDEX):
             raise ArgumentError(f"device: expected 'cpu', 'cuda' or 'cuda:N' up to {_LAST_INDEX}, got {text!r}")
         device = object.__new__(cls)
         device.type, device.name, device.index = kind, text, int(number) if colon else None

@@ -299,3 +299,22 @@ def test_masks_and_keys_of_attention_are_for_each_sample(call: str, options: str
         assert isinstance(ours, type(theirs)) and isinstance(ours, tg.TelegradError), repr(ours)
     else:
         assert tuple(ours) == tuple(theirs)
+
+
+ROBUST = ["smooth_l1_loss(x, y, beta=d)", "huber_loss(x, y, delta=d)"]
+
+
+@pytest.mark.parametrize("loss", ROBUST)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_second_derivatives_end_where_a_loss_becomes_linear(
+    loss: str, dtype: str, tg: Any, rng: np.random.Generator
+) -> None:
+    program = f"""
+    x = t.tensor(differences * d, dtype=t.{dtype}, requires_grad=True)
+    y = t.zeros_like(x, requires_grad=True)
+    once = t.autograd.grad((t.nn.functional.{loss} * x.detach().cos()).sum(), (x, y), create_graph=True)
+    [once, [t.autograd.grad(g.sum(), (x, y), retain_graph=True) for g in once]]
+    """.replace(", beta", ", reduction='none', beta").replace(", delta", ", reduction='none', delta")
+    beyond = rng.normal(size=5)
+    differences = np.array([-1.0, -0.5, 0.0, 0.5, 1.0, -2.0, 2.0, *beyond])
+    assert_same(*evaluate(program, tg, differences=differences, d=float(rng.choice([0.25, 0.5, 1.0, 2.0]))))

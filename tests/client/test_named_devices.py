@@ -75,6 +75,23 @@ def test_other_words_name_no_device(words: str, tg: Any) -> None:
     assert_same(*evaluate(program, tg))
 
 
+def test_the_types_that_there_are_can_be_read_from_the_error(tg: Any) -> None:
+    program = """
+    try:
+        t.device("notadevice")
+    except RuntimeError as error:
+        types = str(error).split("Expected one of ")[1].split(" device type")[0].split(", ")
+    made = []
+    for kind in types:
+        try:
+            made.append(t.empty(0, device=t.device(kind, index=0)).device)
+        except Exception:
+            pass
+    made
+    """
+    assert_same(*evaluate(program, tg))
+
+
 @pytest.mark.parametrize("name", ["cuda:128", "cpu:999", "meta:12345", "xpu:" + "9" * 50])
 def test_indices_beyond_pytorchs_name_no_device_and_are_not_kept(name: str, tg: Any) -> None:
     known = len(Device._known)
