@@ -17,12 +17,13 @@ from . import layers as _layers
 from . import padding as _padding
 from . import reductions as _reductions
 from . import shapes as _shapes
+from . import writing as _writing
 from .building import of_list
 from .formatting import summary
 from .functions import TABLE, dispatch
 from .tensor import NestedTensor
 
-ENTERED = (_attention, _divisions, _elementwise, _layers, _padding, _reductions, _shapes)
+ENTERED = (_attention, _divisions, _elementwise, _layers, _padding, _reductions, _shapes, _writing)
 """The modules that have entered their operations in the table."""
 
 
@@ -82,6 +83,11 @@ def _new(name: str) -> Any:
 
 
 def _setitem(self: Any, index: Any, value: Any) -> None:
+    parts = index if isinstance(index, tuple) else (index,)
+    if parts and all(isinstance(part, Tensor) and part.ndim for part in parts):
+        given = value if isinstance(value, Tensor) else self._values.new_full((), value)
+        self.index_put_(parts, given)
+        return
     target = _divisions.indexed(self, index)
     if isinstance(value, Tensor):
         target.copy_(value)

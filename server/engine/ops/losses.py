@@ -292,7 +292,7 @@ def _squared_error(xp, input, target, *, out):
 
 
 def _huber_backward(grad, input, target, delta):
-    # The derivative of hardtanh is 0 at both bounds, as the second derivative of the loss is in PyTorch; that of clamp is 1.
+    # The derivative of hardtanh is 0 at both bounds, as PyTorch's second derivative of the loss is; that of clamp is 1.
     return F.mul(F.hardtanh(F.sub(input, target), -delta, delta), grad)
 
 
