@@ -171,9 +171,41 @@ around.zero_grad()
 print(weight.tolist(), weight.grad, calls, Around.step.hooked, around._zero_grad_profile_name)
 print(torch.backends.cuda.is_built(), torch.has_cuda, torch.has_cudnn, torch.has_mps)
 """
+TRANSFORMS = """
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch import func
+
+seen = set()
+
+def noting(x):
+    seen.add(torch._C._are_functorch_transforms_active())
+    return x.sin()
+
+x = torch.ones(3)
+calls = {
+    "plain": lambda: noting(x), "grad": lambda: func.grad(lambda x: noting(x).sum())(x),
+    "vjp": lambda: func.vjp(noting, x), "jvp": lambda: func.jvp(noting, (x,), (x,)),
+    "vmap": lambda: func.vmap(noting)(x), "jacrev": lambda: func.jacrev(noting)(x),
+    "jacfwd": lambda: func.jacfwd(noting)(x), "linearize": lambda: func.linearize(noting, x),
+    "backward": lambda: torch.autograd.functional.jvp(noting, x, x),
+    "compiled": lambda: torch.compile(lambda x: func.jvp(noting, (x,), (x,)), backend="eager")(x),
+}
+for name, call in calls.items():
+    seen.clear()
+    call()
+    print(name, seen)
+seen.clear()
+with forward_ad.dual_level():
+    noting(forward_ad.make_dual(x, x))
+    print("a level of the program", seen)
+    func.grad(lambda x: noting(x).sum())(x)
+    print("with a gradient in it", sorted(seen))
+print("behind", noting(x).shape, sorted(seen))
+"""
 
 
-@pytest.mark.parametrize("program", ["TREES", "PER_SAMPLE", "NAMES"])
+@pytest.mark.parametrize("program", ["TREES", "PER_SAMPLE", "NAMES", "TRANSFORMS"])
 def test_what_suites_use_is_pytorchs(
     program: str, server: ServerProcess, tmp_path: Path, rng: np.random.Generator
 ) -> None:
