@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +21,26 @@ from ._passes import grad
 from ._products import vector_jacobian, zeros_like
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
+
+
+class _Measuring(threading.local):
+    """Whether a function is called for its values alone, of which differences are taken."""
+
+    is_on = False
+
+
+_measuring = _Measuring()
+
+
+@contextmanager
+def _called(for_values: bool) -> Iterator[None]:
+    """Record histories in this block, and say what a function is called for."""
+    before, _measuring.is_on = _measuring.is_on, for_values
+    try:
+        with enable_grad():
+            yield
+    finally:
+        _measuring.is_on = before
 
 
 class GradcheckError(AutogradError):
@@ -84,7 +106,7 @@ def _check(
             "gradcheck expects at least one input tensor to require gradient, but none of the them have "
             "requires_grad=True."
         )
-    with enable_grad():
+    with _called(for_values=False):
         outputs = _outputs(func(*given))
     sources = [given[place] for place in places]
     for number, output in enumerate(outputs):
@@ -190,12 +212,12 @@ def _moved(func: Callable[..., Any], given: tuple[Any, ...], place: int, number:
     layout: Any = source.layout
     if layout is not strided:
         moved = (source.detach() + step).requires_grad_()
-        with enable_grad():
+        with _called(for_values=True):
             return _as_real(_outputs(func(*given[:place], moved, *given[place + 1 :]))[number])
     before = source.detach().clone()
     try:
         source.data.copy_(before + step)
-        with enable_grad():
+        with _called(for_values=True):
             return _as_real(_outputs(func(*given))[number]).clone()
     finally:
         source.data.copy_(before)
@@ -238,14 +260,18 @@ def gradgradcheck(
         listed = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
         vectors = [vector for vector in listed if vector is not None]
     places = [place for place, value in enumerate(given) if isinstance(value, Tensor) and value.requires_grad]
-    count = len(given)
+    count, kept = len(given), list[int]()
 
     def gradients(*given_again: Any) -> tuple[Tensor, ...]:
         arguments = [_differentiated(value, place in places) for place, value in enumerate(given_again)]
         results = [output for output in _outputs(func(*arguments[:count])) if output.requires_grad]
         sources = [arguments[place] for place in places]
-        found = grad(results, sources, list(arguments[count:]), create_graph=True, allow_unused=True)
-        return tuple([gradient for gradient in found if gradient is not None])
+        if _measuring.is_on:  # without a graph nothing waits for what the gradients are
+            values: Any = grad(results, sources, list(arguments[count:]), allow_unused=True, materialize_grads=True)
+            return tuple([values[place] for place in kept])
+        found: Any = grad(results, sources, list(arguments[count:]), create_graph=True, allow_unused=True)
+        kept[:] = [place for place, gradient in enumerate(found) if gradient is not None]
+        return tuple([found[place] for place in kept])
 
     return gradcheck(
         gradients, (*given, *vectors), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
