@@ -15,7 +15,6 @@ from telegrad._session.grad_mode import _set_grad_enabled as _set_grad_enabled
 from telegrad._tensor.generator import Generator as Generator
 from telegrad._tensor.size import Size as Size
 from telegrad._tensor.tensor import Tensor as _Tensor
-from telegrad.autograd import forward_ad as _forward_ad
 from telegrad.autograd.function import Function as _Function
 from telegrad.storage import storage_of as _storage_of
 from telegrad_protocol.dtypes import DType as dtype
@@ -94,10 +93,8 @@ def _is_alias_of(self: _Tensor, other: _Tensor) -> bool:
 
 def _are_functorch_transforms_active() -> bool:
     """Tell whether this thread is inside of a function of ``torch.func``, such as ``grad``, ``jvp`` or ``vmap``."""
-    of_program = _forward_ad._entered.level
-    return bool(
-        _batching.levels or _batching.derivatives or [level for level in _duals.levels if level is not of_program]
-    )
+    levels = [level for level in _duals.levels if level.is_transform]
+    return bool(levels or _batching.levels or _batching.derivatives)
 
 
 def _jit_set_profiling_mode(wanted: bool) -> bool:

@@ -24,7 +24,7 @@ def forward_jacobian(call: Call, inputs: Sequence[Tensor]) -> tuple[Any, list[li
 
     The function is called once, or also once for each element where it applies functions with a ``jvp`` of their own.
     """
-    with entered_level() as level:
+    with entered_level(is_transform=True) as level:
         outputs, rest = call([level.dual(tensor, tensor) for tensor in inputs])
         with _recorded(bool(duals.levels[:-1])):
             columns = None if level.has_rules else _all_columns(level, outputs, inputs)
@@ -72,7 +72,7 @@ def _basis(tensor: Tensor, before: int, after: int) -> Tensor:
 
 
 def _called_with(call: Call, inputs: Sequence[Tensor], tangents: list[Tensor]) -> list[Tensor]:
-    with entered_level() as level:
+    with entered_level(is_transform=True) as level:
         outputs, _ = call([level.dual(*pair) for pair in zip(inputs, tangents, strict=True)])
         return [_released(*pair, level.nodes) for pair in zip(level.tangents(outputs), outputs, strict=True)]
 

@@ -45,6 +45,9 @@ class Source(NamedTuple):
 class Level:
     """One level of dual numbers, which is entered when it is made."""
 
+    is_transform = False
+    """Whether a function of ``func`` that transforms others has entered the level, such as ``jvp``."""
+
     def __init__(self) -> None:
         self._sources: dict[SourceNode, Source] = {}
         self.has_rules = False
@@ -195,9 +198,10 @@ class Level:
 
 
 @contextmanager
-def entered_level() -> Iterator[Level]:
+def entered_level(is_transform: bool = False) -> Iterator[Level]:
     """Enter a new level in a block."""
     level = Level()
+    level.is_transform = is_transform
     try:
         yield level
     finally:

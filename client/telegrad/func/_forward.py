@@ -35,7 +35,7 @@ def _recorded(function: Callable[..., Any]) -> Callable[..., Any]:
 def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> Any:
     """Return ``func(*primals)``, and the product of its Jacobian with ``tangents``."""
     _check_tuples(primals, tangents)
-    with entered_level() as level:
+    with entered_level(is_transform=True) as level:
         given = iter(_matching(primals, tangents))
         own = mapped(primals, lambda primal: level.dual(primal, next(given)))
         output, aux = split(func(*own), has_aux, "jvp")
