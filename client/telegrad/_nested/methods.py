@@ -17,13 +17,12 @@ from . import layers as _layers
 from . import padding as _padding
 from . import reductions as _reductions
 from . import shapes as _shapes
-from . import writing as _writing
 from .building import of_list
 from .formatting import summary
 from .functions import TABLE, dispatch
 from .tensor import NestedTensor
 
-ENTERED = (_attention, _divisions, _elementwise, _layers, _padding, _reductions, _shapes, _writing)
+ENTERED = (_attention, _divisions, _elementwise, _layers, _padding, _reductions, _shapes)
 """The modules that have entered their operations in the table."""
 
 
