@@ -318,3 +318,23 @@ def test_second_derivatives_end_where_a_loss_becomes_linear(
     beyond = rng.normal(size=5)
     differences = np.array([-1.0, -0.5, 0.0, 0.5, 1.0, -2.0, 2.0, *beyond])
     assert_same(*evaluate(program, tg, differences=differences, d=float(rng.choice([0.25, 0.5, 1.0, 2.0]))))
+
+
+KINDS = ["float32", "float64", "float16", "bfloat16", "int64", "int32", "uint8"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sought", KINDS)
+def test_rows_are_searched_in_the_type_that_both_have_in_common(
+    sought: str, kind: str, tg: Any, rng: np.random.Generator
+) -> None:
+    ties = np.sort(rng.choice(60, 9, replace=False)) / 10.0  # some of which no type holds exactly
+    program = f"""
+    rows, x = t.tensor(ties, dtype=t.float64).to(t.{kind}), t.tensor(ties[2:]).to(t.{sought})
+    both = [t.searchsorted(rows, x, right=right) for right in (False, True)]
+    single = x if rows.dtype.itemsize > 2 or x.dtype is rows.dtype else x[:0]  # halves are compared as float32
+    each = [t.searchsorted(rows, one, side="right").item() for one in single]
+    wide = t.searchsorted(rows.expand(2, -1).contiguous(), x.expand(2, -1).contiguous())
+    both, each, wide, [t.bucketize(one, rows, right=True).item() for one in single], t.bucketize(x, rows)
+    """
+    assert_same(*evaluate(program, tg, ties=ties))

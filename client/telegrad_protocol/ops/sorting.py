@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from telegrad_protocol.dtypes import int32, int64
-from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
+from telegrad_protocol.errors import ArgumentError, ShapeError
 from telegrad_protocol.layout import result_strides, wrap_dim
 from telegrad_protocol.meta import Meta
 
@@ -111,8 +111,7 @@ def _check_vector(name: str, rows: Meta) -> None:
 
 
 def _check_rows(rows: Meta, input: Meta) -> None:
-    if rows.dtype is not input.dtype:
-        raise DTypeError(f"searchsorted: {rows} and {input} must have the same type")
+    check_real("searchsorted", input)
     if rows.ndim > 1 and rows.shape[:-1] != input.shape[:-1]:
         raise ShapeError(f"searchsorted: {rows} and {input} must be equal in all dimensions but the last")
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from server.engine import functional as F
 from server.engine.array_library.indexing import check_index
 from server.engine.registry import composite, implements
+from telegrad_protocol.dtypes import BY_NAME, DType, result_type
 from telegrad_protocol.ops import sorting as ops
 
 from .reduce import select_backward
@@ -124,6 +127,21 @@ def median(input):
     return F.median(F.reshape(input, -1), 0)[0]
 
 
+class _Typed(NamedTuple):
+    """What decides the common type of two operands."""
+
+    dtype: DType
+    ndim: int
+
+
+def _of_one_type(xp, rows, sought):
+    """Return sorted rows and what is searched in them, both of the type that PyTorch compares them in."""
+    if not hasattr(sought, "dtype") or rows.dtype == sought.dtype:
+        return rows, xp.asarray(sought)
+    common = result_type([_Typed(BY_NAME[str(operand.dtype)], operand.ndim) for operand in (rows, sought)])
+    return rows.astype(common.name), sought.astype(common.name)
+
+
 @implements(ops.searchsorted)
 def searchsorted(xp, sorted_sequence, input, *, out_int32, right, side, sorter, out):
     bound_side = "right" if right or side == "right" else "left"
@@ -131,8 +149,9 @@ def searchsorted(xp, sorted_sequence, input, *, out_int32, right, side, sorter, 
         length = sorted_sequence.shape[-1]
         check_index("searchsorted", sorter, length, f"rows of {length} elements")
         sorted_sequence = xp.take_along_axis(sorted_sequence, sorter, axis=-1)
+    sorted_sequence, input = _of_one_type(xp, sorted_sequence, input)
     if sorted_sequence.ndim == 1:
-        out[...] = xp.searchsorted(sorted_sequence, xp.asarray(input), bound_side)
+        out[...] = xp.searchsorted(sorted_sequence, input, bound_side)
         return
     if not sorted_sequence.size:
         out[...] = 0
@@ -146,4 +165,5 @@ def searchsorted(xp, sorted_sequence, input, *, out_int32, right, side, sorter, 
 
 @implements(ops.bucketize)
 def bucketize(xp, input, boundaries, *, out_int32, right, out):
-    out[...] = xp.searchsorted(boundaries, xp.asarray(input), "right" if right else "left")
+    boundaries, input = _of_one_type(xp, boundaries, input)
+    out[...] = xp.searchsorted(boundaries, input, "right" if right else "left")
