@@ -128,6 +128,7 @@ is_kernel(PyObject *bound, Py_ssize_t fields)
     for (int i = KERNEL_ARGUMENTS; i <= KERNEL_VALUES; i++)
         if (!PyTuple_CheckExact(PyTuple_GET_ITEM(bound, i))) return 0;
     PyObject *arguments = PyTuple_GET_ITEM(bound, KERNEL_ARGUMENTS), *places = PyTuple_GET_ITEM(bound, KERNEL_PLACES);
+    if (PyTuple_GET_SIZE(places) > MOST_ARGUMENTS) return 0;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); i++) {
         PyObject *pair = PyTuple_GET_ITEM(places, i);
         if (!PyTuple_CheckExact(pair) || PyTuple_GET_SIZE(pair) != 2) return 0;
