@@ -206,6 +206,23 @@ def test_graphs_are_counted(tg: Any) -> None:
     assert dynamo.counters["frames"] == {"total": 4, "ok": 4}
 
 
+def test_frames_are_counted_when_graphs_are_made(tg: Any) -> None:
+    import torch
+
+    from telegrad.compiler import dynamo
+
+    def counted(lib: Any, counters: Any, backend: Any) -> tuple[dict[str, int], int]:
+        counters.clear()
+        for function in (lambda x: x.sin() * 2, lambda x: x.cos() * x.shape[0] if x.shape[0] < 6 else x):
+            compiled = lib.compile(function, backend=backend)
+            for size in (3, 3, 4, 5, 3, 7):
+                compiled(lib.ones(size))
+        return dict(counters["frames"]), counters["stats"]["unique_graphs"]
+
+    mine = counted(tg, dynamo.counters, lambda graph, inputs: graph.forward)
+    assert mine == counted(torch, torch._dynamo.utils.counters, "eager")
+
+
 def test_a_dimension_that_is_marked_takes_all_sizes_at_once(tg: Any) -> None:
     from telegrad.compiler import dynamo
 

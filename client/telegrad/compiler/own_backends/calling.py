@@ -25,10 +25,17 @@ def run(function: Callable[..., Any], args: Any, kwargs: Any, options: regions.O
     session = current_session()
     if session.holder is not None or session.blocking or not session.is_open:
         return function(*args, **kwargs)
-    counters["frames"]["total"] += 1
+    before, breaks = graphs.made, counters["graph_break"].total()
     looks = options.fullgraph and graphs.is_new and sys.getprofile() is None
     region = WrittenRegion(session, function, options, graphs, names_of(function, args, kwargs))
     with ending_programs(active) if looks else nullcontext(), region:
         result = function(*args, **kwargs)
-    counters["frames"]["ok"] += 1
+    if graphs.made > before:
+        _count_frames(1 + counters["graph_break"].total() - breaks)
     return result
+
+
+def _count_frames(count: int) -> None:
+    """Count what PyTorch compiles apart: a function up to its first graph break, and what follows each of them."""
+    counters["frames"]["total"] += count
+    counters["frames"]["ok"] += count

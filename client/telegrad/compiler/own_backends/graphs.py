@@ -65,6 +65,8 @@ class Graphs:
     def __init__(self, own: OwnBackend) -> None:
         self.backend, self._dynamic, self._fullgraph, self._limit = own
         self._compiled: dict[Any, list[Compiled]] = {}
+        self.made = 0
+        """How many graphs the backend was given, whatever has become of them."""
         self.epoch = active.epoch
 
     @property
@@ -108,6 +110,7 @@ class Graphs:
 
     def _compile(self, graph: Graph, given: list[Any]) -> Callable[..., Any]:
         """Return what the backend makes of a graph."""
+        self.made += 1
         counters["stats"]["unique_graphs"] += 1
         counters["stats"]["calls_captured"] += sum(node.op.startswith("call_") for node in graph.nodes)
         name = getattr(self.backend, "__name__", type(self.backend).__name__)
