@@ -74,7 +74,12 @@ class Trace(Protocol):
 
 
 class Recorder(Protocol):
-    """What notes the operations that backends execute."""
+    """What notes the operations that backends execute.
+
+    ``lets_spend``: results may be written over operands meanwhile, as what is noted is not executed by the same plans.
+    """
+
+    lets_spend: bool
 
     def note_beginning(self, operator: Any, args: tuple[Any, ...]) -> None:
         """Note that an operation is about to be executed."""
@@ -112,7 +117,7 @@ class Context:
     __slots__ = (
         "_grad_enabled", "autocast", "backends", "before_replay", "casts", "checks", "cudnn", "dropped", "excluded",
         "generators", "host_memory", "included", "inference", "own_streams", "owner", "profiler", "programs",
-        "recorder", "remade_nodes", "streams", "switches", "threads", "trace", "tuner",
+        "recorder", "remade_nodes", "spent", "streams", "switches", "threads", "trace", "tuner",
     )  # fmt: skip
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
@@ -140,6 +145,8 @@ class Context:
         """Says which gradients lie apart from other memory."""
         self.remade_nodes = 0, 0
         """Sequence numbers of the first and the last node that the last run of a compiled function has made anew."""
+        self.spent: Value | None = None
+        """A value that nothing needs after the next operation on it, which may write its result over it."""
         self.trace: Trace | None = None
         self.profiler: Any = None
         """The ``profiling.recorder.Recorder`` that notes what is executed; None where nobody asked for it."""

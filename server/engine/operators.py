@@ -162,17 +162,21 @@ class Operator:
     __slots__ = (
         "accepted", "canonical", "castings", "checked", "comes_to", "composite", "defaults", "derivatives",
         "first_attribute", "grad_positions", "gradient_forms", "is_unary", "kernels", "keyword_names",
-        "leading_tensors", "lookups", "middle_is_plain", "op", "plans", "preparers", "resolved", "runs",
-        "scalar_attributes", "transfers",
+        "leading_tensors", "lookups", "made_first", "middle_is_plain", "op", "overwriters", "plans", "preparers",
+        "resolved", "runs", "scalar_attributes", "transfers",
     )  # fmt: skip
 
     def __init__(self, op: Op, base: Operator | None = None) -> None:
         self.op = op
         self.kernels: dict[int, KernelInfo] = base.kernels if base else {}
         self.preparers: dict[int, list[Preparer]] = base.preparers if base else {}
+        self.overwriters: dict[int, Factory] = base.overwriters if base else {}
+        """By backend key, the factory of kernels that may write the first of several results over the first operand."""
         self.transfers: dict[int, Factory] = base.transfers if base else {}
         """By backend key, the factory for operands on another device."""
         self.derivatives: dict[int, Derivative] = base.derivatives if base else {}
+        self.made_first: frozenset[int] = frozenset()
+        """The arguments whose gradients ``registry.implements`` has made first where memory is short."""
         self.composite: Callable[..., Any] | None = None
         self.comes_to: Callable[..., Single | None] | None = None
         """Tells the one operation that the composite is on operands of given metas: see ``registry.comes_to``."""

@@ -20,7 +20,7 @@ from .device import work
 from .device.integers import noting
 from .generic_kernels.kernel import GenericKernel, GenericRun, wrapped_scalars
 from .operators import KernelInfo, Operator, Run, Signature
-from .prepared import prepared_run
+from .prepared import prepared_run, spending_run
 from .replay.remembered import remember
 from .signature import metas_of
 from .value import Backend
@@ -100,14 +100,18 @@ class Plan:
         info, is_single = _kernel_of(operator, backend), self.count == 1
         generic = GenericRun(partial(_generic_run, operator, backend, info, bound, outs, is_single))
         run: Run = generic
+        is_prepared = True
         if outs is not None or op.mutates:
             wrapped = wrapped_scalars(op, bound)
             args = tuple([wrapped.get(position, item) for position, item in enumerate(bound)]) if wrapped else bound
             run = prepared_run(operator, backend, args, outs or (), is_single, generic)
         if run is generic:
             run = generic.made()
+            is_prepared = False
         if backend.device is CPU:
             run = backend.threaded(run, sum([meta.nbytes for meta in (*op.metas_in(bound), *(outs or ()))]))
+        if is_prepared and outs:
+            run = spending_run(operator, backend, args, outs, is_single, run)
         if op.mutates and op.name not in ONE_VALUE_EVERYWHERE:
             _check_targets(op.public, [bound[p] for p in op.mutates])
         if not backend.can_capture:

@@ -135,6 +135,79 @@ def overwriting_run(operator: Operator, backend: Backend, bound: Arguments, plac
     return backend.threaded(run_there, bound[place].nbytes) if backend.device is CPU else run_there
 
 
+def _overwriting_run_of_several(
+    operator: Operator, backend: Backend, bound: Arguments, outs: tuple[Meta, ...]
+) -> Run | None:  # fmt: skip
+    """The same for the first operand, where an operation has several results: the first lies there."""
+    factory = operator.overwriters.get(backend.key)
+    if factory is None:
+        return None
+    with backend.as_current():
+        launch = factory(Request(operator.op.base, backend, bound, outs, None))
+    if launch is None:
+        return None
+    fire, empty = backend.deferring(launch), backend.empty
+
+    def run(args: Arguments) -> tuple[Value, ...]:
+        values = (args[0], *map(empty, outs[1:]))
+        fire(args, values)
+        return values
+
+    return backend.on_device(run)
+
+
+def spending_run(
+    operator: Operator, backend: Backend, bound: Arguments, outs: tuple[Meta, ...], is_single: bool, run: Run
+) -> Run:  # fmt: skip
+    """``run``, which writes its result over the first operand where the context says that nothing else needs that.
+
+    It is ``run`` itself where no kernel can do so, or for small operands. The result is a new value, whose storage
+    takes the memory over.
+    """
+    if (
+        not bound or bound[0] is not outs[0] or outs[0].nbytes < backend.least_spent or operator.op.form != "functional"
+        or operator.op.mutates or not _may_overwrite(operator, backend.key, is_single)
+    ):  # fmt: skip
+        return run
+    over: Run | None = None
+
+    def run_or_overwrite(args: Arguments) -> Any:
+        nonlocal over
+        current = context.current
+        spent = current.spent
+        if spent is None or spent is not args[0]:
+            return run(args)
+        current.spent = None
+        if over is None:
+            found = (
+                overwriting_run(operator, backend, bound, 0)
+                if is_single
+                else _overwriting_run_of_several(operator, backend, bound, outs)
+            )
+            over = found or run
+        if over is run:
+            return run(args)
+        value = _taking_over(spent)
+        result = over((value, *args[1:]))
+        value.storage.version = 0
+        return result
+
+    return run_or_overwrite
+
+
+def _may_overwrite(operator: Operator, key: int, is_single: bool) -> bool:
+    if not is_single:
+        return key in operator.overwriters
+    return any([preparer.elementwise for preparer in operator.preparers.get(key, ())])
+
+
+def _taking_over(spent: Value) -> Value:
+    """Return a value on a storage of its own that has taken over the memory of another one."""
+    before = spent.storage
+    storage = before.keeper = Storage(before.backend, before.block, before.nbytes)
+    return Value(storage, spent.meta, spent.backend)
+
+
 def _mutating(mutates: tuple[int, ...], launch: Launch, has_result: bool) -> Run:
     """The run of an operation that only exists in place."""
 

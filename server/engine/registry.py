@@ -21,12 +21,14 @@ def implements(
     movement: bool = False,
     updates: bool = False,
     together: Formula | None = None,
+    first: tuple[str, ...] = (),
     **formulas: Formula | None,
 ) -> Callable[[Kernel], Kernel]:
     """Register a kernel that is generic over the array library, and the formula of each differentiable input.
 
     ``together`` returns the gradients of all inputs as a tuple; it is used where more than one is wanted. Arguments
-    that only the formulas of unwanted gradients name are None then.
+    that only the formulas of unwanted gradients name are None then. It is called once for the gradients of the inputs
+    named ``first``, and then for the others, where what only the former need is large.
     """
 
     def register(function: Kernel) -> Kernel:
@@ -36,9 +38,19 @@ def implements(
         derive(contract, **formulas)
         if together is not None:
             operator.derivatives[TOGETHER] = Derivative(contract, together)
+        operator.made_first = frozenset([p for p, param in enumerate(contract.params) if param.name in first])
         return function
 
     return register
+
+
+def spending(formula: Formula) -> Formula:
+    """Mark the formula of a gradient that is one element-wise operation on the gradient that it is made of.
+
+    That operation takes it as its first operand, and may write its result over it where nothing else needs it.
+    """
+    formula.spends = True  # type: ignore[attr-defined]
+    return formula
 
 
 def derive(contract: Op, **formulas: Formula | None) -> None:
@@ -86,6 +98,20 @@ def prepares(
         OPERATORS[contract.name].preparers.setdefault(key, []).insert(
             0, Preparer(factory, elementwise, deferrable, converts)
         )
+        return factory
+
+    return register
+
+
+def overwrites(contract: Op, key: int) -> Callable[[Factory], Factory]:
+    """Register a factory of prepared kernels that read a first operand before they write the first result in its place.
+
+    For operations with several results. It returns None for operands that it does not support. Launches wait as those
+    that are ``deferrable`` do.
+    """
+
+    def register(factory: Factory) -> Factory:
+        OPERATORS[contract.name].overwriters[key] = factory
         return factory
 
     return register

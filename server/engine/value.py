@@ -182,6 +182,8 @@ class Backend(DeviceFigures):
     __slots__ = ("__dict__", "__weakref__", "allocator", "apart", "in_allocator", "queued_frees", "stream")  # read by C
     xp: Any
     key: int
+    least_spent = 8 << 20
+    """Values of fewer bytes are not freed early, or written over: to look whether they may be would take too long."""
     can_capture = False
     """Whether work can be captured and launched as one, as CUDA graphs do; see ``capture``."""
     is_capturing = False

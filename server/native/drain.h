@@ -181,7 +181,7 @@ visit(const Pass *pass, PyObject *node)
     if (!usual) return PyObject_CallMethodObjArgs(task, text_visit, node, pass->wanted, NULL);
     PyObject *pending = SLOT(task, GraphTask__pending), *grads = Py_XNewRef(PyDict_GetItemWithError(pending, node));
     if (grads == NULL) return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
-    PyObject *results = PyDict_DelItem(pending, node) < 0 ? NULL : apply_program(node, grads, modes);
+    PyObject *results = PyDict_DelItem(pending, node) < 0 ? NULL : apply_program(node, grads, modes, releases);
     if (results != NULL && releases && SLOT(node, OpNode__saved) != NULL) {
         int has_saved = PyObject_IsTrue(SLOT(node, OpNode__saved));
         if (has_saved > 0) PUT_SAME(node, OpNode__saved, Py_None);

@@ -173,7 +173,7 @@ run_program(PyObject *program, PyObject *node, PyObject *saved, PyObject *gradie
 
 /* ``node_program.apply``. */
 static PyObject *
-apply_program(PyObject *node, PyObject *grads, PyObject *modes)
+apply_program(PyObject *node, PyObject *grads, PyObject *modes, int releases)
 {
     PyObject *saved = SLOT(node, OpNode__saved), *plan = SLOT(node, OpNode__plan);
     PyObject *program = plan != NULL && IS(plan, GradientPlan) ? SLOT(plan, GradientPlan__program) : NULL;
@@ -186,8 +186,8 @@ apply_program(PyObject *node, PyObject *grads, PyObject *modes)
         Py_DECREF(program);
         return results;
     }
-    PyObject *all[] = {node, grads, modes};
-    return PyObject_Vectorcall(the_learn, all, 3, NULL);
+    PyObject *all[] = {node, grads, modes, releases ? Py_True : Py_False};
+    return PyObject_Vectorcall(the_learn, all, 4, NULL);
 }
 
 #endif

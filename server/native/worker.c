@@ -288,8 +288,11 @@ static PyObject *
 call_apply_program(PyObject *module, PyObject *const *given, Py_ssize_t count)
 {
     (void)module;
-    if (the_NodeProgram != NULL && count == 3 && IS(given[0], OpNode)) return apply_program(given[0], given[1], given[2]);
-    PyErr_SetString(PyExc_TypeError, "apply_program: expected a node, its gradients and modes, after prepare_node_programs");
+    if (the_NodeProgram != NULL && count == 4 && IS(given[0], OpNode)) {
+        int releases = PyObject_IsTrue(given[3]);
+        return releases < 0 ? NULL : apply_program(given[0], given[1], given[2], releases);
+    }
+    PyErr_SetString(PyExc_TypeError, "apply_program: expected a node, its gradients, modes, and whether it is released, after prepare_node_programs");
     return NULL;
 }
 

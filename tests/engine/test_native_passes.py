@@ -111,7 +111,7 @@ def test_a_gradient_may_go_while_a_program_unpacks_what_was_saved(adapter: Engin
     program, before = NodeProgram(gradients[0].meta, modes, 4, [step], [3]), node.plan.program
     node.saved = [Emptying(node.saved[0], gradients), node.saved[0]]
     node.plan.program = program
-    (result,) = apply(node, gradients, modes)
+    (result,) = apply(node, gradients, modes, True)
     node.plan.program = before
     assert adapter.numpy(result).tolist() == [7.0] * 3
 

@@ -110,7 +110,7 @@ class GraphTask:
             node = heappop(ready)[1]
             if node.__class__ is OpNode and not node.retained and (passed is None or node in passed):  # most nodes
                 grads = pending.pop(node, None)
-                results = None if grads is None else node_program.apply(node, grads, modes)
+                results = None if grads is None else node_program.apply(node, grads, modes, releases)
                 if releases and results is not None and node.saved:
                     node.saved = None
                 grads = None  # gradients that nothing else needs are freed before those that follow are added up

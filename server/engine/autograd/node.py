@@ -44,11 +44,12 @@ class GradientPlan:
     every call on operands of these metas makes results of the same metas, and has this same plan. ``fixed`` and
     ``saved`` tell where the constants and the saved tensors come from; ``numbers`` are the positions of operands that
     are no tensors. ``program`` is what nodes do, once that is known (``node_program``), ``asked`` how many were asked.
+    ``turns`` are what ``sparing`` has nodes do, None until that is known.
     """
 
     __slots__ = (
         "asked", "constants", "fixed", "has_known_results", "inputs", "joint", "names_grads", "numbers", "operator",
-        "program", "reads", "saved", "saves", "saves_outs",
+        "program", "reads", "saved", "saves", "saves_outs", "turns",
     )  # fmt: skip
 
     def __init__(self, operator: Operator, needed: int, bound: tuple[Any, ...]) -> None:
@@ -59,6 +60,7 @@ class GradientPlan:
         self.names_grads, self.reads, self.numbers = form.names_grads, form.reads, form.numbers
         self.has_known_results = False
         self.program: Any = None
+        self.turns: Any = None
         self.asked = 0
         self.constants = [
             form.mask if where == "wanted" else _constant(where, bound[number]) for where, number in form.fixed

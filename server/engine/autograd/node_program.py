@@ -20,6 +20,7 @@ from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 
+from . import sparing
 from .node import OpNode
 
 RECORDED_AFTER: Final = 16
@@ -118,24 +119,32 @@ def prepare(record: Record) -> None:
     _record = record
 
 
-def apply(node: OpNode, grads: list[Value | None], modes: Modes | None) -> Sequence[Value | None]:
-    """Do what ``node.apply`` does where gradients are not recorded, by a program if there is one."""
+def apply(node: OpNode, grads: list[Value | None], modes: Modes | None, releases: bool) -> Sequence[Value | None]:
+    """Do what ``node.apply`` does where gradients are not recorded, by a program if there is one.
+
+    ``releases``: the node is not needed any more, and nothing else takes the gradients out of the list.
+    """
     program = node.plan.program
     if (
         program is not None and program.modes is modes and len(grads) == 1 and node.saved is not None
         and grads[0] is not None and grads[0].meta is program.gradient
     ):  # fmt: skip
         return program.run(node, grads[0])  # type: ignore[no-any-return]
-    return learn(node, grads, modes)
+    return learn(node, grads, modes, releases)
 
 
 drain_in_c: Callable[..., None] | None = None
 """Visits the nodes of a pass as ``GraphTask._visit_all`` does, where that is compiled."""
 
 
-def learn(node: OpNode, grads: list[Value | None], modes: Modes | None) -> Sequence[Value | None]:
-    """Ask a node for which there is no program, and record it if there have been enough like it."""
+def learn(node: OpNode, grads: list[Value | None], modes: Modes | None, releases: bool) -> Sequence[Value | None]:
+    """Ask a node for which there is no program, and record it if there have been enough like it.
+
+    Nodes that may spare memory are asked each time: what they do depends on who else holds what they have.
+    """
     plan = node.plan
+    if node.saved is not None and (plan.turns is None or plan.turns) and sparing.turns_of(node):
+        return sparing.apply(node, grads) if releases and sparing.spares(node, grads) else node.apply(grads)
     plan.asked += 1
     if (
         plan.asked % RECORDED_AFTER or plan.asked > RECORDED_AFTER * _MOST_RECORDINGS or modes is None

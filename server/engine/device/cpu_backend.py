@@ -81,6 +81,7 @@ class CpuBackend(AllocatingBackend):
 
     xp = np
     key = keys.CPU
+    least_spent = 1 << 20
 
     @classmethod
     def open(cls) -> CpuBackend:

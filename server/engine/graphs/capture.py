@@ -39,6 +39,8 @@ class Capture:
     ``concerns`` says whether what is executed now belongs to the capture. Memory comes from ``pool`` meanwhile.
     """
 
+    lets_spend = False
+
     def __init__(self, context: Context, backend: Backend, pool: MemPool, concerns: Callable[[], bool]) -> None:
         self.backend = backend
         self.pool = pool

@@ -11,13 +11,13 @@ import math
 from server.engine import functional as F
 from server.engine.array_library.cache_blocks import in_blocks, number, select
 from server.engine.array_library.special_functions import erf
-from server.engine.registry import composite, implements
+from server.engine.registry import composite, implements, spending
 from telegrad_protocol.ops import activations as ops
 
 from .complex import conj
 
 
-@implements(ops.relu, input=lambda grad, out: F._relu_backward(grad, out))
+@implements(ops.relu, input=spending(lambda grad, out: F._relu_backward(grad, out)))
 def relu(xp, input, *, out):
     xp.maximum(input, 0, out=out)
 
@@ -34,7 +34,9 @@ _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBIC = 0.044715
 
 
-@implements(ops.gelu, input=lambda grad, input, approximate: F._gelu_backward(grad, input, approximate=approximate))
+@implements(
+    ops.gelu, input=spending(lambda grad, input, approximate: F._gelu_backward(grad, input, approximate=approximate))
+)
 def gelu(xp, input, *, approximate, out):
     cdf = _normal_cdf if approximate == "none" else _tanh_cdf
     for x, o in in_blocks(xp, input, out):
@@ -124,7 +126,7 @@ def _sigmoid(xp, x):
     return result
 
 
-@implements(ops.silu, input=lambda grad, input: F._silu_backward(grad, input))
+@implements(ops.silu, input=spending(lambda grad, input: F._silu_backward(grad, input)))
 def silu(xp, input, *, out):
     for x, o in in_blocks(xp, input, out):
         xp.multiply(_sigmoid(xp, x), x, out=o)

@@ -10,7 +10,7 @@ from server.engine.array_library.cache_blocks import in_blocks
 from server.engine.array_library.special_functions import digamma as digamma_of
 from server.engine.array_library.special_functions import erf as fast_erf
 from server.engine.array_library.special_functions import special
-from server.engine.registry import implements
+from server.engine.registry import implements, spending
 from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.ops import elementary as ops
@@ -19,7 +19,7 @@ from .complex import conj
 from .derivatives import zero_gradient
 
 
-@implements(ops.exp, input=lambda grad, out: grad * conj(out))
+@implements(ops.exp, input=spending(lambda grad, out: grad * conj(out)))
 def exp(xp, input, *, out):
     xp.exp(input, out=out)
 
@@ -109,7 +109,7 @@ def cosh(xp, input, *, out):
     xp.cosh(input, out=out)
 
 
-@implements(ops.tanh, input=lambda grad, out: F._tanh_backward(grad, out))
+@implements(ops.tanh, input=spending(lambda grad, out: F._tanh_backward(grad, out)))
 def tanh(xp, input, *, out):
     xp.tanh(input, out=out)
 
@@ -142,7 +142,7 @@ def atanh(xp, input, *, out):
     xp.arctanh(input, out=out)
 
 
-@implements(ops.sigmoid, input=lambda grad, out: F._sigmoid_backward(grad, out))
+@implements(ops.sigmoid, input=spending(lambda grad, out: F._sigmoid_backward(grad, out)))
 def sigmoid(xp, input, *, out):
     for x, o in in_blocks(xp, input, out):
         arrays.negative(xp, x, o)

@@ -52,6 +52,7 @@ def _linear_gradients(grad, input, weight, weight_meta, bias_meta, wanted):
     weight=lambda grad, input, weight_meta: _linear_weight(grad, input, weight_meta),
     bias=lambda grad: grad,
     together=_linear_gradients,
+    first=("weight", "bias"),
 )
 def linear(xp, input, weight, bias, *, out):
     if input.ndim > 2 and weight.ndim == 2:

@@ -11,7 +11,7 @@ from server.engine import keys
 from server.engine.array_library.dtypes import HALVES
 from server.engine.array_library.indexing import sum_over
 from server.engine.operators import OPERATORS, Single
-from server.engine.registry import comes_to, composite, implements
+from server.engine.registry import comes_to, composite, implements, spending
 from server.engine.value import Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.ops import normalization as ops
@@ -53,8 +53,10 @@ def _standardized(input, mean, rstd):
         grad_out, input, mean, rstd, normalized_shape
     ),
     bias=lambda grad_out: grad_out,  # the engine sums over the rows
-    together=lambda grad_out, input, mean, rstd, weight, normalized_shape, wanted: select_wanted(
-        F._layer_norm_gradients(grad_out, input, mean, rstd, weight, normalized_shape), wanted
+    together=spending(
+        lambda grad_out, input, mean, rstd, weight, normalized_shape, wanted: select_wanted(
+            F._layer_norm_gradients(grad_out, input, mean, rstd, weight, normalized_shape), wanted
+        )
     ),
 )
 def _layer_norm(xp, input, normalized_shape, weight, bias, eps, *, out):
@@ -163,8 +165,10 @@ def _layer_norm_gradients(xp, grad_out, input, mean, rstd, weight, normalized_sh
         grad_out, input, rstd, weight, normalized_shape
     )[0],
     weight=lambda grad_out, input, rstd: F.mul(F.mul(input, rstd), grad_out),  # the engine sums over the rows
-    together=lambda grad_out, input, rstd, weight, normalized_shape, wanted: select_wanted(
-        F._rms_norm_gradients(grad_out, input, rstd, weight, normalized_shape), wanted
+    together=spending(
+        lambda grad_out, input, rstd, weight, normalized_shape, wanted: select_wanted(
+            F._rms_norm_gradients(grad_out, input, rstd, weight, normalized_shape), wanted
+        )
     ),
 )
 def _rms_norm(xp, input, normalized_shape, weight, eps, *, out):

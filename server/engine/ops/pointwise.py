@@ -11,7 +11,7 @@ from server.engine import functional as F
 from server.engine.array_library import indexing as arrays
 from server.engine.array_library.cache_blocks import number
 from server.engine.array_library.dtypes import NUMPY_DTYPES
-from server.engine.registry import composite, implements
+from server.engine.registry import composite, implements, spending
 from server.engine.value import Value
 from telegrad_protocol.errors import DTypeError
 from telegrad_protocol.ops import pointwise as ops
@@ -53,7 +53,11 @@ def rsub(xp, input, other, *, alpha, out):
     xp.subtract(other, input if alpha == 1 else times(input, alpha, out.dtype), out=out)
 
 
-@implements(ops.mul, input=lambda grad, other: grad * conj(other), other=lambda grad, input: grad * conj(input))
+@implements(
+    ops.mul,
+    input=spending(lambda grad, other: grad * conj(other)),
+    other=spending(lambda grad, input: grad * conj(input)),
+)
 def mul(xp, input, other, *, out):
     xp.multiply(input, other, out=out)
 
@@ -210,7 +214,7 @@ def positive(input):
     return F.view(input, input.meta.shape)
 
 
-@implements(ops.abs, input=lambda grad, input: grad * F.sgn(input))
+@implements(ops.abs, input=spending(lambda grad, input: grad * F.sgn(input)))
 def abs(xp, input, *, out):
     xp.absolute(input, out=out)
 
@@ -243,7 +247,7 @@ def sgn(xp, input, *, out):
     xp.copyto(out, xp.where(magnitude == 0, 0, input / magnitude))
 
 
-@implements(ops.square, input=lambda grad, input: grad * conj(input * 2))
+@implements(ops.square, input=spending(lambda grad, input: grad * conj(input * 2)))
 def square(xp, input, *, out):
     xp.multiply(input, input, out=out)
 

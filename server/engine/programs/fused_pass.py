@@ -112,6 +112,9 @@ class _Written:
         for step in program.steps:
             if isinstance(step, Operation):
                 self._write(step, next(named))
+            elif isinstance(step, Release):
+                for slot, number, meta in step.taken:
+                    self._values[number] = self._saved_slot((step.node, slot, -1), meta)
             elif isinstance(step, Accumulation):
                 self.leaves.append(step.node)
                 self._outputs.append(self._values[step.value])

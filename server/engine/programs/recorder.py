@@ -21,6 +21,8 @@ from .graph import Graph, Slot, Step
 class Recorder:
     """Notes operations as steps of a graph. ``reason`` says why there is none, empty while there may be one."""
 
+    lets_spend = True
+
     def __init__(self) -> None:
         self.reason = ""
         self.inputs: list[Slot] = []

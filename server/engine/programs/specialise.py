@@ -27,7 +27,7 @@ from .joined import Joined
 from .joins import passes
 from .joins.sums import has_sums_apart, with_sums_apart
 from .joins.uses import Uses
-from .joins.weights import has_weights_apart, with_weights_apart
+from .joins.weights import has_weights_apart, with_layers_whole, with_weights_apart
 from .lowering import Lowered
 from .memory.plan import PART_MOVED, recomputed
 from .memory.reuse import reused, written_over
@@ -96,6 +96,7 @@ def optimised(
     steps, outputs = expanded(
         graph.steps, {**known, **{slot: value.meta for slot, value in graph.constants.items()}}, graph.outputs
     )
+    steps = with_layers_whole(steps)
     numbers = [0] * len(metas) if memory is None else memory
     state = _State(steps, known, dict(zip(graph.inputs, numbers, strict=True)), outputs, graph.constants, {})
     counts: dict[str, int] = {}

@@ -13,7 +13,8 @@ from sys import getrefcount
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from server.allocator.native_calls import module
-from server.engine.autograd import changes
+from server.engine import context
+from server.engine.autograd import changes, sparing
 from server.engine.autograd.gradients import ALONE_IN_ATTRIBUTE, ALONE_IN_TABLE, accumulate
 from server.engine.autograd.graph import UNRECORDED, AccumulateGrad, Edge
 from server.engine.autograd.node import GradientPlan, OpNode
@@ -51,7 +52,8 @@ class Operation(NamedTuple):
 
     ``arguments`` has None in the places of tensors. ``intermediate``, ``saved`` and ``lists`` say, by place, which
     values of the table, saved tensors and lists go there. ``results`` has the numbers of what it makes, ``freed`` those
-    of the values that nothing needs after it.
+    of the values that nothing needs after it. ``spent`` is the number of the first operand where that is a value that
+    nothing needs afterwards, and the plan may write its result over it; else -1.
     """
 
     run: Callable[[tuple[Any, ...]], Any]
@@ -61,6 +63,7 @@ class Operation(NamedTuple):
     lists: tuple[tuple[int, tuple[Any, ...]], ...]
     results: int | tuple[int, ...]
     freed: tuple[int, ...]
+    spent: int = -1
 
 
 class Accumulation(NamedTuple):
@@ -73,10 +76,11 @@ class Accumulation(NamedTuple):
 
 
 class Release(NamedTuple):
-    """A node frees its saved tensors."""
+    """A node frees its saved tensors, apart from those that are ``taken``: by slot, the number, and the meta."""
 
     node: int
     freed: tuple[int, ...]
+    taken: tuple[tuple[int, int, Meta], ...] = ()
 
 
 class NamedOperation(NamedTuple):
@@ -114,7 +118,7 @@ class Program:
         self.noted: Any = None
         self.source: Program | None = None
         self.steps: list[Any] = steps
-        self.needed = frozenset([place for step in steps if isinstance(step, Operation) for place in _saved_in(step)])
+        self.needed = frozenset([place for step in steps for place in _saved_in(step)])
         self.branches: dict[int, Program] = {}
         self.has_other_numbers = False
         """Whether the nodes that it shares with the program whose branch it is have other numbers in this one."""
@@ -181,7 +185,9 @@ class Program:
             if cancellation.requested:
                 cancellation.pause()
             if step.__class__ is Operation:
-                run, template, intermediate, saved, lists, results, freed = step
+                run, template, intermediate, saved, lists, results, freed, spent = step
+                if spent >= 0 and sparing.may_be_spent(values, spent):
+                    context.current.spent = values[spent]
                 arguments = template.copy()
                 for place, number in intermediate:
                     arguments[place] = values[number]
@@ -194,14 +200,19 @@ class Program:
                     arguments[place] = tuple([_list_element(item, nodes, values) for item in items])
                 result: Any = run(tuple(arguments))
                 arguments.clear()
+                if spent >= 0:
+                    context.current.spent = None
                 if results.__class__ is int:
                     values[results] = result
                 else:
                     values.update(zip(results, result))  # type: ignore[arg-type]  # results are no single number here
                 result = None
             elif step.__class__ is Release:
-                holder, freed = step
-                nodes[holder].saved = None  # `OpNode.release`, inlined
+                holder, freed, taken = step
+                node = nodes[holder]
+                for slot, number, _ in taken:
+                    values[number] = unpacked(node.saved[slot], node)
+                node.saved = None  # `OpNode.release`, inlined
             else:
                 holder, number, is_last, freed = step
                 for ended in freed:
@@ -307,8 +318,12 @@ def _identity(node: Any) -> int:
     return id(node.plan) if node.__class__ is OpNode else id(node.metas[0])
 
 
-def _saved_in(step: Operation) -> list[SavedPlace]:
-    """The places of the saved tensors that an operation takes."""
+def _saved_in(step: Operation | Accumulation | Release) -> list[SavedPlace]:
+    """The places of the saved tensors that a step takes."""
+    if isinstance(step, Release):
+        return [(step.node, slot, -1) for slot, _, _ in step.taken]
+    if isinstance(step, Accumulation):
+        return []
     listed = [item.place for _, items in step.lists for item in items if isinstance(item, SavedElement)]
     return [*listed, *[place for _, place in step.saved]]
 

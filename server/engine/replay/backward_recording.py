@@ -14,6 +14,7 @@ from typing import Any
 from weakref import ReferenceType, ref
 
 from server.engine import context
+from server.engine.autograd import sparing
 from server.engine.autograd.gradients import accumulate
 from server.engine.autograd.graph import AccumulateGrad, Edge, Node
 from server.engine.autograd.graph_task import GraphTask
@@ -43,6 +44,7 @@ class RecordingTask(GraphTask):
     ``_freed`` has one list more than there are steps: the numbers of the values that were freed after each of them.
     """
 
+    lets_spend = True
     __slots__ = (
         "_freed",
         "_is_accumulating",
@@ -103,13 +105,22 @@ class RecordingTask(GraphTask):
             return None
         self._node = node
         self._is_repeatable = self._is_repeatable and node.plan.has_known_results
-        results = self._saved.apply(node, grads)
+        if not self.retain_graph and sparing.spares(node, grads):
+            results = self._saved.take_turns(node, grads, partial(self._release, number))
+            is_released = node.saved is None
+        else:
+            results, is_released = self._saved.apply(node, grads), False
         self._node = None
-        if not self.retain_graph:
+        if not self.retain_graph and not is_released:
             node.release()
             if node.saved is None:
                 self._note(Release(number, ()))
         return results
+
+    def _release(self, number: int, needed: Sequence[tuple[int, Any]]) -> None:
+        """Note that a node lets go of what it has saved; the values that it still needs are the pass's own then."""
+        taken = [(slot, self._track(value), value.meta) for slot, value in needed if value.__class__ is Value]
+        self._note(Release(number, (), tuple(taken)))
 
     def _accumulate(self, number: int, leaf: AccumulateGrad, grads: list[Value | None]) -> None:
         if grads[0] is None:
@@ -145,6 +156,7 @@ class RecordingTask(GraphTask):
             tuple([(place, source.number) for place, source in tensors if source.__class__ is IntermediateElement]),
             tuple([(place, source.place) for place, source in tensors if source.__class__ is SavedElement]),
             tuple([(place, source) for place, source in tensors if source.__class__ is tuple]), results, (),
+            _spendable(sources, args, plan.outs),
         ))  # fmt: skip
 
     def note_other(self, name: str) -> None:
@@ -201,20 +213,35 @@ class RecordingTask(GraphTask):
         table after the last step that needs it, so that a replay does not hold it either.
         """
         steps: list[Any] = []
-        all_freed = set(chain.from_iterable(self._freed))
+        all_freed, used = set(chain.from_iterable(self._freed)), set(needed)
         for step, freed_after in zip(reversed(self._steps), reversed(self._freed[1:]), strict=True):
             freed = set(freed_after)
             if step.__class__ is Accumulation:
                 step = step._replace(is_last=step.value not in needed)
                 freed.discard(step.value)
                 needed.add(step.value)
+                used.add(step.value)
             elif step.__class__ is Operation:
                 touched = _touched(step)
+                if step.spent in used or touched.count(step.spent) != 1:
+                    step = step._replace(spent=-1)
                 freed.update(number for number in touched if number not in needed and number not in all_freed)
                 needed.update(touched)
+                used.update(touched)
             needed.update(freed)
             steps.append(step._replace(freed=tuple(sorted(freed))))
         return steps[::-1]
+
+
+def _spendable(sources: Sequence[Any], args: tuple[Any, ...], outs: Sequence[Any]) -> int:
+    """The number of an operation's first operand, where that is large and laid out as the first result; else -1.
+
+    The gradient that a pass begins with, which has the number 0, is none: others may hold it in each pass.
+    """
+    first = sources[0] if sources else None
+    if first.__class__ is not IntermediateElement or outs[0] is not args[0].meta:
+        return -1
+    return -1 if args[0].meta.nbytes < args[0].backend.least_spent else first.number or -1
 
 
 def _touched(step: Operation) -> list[int]:

@@ -21,6 +21,7 @@ class NodeRecording(RecordingTask):
     """A pass over one node."""
 
     __slots__ = ()
+    lets_spend = False
 
     def apply(self, node: OpNode, grads: list[Value | None], modes: Modes) -> tuple[Any, NodeProgram | None]:
         """Ask the node; return its gradients, and what it has done, None where that cannot be repeated."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from weakref import ReferenceType, ref
 
+from server.engine.autograd import sparing
 from server.engine.autograd.graph import UNRECORDED, Node, SavedTensorList
 from server.engine.autograd.node import OpNode
 from server.engine.value import Value
@@ -23,7 +25,7 @@ class SavedOperands:
     __slots__ = ("_places",)
 
     def __init__(self) -> None:
-        self._places: dict[int, tuple[Value, Place]] = {}
+        self._places: dict[int, tuple[ReferenceType[Value], Place]] = {}
 
     def apply(self, node: OpNode, grads: Sequence[Value | None]) -> Sequence[Value | None]:
         """Do what ``node.apply`` does; until it returns, ``place_of`` tells its operands."""
@@ -36,10 +38,20 @@ class SavedOperands:
             node.saved = saved
             self._places.clear()
 
+    def take_turns(
+        self, node: OpNode, grads: list[Value | None], parted: sparing.Parted
+    ) -> Sequence[Value | None]:  # fmt: skip
+        """Do what ``sparing.apply`` does, in the same way; nothing here keeps what the node lets go of."""
+        unpacked = [self.unpacked(item, (slot, -1), node) for slot, item in enumerate(node.saved or ())]
+        try:
+            return sparing.take_turns(node, grads, unpacked, parted)
+        finally:
+            self._places.clear()
+
     def place_of(self, value: Value) -> Place | None:
         """Return where the node has saved a value; None for any other value, also on the same memory."""
         known = self._places.get(id(value))
-        return None if known is None else known[1]
+        return None if known is None or known[0]() is not value else known[1]
 
     def unpacked(self, item: Any, place: Place, consumer: Node) -> Any:
         """Return what something saved is unpacked to; a tensor is a value that nothing else is."""
@@ -51,7 +63,7 @@ class SavedOperands:
         if item.value is not None:  # a leaf is unpacked to itself, which may be saved twice, or be a gradient
             value = value.alias()
             value.autograd = UNRECORDED
-        self._places[id(value)] = value, place
+        self._places[id(value)] = ref(value), place
         return value
 
 

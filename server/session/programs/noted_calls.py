@@ -28,6 +28,8 @@ from .recording import SessionRecorder
 class CallRecorder(SessionRecorder):
     """Knows a value by what it is, or by its memory and its meta where these are of one value only."""
 
+    lets_spend = False
+
     def __init__(self, state: SessionState, rows: dict[int, int], can_capture: bool) -> None:
         super().__init__(state, rows, can_capture)
         self.composites: list[Composite] = []

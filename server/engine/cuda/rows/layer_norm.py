@@ -14,7 +14,7 @@ from server.engine import keys
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.operators import Request
-from server.engine.registry import prepares
+from server.engine.registry import overwrites, prepares
 from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
@@ -256,11 +256,13 @@ class Backward:
 
 
 def _gradients(
-    request: Request, statistics: tuple[int | None, int], weight: Meta | None, length: int, dx: bool, parameters: int
-) -> Launch | None:
+    request: Request, statistics: tuple[int | None, int], weight: Meta | None, length: int, dx: bool, parameters: int,
+    over: bool = False,
+) -> Launch | None:  # fmt: skip
     """The launch of the gradients of rows (if ``dx``) and of 0 to 2 parameters.
 
-    ``statistics`` are the positions of mean, None for RMS normalization, and rstd among the arguments.
+    ``statistics`` are the positions of mean, None for RMS normalization, and rstd among the arguments. ``over``: the
+    gradient of rows may lie where the gradient that is read lies. So it may where threads hold what they have read.
     """
     grad, input = request.args[:2]
     at_mean, at_rstd = statistics
@@ -268,7 +270,7 @@ def _gradients(
     if not input.numel or not have_accumulate_type(input, *stats):
         return None
     plan = Backward(request.outs, grad, input, weight, length, rms=at_mean is None)
-    if not fits_grid(plan.rows):
+    if not fits_grid(plan.rows) or (over and not plan.holds):
         return None
     whole = plan.holds
     rows: Any = None
@@ -324,6 +326,18 @@ def layer_norm_gradients(request: Request) -> Launch | None:
 @row_major
 def rms_norm_gradients(request: Request) -> Launch | None:
     return _gradients(request, (None, 2), request.args[3], math.prod(request.args[4]), True, 1)
+
+
+@overwrites(ops._layer_norm_gradients, keys.CUDA)
+@row_major
+def layer_norm_gradients_over(request: Request) -> Launch | None:
+    return _gradients(request, (2, 3), request.args[4], math.prod(request.args[5]), True, 2, over=True)
+
+
+@overwrites(ops._rms_norm_gradients, keys.CUDA)
+@row_major
+def rms_norm_gradients_over(request: Request) -> Launch | None:
+    return _gradients(request, (None, 2), request.args[3], math.prod(request.args[4]), True, 1, over=True)
 
 
 @prepares(ops._layer_norm_backward, keys.CUDA, deferrable=True)

@@ -34,6 +34,31 @@ def with_weights_apart(steps: Sequence[Step], analysis: Analysis, keys: Mapping[
     return [part for step in steps for part in (apart(step) if id(step) in chosen else [step])]
 
 
+def with_layers_whole(steps: Sequence[Step]) -> list[Step]:
+    """Make one step of the two by which a pass has made a layer's gradients to hold less.
+
+    What can be joined, and what is better made apart, is found from whole layers.
+    """
+    whole: list[Step] = []
+    for step in steps:
+        both = _both(whole[-1], step) if whole else None
+        if both is None:
+            whole.append(step)
+        else:
+            whole[-1] = both
+    return whole
+
+
+def _both(others: Step, by_input: Step) -> Step | None:
+    """The step that makes what two make, of one gradient: those of weight and bias, and then that of the input."""
+    if others.operator.op.name != LAYER or by_input.operator.op.name != LAYER:
+        return None
+    grad, input, none, has_bias = others.args
+    if none is not None or by_input.args[0] != grad or by_input.args[1] is not None or by_input.args[3]:
+        return None
+    return Step(others.operator, (grad, input, by_input.args[2], has_bias), (*by_input.outs, *others.outs))
+
+
 def _is_layer(step: Step) -> bool:
     """Whether a step makes a weight's gradient."""
     return step.operator.op.name == LAYER and step.args[1] is not None
