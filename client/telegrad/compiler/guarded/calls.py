@@ -22,11 +22,13 @@ Part = tuple[list[Any], int, list[Any] | None]
 Standing = tuple[OuterRecord, list[Tensor], Found]
 """What stands for a call, with the tensors among its arguments and the gradients that it takes."""
 _MOST_RECORDS: Final = 8
-_MOST_RUNS: Final = 8
+_MOST_RUNS: Final = 16
 _MOST_FAILED: Final = 64
 """A record whose conditions fail so often in a row is dropped."""
 _BUDGET: Final = 8
 """So many calls are watched; calls that are left out pay for more."""
+_LOOKS: Final = 32
+"""So many calls that could be left out are looked at: those of several sizes come in turn."""
 _PRICE: Final = 64
 _REST: Final = 16
 _FEWEST_RUNS: Final = 2
@@ -41,7 +43,10 @@ class Calls:
 
     def __init__(self) -> None:
         self._records: list[OuterRecord] = []
-        self._runs: dict[Program, tuple[PlainRun, int]] = {}
+        self._runs: dict[tuple[Program, bytes], PlainRun] = {}
+        """The last run by program and constants, which differ where sizes do."""
+        self._counts: dict[Program, int] = {}
+        """How many runs of a program came since a call was due to be watched."""
         self._watched = 0
         self._is_due = False
         self._driver: Driver | None = None
@@ -69,6 +74,7 @@ class Calls:
     def _forget(self) -> None:
         self._records, self._driver = [], None
         self._runs.clear()
+        self._counts.clear()
         self._watched = self._looked_at = self._impure = self._rest = 0
         self._is_due = self._steps = False
 
@@ -128,7 +134,7 @@ class Calls:
         if self._rest:
             self._rest -= 1
             return
-        if self._looked_at >= _BUDGET + self.replayed // _PRICE:
+        if self._looked_at >= (_BUDGET if self._impure else _LOOKS) + self.replayed // _PRICE:
             return
         self._looked_at += 1
         if len(parts) != 1:
@@ -147,10 +153,12 @@ class Calls:
         self._steps = self._steps or run.steps
         if run.inputs != len(program.inputs):  # some of the program's are the same tensor in this run
             return
-        count = self._runs.get(program, (run, 0))[1] + 1
-        if len(self._runs) >= _MOST_RUNS and program not in self._runs:
+        key = program, run.text
+        count = self._counts.get(program, 0) + 1
+        if len(self._runs) >= _MOST_RUNS and key not in self._runs:
             self._runs.clear()
-        self._runs[program] = run, count % _FEWEST_RUNS
+            self._counts.clear()
+        self._runs[key], self._counts[program] = run, count % _FEWEST_RUNS
         self._is_due = self._is_due or count >= _FEWEST_RUNS
 
     def learn(
@@ -175,7 +183,7 @@ class Calls:
         modes = modes_of(queued)
         if modes is None:
             raise ImpureError("instructions of other threads are among its own")
-        for program, (run, _) in self._runs.items():
+        for (program, _), run in self._runs.items():
             inputs = run.inputs_of(queued, first, notes.gradients.dropped)
             if inputs is not None:
                 return OuterRecord(situation, given, notes, run, inputs, first, result, program, modes)

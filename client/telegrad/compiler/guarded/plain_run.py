@@ -62,6 +62,11 @@ class PlainRun:
             raise ImpureError("a tensor that was there before dies in it")
 
     @property
+    def text(self) -> bytes:
+        """What it computes, with its constants; equal for calls that sent the same."""
+        return _Calls(self.instructions, self.first).text
+
+    @property
     def inputs(self) -> int:
         """How many tensors that were there before it takes."""
         return len(Flat(self.instructions, self.first).inputs)
