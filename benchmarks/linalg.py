@@ -126,13 +126,34 @@ _SIGNALS: dict[str, tuple[int, ...]] = {
     "1024": (1024,), "64 of 1024": (64, 1024), "64 of 1000": (64, 1000), "16 of 65536": (16, 65536),
     "1048576": (1 << 20,), "1000 of 256": (1000, 256), "64 of 1021 (prime)": (64, 1021),
 }  # fmt: skip
-_IMAGES: dict[str, tuple[int, ...]] = {"256x256": (256, 256), "16 of 512x512": (16, 512, 512)}
+_BATCHES: dict[str, tuple[int, ...]] = {
+    "128 of 16": (128, 16), "1000 of 7": (1000, 7), "20000 of 4": (20000, 4), "20000 of 60": (20000, 60),
+    "16 of 502 (2 x prime)": (16, 502), "1000 of 45": (1000, 45),
+}  # fmt: skip
+"""Many short signals, and lengths that are odd or have large prime factors."""
+_IMAGES: dict[str, tuple[int, ...]] = {
+    "256x256": (256, 256),
+    "16 of 512x512": (16, 512, 512),
+    "1000 of 7x7": (1000, 7, 7),
+}
 
 
 def _transform(name: str, label: str, shape: tuple[int, ...], dtype: torch.dtype) -> Case:
     return Case(
         f"fft.{name}, {label}", lambda: [torch.randn(shape, dtype=dtype)],
         lambda F, x: getattr(F, f"fft_{name}")(x), getattr(torch.fft, name),
+    )  # fmt: skip
+
+
+_DOUBLES = {"fft": torch.complex128, "rfft": torch.float64, "irfft": torch.complex128}
+
+
+def _batch(name: str, label: str, count: int, n: int) -> Case:
+    """Transforms of ``count`` signals of ``n`` numbers in double precision."""
+    shape = (count, n // 2 + 1 if name == "irfft" else n)
+    return Case(
+        f"fft.{name}, {label}, float64", lambda: [torch.randn(shape, dtype=_DOUBLES[name])],
+        lambda F, x: getattr(F, f"fft_{name}")(x, n), lambda x: getattr(torch.fft, name)(x, n),
     )  # fmt: skip
 
 
@@ -144,6 +165,11 @@ def fft_cases() -> list[Case]:
             _transform("fft", label, shape, torch.complex64), _transform("rfft", label, shape, torch.float32),
             _transform("irfft", label, shape, torch.complex64),
         ]  # fmt: skip
+    for label, (count, n) in _BATCHES.items():
+        cases += [_batch(name, label, count, n) for name in _DOUBLES]
+    along = lambda: [torch.randn(16, 256, 3, dtype=torch.complex64)]
+    cases.append(Case("fft.fft, 16 of 256 x 3 along 256", along, lambda F, x: F.fft_fft(x, None, 1),
+                      lambda x: torch.fft.fft(x, dim=1)))  # fmt: skip
     for label, shape in _IMAGES.items():
         cases += [
             _transform("fft2", label, shape, torch.complex64), _transform("rfft2", label, shape, torch.float32),

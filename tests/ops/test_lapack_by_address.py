@@ -133,7 +133,7 @@ def test_sequences_do_the_same_without_the_compiled_loop(
 
 
 def test_both_ends_of_a_table_know_the_same_codes() -> None:
-    loop = compiled.load("sequences")
+    loop = compiled.load("factorizations.sequences")
     names = ("CALL", "COPY", "PERMUTATION", "FIND_NUMBER", "FIND_NAN", "FIND_NOT_FINITE")
     for name in names:
         assert getattr(sequences, f"_{name}") == getattr(loop, name)
@@ -145,7 +145,7 @@ def test_both_ends_of_a_table_know_the_same_codes() -> None:
 def test_sequences_end_where_a_number_says_so(
     monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator, dtype: Any, with_loop: bool
 ) -> None:
-    loop = compiled.load("sequences") if with_loop else None
+    loop = compiled.load("factorizations.sequences") if with_loop else None
     monkeypatch.setattr(sequences, "_loop", lambda count: loop)
     kind = np.dtype(dtype)
     numbers, infos, place = rng.standard_normal(5).astype(kind), np.zeros(3, np.int32), sequences.Place
@@ -173,7 +173,7 @@ def test_sequences_end_where_a_number_says_so(
 def test_large_matrices_are_copied_in_panels_and_refused_where_they_fail(
     adapter: EngineAdapter, seed: int, dtype: torch.dtype
 ) -> None:
-    compiled.load("sequences")
+    compiled.load("factorizations.sequences")
     torch.manual_seed(seed)
     a = square((210, 210), dtype)
     definite = a @ a.mH
@@ -198,7 +198,7 @@ def test_routines_are_called_alike_with_and_without_compiled_loops(
     monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator, count: int
 ) -> None:
     given = rng.standard_normal((count, 4, 4))
-    compiled.load("routines")
+    compiled.load("factorizations.routines")
     results = []
     for _ in range(2):
         factors, pivots, infos = given.copy(), np.zeros((count, 4), np.int32), np.ones(count, np.int32)

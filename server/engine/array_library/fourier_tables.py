@@ -13,6 +13,8 @@ import numpy as np
 Array = Any
 _RADICES = (13, 11, 8, 7, 5, 4, 3, 2)
 _ENDS = (8, 5, 4, 3)
+_MOST_ALONE = 16
+"""The longest transform that is one pass of a radix, of which there are passes for no other lengths."""
 _MOST_PRIME = 61
 """The largest radix of a pass, which has room for so many slots."""
 _KEPT = 64 << 20
@@ -46,6 +48,8 @@ def largest_prime(n: int) -> int:
 @lru_cache(maxsize=1024)
 def factors_of(n: int) -> tuple[int, ...]:
     """The radices of the passes for a smooth length: at both ends those with which signals are read and written."""
+    if n <= _MOST_ALONE:
+        return (n,) if n > 1 else ()
     factors = []
     for radix in (*_primes(), *_RADICES):
         while n % radix == 0 and not (radix == 8 and n % 16 == 0 and n % 32 and n % 64):
@@ -60,7 +64,7 @@ def factors_of(n: int) -> tuple[int, ...]:
 @lru_cache(maxsize=1)
 def _primes() -> tuple[int, ...]:
     """The radices that have no instructions of their own."""
-    return tuple([n for n in range(_RADICES[0] + 1, _MOST_PRIME + 1) if largest_prime(n) == n])
+    return tuple([n for n in range(_MOST_ALONE + 1, _MOST_PRIME + 1) if largest_prime(n) == n])
 
 
 @lru_cache(maxsize=1024)
@@ -114,10 +118,10 @@ def _twiddles(factors: Sequence[int]) -> Array:
     """The factors of passes, (length, radix - 1) numbers for each; for large ones behind cosines and sines."""
     parts, length = [np.empty(0, np.complex128)], 1
     for radix in factors:
-        if radix > _RADICES[0]:
+        if radix > _MOST_ALONE:
             turns = np.arange(1, radix // 2 + 1)
             parts.append(roots(np.multiply.outer(turns, turns), radix).conj().reshape(-1))
-        if length > 1 or radix > _RADICES[0]:
+        if length > 1 or radix > _MOST_ALONE:
             numerators = np.arange(length)[:, None] * np.arange(1, radix)
             parts.append(roots(numerators, length * radix).reshape(-1))
         length *= radix
@@ -136,7 +140,7 @@ def half_roots(n: int, lanes: int) -> Array:
     return roots(np.arange(n // 2 + 1 + lanes), 2 * n)
 
 
-def _convolution(n: int, padded: int) -> tuple[Array, Array, Array]:
+def convolution(n: int, padded: int) -> tuple[Array, Array, Array]:
     """What a signal of ``n`` elements, the transform of the other side, and the result are multiplied by."""
     chirp = roots(np.arange(n) ** 2 % (2 * n), 2 * n)
     kernel = np.zeros(padded, np.complex128)
@@ -148,7 +152,7 @@ def _convolution(n: int, padded: int) -> tuple[Array, Array, Array]:
 def _lanes_tables(n: int, padded: int, is_complex: bool, lanes: int, dtype: Any) -> Tables:
     halves = None if is_complex else half_roots(n, lanes)
     factors = factors_of(padded)
-    rest = _convolution(n, padded) if padded > n else ()
+    rest = convolution(n, padded) if padded > n else ()
     return _tables(factors, dtype, _twiddles(factors), halves, *rest)
 
 
@@ -161,7 +165,7 @@ def _long_tables(rows: int, columns: int, is_complex: bool, lanes: int, dtype: A
     padded = columns if is_smooth(columns) else convolution_length(columns)
     first, second = factors_of(rows), factors_of(padded)
     halves, steps = None if is_complex else half_roots(n, lanes), _twiddles(second)
-    rest = (steps, None, *_convolution(columns, padded)) if padded > columns else ()
+    rest = (steps, None, *convolution(columns, padded)) if padded > columns else ()
     tables = _tables((*first, *second), dtype, _twiddles(first), halves, steps, None, *rest)
     tables.addresses[3] = between.ctypes.data
     return tables._replace(arrays=(*tables.arrays, between))

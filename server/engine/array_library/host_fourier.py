@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import count as numbers_from
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,23 +13,44 @@ from server.engine import compiled
 from server.engine.device import threads
 
 from .addresses import data_address
-from .fourier_tables import Tables, convolution_length, factors_of, is_smooth, lanes_tables, long_tables, matrix_of
+from .fourier_tables import Tables, convolution_length, factors_of, is_smooth, long_tables, matrix_of
+from .host_lanes import (
+    COMPLEX,
+    HERMITIAN,
+    HERMITIAN_WHOLE,
+    MOST,
+    REAL,
+    REAL_WHOLE,
+    Places,
+    Sides,
+    array_at,
+    kind_of,
+    lanes_of,
+    rows,
+    sides,
+    slots_of,
+)  # fmt: skip
 from .host_libraries import mkl
-from .host_single_signals import SingleSignals, scratch, single_signals
+from .host_single_signals import scratch, single_signals
 
 Array = Any
-_COMPLEX, _REAL, _HERMITIAN = range(3)
+_Run = Callable[[int, int], None]
+"""A transform from one address to another."""
 _SCALES = (lambda points: 1.0, lambda points: 1 / math.sqrt(points), lambda points: 1 / points)
 """The factor of a transform by its mode, from the number of points."""
-LEAST, _LEAST_SINGLE = 1 << 12, 1 << 9
-"""Numbers of the result from which on the loops are used, and those of signals that are transformed one by one."""
-_MOST_LANES = 1 << 12
-"""The most elements of signals of which a vector has one in each lane: more do not stay in the second-level cache."""
+LEAST = 1 << 12
+"""Numbers of the result from which on loops are used whose lanes are parts of a signal, or are not all used."""
 _LEAST_LONG, _MOST_LONG, _LEAST_WHOLE = 1 << 8, 1 << 24, 1 << 9
 """Elements of signals that are transformed as matrices: at all, and where all lanes are used in rows and columns."""
 _LEAST_IMAGE = 1 << 17
 """Bytes of what several axes are transformed in from which on it is done by itself: it stays in the cache meanwhile."""
+_LEAST_MOVED = 1 << 6
+"""Elements of signals from which on few that lie side by side are copied first."""
 _REMEMBERED = 256
+_LEAST_LOADED, _LOADS_AFTER = 1 << 9, 100
+"""Numbers of a transform for which loops are loaded, and after how many smaller ones they are."""
+MODULES = ("fourier", "lanes", "single_signals", "sides")
+"""The modules of compiled loops that transform."""
 
 
 class _Step(NamedTuple):
@@ -72,271 +94,284 @@ class _Step(NamedTuple):
         return start, matrix, matrix + self.matrix, 1 if self.matrix else 0
 
 
-_Run = Callable[[Array, Array], None]
-_known: dict[Any, Any] = {}
-
-
 def transform(input: Array, axes: tuple[int, ...], mode: int, forward: bool, out: Array) -> bool:
     """Write the transform, if the loops are there and as fast as a library's; return whether they were.
 
     Where one of the two is real, it has the lengths of the whole signal along the last axis.
     """
-    if out.size < LEAST:
+    whole = input if input.dtype.kind != "c" else out
+    run = by_addresses(input.dtype, out.dtype, whole.shape, axes, mode, forward)
+    if not callable(run):
         return False
-    loops = compiled.kernels("fourier")
+    given = np.ascontiguousarray(input)
+    if out.flags.c_contiguous:
+        run(data_address(given), data_address(out))
+        return True
+    dense = np.empty(out.shape, out.dtype)
+    run(data_address(given), data_address(dense))
+    out[...] = dense
+    return True
+
+
+_known: dict[Any, Any] = {}
+
+
+def by_addresses(
+    given: Any, result: Any, whole: tuple[int, ...], axes: tuple[int, ...], mode: int, forward: bool
+) -> _Run | bool | None:  # fmt: skip
+    """What transforms dense arrays along axes from one address to another, given both types.
+
+    ``whole`` is the shape of the one that has all numbers. False where a library is as fast, None until the loops are
+    there.
+    """
+    loops = _loops(math.prod(whole))
     if loops is None:
-        return False
-    key = axes, mode, forward, input.dtype.char, out.dtype.char, input.shape, input.strides, out.shape, out.strides
+        return None if mkl() is None else False
+    key = given, result, whole, axes, mode, forward
     run = _known.get(key)
     if run is None:
         if len(_known) >= _REMEMBERED:
             _known.clear()
-        run = _known[key] = _prepared(loops, input, axes, mode, forward, out) or _refused
-    if run is _refused:
-        return False
-    run(input, out)
-    return True
+        run = _known[key] = _prepared(loops, *key) or False
+    found: _Run | bool = run
+    return found
 
 
-def by_addresses(
-    given: Any, result: Any, whole: tuple[int, ...], mode: int, forward: bool
-) -> Callable[[int, int], None] | bool | None:  # fmt: skip
-    """What transforms dense signals along the last axis from one address to another, given both types.
+def from_sides(
+    given: Any, result: Any, whole: tuple[int, ...], pitch: int, mode: int, forward: bool
+) -> _Run | bool | None:  # fmt: skip
+    """The same along the last of two dimensions of what is given with the first one's elements as neighbours.
 
-    ``whole`` is the shape of the one that has all numbers. False where other loops or a library are as fast, None until
-    the loops are there.
+    ``pitch`` is the bytes from one element of the last dimension to the next; the result is dense.
     """
-    kind, dtype = _kind_of(given, result), result if result.kind == "c" else given
-    length = whole[-1]
-    if mkl() is not None or dtype.char not in "FD" or math.prod(whole) < _LEAST_SINGLE or (kind and length % 2):
-        return False
-    loops = compiled.kernels("single_signals")
+    loops = _loops(math.prod(whole))
     if loops is None:
+        return None if mkl() is None else False
+    kind, dtype = _kind_of(given, result)
+    signals, length = whole
+    lanes = loops.lanes.WIDTHS[dtype.itemsize // 2]
+    if dtype.char not in "FD" or signals < lanes // 4:
+        return False
+    each, n = kind_of(kind, length, loops.lanes.MOST_WHOLE)
+    places = Places(0, pitch, given.itemsize), rows(each, n, dtype.itemsize)[1]
+    made = lanes_of(loops.lanes, each, 1, n, signals, places, _SCALES[mode](length), forward, dtype)
+    return made.run if made else False
+
+
+def _kind_of(given: Any, result: Any) -> tuple[int, Any]:
+    """The kind of signals, by the types of what is given and of the result, and the complex one of both types."""
+    kind = REAL if given.kind != "c" else HERMITIAN if result.kind != "c" else COMPLEX
+    return kind, given if kind == HERMITIAN else result
+
+
+class _Loops(NamedTuple):
+    """The modules of compiled loops."""
+
+    long: Any
+    lanes: Any
+    single: Any
+    sides: Any
+
+
+_runs = numbers_from()
+"""Counts small transforms for which loops were not loaded."""
+
+
+def _loops(numbers: int) -> _Loops | None:
+    """All of them, or None until they are there, and where MKL transforms.
+
+    Loading them takes time once, for which it needs a transform that is not small, or many.
+    """
+    if mkl() is not None:
         return None
-    n = length // 2 if kind else length
-    scale = _SCALES[mode](length)
-    single = single_signals(loops, kind, math.prod(whole[:-1]), n, _steps(kind, n, dtype), scale, forward, dtype)
-    return single.run if single else False
-
-
-def _kind_of(given: Any, result: Any) -> int:
-    """The kind of signals, by the types of what is given and of the result."""
-    return _REAL if given.kind != "c" else _HERMITIAN if result.kind != "c" else _COMPLEX
-
-
-def _steps(kind: int, n: int, dtype: Any) -> tuple[int, int]:
-    """The bytes from signal to signal, of what is given and of the result."""
-    return (n + (kind == _HERMITIAN)) * dtype.itemsize, (n + (kind == _REAL)) * dtype.itemsize
-
-
-def _refused(input: Array, out: Array) -> None:
-    """What stands for a transform that is not for the loops."""
+    find = compiled.kernels if numbers >= _LEAST_LOADED or next(_runs) >= _LOADS_AFTER else compiled.loaded
+    modules = [find(name) for name in MODULES]
+    return _Loops(*modules) if all(modules) else None
 
 
 def _prepared(
-    loops: Any, input: Array, axes: tuple[int, ...], mode: int, forward: bool, out: Array
+    loops: _Loops, given: Any, result: Any, whole: tuple[int, ...], axes: tuple[int, ...], mode: int, forward: bool
 ) -> _Run | None:  # fmt: skip
-    kind = _kind_of(input.dtype, out.dtype)
-    dtype = out.dtype if kind != _HERMITIAN else input.dtype
-    if dtype.char not in "FD" or not out.size:
+    kind, dtype = _kind_of(given, result)
+    if dtype.char not in "FD" or not math.prod(whole):
         return None
-    whole = input if kind == _REAL else out
-    scale = _SCALES[mode](math.prod([whole.shape[axis] for axis in axes]))
-    dense = _all_axes(loops, kind, axes, scale, forward, dtype, whole.shape, out.shape)
-    return None if dense is None else _between_dense(dense, input, out)
+    scale = _SCALES[mode](math.prod([whole[axis] for axis in axes]))
+    return _all_axes(loops, kind, axes, scale, forward, dtype, whole)
+
+
+def _half(whole: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """The shape of the first half of the transform of real numbers."""
+    return (*whole[:axis], whole[axis] // 2 + 1, *whole[axis + 1 :])
 
 
 def _all_axes(
-    loops: Any, kind: int, axes: tuple[int, ...], scale: float, forward: bool, dtype: Any, whole: tuple[int, ...],
-    shape: tuple[int, ...],
+    loops: _Loops, kind: int, axes: tuple[int, ...], scale: float, forward: bool, dtype: Any, whole: tuple[int, ...]
 ) -> _Run | None:  # fmt: skip
-    """A transform of row-major arrays, the real or the complex one of which, and the result, have these shapes."""
+    """A transform of row-major arrays, of which the real one, or both, have this shape."""
+    if len(axes) == 1:
+        return _along(loops, kind, axes[0], scale, forward, dtype, whole)
+    shape = whole if kind == COMPLEX else _half(whole, axes[-1])
     first_axis = min(axes)
-    images = math.prod(shape[:first_axis])
-    if len(axes) > 1 and images > 1 and math.prod(shape[first_axis:]) * dtype.itemsize >= _LEAST_IMAGE:
+    images, numbers = math.prod(shape[:first_axis]), math.prod(shape[first_axis:])
+    if images > 1 and numbers * dtype.itemsize >= _LEAST_IMAGE:
         inner = tuple([axis - first_axis for axis in axes])
-        run = _all_axes(loops, kind, inner, scale, forward, dtype, whole[first_axis:], shape[first_axis:])
-        return None if run is None else _by_images(run, images, first_axis)
-    runs: list[_Run] = []
-    for axis in axes[::-1]:
-        run = _along(loops, kind, axis, scale, forward, dtype, shape if runs else whole)
-        if run is None:
-            return None
-        runs.append(run)
-        kind, scale = _COMPLEX, 1.0
-    first, others = runs[0], runs[1:]
+        run = _all_axes(loops, kind, inner, scale, forward, dtype, whole[first_axis:])
+        size = math.prod(whole[first_axis:]) * dtype.itemsize // (1 if kind == COMPLEX else 2)
+        steps = (numbers * dtype.itemsize, size)
+        return run and _by_images(run, images, steps if kind == HERMITIAN else steps[::-1])
+    last = _along(loops, kind, axes[-1], scale, forward, dtype, whole)
+    others = [_along(loops, COMPLEX, axis, 1.0, forward, dtype, shape) for axis in axes[-2::-1]]
+    if last is None or None in others:
+        return None
+    runs: Any = others
+    return _hermitian_of(runs[::-1], last, math.prod(shape) * dtype.itemsize) if kind == HERMITIAN else _of(last, runs)
 
-    def transform_all(input: Array, out: Array) -> None:
-        first(input, out)
+
+def _of(first: _Run, others: list[_Run]) -> _Run:
+    """A transform after which others are made in place."""
+
+    def run(source: int, target: int) -> None:
+        first(source, target)
         for other in others:
-            other(out, out)
+            other(target, target)
 
-    return transform_all if others else first
-
-
-def _by_images(run: _Run, count: int, dimensions: int) -> _Run:
-    """The same for each of the first dimensions' elements by itself."""
-
-    def transform_images(input: Array, out: Array) -> None:
-        for image, target in zip(
-            input.reshape(count, *input.shape[dimensions:]), out.reshape(count, *out.shape[dimensions:]), strict=True
-        ):
-            run(image, target)
-
-    return transform_images
+    return run
 
 
-def _between_dense(run: _Run, input: Array, out: Array) -> _Run:
-    """The same for arrays of any layout."""
-    if input.flags.c_contiguous and out.flags.c_contiguous:
-        return run
+def _hermitian_of(others: list[_Run], last: _Run, nbytes: int) -> _Run:
+    """The same where the last one's result is real."""
+    run_others = _of(others[0], others[1:])
 
-    def copy(input: Array, out: Array) -> None:
-        target = out if out.flags.c_contiguous else np.empty(out.shape, out.dtype)
-        run(np.ascontiguousarray(input), target)
-        if target is not out:
-            out[...] = target
+    def run(source: int, target: int) -> None:
+        memory = np.empty(nbytes, np.uint8)
+        address = data_address(memory)
+        run_others(source, address)
+        last(address, target)
 
-    return copy
+    return run
+
+
+def _by_images(run: _Run, count: int, steps: tuple[int, int]) -> _Run:
+    """The same for each of some images by itself, which are so many bytes apart."""
+
+    def run_all(source: int, target: int) -> None:
+        for number in range(count):
+            run(source + number * steps[0], target + number * steps[1])
+
+    return run_all
 
 
 def _along(
-    loops: Any, kind: int, axis: int, scale: float, forward: bool, dtype: Any, shape: tuple[int, ...]
+    loops: _Loops, kind: int, axis: int, scale: float, forward: bool, dtype: Any, shape: tuple[int, ...]
 ) -> _Run | None:  # fmt: skip
-    """A transform along one axis of row-major arrays, the real or the complex one of which has this shape."""
-    length = shape[axis]
-    if kind != _COMPLEX and length % 2:
-        return _odd(loops, kind, axis, scale, forward, dtype, shape)
-    outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    n = length if kind == _COMPLEX else length // 2
-    lanes = loops.WIDTHS[dtype.itemsize // 2]
+    """A transform along one axis of row-major arrays, of which the real one, or both, have this shape."""
+    length, outer, inner = shape[axis], math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     if inner == 1:
-        step = _rows(loops, kind, outer, n, scale, forward, dtype, lanes)
-    elif n <= _MOST_LANES and inner >= lanes // 2:
-        step = _beside(loops, kind, outer, n, inner, scale, forward, dtype, lanes)
-    else:
-        return _moved(loops, kind, axis, scale, forward, dtype, shape)
-    if step is None:
-        return None
-    return _of_arrays(step.run)
-
-
-def _of_arrays(run: Callable[[int, int], None]) -> _Run:
-    """A transform from one address to another, of arrays."""
-
-    def transform_one(input: Array, out: Array) -> None:
-        run(data_address(input), data_address(out))
-
-    return transform_one
+        return _rows(loops, kind, outer, length, scale, forward, dtype)
+    lanes = loops.lanes.WIDTHS[dtype.itemsize // 2]
+    if inner >= lanes // 2 or (inner >= lanes // 4 and length < _LEAST_MOVED):
+        each, n = kind_of(kind, length, loops.lanes.MOST_WHOLE)
+        places = sides(each, n, inner, dtype.itemsize)
+        made = lanes_of(loops.lanes, each, outer, n, inner, places, scale, forward, dtype)
+        if made:
+            return made.run
+    return _moved(loops, kind, (outer, length, inner), scale, forward, dtype)
 
 
 def _moved(
-    loops: Any, kind: int, axis: int, scale: float, forward: bool, dtype: Any, shape: tuple[int, ...]
+    loops: _Loops, kind: int, shape: tuple[int, int, int], scale: float, forward: bool, dtype: Any
 ) -> _Run | None:  # fmt: skip
-    """The same by copies in which the axis is the last."""
-    run = _along(loops, kind, len(shape) - 1, scale, forward, dtype, (*shape[:axis], *shape[axis + 1 :], shape[axis]))
+    """The same of signals that lie side by side, by copies in which they lie one behind the other."""
+    outer, length, inner = shape
+    run = _rows(loops, kind, outer * inner, length, scale, forward, dtype)
     if run is None:
         return None
+    real = np.dtype(dtype.char.lower())
+    half = outer, length // 2 + 1, inner
+    operands = {COMPLEX: [(shape, dtype)] * 2, REAL: [(shape, real), (half, dtype)]}.get(
+        kind, [(half, dtype), (shape, real)]
+    )
+    to_rows, to_sides = (Sides.of(loops.sides, *operands[0], False), Sides.of(loops.sides, *operands[1], True))
+    nbytes = [math.prod(its_shape) * its_dtype.itemsize for its_shape, its_dtype in operands]
 
-    def copy(input: Array, out: Array) -> None:
-        target = np.moveaxis(out, axis, -1)
-        memory = np.empty(target.shape, out.dtype)
-        run(np.ascontiguousarray(np.moveaxis(input, axis, -1)), memory)
-        target[...] = memory
+    def copy(source: int, target: int) -> None:
+        memory = [np.empty(size, np.uint8) for size in nbytes]
+        given, wanted = map(data_address, memory)
+        to_rows.run(source, given)
+        run(given, wanted)
+        to_sides.run(wanted, target)
 
     return copy
 
 
 def _odd(
-    loops: Any, kind: int, axis: int, scale: float, forward: bool, dtype: Any, shape: tuple[int, ...]
+    loops: _Loops, kind: int, count: int, length: int, scale: float, forward: bool, dtype: Any
 ) -> _Run | None:  # fmt: skip
-    """The same for an odd number of real numbers: of complex ones."""
-    run = _along(loops, _COMPLEX, axis, scale, forward, dtype, shape)
+    """A transform of signals of an odd number of real numbers, one behind the other: of complex ones."""
+    run = _rows(loops, COMPLEX, count, length, scale, forward, dtype)
     if run is None:
         return None
-    length = shape[axis]
-    half = (slice(None),) * axis + (slice(length // 2 + 1),)
-    behind = (slice(None),) * axis + (slice(length // 2 + 1, None),)
-    mirrored = (slice(None),) * axis + (slice(length // 2, 0, -1),)
-    start = (slice(None),) * axis + (0,)
+    shape, half, real = (count, length), (count, length // 2 + 1), np.dtype(dtype.char.lower())
 
-    def forward_odd(input: Array, out: Array) -> None:
-        whole = np.empty(shape, dtype)
-        run(input.astype(dtype), whole)
-        out[...] = whole[half]
+    def forward_odd(source: int, target: int) -> None:
+        whole = array_at(source, shape, real).astype(dtype)
+        address = data_address(whole)
+        run(address, address)
+        array_at(target, half, dtype)[...] = whole[:, : half[1]]
 
-    def backward_odd(input: Array, out: Array) -> None:
-        whole = np.empty(shape, dtype)
-        whole[half] = input[half]
-        whole[start].imag = 0
-        np.conjugate(input[mirrored], out=whole[behind])
-        run(whole, whole)
-        out[...] = whole.real
+    def backward_odd(source: int, target: int) -> None:
+        whole, given = np.empty(shape, dtype), array_at(source, half, dtype)
+        whole[:, : half[1]] = given
+        whole[:, 0].imag = 0
+        np.conjugate(given[:, :0:-1], out=whole[:, half[1] :])
+        address = data_address(whole)
+        run(address, address)
+        array_at(target, shape, real)[...] = whole.real
 
-    return forward_odd if kind == _REAL else backward_odd
+    return forward_odd if kind == REAL else backward_odd
 
 
 def _rows(
-    loops: Any, kind: int, count: int, n: int, scale: float, forward: bool, dtype: Any, lanes: int
-) -> _Step | SingleSignals | None:  # fmt: skip
+    loops: _Loops, kind: int, count: int, length: int, scale: float, forward: bool, dtype: Any
+) -> _Run | None:  # fmt: skip
     """Signals one behind the other: those of usual lengths one by one; of others lanes have one each, or are parts."""
-    size = dtype.itemsize
-    steps = _steps(kind, n, dtype)
-    alone = compiled.kernels("single_signals")
-    single = alone and single_signals(alone, kind, count, n, steps, scale, forward, dtype)
-    if single:
-        return single
-    shape = matrix_of(n, lanes, _MOST_LANES) if _LEAST_LONG <= n <= _MOST_LONG else None
-    from_, to = steps
-    is_whole = (
-        shape is not None and is_smooth(n) and n >= _LEAST_WHOLE and not any([length % lanes for length in shape])
-    )
-    if shape is not None and (n > _MOST_LANES or count < lanes or is_whole):
-        rows, columns = shape
-        pitch = (columns + lanes) * size
-        padded = columns if is_smooth(columns) else convolution_length(columns)
-        slots = _slots(loops, max(rows, padded), lanes * size)
-        spare = 0 if kind == _COMPLEX else -(-(n + 1) * size // 64) * 64
-        tables = long_tables(rows, columns, kind == _COMPLEX, lanes, dtype)
-        sizes = [kind, not forward, n, 0, rows, columns, pitch, len(factors_of(rows)), padded]
-        return _Step(
-            loops.transform[dtype.char], scale, np.array(sizes, np.int64), np.array([from_, to], np.int64), tables,
-            count, slots, pitch * rows, spare, count * n * size * 2,
-        )  # fmt: skip
-    if n > _MOST_LANES:
+    each, n = kind_of(kind, length, loops.lanes.MOST_WHOLE)
+    lanes, is_much = loops.lanes.WIDTHS[dtype.itemsize // 2], count * n >= LEAST
+    is_whole = each in (REAL_WHOLE, HERMITIAN_WHOLE)
+    places = rows(each, n, dtype.itemsize)
+    if not is_whole:
+        steps = places[0].lane, places[1].lane
+        single = single_signals(loops.single, kind, count, n, steps, scale, forward, dtype)
+        if single:
+            return single.run
+        long = _long(loops, kind, count, n, steps, scale, forward, dtype) if is_much else None
+        if long:
+            return long.run
+    if not is_much and count < lanes // 4:
         return None
-    places = [0, size, from_, 0, size, to, 0]
-    return _lanes(loops, kind, 1, n, count, places, scale, forward, dtype, lanes)
+    made = lanes_of(loops.lanes, each, 1, n, count, places, scale, forward, dtype)
+    return made.run if made else _odd(loops, kind, count, length, scale, forward, dtype) if is_whole else None
 
 
-def _slots(loops: Any, n: int, slot: int) -> int:
-    """Bytes of scratch memory for slots of so many elements."""
-    return int(-(-((loops.ROOM + 2 * (n + 1)) * slot + loops.PAD) // 64) * 64)
-
-
-def _beside(
-    loops: Any, kind: int, outer: int, n: int, inner: int, scale: float, forward: bool, dtype: Any, lanes: int
+def _long(
+    loops: _Loops, kind: int, count: int, n: int, steps: tuple[int, int], scale: float, forward: bool, dtype: Any
 ) -> _Step | None:  # fmt: skip
-    """Signals that lie side by side."""
-    size, real = dtype.itemsize, dtype.itemsize // 2
-    whole, half = [n * inner * size, inner * size, size], [(n + 1) * inner * size, inner * size, size]
-    pairs = [n * inner * size, inner * real, real]
-    places = {_COMPLEX: whole + whole, _REAL: pairs + half, _HERMITIAN: half + pairs}[kind]
-    return _lanes(loops, kind, outer, n, inner, [*places, 1], scale, forward, dtype, lanes)
-
-
-def _lanes(
-    loops: Any, kind: int, outer: int, n: int, inner: int, places: list[int], scale: float, forward: bool, dtype: Any,
-    lanes: int,
-) -> _Step | None:  # fmt: skip
-    padded = n if is_smooth(n) else convolution_length(n)
-    if padded > _MOST_LANES:
+    """Signals that are matrices; None where a signal in each lane is as fast."""
+    lanes, size = loops.lanes.WIDTHS[dtype.itemsize // 2], dtype.itemsize
+    shape = matrix_of(n, lanes, MOST) if _LEAST_LONG <= n <= _MOST_LONG else None
+    if shape is None:
         return None
-    groups = outer * -(-inner // lanes)
-    tables = lanes_tables(n, padded, kind == _COMPLEX, lanes, dtype)
-    sizes = np.array([kind, not forward, n, padded, inner], np.int64)
-    memory = _slots(loops, padded, lanes * dtype.itemsize)
+    is_whole = is_smooth(n) and n >= _LEAST_WHOLE and not any([each % lanes for each in shape])
+    if not (n > MOST or count < lanes or is_whole):
+        return None
+    rows, columns = shape
+    pitch = (columns + lanes) * size
+    padded = columns if is_smooth(columns) else convolution_length(columns)
+    slots = slots_of(loops.long, max(rows, padded), lanes, size)
+    spare = 0 if kind == COMPLEX else -(-(n + 1) * size // 64) * 64
+    tables = long_tables(rows, columns, kind == COMPLEX, lanes, dtype)
+    sizes = [kind, not forward, n, 0, rows, columns, pitch, len(factors_of(rows)), padded]
     return _Step(
-        loops.transform[dtype.char], scale, sizes, np.array(places, np.int64), tables, groups, memory, 0, 0,
-        outer * inner * n * dtype.itemsize * 2,
+        loops.long.transform[dtype.char], scale, np.array(sizes, np.int64), np.array(steps, np.int64), tables, count,
+        slots, pitch * rows, spare, count * n * size * 2,
     )  # fmt: skip

@@ -150,7 +150,11 @@ def by_addresses(name: str, dtype: Any, count: int, *arguments: Any) -> Callable
 
     def run(*addresses: int, alive: Any = kept) -> None:
         given = words.copy()
-        loops = compiled.loaded("routines") if count <= FEW_CALLS else compiled.kernels("routines")
+        loops = (
+            compiled.loaded("factorizations.routines")
+            if count <= FEW_CALLS
+            else compiled.kernels("factorizations.routines")
+        )
         for place, address in zip(places, addresses, strict=True):
             given[place] = address
         if loops is None or len(given) > loops.MOST:

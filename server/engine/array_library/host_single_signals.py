@@ -14,7 +14,7 @@ import numpy as np
 from server.engine.device import threads
 
 from .addresses import data_address
-from .fourier_tables import Tables, half_roots, roots, tables
+from .fourier_tables import Tables, convolution, half_roots, is_smooth, roots, tables
 
 Array = Any
 _MOST = 1 << 13
@@ -68,18 +68,43 @@ def radices_of(n: int, lanes: int, passes: tuple[int, ...], ends: tuple[int, ...
     return (*middle, end) if rest == 1 else ()
 
 
-def _plan_tables(radices: tuple[int, ...], n: int, lanes: int, is_complex: bool, dtype: Any) -> Tables:
-    """The factors of passes, a slot of neighbours for each part but the first; behind them those of halves."""
+def _plan_tables(
+    radices: tuple[int, ...], n: int, lanes: int, is_complex: bool, forward: bool, dtype: Any
+) -> Tables:  # fmt: skip
+    """The factors of passes, a slot of neighbours for each part but the first; behind them those of halves, and the two
+    of the convolution, where there are such.
+    """
     parts, length = [], lanes
     for radix in radices:
         neighbours = np.arange(length).reshape(length // lanes, 1, lanes)
         turned = roots(neighbours * np.arange(1, radix)[:, None], length * radix)
         parts.append(np.ascontiguousarray(np.stack([turned.real, turned.imag], -2), dtype.char.lower()))
         length *= radix
-    if not is_complex:
-        parts.append(np.ascontiguousarray(half_roots(n, lanes), dtype))
+    others = [] if is_complex else [half_roots(n, lanes)]
+    if length > n:
+        chirp, kernel, _ = convolution(n, length)
+        others += [chirp, kernel] if forward else [chirp.conj(), np.fft.fft(np.fft.ifft(kernel).conj())]
+    parts += [np.ascontiguousarray(other, dtype) for other in others]
     addresses = [part.ctypes.data for part in parts]
     return Tables(np.array(radices, np.int64), np.array(addresses, np.int64), tuple(parts))
+
+
+@lru_cache(maxsize=1024)
+def _passes_of(n: int, lanes: int, passes: tuple[int, ...], ends: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """The length of the transforms by which signals of ``n`` numbers are transformed, and their radices; none for
+    lengths that the loops do not take.
+
+    That is their own length, or that of a convolution for lengths of which a prime factor has no pass.
+    """
+    radices = radices_of(n, lanes, passes, ends)
+    if radices or is_smooth(n) or n < 2 * lanes:
+        return n, radices
+    first = -(-(2 * n - 1) // lanes) * lanes
+    lengths = [
+        length for length in range(first, min(3 * n, _MOST) + 1, lanes) if radices_of(length, lanes, passes, ends)
+    ]
+    best = min(lengths, key=lambda m: m * (2 + len(radices_of(m, lanes, passes, ends))), default=n)
+    return best, radices_of(best, lanes, passes, ends) if best > n else ()
 
 
 class SingleSignals(NamedTuple):
@@ -124,18 +149,20 @@ def single_signals(
     ``steps`` are the bytes from signal to signal of source and target.
     """
     lanes, size, is_complex = loops.WIDTHS[dtype.itemsize // 2], dtype.itemsize, kind == loops.COMPLEX
-    radices = radices_of(n, lanes, loops.PASSES, loops.ENDS)
+    padded, radices = _passes_of(n, lanes, loops.PASSES, loops.ENDS)
     if not radices:
         return None
-    made = tables(_plan_tables, radices, n, lanes, is_complex, dtype)
+    made = tables(_plan_tables, radices, n, lanes, is_complex, forward or padded == n, dtype)
     places = made.addresses.tolist()
-    passes = [word for pair in zip(radices, places[: len(radices)], strict=True) for word in pair]
-    head = [kind, not forward, n, *steps, 0 if is_complex else places[-1], len(radices)]
-    plan = np.array([*head, *passes], np.int64)
+    passes = [word for pair in zip(radices, places, strict=False) for word in pair]
+    halves = 0 if is_complex else places[len(radices)]
+    factors = places[-2:] if padded > n else (0, 0)
+    plan = np.array([kind, not forward, n, *steps, halves, padded, *factors, len(radices), *passes], np.int64)
+    memory = 2 * padded * size + 64 + (2 * (padded + lanes) * size if padded > n else 0)
     spare = 0 if is_complex else _rounded((n + 1) * size)
     nbytes = count * n * size * 2
     return SingleSignals(
-        loops.transform[dtype.char], scale, plan, plan.ctypes.data, made, count, _rounded(2 * n * size + 64), spare,
+        loops.transform[dtype.char], scale, plan, plan.ctypes.data, made, count, _rounded(memory), spare,
         nbytes >= threads.LEAST_BYTES and count > 1,
     )  # fmt: skip
 

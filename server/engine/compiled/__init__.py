@@ -27,13 +27,13 @@ from typing import Any, Final
 from server.kernel_cache import kernels_directory
 
 CHAINS: Final = (
-    ("fourier", "single_signals"),
+    ("fourier", "lanes", "single_signals", "sides"),
     ("loops", "blas", *[f"factorizations.{name}" for name in ("spectra", "eigenvectors", "matrices", "orthogonal")]),
     ("factorizations.interleaved",),
     *[(f"images.{name}",) for name in ("products", "planes", "pooling", "channels")],
     *[(f"tensors.{name}",) for name in ("broadcasts", "scatters", "pairs")],
     *[(name,) for name in ("elementwise", "rows", "pool", "calls", "philox")],
-    ("routines", "sequences"),
+    ("factorizations.routines", "factorizations.sequences"),
 )  # fmt: skip
 """One process compiles modules that import one another, or two would compile the same; the longest come first."""
 MODULES: Final = tuple(chain.from_iterable(CHAINS))

@@ -9,12 +9,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from server.engine.array_library.fourier_tables import roots
+
 from .signals import instructions
-from .vectors import LONG, Pair, Vectors
+from .vectors import LONG, Pair, SparseVectors, Vectors
 
 _DIAGONAL = math.sqrt(0.5)
 
@@ -79,34 +82,38 @@ def _of_odd(v: Vectors, x: list[Pair]) -> list[Pair]:
     return results
 
 
-def _of_sixteen(v: Vectors, x: list[Pair]) -> list[Pair]:
-    """Of sixteen: four of four, factors, and four of four."""
-    parts = [_of_four(v, x[first::4]) for first in range(4)]
-    results: list[Any] = [None] * 16
-    for k in range(4):
-        turned = [_times_root(v, part[k], first * k) for first, part in enumerate(parts)]
-        results[k::4] = _of_four(v, turned)
+def _of_product(v: Vectors, x: list[Pair], parts: int) -> list[Pair]:
+    """Of a product of two numbers: so many transforms of the other one, factors, and transforms of so many."""
+    n = len(x)
+    inner = [transformed(v, x[first::parts]) for first in range(parts)]
+    results: list[Any] = [None] * n
+    for k in range(n // parts):
+        turned = [_times_root(v, part[k], first * k, n) for first, part in enumerate(inner)]
+        results[k :: n // parts] = transformed(v, turned)
     return results
 
 
-def _times_root(v: Vectors, a: Pair, turn: int) -> Pair:
-    """The product with exp(-2 pi i turn / 16)."""
+def _times_root(v: Vectors, a: Pair, turn: int, n: int) -> Pair:
+    """The product with exp(-2 pi i turn / n)."""
     if turn == 0:
         return a
-    if turn == 4:
+    if 4 * turn == n:
         return _turned(v, a)
-    angle = 2 * math.pi * turn / 16
-    return v.product(a, (v.constant(math.cos(angle)), v.constant(-math.sin(angle))))
+    if 2 * turn == n:
+        return v.negative(a[0]), v.negative(a[1])
+    root = complex(roots(np.array(turn), n))
+    return v.product(a, (v.constant(root.real), v.constant(root.imag)))
 
 
-_EVEN: dict[int, Callable[[Vectors, list[Pair]], list[Pair]]] = {
-    2: _of_two, 4: _of_four, 8: _of_eight, 16: _of_sixteen,
-}  # fmt: skip
+_POWERS: dict[int, Callable[[Vectors, list[Pair]], list[Pair]]] = {2: _of_two, 4: _of_four, 8: _of_eight}
+_PARTS = {6: 2, 9: 3, 10: 2, 12: 4, 14: 2, 15: 3, 16: 4}
+"""How many parts a transform of so many numbers has, where it is several transforms."""
 
 
 def transformed(v: Vectors, x: list[Pair]) -> list[Pair]:
     """Write the instructions of a transform of a few complex vectors."""
-    return _EVEN.get(len(x), _of_odd)(v, x)
+    n = len(x)
+    return _of_product(v, x, _PARTS[n]) if n in _PARTS else _POWERS.get(n, _of_odd)(v, x)
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
@@ -133,6 +140,58 @@ def _generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     for k, value in enumerate(transformed(v, x)):
         v.write_pair(value, builder.add(target, v.scaled(k, target_step)))
     return context.get_dummy_value()
+
+
+def _whole(name: str, write: Callable[[Any, int, int, Any, Any], None]) -> Any:
+    """A function of the number of slots, and of where they are read and written one behind the other."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        write(builder, signature.args[0].bitwidth // 8, signature.args[1].literal_value, args[2], args[3])
+        return context.get_dummy_value()
+
+    def function(typing: Any, number: Any, n: Any, source: Any, target: Any) -> Any:
+        return types.void(number, n, types.int64, types.int64), generate
+
+    function.__name__ = function.__qualname__ = name
+    return intrinsic(prefer_literal=True)(function)
+
+
+def _complex(builder: Any, size: int, n: int, source: Any, target: Any) -> None:
+    v = Vectors(builder, size)
+    slot = 2 * v.lanes * size
+    x = [v.pair_at(v.moved(source, k * slot)) for k in range(n)]
+    for k, value in enumerate(transformed(v, x)):
+        v.write_pair(value, v.moved(target, k * slot))
+
+
+def _real(builder: Any, size: int, n: int, source: Any, target: Any) -> None:
+    v = SparseVectors(builder, size)
+    slot = 2 * v.lanes * size
+    x = [(v.load(v.moved(source, k * slot)), None) for k in range(n)]
+    for k, (real, imag) in enumerate(transformed(v, x)[: n // 2 + 1]):
+        v.write_pair((real, v.constant(0.0) if imag is None else imag), v.moved(target, k * slot))
+
+
+def _hermitian(builder: Any, size: int, n: int, source: Any, target: Any) -> None:
+    v = SparseVectors(builder, size)
+    slot = 2 * v.lanes * size
+    half = [v.pair_at(v.moved(source, k * slot)) for k in range(n // 2 + 1)]
+    half[0] = half[0][0], None
+    if n % 2 == 0:
+        half[-1] = half[-1][0], None
+    mirrored = [(real, v.negative(imag)) for real, imag in half[(n - 1) // 2 : 0 : -1]]
+    exchanged = [(imag, real) for real, imag in (*half, *mirrored)]
+    for k, (_, real) in enumerate(transformed(v, exchanged)):
+        v.store(real, v.moved(target, k * slot))
+
+
+transform_complex, transform_real, transform_hermitian = [
+    _whole(write.__name__, write) for write in (_complex, _real, _hermitian)
+]
+"""Transform ``n`` slots: complex ones, real ones to the first n // 2 + 1, or such of a Hermitian signal to real ones.
+
+Only the first parts of slots that are real are looked at, and written. The last of the three is a backward transform.
+"""
 
 
 @instructions

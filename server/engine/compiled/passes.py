@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from .butterflies import add_odd, butterfly
-from .signals import add_slots, bytes_of, clear, copy_slot, lanes_of, multiply, number_at, turn
+from .butterflies import add_odd, butterfly, transform_complex
+from .signals import add_slots, bytes_of, clear, copy_slot, lanes_of, multiply, number_at, turn, word
 from .slots import read_lanes, specialized, write_lanes
 from .tiles import write
 
-Array = Any
-Signals = tuple[int, int, int, int, int, int]
+Signals = tuple[int, int, int, int, int, int, int]
 """Where signals are: address, step between elements, step between signals, how many they are, and where in a slot their
-real and imaginary parts go; the address is 0 if they are in slots."""
+real and imaginary parts go, and how many bytes further on the next ones are, or 0; the address is 0 if they are in
+slots."""
 ROOM = 64
 """Slots at the beginning of a transform's memory for what stays in the first-level cache."""
 PAD = 64
@@ -48,14 +48,14 @@ def _first(radix: int) -> Any:
     @specialized
     def run(one: float, given: Signals, target: int, count: int, room: int, block: int) -> None:
         """The first pass, ``block`` elements of all signals at a time, of each of its parts."""
-        source, step, lane_step, lanes, first, second = given
+        source, step, lane_step, lanes, first, second, ahead = given
         slot = 2 * lanes_of(one) * bytes_of(one)
         for start in range(0, count, block):
             begin = min(start, count - block)
             for q in range(radix):
                 read_lanes(
                     one, source + (q * count + begin) * step, step, lane_step, lanes, block, room + q * block * slot,
-                    first, second,
+                    first, second, ahead,
                 )  # fmt: skip
             for k in range(block):
                 butterfly(
@@ -72,7 +72,7 @@ def _last(radix: int) -> Any:
         block: int,
     ) -> None:  # fmt: skip
         """The last pass, whose results are multiplied by ``between``, vectors of factors, if that is not 0."""
-        target, step, lane_step, lanes, first, second = wanted
+        target, step, lane_step, lanes, first, second, ahead = wanted
         size = bytes_of(one)
         slot = 2 * lanes_of(one) * size
         for start in range(0, length, block):
@@ -89,7 +89,8 @@ def _last(radix: int) -> Any:
                         turn(one, room + (p * block + j) * slot, between + (k + j) * slot, target + (k + j) * step)
                 else:
                     write_lanes(
-                        scale, room + p * block * slot, first, second, target + k * step, step, lane_step, lanes, block
+                        scale, room + p * block * slot, first, second, target + k * step, step, lane_step, lanes, block,
+                        ahead,
                     )  # fmt: skip
 
     return run
@@ -135,6 +136,25 @@ def _pass_odd(
 
 
 @specialized
+def _only_pass(one: float, radix: int, source: int, target: int) -> None:
+    """All of a transform of a length that is a radix only of transforms of that length."""
+    if radix == 16:
+        transform_complex(one, 16, source, target)
+    elif radix == 12:
+        transform_complex(one, 12, source, target)
+    elif radix == 10:
+        transform_complex(one, 10, source, target)
+    elif radix == 6:
+        transform_complex(one, 6, source, target)
+    elif radix == 9:
+        transform_complex(one, 9, source, target)
+    elif radix == 15:
+        transform_complex(one, 15, source, target)
+    else:
+        transform_complex(one, 14, source, target)
+
+
+@specialized
 def _pass_any(
     one: float, radix: int, source: int, target: int, length: int, count: int, twiddles: int, room: int
 ) -> int:  # fmt: skip
@@ -156,6 +176,8 @@ def _pass_any(
         _pass11(one, source, target, length, count, twiddles)
     elif radix == 13:
         _pass13(one, source, target, length, count, twiddles)
+    elif radix <= 16:
+        _only_pass(one, radix, source, target)
     else:
         roots = twiddles
         twiddles += 2 * size * (radix // 2) ** 2
@@ -168,10 +190,10 @@ def _pass_any(
 
 @specialized
 def passes(
-    scale: float, one: float, factors: Array, twiddles: int, total: int, memory: int, place: int, given: Signals,
-    wanted: Signals, between: int,
+    scale: float, one: float, factors: int, number: int, twiddles: int, total: int, memory: int, place: int,
+    given: Signals, wanted: Signals, between: int,
 ) -> int:  # fmt: skip
-    """Transform slots of ``total`` elements, the product of ``factors``.
+    """Transform slots of ``total`` elements, the product of so many integers at the address ``factors``.
 
     Signals are read from ``given`` and written to ``wanted`` on the way where these have addresses. ``memory`` is room,
     and two times as many slots, in the first or second of which, as ``place`` says, they are else; in which they are
@@ -181,14 +203,14 @@ def passes(
     slot = most * number_bytes
     room, slots = memory, memory + ROOM * slot
     both = (slots, slots + (total + 1) * slot + PAD)
-    last = factors.size - 1
+    last = number - 1
     length, begin = 1, 0
     if given[0]:
-        radix = factors[0] if factors.size else 0
+        radix = word(factors, 0) if number else 0
         count = total // max(radix, 1)
         block = min(most // 2, count) if given[2] == number_bytes else most // 2
         if count < block or not (radix == 8 or radix == 5 or radix == 4 or radix == 3):
-            read_lanes(one, given[0], given[1], given[2], given[3], total, both[place], given[4], given[5])
+            read_lanes(one, given[0], given[1], given[2], given[3], total, both[place], given[4], given[5], given[6])
         else:
             if radix == 8:
                 _first8(one, given, both[place], count, room, block)
@@ -199,11 +221,11 @@ def passes(
             else:
                 _first3(one, given, both[place], count, room, block)
             length, begin = radix, 1
-    for number in range(begin, factors.size):
-        radix = factors[number]
+    for at in range(begin, number):
+        radix = word(factors, at)
         source = both[place]
         block = min(most // 2, length) if wanted[2] == number_bytes else most // 2
-        if number == last and number and wanted[0] and length >= block and (not between or wanted[3] == most):
+        if at == last and at and wanted[0] and length >= block and (not between or wanted[3] == most):
             if radix == 8:
                 _last8(scale, one, source, wanted, between, length, twiddles, room, block)
                 return place
@@ -228,9 +250,9 @@ def passes(
 @specialized
 def _write(scale: float, one: float, source: int, wanted: Signals, count: int, between: int, room: int) -> None:
     """Write signals from slots."""
-    target, step, lane_step, lanes, first, second = wanted
+    target, step, lane_step, lanes, first, second, ahead = wanted
     if not between:
-        write_lanes(scale, source, first, second, target, step, lane_step, lanes, count)
+        write_lanes(scale, source, first, second, target, step, lane_step, lanes, count, ahead)
         return
     size, most = bytes_of(one), lanes_of(one)
     slot = 2 * size * most
@@ -244,23 +266,30 @@ def _write(scale: float, one: float, source: int, wanted: Signals, count: int, b
 
 
 @specialized
-def convolve(one: float, n: int, factors: Array, tables: Array, padded: int, memory: int, place: int) -> int:
-    """Transform ``n`` slots by a convolution of ``padded`` ones (Bluestein); arguments are as those of ``passes``."""
+def convolve(
+    one: float, n: int, factors: int, number: int, tables: int, padded: int, memory: int, place: int
+) -> int:  # fmt: skip
+    """Transform ``n`` slots by a convolution of ``padded`` ones (Bluestein); arguments are as those of ``passes``.
+
+    ``tables`` is the address of those of five tables: the twiddles', another one, and what the signal, the transform of
+    the other side and the result are multiplied by.
+    """
     size = bytes_of(one)
     vector = size * lanes_of(one)
-    slot, chirp, kernel, inverse = 2 * vector, tables[2], tables[3], tables[4]
+    slot, chirp, kernel, inverse = 2 * vector, word(tables, 2), word(tables, 3), word(tables, 4)
+    twiddles = word(tables, 0)
     slots = memory + ROOM * slot
     both = (slots, slots + (padded + 1) * slot + PAD)
-    nowhere = (0, 0, 0, 0, 0, 0)
+    nowhere = (0, 0, 0, 0, 0, 0, 0)
     for k in range(n):
         multiply(one, both[place] + k * slot, chirp + 2 * size * k, both[place] + k * slot, 0, vector)
     for part in range(2 * n, 2 * padded):
         clear(one, both[place] + part * vector)
-    place = passes(one, one, factors, tables[0], padded, memory, place, nowhere, nowhere, 0)
+    place = passes(one, one, factors, number, twiddles, padded, memory, place, nowhere, nowhere, 0)
     results = both[place]
     for k in range(padded):
         multiply(one, results + k * slot, kernel + 2 * size * k, results + k * slot, vector, 0)
-    place = passes(one, one, factors, tables[0], padded, memory, place, nowhere, nowhere, 0)
+    place = passes(one, one, factors, number, twiddles, padded, memory, place, nowhere, nowhere, 0)
     results = both[place]
     for k in range(n):
         multiply(one, results + k * slot, inverse + 2 * size * k, results + k * slot, vector, 0)

@@ -16,6 +16,10 @@ from numba.extending import intrinsic
 
 from .vectors import LONG, WIDTHS, Pair, Vectors
 
+COMPLEX, REAL, HERMITIAN, REAL_WHOLE, HERMITIAN_WHOLE = range(5)
+"""What a signal is: complex numbers, pairs of real ones, or the first half of the transform of such; real numbers one
+by one, and the first half of the transform of these."""
+
 
 def instructions(write: Callable[..., None]) -> Any:
     """Make a function of ``write``, which writes its instructions. Its first argument is a number of the type.
@@ -50,10 +54,13 @@ def bytes_of(typing: Any, number: Any) -> Any:
 
 @instructions
 def read_rows(
-    v: Vectors, _: Any, source: Any, lane_step: Any, last: Any, target: Any, first: Any, second: Any
+    v: Vectors, _: Any, source: Any, lane_step: Any, last: Any, target: Any, first: Any, second: Any, ahead: Any
 ) -> None:  # fmt: skip
-    """Signals one behind the other: as many numbers of each as a vector has lanes, which are half as many slots."""
-    rows = [v.load(address) for address in _rows(v, source, lane_step, last)]
+    """Signals one behind the other: as many numbers of each as a vector has lanes, which are half as many slots.
+
+    What is ``ahead`` bytes further on will be read next.
+    """
+    rows = [v.load(address) for address in _rows(v, source, lane_step, last, ahead, False)]
     for number, vector in enumerate(v.transposed(rows)):
         slot = v.moved(target, number // 2 * 2 * v.lanes * v.bytes)
         v.store(vector, v.builder.add(slot, second if number % 2 else first))
@@ -61,7 +68,7 @@ def read_rows(
 
 @instructions
 def write_rows(
-    v: Vectors, scale: Any, source: Any, first: Any, second: Any, target: Any, lane_step: Any, last: Any
+    v: Vectors, scale: Any, source: Any, first: Any, second: Any, target: Any, lane_step: Any, last: Any, ahead: Any
 ) -> None:  # fmt: skip
     """The opposite, with a factor."""
     factor, vectors = v.spread(scale), []
@@ -69,19 +76,79 @@ def write_rows(
         slot = v.moved(source, number // 2 * 2 * v.lanes * v.bytes)
         vectors.append(v.times(v.load(v.builder.add(slot, second if number % 2 else first)), factor))
     rows = v.transposed(vectors)
-    for row, address in zip(rows, _rows(v, target, lane_step, last), strict=True):
+    for row, address in _last_first(rows, _rows(v, target, lane_step, last, ahead, True)):
         v.store(row, address)
 
 
-def _rows(v: Vectors, start: Any, step: Any, last: Any) -> list[Any]:
-    """Addresses of rows; lanes after the last signal have that one, too."""
+@instructions
+def read_short_rows(
+    v: Vectors, _: Any, source: Any, lane_step: Any, last: Any, count: Any, target: Any, first: Any, second: Any,
+    ahead: Any,
+) -> None:  # fmt: skip
+    """The same of signals that have only ``count`` numbers; what is in the slots behind them is of no meaning."""
+    mask = v.first_lanes(v.builder.add(count, count))
+    rows = [v.load_lanes(address, mask) for address in _rows(v, source, lane_step, last, ahead, False)]
+    for number, vector in enumerate(v.transposed(rows)):
+        slot = v.moved(target, number // 2 * 2 * v.lanes * v.bytes)
+        v.store(vector, v.builder.add(slot, second if number % 2 else first))
+
+
+@instructions
+def write_short_rows(
+    v: Vectors, scale: Any, source: Any, first: Any, second: Any, target: Any, lane_step: Any, last: Any, count: Any,
+    ahead: Any,
+) -> None:  # fmt: skip
+    """The opposite, with a factor."""
+    factor, vectors = v.spread(scale), []
+    for number in range(v.lanes):
+        slot = v.moved(source, number // 2 * 2 * v.lanes * v.bytes)
+        vectors.append(v.times(v.load(v.builder.add(slot, second if number % 2 else first)), factor))
+    mask = v.first_lanes(v.builder.add(count, count))
+    for row, address in _last_first(v.transposed(vectors), _rows(v, target, lane_step, last, ahead, True)):
+        v.store_lanes(row, address, mask)
+
+
+@instructions
+def read_real_rows(
+    v: Vectors, _: Any, source: Any, lane_step: Any, last: Any, count: Any, target: Any, ahead: Any
+) -> None:  # fmt: skip
+    """Real signals one behind the other: at most as many numbers of each as a vector has lanes, a slot's part for each.
+
+    Where there are fewer, what is in the slots behind them is of no meaning.
+    """
+    mask = v.first_lanes(count)
+    rows = [v.load_lanes(address, mask) for address in _rows(v, source, lane_step, last, ahead, False)]
+    for number, vector in enumerate(v.transposed(rows)):
+        v.store(vector, v.moved(target, number * 2 * v.lanes * v.bytes))
+
+
+@instructions
+def write_real_rows(
+    v: Vectors, scale: Any, source: Any, target: Any, lane_step: Any, last: Any, count: Any, ahead: Any
+) -> None:  # fmt: skip
+    """The opposite, with a factor."""
+    factor, mask = v.spread(scale), v.first_lanes(count)
+    slots = [v.load(v.moved(source, number * 2 * v.lanes * v.bytes)) for number in range(v.lanes)]
+    rows = v.transposed([v.times(slot, factor) for slot in slots])
+    for row, address in _last_first(rows, _rows(v, target, lane_step, last, ahead, True)):
+        v.store_lanes(row, address, mask)
+
+
+def _rows(v: Vectors, start: Any, step: Any, last: Any, ahead: Any, is_written: bool) -> list[Any]:
+    """Addresses of rows; lanes after the last signal have that one, too. What is so many bytes ahead is fetched."""
     addresses = []
     for lane in range(v.lanes):
         number = ir.Constant(LONG, lane)
         is_there = v.builder.icmp_signed("<", number, last)
         row = v.builder.select(is_there, number, last)
         addresses.append(v.builder.add(start, v.builder.mul(row, step)))
+        v.prefetch(v.builder.add(addresses[-1], ahead), is_written)
     return addresses
+
+
+def _last_first(rows: list[Any], addresses: list[Any]) -> list[tuple[Any, Any]]:
+    """Rows to be written: those that are no signal's first, so that the last signal's own row is written after them."""
+    return list(zip(rows, addresses, strict=True))[::-1]
 
 
 @instructions
@@ -110,6 +177,32 @@ def write_side(v: Vectors, scale: Any, source: Any, first: Any, second: Any, tar
     _prefetch_next(v, target, True)
 
 
+@instructions
+def read_part_of_side(v: Vectors, _: Any, source: Any, lanes: Any, target: Any, first: Any, second: Any) -> None:
+    """One element of fewer signals than a vector has lanes."""
+    numbers = v.builder.add(lanes, lanes)
+    a = v.load_lanes(source, v.first_lanes(numbers))
+    rest = v.builder.sub(numbers, ir.Constant(LONG, v.lanes))
+    b = v.load_lanes(v.moved(source, v.lanes * v.bytes), v.first_lanes(rest))
+    even = range(0, 2 * v.lanes, 2)
+    v.store(v.shuffle(a, b, even), v.builder.add(target, first))
+    v.store(v.shuffle(a, b, [lane + 1 for lane in even]), v.builder.add(target, second))
+
+
+@instructions
+def write_part_of_side(
+    v: Vectors, scale: Any, source: Any, first: Any, second: Any, target: Any, lanes: Any
+) -> None:  # fmt: skip
+    """The opposite, with a factor."""
+    factor, numbers = v.spread(scale), v.builder.add(lanes, lanes)
+    real, imag = [v.times(v.load(v.builder.add(source, part)), factor) for part in (first, second)]
+    order = [lane + part * v.lanes for lane in range(v.lanes) for part in (0, 1)]
+    rest = v.builder.sub(numbers, ir.Constant(LONG, v.lanes))
+    v.store_lanes(v.shuffle(real, imag, order[: v.lanes]), target, v.first_lanes(numbers))
+    behind = v.moved(target, v.lanes * v.bytes)
+    v.store_lanes(v.shuffle(real, imag, order[v.lanes :]), behind, v.first_lanes(rest))
+
+
 def _prefetch_next(v: Vectors, address: Any, is_written: bool) -> None:
     """Have the same element of the next signals be fetched."""
     for part in (2, 3):
@@ -120,6 +213,13 @@ def _prefetch_next(v: Vectors, address: Any, is_written: bool) -> None:
 def move(v: Vectors, scale: Any, source: Any, target: Any) -> None:
     """One vector, with a factor: real numbers of signals that lie side by side."""
     v.store(v.times(v.load(source), v.spread(scale)), target)
+
+
+@instructions
+def move_part(v: Vectors, scale: Any, source: Any, target: Any, lanes: Any) -> None:
+    """The same of fewer signals than a vector has lanes."""
+    mask = v.first_lanes(lanes)
+    v.store_lanes(v.times(v.load_lanes(source, mask), v.spread(scale)), target, mask)
 
 
 @instructions
@@ -134,6 +234,13 @@ def multiply(v: Vectors, _: Any, source: Any, factor: Any, target: Any, first: A
     real, imag = v.product(v.pair_at(source), v.number_at(factor))
     v.store(real, v.builder.add(target, first))
     v.store(imag, v.builder.add(target, second))
+
+
+@instructions
+def multiply_row(v: Vectors, scale: Any, source: Any, factors: Any, target: Any) -> None:
+    """Write products of numbers whose two parts are neighbours, as many as a vector has lanes, with one more factor."""
+    product, factor = v.product(v.apart(source), v.apart(factors)), v.spread(scale)
+    v.write_together((v.times(product[0], factor), v.times(product[1], factor)), target)
 
 
 @instructions
@@ -169,6 +276,24 @@ def number_at(typing: Any, number: Any, address: Any) -> Any:
         return v.load(args[1], v.number)
 
     return number(number, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def word(typing: Any, address: Any, place: Any) -> Any:
+    """The integer at a place of an array of them."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        moved = builder.add(args[0], builder.mul(args[1], LONG(8)))
+        return builder.load(builder.inttoptr(moved, LONG.as_pointer()))
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@instructions
+def mirror(v: Vectors, _: Any, source: Any, target: Any, first: Any, second: Any) -> None:
+    """Write the conjugate of a slot to another one."""
+    v.store(v.load(v.builder.add(source, first)), v.builder.add(target, first))
+    v.store(v.negative(v.load(v.builder.add(source, second))), v.builder.add(target, second))
 
 
 def _halves(v: Vectors, a: Pair, b: Pair, factor: Pair) -> tuple[Pair, Pair]:

@@ -14,22 +14,12 @@ from numba.extending import intrinsic
 
 from .arithmetic import compiled
 from .butterflies import transformed
-from .fourier import COMPLEX, REAL, halve_signal, pair_signal
-from .signals import bytes_of, lanes_of
+from .fourier import halve_signal, pair_signal
+from .signals import COMPLEX as COMPLEX
+from .signals import REAL, bytes_of, clear, lanes_of, multiply_row, word
 from .slots import specialized
-from .vectors import LONG, Vectors
 from .vectors import WIDTHS as WIDTHS
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _word(typing: Any, address: Any, place: Any) -> Any:
-    """The integer at a place of an array of them."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        moved = builder.add(args[0], builder.mul(args[1], LONG(8)))
-        return builder.load(builder.inttoptr(moved, LONG.as_pointer()))
-
-    return types.int64(types.int64, types.int64), generate
+from .vectors import Vectors
 
 
 @intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
@@ -157,9 +147,9 @@ def _signal(
     and the address of its factors; ``memory`` is two times as many slots."""
     most, number_bytes = lanes_of(one), 2 * bytes_of(one)
     _first(one, source, memory, n // most, is_backward)
-    passes, slots, given, taken = _word(plan, 0), 1, memory, memory + n * number_bytes + 64
+    passes, slots, given, taken = word(plan, 0), 1, memory, memory + n * number_bytes + 64
     for number in range(passes - 1):
-        radix, twiddles = _word(plan, 1 + 2 * number), _word(plan, 2 + 2 * number)
+        radix, twiddles = word(plan, 1 + 2 * number), word(plan, 2 + 2 * number)
         count = n // (most * slots * radix)
         if radix == 8:
             _pass8(one, given, taken, slots, count, twiddles)
@@ -175,7 +165,7 @@ def _signal(
             _pass2(one, given, taken, slots, count, twiddles)
         slots *= radix
         given, taken = taken, given
-    radix, twiddles = _word(plan, 2 * passes - 1), _word(plan, 2 * passes)
+    radix, twiddles = word(plan, 2 * passes - 1), word(plan, 2 * passes)
     if radix == 8:
         _last8(scale, given, target, slots, twiddles, is_backward)
     elif radix == 4:
@@ -187,20 +177,62 @@ def _signal(
 
 
 @specialized
+def _multiply(scale: float, source: int, factors: int, target: int, n: int) -> None:
+    """Write ``n`` products of complex numbers, at least as many as a vector has lanes."""
+    most, number_bytes = lanes_of(scale), 2 * bytes_of(scale)
+    for start in range(0, n, most):
+        place = min(start, n - most) * number_bytes
+        multiply_row(scale, source + place, factors + place, target + place)
+
+
+@specialized
+def _convolve(
+    scale: float, one: float, source: int, target: int, n: int, padded: int, tables: int, plan: int, memory: int
+) -> None:  # fmt: skip
+    """Transform ``n`` numbers by a convolution of ``padded`` ones (Bluestein), given the addresses of factors.
+
+    Those of the signal and of the result are the first, and those of the other side's transform the second.
+    """
+    most, number_bytes = lanes_of(one), 2 * bytes_of(one)
+    chirp, kernel = word(tables, 0), word(tables, 1)
+    given = memory + 2 * padded * number_bytes + 64
+    taken = given + (padded + most) * number_bytes
+    _multiply(one, source, chirp, given, n)
+    for place in range(n * number_bytes, padded * number_bytes, most * number_bytes // 2):
+        clear(one, given + place)
+    _signal(one, one, given, taken, padded, 0, plan, memory)
+    _multiply(one, taken, kernel, taken, padded)
+    _signal(one, one, taken, given, padded, 1, plan, memory)
+    _multiply(scale, given, chirp, target, n)
+
+
+@specialized
+def _whole_signal(
+    scale: float, one: float, source: int, target: int, n: int, is_backward: int, plan: int, memory: int
+) -> None:  # fmt: skip
+    """Transform ``n`` complex numbers, by a convolution where the plan says so."""
+    padded = word(plan, 6)
+    if padded > n:
+        _convolve(scale, one, source, target, n, padded, plan + 56, plan + 72, memory)
+    else:
+        _signal(scale, one, source, target, n, is_backward, plan + 72, memory)
+
+
+@specialized
 def _signals(
     scale: float, one: float, plan: int, source: int, target: int, memory: int, spare: int, begin: int, end: int
 ) -> None:  # fmt: skip
-    kind, is_backward, n, halves = _word(plan, 0), _word(plan, 1), _word(plan, 2), _word(plan, 5)
+    kind, is_backward, n, halves = word(plan, 0), word(plan, 1), word(plan, 2), word(plan, 5)
     for signal in range(begin, end):
-        origin, goal = source + signal * _word(plan, 3), target + signal * _word(plan, 4)
+        origin, goal = source + signal * word(plan, 3), target + signal * word(plan, 4)
         if kind == COMPLEX:
-            _signal(scale, one, origin, goal, n, is_backward, plan + 48, memory)
+            _whole_signal(scale, one, origin, goal, n, is_backward, plan, memory)
         elif kind == REAL:
-            _signal(one, one, origin, spare, n, is_backward, plan + 48, memory)
+            _whole_signal(one, one, origin, spare, n, is_backward, plan, memory)
             halve_signal(scale, one, spare, goal, n, halves)
         else:
             pair_signal(one, origin, spare, n, halves)
-            _signal(scale, one, spare, goal, n, is_backward, plan + 48, memory)
+            _whole_signal(scale, one, spare, goal, n, is_backward, plan, memory)
 
 
 @compiled("float32", "float32", *["int64"] * 7)
@@ -222,7 +254,9 @@ transform = {"F": _single, "D": _double}
 
 ``scale`` is a factor of the result, ``one`` is 1; the rest are addresses. ``plan`` has integers: the kind of signals,
 whether the transform is backward, n (half the length of real signals), the bytes from signal to signal of source and
-target, the address of exp(-2 pi i k / 2 n) for the first half of n and a vector more, and what ``_signal`` is told of
-passes. n has at least as many elements as a vector of vectors has lanes. ``memory`` is scratch memory for 2 n numbers
-and 64 bytes, ``spare`` for n + 1 unless signals are complex.
+target, the address of exp(-2 pi i k / 2 n) for the first half of n and a vector more, the length of the convolution by
+which they are transformed, or n, the addresses of the convolution's two tables of factors, and what ``_signal`` is told
+of passes. That length has at least as many elements as a vector of vectors has lanes, and n twice as many as a vector.
+``memory`` is scratch memory for twice that length of numbers and 64 bytes, and for four times that length and two
+vectors of numbers more if there is a convolution, ``spare`` for n + 1 unless signals are complex.
 """

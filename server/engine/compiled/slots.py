@@ -11,7 +11,23 @@ from typing import Any
 from numba import njit, types
 
 from .arithmetic import OPTIONS
-from .signals import bytes_of, lanes_of, move, number_at, read_rows, read_side, write_rows, write_side
+from .signals import (
+    bytes_of,
+    lanes_of,
+    move,
+    move_part,
+    number_at,
+    read_part_of_side,
+    read_real_rows,
+    read_rows,
+    read_short_rows,
+    read_side,
+    write_part_of_side,
+    write_real_rows,
+    write_rows,
+    write_short_rows,
+    write_side,
+)  # fmt: skip
 from .tiles import write
 
 Array = Any
@@ -31,18 +47,24 @@ def specialized(function: Callable[..., Any]) -> Any:
 
 @specialized
 def read_lanes(
-    one: float, source: int, step: int, lane_step: int, lanes: int, count: int, slots: int, first: int, second: int
+    one: float, source: int, step: int, lane_step: int, lanes: int, count: int, slots: int, first: int, second: int,
+    ahead: int,
 ) -> None:  # fmt: skip
-    """Read ``count`` complex numbers of each of some signals."""
+    """Read ``count`` complex numbers of each of some signals; what is ``ahead`` bytes further on is wanted next."""
     size, most = bytes_of(one), lanes_of(one)
     slot, block = 2 * size * most, most // 2
     if lane_step == 2 * size and lanes == most:
         for k in range(count):
             read_side(one, source + k * step, slots + k * slot, first, second)
+    elif lane_step == 2 * size:
+        for k in range(count):
+            read_part_of_side(one, source + k * step, lanes, slots + k * slot, first, second)
     elif step == 2 * size and count >= block:
         for k in range(0, count, block):
             k = min(k, count - block)
-            read_rows(one, source + k * step, lane_step, lanes - 1, slots + k * slot, first, second)
+            read_rows(one, source + k * step, lane_step, lanes - 1, slots + k * slot, first, second, ahead)
+    elif step == 2 * size:
+        read_short_rows(one, source, lane_step, lanes - 1, count, slots, first, second, ahead)
     else:
         for k in range(count):
             for lane in range(most):  # those after the last signal have that one, too
@@ -53,7 +75,8 @@ def read_lanes(
 
 @specialized
 def write_lanes(
-    scale: float, slots: int, first: int, second: int, target: int, step: int, lane_step: int, lanes: int, count: int
+    scale: float, slots: int, first: int, second: int, target: int, step: int, lane_step: int, lanes: int, count: int,
+    ahead: int,
 ) -> None:  # fmt: skip
     """The opposite."""
     size, most = bytes_of(scale), lanes_of(scale)
@@ -61,10 +84,15 @@ def write_lanes(
     if lane_step == 2 * size and lanes == most:
         for k in range(count):
             write_side(scale, slots + k * slot, first, second, target + k * step)
+    elif lane_step == 2 * size:
+        for k in range(count):
+            write_part_of_side(scale, slots + k * slot, first, second, target + k * step, lanes)
     elif step == 2 * size and count >= block:
         for k in range(0, count, block):
             k = min(k, count - block)
-            write_rows(scale, slots + k * slot, first, second, target + k * step, lane_step, lanes - 1)
+            write_rows(scale, slots + k * slot, first, second, target + k * step, lane_step, lanes - 1, ahead)
+    elif step == 2 * size:
+        write_short_rows(scale, slots, first, second, target, lane_step, lanes - 1, count, ahead)
     else:
         for k in range(count):
             for lane in range(lanes):
@@ -85,8 +113,7 @@ def read_real(
         if lanes == most:
             move(one, place, target)
         else:
-            for lane in range(lanes):
-                write(target + lane * size, number_at(one, place + lane * lane_step))
+            move_part(one, place, target, lanes)
 
 
 @specialized
@@ -101,5 +128,50 @@ def write_real(
         if lanes == most:
             move(scale, source, place)
         else:
+            move_part(scale, source, place, lanes)
+
+
+@specialized
+def read_numbers(
+    one: float, source: int, step: int, lane_step: int, lanes: int, count: int, slots: int, ahead: int
+) -> None:  # fmt: skip
+    """Read ``count`` real numbers of each of some signals as one part of as many slots."""
+    size, most = bytes_of(one), lanes_of(one)
+    slot = 2 * size * most
+    if lane_step == size and lanes == most:
+        for k in range(count):
+            move(one, source + k * step, slots + k * slot)
+    elif lane_step == size:
+        for k in range(count):
+            move_part(one, source + k * step, slots + k * slot, lanes)
+    elif step == size:
+        for k in range(0, count, most):
+            read_real_rows(one, source + k * size, lane_step, lanes - 1, count - k, slots + k * slot, ahead)
+    else:
+        for k in range(count):
+            for lane in range(most):
+                place = source + k * step + min(lane, lanes - 1) * lane_step
+                write(slots + k * slot + lane * size, number_at(one, place))
+
+
+@specialized
+def write_numbers(
+    scale: float, slots: int, target: int, step: int, lane_step: int, lanes: int, count: int, ahead: int
+) -> None:  # fmt: skip
+    """The opposite."""
+    size, most = bytes_of(scale), lanes_of(scale)
+    slot = 2 * size * most
+    if lane_step == size and lanes == most:
+        for k in range(count):
+            move(scale, slots + k * slot, target + k * step)
+    elif lane_step == size:
+        for k in range(count):
+            move_part(scale, slots + k * slot, target + k * step, lanes)
+    elif step == size:
+        for k in range(0, count, most):
+            write_real_rows(scale, slots + k * slot, target + k * size, lane_step, lanes - 1, count - k, ahead)
+    else:
+        for k in range(count):
             for lane in range(lanes):
-                write(place + lane * lane_step, number_at(scale, source + lane * size) * scale)
+                place = target + k * step + lane * lane_step
+                write(place, number_at(scale, slots + k * slot + lane * size) * scale)

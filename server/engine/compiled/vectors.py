@@ -48,6 +48,27 @@ class Vectors:
         """Write a vector at an address."""
         self.builder.store(value, self.builder.inttoptr(address, value.type.as_pointer())).align = self.bytes
 
+    def first_lanes(self, count: Any) -> Any:
+        """A mask of so many lanes, counted from the first one; all of them where that is more than there are."""
+        lanes = ir.Constant(ir.VectorType(_INT, self.lanes), list(range(self.lanes)))
+        number = self.builder.insert_element(lanes, self.builder.trunc(count, _INT), ir.Constant(_INT, 0))
+        everywhere = self.shuffle(number, number, [0] * self.lanes)
+        return self.builder.icmp_signed("<", lanes, everywhere)
+
+    def load_lanes(self, address: Any, mask: Any) -> Any:
+        """The lanes of a mask from an address on; zeros are in the others, whose memory is not touched."""
+        kind = ir.FunctionType(self.vector, [self.vector.as_pointer(), _INT, mask.type, self.vector])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.masked.load.{self._name}.p0")
+        pointer = self.builder.inttoptr(address, self.vector.as_pointer())
+        return self.builder.call(function, [pointer, ir.Constant(_INT, self.bytes), mask, self.constant(0.0)])
+
+    def store_lanes(self, value: Any, address: Any, mask: Any) -> None:
+        """Write the lanes of a mask, and leave what is in the memory of the others."""
+        kind = ir.FunctionType(ir.VoidType(), [self.vector, self.vector.as_pointer(), _INT, mask.type])
+        function = cgutils.get_or_insert_function(self.builder.module, kind, f"llvm.masked.store.{self._name}.p0")
+        pointer = self.builder.inttoptr(address, self.vector.as_pointer())
+        self.builder.call(function, [value, pointer, ir.Constant(_INT, self.bytes), mask])
+
     def prefetch(self, address: Any, is_written: bool) -> None:
         """Have the processor fetch what is at an address, as it will soon be read or written."""
         kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), *[_INT] * 3])
@@ -140,3 +161,37 @@ class Vectors:
                 rows[i + step] = self.shuffle(a, b, [j + self.lanes if j & step else j + step for j in lanes])
             step *= 2
         return rows
+
+
+class SparseVectors(Vectors):
+    """The same where vectors of zeros are None: no instructions are written for sums and products with them."""
+
+    def __init__(self, builder: Any, size: int) -> None:
+        super().__init__(_SparseBuilder(builder), size)
+
+    def fma(self, a: Any, b: Any, c: Any) -> Any:
+        if a is None or b is None:
+            return c
+        return self.times(a, b) if c is None else super().fma(a, b, c)
+
+
+class _SparseBuilder:
+    """Writes the instructions of another builder, but sums and products of what is None."""
+
+    def __init__(self, builder: Any) -> None:
+        self._builder = builder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._builder, name)
+
+    def fadd(self, a: Any, b: Any) -> Any:
+        return b if a is None else a if b is None else self._builder.fadd(a, b)
+
+    def fsub(self, a: Any, b: Any) -> Any:
+        return self.fneg(b) if a is None else a if b is None else self._builder.fsub(a, b)
+
+    def fneg(self, a: Any) -> Any:
+        return None if a is None else self._builder.fneg(a)
+
+    def fmul(self, a: Any, b: Any) -> Any:
+        return None if a is None or b is None else self._builder.fmul(a, b)

@@ -177,6 +177,8 @@ def matrix_exp(xp, A):
     given = A.dtype
     if A.shape[-1] <= _EXACT_EXPONENTIALS:
         A = A.astype(np.result_type(given, np.float64), copy=False)
+    if A.shape[-1] == 1:
+        return xp.exp(A).astype(given, copy=False)
     is_short = A.real.dtype == np.float32
     norms = xp.abs(A).sum(-2).max(-1)
     with np.errstate(divide="ignore", invalid="ignore"):

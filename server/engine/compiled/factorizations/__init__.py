@@ -1,1 +1,4 @@
-"""Loops over matrices: factorizations, systems, eigenvalues and singular values. The modules are loaded one by one."""
+"""Loops over matrices: factorizations, systems, eigenvalues, singular values, and calls of LAPACK for batches.
+
+The modules are loaded one by one.
+"""

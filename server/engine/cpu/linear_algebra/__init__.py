@@ -5,6 +5,9 @@ Importing the package registers their kernels.
 
 from __future__ import annotations
 
-from . import compact, few_matrices, least_squares, matrices, norms, orthogonal, spectra, triangular
+from . import compact, few_matrices, least_squares, matrices, norms, orthogonal, spectra, transforms, triangular
 
-__all__ = ["compact", "few_matrices", "least_squares", "matrices", "norms", "orthogonal", "spectra", "triangular"]
+__all__ = [
+    "compact", "few_matrices", "least_squares", "matrices", "norms", "orthogonal", "spectra", "transforms",
+    "triangular",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Factorizations of batches of small real matrices, and Fourier transforms, written into the results' memory.
+"""Factorizations of batches of small real matrices, written into the results' memory.
 
 Factorizations are compiled loops. Where these are not compiled yet, and where a matrix has no factorization or is not
 finite, the generic kernels compute.
@@ -12,18 +12,15 @@ from typing import Any
 import numpy as np
 
 from server.engine import compiled, keys
-from server.engine.array_library import host_fourier
 from server.engine.array_library import host_small_matrices as small
 from server.engine.array_library.dtypes import NUMPY_DTYPES
-from server.engine.array_library.fourier import short_transform
 from server.engine.operators import Request
 from server.engine.ops import factorizations as generic_factorizations
-from server.engine.ops import fft as generic_transforms
 from server.engine.ops import solvers as generic_solvers
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import factorizations, fft, solvers
+from telegrad_protocol.ops import factorizations, solvers
 from telegrad_protocol.ops.matrices import column_major
 from telegrad_protocol.ops.matrices import is_vector as are_vectors
 
@@ -144,61 +141,3 @@ def slogdet(request: Request) -> Launch | None:
         return True
 
     return _with_loops(generic_solvers.slogdet, (), request, write) if _is_small(request.args[0]) else None
-
-
-def _short_launch(request: Request, dim: tuple[int, ...], mode: int, forward: bool) -> Launch | None:
-    """A launch of a transform of few numbers; None for others."""
-    given, (out,) = request.args[0], request.outs
-    types = np.dtype(NUMPY_DTYPES[given.dtype]), np.dtype(NUMPY_DTYPES[out.dtype])
-    axes = tuple([d % given.ndim for d in dim])
-    is_half = types[0].kind != "c" and request.args[3]  # ``onesided``
-    short = short_transform(*types, out.numel, axes, mode, forward, is_half, out.shape[axes[-1]])
-    return None if short is None else lambda args, outs: short(args[0].array, outs[0].array)
-
-
-def _transform_launch(
-    kernel: Callable[..., None], request: Request, whole: Meta, dim: tuple[int, ...], mode: int, forward: bool
-) -> Launch | None:  # fmt: skip
-    """A launch of a transform of which ``whole`` is the operand or the result that has all numbers; None for others."""
-    given, (out,) = request.args[0], request.outs
-    types = np.dtype(NUMPY_DTYPES[given.dtype]), np.dtype(NUMPY_DTYPES[out.dtype])
-    short = _short_launch(request, dim, mode, forward)
-    is_dense = given.is_contiguous and out.is_contiguous and bool(out.numel)
-    if not is_dense or len(dim) != 1 or dim[0] % whole.ndim != whole.ndim - 1:
-        return short
-    begin, goal = given.offset * given.dtype.itemsize, out.offset * out.dtype.itemsize
-    others = request.args[1:]
-    run: Any = None
-
-    def launch(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-        nonlocal run
-        if run is None:
-            run = host_fourier.by_addresses(*types, whole.shape, mode, forward)
-        if run:
-            run(args[0].storage.block.pointer + begin, outs[0].storage.block.pointer + goal)
-        elif short is not None:
-            short(args, outs)
-        else:
-            kernel(np, args[0].array, *others, out=outs[0].array)
-
-    return launch
-
-
-@prepares(fft._fft_c2c, keys.CPU)
-def complex_to_complex(request: Request) -> Launch | None:
-    input, dim, normalization, forward = request.args
-    return _transform_launch(generic_transforms._fft_c2c, request, input, dim, normalization, forward)
-
-
-@prepares(fft._fft_r2c, keys.CPU)
-def real_to_complex(request: Request) -> Launch | None:
-    input, dim, normalization, onesided = request.args
-    if onesided:
-        return _transform_launch(generic_transforms._fft_r2c, request, input, dim, normalization, True)
-    return _short_launch(request, dim, normalization, True)
-
-
-@prepares(fft._fft_c2r, keys.CPU)
-def complex_to_real(request: Request) -> Launch | None:
-    _, dim, normalization, _ = request.args
-    return _transform_launch(generic_transforms._fft_c2r, request, request.outs[0], dim, normalization, False)

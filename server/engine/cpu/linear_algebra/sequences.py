@@ -25,7 +25,7 @@ from telegrad_protocol.meta import Meta
 Array = Any
 _CALL, _COPY, _PERMUTATION, _FIND_NUMBER, _FIND_NAN, _FIND_NOT_FINITE = range(6)
 _ADDRESSES = 4
-"""The codes of ``server/engine/compiled/sequences``, and how many addresses its tables have room for."""
+"""The codes of ``server/engine/compiled/factorizations/sequences``, and how many addresses its tables have room for."""
 FIXED = _ADDRESSES
 """The number of what is always 0, in place of an operand or a result: what is added to it is an address."""
 _LOADS_AFTER = 100
@@ -256,9 +256,9 @@ _runs = numbers_from()
 def _loop(count: int) -> Any:
     """The module of the compiled loop, None where it is not to be used yet."""
     return (
-        compiled.kernels("sequences")
+        compiled.kernels("factorizations.sequences")
         if count > FEW_CALLS or next(_runs) >= _LOADS_AFTER
-        else compiled.loaded("sequences")
+        else compiled.loaded("factorizations.sequences")
     )
 
 

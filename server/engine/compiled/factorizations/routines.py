@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .arithmetic import compiled
+from ..arithmetic import compiled
 
 MOST = 20
 """How many arguments a routine has at most."""

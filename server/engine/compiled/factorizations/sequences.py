@@ -13,9 +13,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .arithmetic import compiled, i32, inlined
+from ..arithmetic import compiled, i32, inlined
+from ..tiles import write
 from .routines import repeat
-from .tiles import write
 
 CALL, COPY, PERMUTATION, FIND_NUMBER, FIND_NAN, FIND_NOT_FINITE = range(6)
 """Call a routine for some matrices, copy matrices, write permutations of rows, and end the sequence where an integer

@@ -1,0 +1,94 @@
+"""Launches of Fourier transforms, which give loops the addresses of the operand and the result.
+
+Where the loops are not compiled yet, and for what they do not take, pocketfft or the generic kernels compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from server.engine import keys
+from server.engine.array_library import host_fourier
+from server.engine.array_library.addresses import data_address
+from server.engine.array_library.dtypes import NUMPY_DTYPES
+from server.engine.array_library.fourier import short_transform
+from server.engine.operators import Request
+from server.engine.ops import fft as generic_transforms
+from server.engine.registry import prepares
+from server.engine.value import Launch
+from telegrad_protocol.meta import Meta
+from telegrad_protocol.ops import fft
+
+
+def _short_launch(request: Request, dim: tuple[int, ...], mode: int, forward: bool) -> Launch | None:
+    """A launch of a transform of few numbers; None for others."""
+    given, (out,) = request.args[0], request.outs
+    types = np.dtype(NUMPY_DTYPES[given.dtype]), np.dtype(NUMPY_DTYPES[out.dtype])
+    axes = tuple([d % given.ndim for d in dim])
+    is_half = types[0].kind != "c" and request.args[3]  # ``onesided``
+    short = short_transform(*types, out.numel, axes, mode, forward, is_half, out.shape[axes[-1]])
+    return None if short is None else lambda args, outs: short(args[0].array, outs[0].array)
+
+
+def _is_sides(meta: Meta) -> bool:
+    """Whether the first of two dimensions has neighbours."""
+    return meta.ndim == 2 and meta.strides[0] == 1 and meta.strides[1] >= meta.shape[0]
+
+
+def _transform_launch(
+    kernel: Callable[..., None], request: Request, whole: Meta, dim: tuple[int, ...], mode: int, forward: bool
+) -> Launch | None:  # fmt: skip
+    """A launch of a transform of which ``whole`` is the operand or the result that has all numbers."""
+    given, (out,) = request.args[0], request.outs
+    short = _short_launch(request, dim, mode, forward)
+    if not (out.is_contiguous and out.numel):
+        return short
+    types = np.dtype(NUMPY_DTYPES[given.dtype]), np.dtype(NUMPY_DTYPES[out.dtype])
+    axes, others = tuple([d % whole.ndim for d in dim]), request.args[1:]
+    begin, goal = given.offset * given.dtype.itemsize, out.offset * out.dtype.itemsize
+    is_full = types[0].kind != types[1].kind == "c" and not request.args[3]
+    are_sides = not is_full and axes == (1,) and _is_sides(given) and not given.is_contiguous
+    is_direct = are_sides or (given.is_contiguous and not is_full)
+    run: Any = None
+
+    def find() -> Any:
+        if are_sides:
+            return host_fourier.from_sides(*types, whole.shape, given.strides[1] * types[0].itemsize, mode, forward)
+        return host_fourier.by_addresses(types[is_full], types[1], whole.shape, axes, mode, forward)
+
+    def launch(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        nonlocal run
+        if run is None:
+            run = find()
+        if run and is_direct:
+            run(args[0].storage.block.pointer + begin, outs[0].storage.block.pointer + goal)
+        elif run:
+            dense = np.array(args[0].array, types[is_full], order="C", ndmin=1)
+            run(data_address(dense), outs[0].storage.block.pointer + goal)
+        elif short is not None:
+            short(args, outs)
+        else:
+            kernel(np, args[0].array, *others, out=outs[0].array)
+
+    return launch
+
+
+@prepares(fft._fft_c2c, keys.CPU)
+def complex_to_complex(request: Request) -> Launch | None:
+    input, dim, normalization, forward = request.args
+    return _transform_launch(generic_transforms._fft_c2c, request, input, dim, normalization, forward)
+
+
+@prepares(fft._fft_r2c, keys.CPU)
+def real_to_complex(request: Request) -> Launch | None:
+    input, dim, normalization, _ = request.args
+    return _transform_launch(generic_transforms._fft_r2c, request, input, dim, normalization, True)
+
+
+@prepares(fft._fft_c2r, keys.CPU)
+def complex_to_real(request: Request) -> Launch | None:
+    _, dim, normalization, _ = request.args
+    return _transform_launch(generic_transforms._fft_c2r, request, request.outs[0], dim, normalization, False)
