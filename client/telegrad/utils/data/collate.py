@@ -44,7 +44,7 @@ def upload_fields(batch: Any) -> Any:
     """Put tensors in the places of what ``collate_on_host`` has marked."""
     if isinstance(batch, HostField):
         return _uploaded(batch.array)
-    return _rebuilt(batch, upload_fields) if isinstance(batch, (dict, list, tuple)) else batch
+    return rebuilt(batch, upload_fields) if isinstance(batch, (dict, list, tuple)) else batch
 
 
 def default_convert(data: Any) -> Any:
@@ -57,7 +57,7 @@ def default_convert(data: Any) -> Any:
     if isinstance(data, tuple) and not hasattr(data, "_fields"):
         return [default_convert(value) for value in data]
     is_container = isinstance(data, Mapping | Sequence) and not isinstance(data, str | bytes)
-    return _rebuilt(data, default_convert) if is_container else data
+    return rebuilt(data, default_convert) if is_container else data
 
 
 def _uploaded(array: np.ndarray[Any, Any]) -> Tensor:
@@ -134,7 +134,8 @@ def _collate_sequences(
     return fields if isinstance(first, tuple) and not hasattr(first, "_fields") else _like(first, fields)
 
 
-def _rebuilt(data: Any, convert: Callable[[Any], Any]) -> Any:
+def rebuilt(data: Any, convert: Callable[[Any], Any]) -> Any:
+    """Return a mapping or sequence of the same type with each element converted."""
     if isinstance(data, Mapping):
         return _like(data, {key: convert(value) for key, value in data.items()})
     return _like(data, [convert(value) for value in data])

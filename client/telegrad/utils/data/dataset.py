@@ -95,7 +95,7 @@ class StackDataset(Dataset[T_co]):
         return tuple([dataset[index] for dataset in self.datasets])
 
     def __getitems__(self, indices: list[Any]) -> list[Any]:
-        columns = [samples_of(dataset, indices) for dataset in self._all()]
+        columns = [_single_samples_of(dataset, indices) for dataset in self._all()]
         if isinstance(self.datasets, dict):
             return [dict(zip(self.datasets, row)) for row in zip(*columns)]
         return list(zip(*columns))
@@ -169,7 +169,8 @@ class Subset(Dataset[T_co]):
         return self.dataset[self.indices[index]]
 
     def __getitems__(self, indices: list[int]) -> list[T_co]:
-        return samples_of(self.dataset, [self.indices[index] for index in indices])
+        samples: list[T_co] = samples_of(self.dataset, [self.indices[index] for index in indices])
+        return samples
 
     def collated(self, indices: Sequence[int]) -> list[Tensor]:
         """Return what ``default_collate`` makes of the samples at these indices, of a ``TensorDataset``'s subset."""
@@ -186,12 +187,15 @@ def can_collate(dataset: Any) -> bool:
     return type(dataset) is TensorDataset and len(dataset.tensors) > 0
 
 
-def samples_of(dataset: Any, indices: list[Any]) -> list[Any]:
-    """Return the samples at some indices, at once where the data set can."""
+def samples_of(dataset: Any, indices: list[Any]) -> Any:
+    """Return the samples at some indices; where the data set reads them at once, whatever it returns for them."""
     at_once = getattr(dataset, "__getitems__", None)
-    if not callable(at_once):
-        return [dataset[index] for index in indices]
-    samples = list(at_once(indices))
+    return at_once(indices) if callable(at_once) else [dataset[index] for index in indices]
+
+
+def _single_samples_of(dataset: Any, indices: list[Any]) -> Any:
+    """Return a sample for each index."""
+    samples = samples_of(dataset, indices)
     if len(samples) != len(indices):
         raise ArgumentError(
             f"{type(dataset).__name__}.__getitems__ returned {len(samples)} samples for {len(indices)} indices"

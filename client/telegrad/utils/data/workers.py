@@ -1,8 +1,8 @@
 """Workers of a ``DataLoader``: threads of this process by default, processes where the program asks for them.
 
 Each worker is an executor with one thread or one process, whose state stands in ``_own``. Threads share the program's
-session, so that data sets may compute with tensors. A process has no session: its data set works with NumPy and plain
-Python, and batches become tensors in the program's process.
+session, so that data sets may compute with tensors, and each has a copy of the data set. A process has no session: its
+data set works with NumPy and plain Python, and batches become tensors in the program's process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from telegrad._session.devices import default_device
 from telegrad._session.session import ClientSession
 from telegrad_protocol.meta import Device
 
-from .dataset import IterableDataset
+from .own_copies import own_copy
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class WorkerInfo:
 class _State:
     info: WorkerInfo
     fetch: Callable[[Any, Any], Any]
+    is_stream: bool
     failure: BaseException | None = None
     stream: Iterator[Any] | None = None
 
@@ -67,35 +68,40 @@ class WorkerPlan:
     count: int
     base_seed: int
     context: Any = None
+    is_stream: bool = False
 
     def start(self) -> list[Executor]:
         """Return one executor for each worker."""
         return [self._executor(number) for number in range(self.count)]
 
     def _executor(self, number: int) -> Executor:
-        info = WorkerInfo(number, self.count, self.base_seed + number, self.dataset)
+        given = (self.dataset, self.fetch, self.init)
+        dataset, fetch, init = given if self.context is not None else own_copy(*given)
+        info = WorkerInfo(number, self.count, self.base_seed + number, dataset)
         if self.context is not None:
-            return ProcessPoolExecutor(1, self.context, _enter_process, (info, self.fetch, self.init))
+            return ProcessPoolExecutor(1, self.context, _enter_process, (info, fetch, init, self.is_stream))
         session = current_session()
-        arguments = (info, self.fetch, self.init, session, default_device(session))
+        arguments = (info, fetch, init, self.is_stream, session, default_device(session))
         return ThreadPoolExecutor(1, f"DataLoader worker {number}", _enter_thread, arguments)
 
 
-def _enter_thread(info: WorkerInfo, fetch: Any, init: Any, session: ClientSession, device: Device) -> None:
+def _enter_thread(
+    info: WorkerInfo, fetch: Any, init: Any, is_stream: bool, session: ClientSession, device: Device
+) -> None:
     share_with_this_thread(session)
     set_default_device(device)
-    _enter(info, fetch, init)
+    _enter(info, fetch, init, is_stream)
 
 
-def _enter_process(info: WorkerInfo, fetch: Any, init: Any) -> None:
+def _enter_process(info: WorkerInfo, fetch: Any, init: Any, is_stream: bool) -> None:
     random.seed(info.seed)
     np.random.seed(info.seed % 2**32)
-    _enter(info, fetch, init)
+    _enter(info, fetch, init, is_stream)
 
 
-def _enter(info: WorkerInfo, fetch: Any, init: Callable[[int], Any] | None) -> None:
+def _enter(info: WorkerInfo, fetch: Any, init: Callable[[int], Any] | None, is_stream: bool) -> None:
     """Make the calling thread, or process, the worker of this number."""
-    state = _own.state = _State(info, fetch)
+    state = _own.state = _State(info, fetch, is_stream)
     try:
         if init is not None:
             init(info.id)
@@ -109,7 +115,7 @@ def begin() -> None:
     assert state is not None
     if state.failure is not None:
         raise state.failure
-    if isinstance(state.info.dataset, IterableDataset):
+    if state.is_stream:
         state.stream = iter(state.info.dataset)
 
 
