@@ -170,6 +170,8 @@ def get_default_dtype() -> DType:
 def set_default_dtype(dtype: DType) -> None:
     """Set the type of new floating-point tensors; it must be a floating-point type."""
     global _default
+    if not isinstance(dtype, DType):
+        raise ArgumentTypeError(f"set_default_dtype: expected a dtype, not {type(dtype).__name__}")
     if not dtype.is_floating_point:
         raise ArgumentTypeError(
             f"set_default_dtype: only floating-point types are supported as the default type, not {dtype.name}"

@@ -5,7 +5,7 @@ And an argument as a number.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from telegrad._ops.functions import function, in_memory_format
 from telegrad._ops.shape_operands import to_shape
@@ -73,7 +73,11 @@ def _target(self: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
     )
 
 
-def cpu(self: Tensor, memory_format: MemoryFormat = preserve_format) -> Tensor:
+_PRESERVING: Final = (None, preserve_format)
+"""What says that a result has the order of its operand."""
+
+
+def cpu(self: Tensor, memory_format: MemoryFormat | None = preserve_format) -> Tensor:
     """Return the tensor on the server's CPU."""
     return _formatted("cpu", to(self, "cpu"), memory_format)
 
@@ -82,14 +86,14 @@ def cuda(
     self: Tensor,
     device: int | str | Device | None = None,
     non_blocking: bool = False,
-    memory_format: MemoryFormat = preserve_format,
+    memory_format: MemoryFormat | None = preserve_format,
 ) -> Tensor:
     """Return the tensor on a GPU of the server, the current one by default."""
     return _formatted("cuda", to(self, CURRENT_GPU if device is None else device), memory_format)
 
 
-def _formatted(name: str, tensor: Tensor, memory_format: MemoryFormat) -> Tensor:
-    return tensor if memory_format is preserve_format else in_memory_format(name, tensor, memory_format)
+def _formatted(name: str, tensor: Tensor, memory_format: MemoryFormat | None) -> Tensor:
+    return tensor if memory_format in _PRESERVING else in_memory_format(name, tensor, memory_format)
 
 
 def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
@@ -118,8 +122,8 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 
 
 def _conversion(name: str, dtype: DType) -> Any:
-    def convert(self: Tensor, memory_format: MemoryFormat = preserve_format) -> Tensor:
-        if memory_format is preserve_format:
+    def convert(self: Tensor, memory_format: MemoryFormat | None = preserve_format) -> Tensor:
+        if memory_format in _PRESERVING:
             return to(self, dtype)
         return in_memory_format(name, to(self, dtype), memory_format)
 

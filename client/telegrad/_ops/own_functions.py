@@ -110,7 +110,7 @@ def _functions() -> Iterator[FunctionType]:
     yield import_module(f"{package}.autograd").grad
     for module in (import_module(package), functional):
         for name, value in list(vars(module).items()):
-            if isinstance(value, FunctionType) and name[0] != "_" and name not in not_asking:
+            if _is_own(value, package) and name[0] != "_" and name not in not_asking:
                 if id(value) not in seen and not value.__code__.co_filename.endswith(_OF_CONTRACTS):
                     yield value
                 seen.add(id(value))
@@ -118,6 +118,13 @@ def _functions() -> Iterator[FunctionType]:
         method = vars(Tensor).get(name)
         if isinstance(method, FunctionType) and not method.__code__.co_filename.endswith(_OF_CONTRACTS):
             yield method
+
+
+def _is_own(value: Any, package: str) -> bool:
+    """Whether a value is a function of this package, and no method or function that a program has put there."""
+    if not isinstance(value, FunctionType) or value.__qualname__.startswith("Tensor."):
+        return False
+    return str(value.__globals__.get("__name__")).partition(".")[0] == package
 
 
 def _accessors() -> Iterator[tuple[FunctionType, Any]]:

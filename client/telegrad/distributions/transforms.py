@@ -8,7 +8,7 @@ from typing import Any
 from telegrad._ops.functions import function
 
 from . import constraints
-from .utils import broadcast_all, sum_rightmost
+from .utils import broadcast_all, eps_of, sum_rightmost, tiny_of
 
 
 class Transform:
@@ -298,15 +298,16 @@ class PowerTransform(Transform):
 
 
 class SigmoidTransform(_Elementwise):
-    """y = 1 / (1 + exp(-x))."""
+    """y = 1 / (1 + exp(-x)), which is kept off 0 and 1 by what the type can tell apart from them."""
 
     codomain = constraints.unit_interval
 
     def _call(self, x: Any) -> Any:
-        return x.sigmoid()
+        return _clipped_sigmoid(x)
 
     def _inverse(self, y: Any) -> Any:
-        return y.log() - (-y).log1p()
+        inside = _inside_unit_interval(y)
+        return inside.log() - (-inside).log1p()
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
         return _log_sigmoid(x) + _log_sigmoid(-x)
@@ -391,6 +392,15 @@ class AffineTransform(Transform):
         else:
             each = self.scale.abs().log().expand(x.shape) if self.scale.ndim <= x.ndim else self.scale.abs().log()
         return sum_rightmost(each, self.event_dim)
+
+
+def _inside_unit_interval(y: Any) -> Any:
+    return y.clamp(tiny_of(y), 1 - eps_of(y))
+
+
+def _clipped_sigmoid(x: Any) -> Any:
+    """Return 1 / (1 + exp(-x)), at least the smallest normal number of the type and at most 1 less its epsilon."""
+    return _inside_unit_interval(x.sigmoid())
 
 
 def _log_sigmoid(x: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -23,6 +23,7 @@ class TextNames(NamedTuple):
 
 NAMES: Final[dict[type[Any], TextNames]] = {}
 """Of the classes that a program has registered, by class."""
+_DICTIONARIES: Final = (dict, OrderedDict, defaultdict)
 NAMED_TUPLES: Final[dict[type[Any], str]] = {}
 """Names of classes of named tuples in text."""
 
@@ -137,19 +138,39 @@ class TreeSpec:
     def flatten_up_to(self, tree: PyTree) -> list[PyTree]:
         """Return what a tree has at the places of this specification's leaves, containers as they are.
 
+        Dictionaries are matched by their keys, whatever their order and which of Python's kinds they are.
         Raises ValueError if the tree has another structure above those places.
         """
         if self.type is None:
             return [tree]
-        node = _node_of(tree)
-        children, context = node.flatten_fn(tree) if node else ([], None)
-        if node is None or node.type is not self.type or len(children) != self.num_children or context != self.context:
-            raise ArgumentError(f"the tree does not have the structure {self!r}: {type(tree)}")
+        is_mapping = self.type in _DICTIONARIES and type(tree) in _DICTIONARIES
+        children = self._values_by_key(tree) if is_mapping else self._children_in(tree)
         return [
             item
             for spec, child in zip(self.children_specs, children, strict=True)
             for item in spec.flatten_up_to(child)
         ]
+
+    def _values_by_key(self, tree: dict[Any, Any]) -> list[Any]:
+        """Return a dictionary's values in the order of this specification's keys."""
+        keys = self.context[1] if self.type is defaultdict else self.context
+        if set(keys) != set(tree):
+            raise ArgumentError(f"the tree has other keys: expected {list(keys)}, but got {list(tree)}")
+        return [tree[key] for key in keys]
+
+    def _children_in(self, tree: PyTree) -> list[Any]:
+        """Return the children of a tree that is the same kind of container, with as many of them."""
+        node = _node_of(tree)
+        kind = type(tree) if node is None else node.type
+        if node is None or kind is not self.type:
+            raise ArgumentError(f"the tree has another kind of node: expected {self.type!r}, but got {kind!r}")
+        children, context = node.flatten_fn(tree)
+        if len(children) != self.num_children:
+            expected = f"expected {self.num_children}, but got {len(children)}"
+            raise ArgumentError(f"the tree has another number of children in a {kind!r}: {expected}")
+        if kind is not deque and context != self.context:  # how long a deque may become is no matter
+            raise ArgumentError(f"the tree has another {kind!r}: expected {self.context!r}, but got {context!r}")
+        return list(children)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TreeSpec) and self._identity() == other._identity()

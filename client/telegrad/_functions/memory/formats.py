@@ -39,9 +39,9 @@ def is_contiguous(self: Tensor, memory_format: MemoryFormat = contiguous_format)
     return self.ndim == wanted.ndim and lies_in(self._meta.shape, self._meta.strides, wanted)
 
 
-def clone(input: Tensor, *, memory_format: MemoryFormat = preserve_format) -> Tensor:
+def clone(input: Tensor, *, memory_format: MemoryFormat | None = preserve_format) -> Tensor:
     """Return a copy in the same memory order, or in that of a format."""
-    if memory_format is preserve_format:
+    if memory_format is None or memory_format is preserve_format:
         return function("clone")(input)  # type: ignore[no-any-return]
     format = check_memory_format("clone", memory_format)
     return function("_in_layout")(input, strides_of(input._meta.shape, format))  # type: ignore[no-any-return]
