@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from telegrad._ops.batching import batching as _batching
 from telegrad._ops.duals import duals as _duals
@@ -105,6 +105,10 @@ _jit_set_profiling_executor = _jit_set_texpr_fuser_enabled = _jit_set_nvfuser_en
 _jit_override_can_fuse_on_cpu = _jit_override_can_fuse_on_gpu = _jit_set_profiling_mode
 
 
+def _get_cudnn_enabled() -> bool:
+    return bool(import_module("telegrad.backends.cudnn").enabled)
+
+
 def __getattr__(name: str) -> Any:
     """Return what concerns operators and their dispatch; it is imported when a program first names it."""
     if name.startswith("__"):
@@ -120,5 +124,17 @@ class Value:
     """A value of such a graph."""
 
 
-class TensorType:
-    """The type of a tensor in TorchScript, for ``isinstance``."""
+class Type:
+    """A type of TorchScript's, for ``isinstance`` and annotations: there are no such objects."""
+
+
+_SCRIPT_TYPES: Final = (
+    "AnyType AwaitType BoolType ClassType ComplexType DeviceObjType DictType EnumType FloatType FutureType IntType "
+    "InterfaceType ListType NoneType NumberType OptionalType PyObjectType RRefType StreamObjType StringType "
+    "SymBoolType SymIntType TensorType TupleType UnionType"
+)
+SCRIPT_TYPES: Final = {
+    name: type(name, (Type,), {"__doc__": Type.__doc__, "__module__": __name__}) for name in _SCRIPT_TYPES.split()
+}
+"""The types that PyTorch's compiler of scripts knows, by their names in ``torch``."""
+globals().update(SCRIPT_TYPES)

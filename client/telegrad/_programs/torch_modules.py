@@ -152,6 +152,7 @@ _ELSEWHERE: Final = {
     "utils.data._utils": "utils.data.collate",
     "utils.data._utils.worker": "utils.data.workers",
     "utils.data._utils.collate": "utils.data.collate",
+    "utils.data._utils.pin_memory": "utils.data.pinned",
     "utils._foreach_utils": "_programs.private.foreach_groups",
     "utils.hooks": "_tensor.hooks",
     "utils.model_zoo": "hub",
@@ -177,7 +178,12 @@ class TorchModule(ModuleType):
         if name in _LISTED:
             self.__dict__.update((public, getattr(served_by[0], public)) for public in _public_names(served_by[0]))
         for module in reversed(served_by):
-            self.__dict__.update((k, v) for k, v in vars(module).items() if k[0] != "_" and isinstance(v, _CONSTANT))
+            self.__dict__.update((k, v) for k, v in vars(module).items() if self._keeps(k, v))
+
+    def _keeps(self, name: str, value: Any) -> bool:
+        """Whether a name stays what it is, and stands for no module, as PyTorch's ``_utils.collate`` does."""
+        is_module_there = f"{self.__name__}.{name}".removeprefix("torch.") in _ELSEWHERE
+        return name[0] != "_" and isinstance(value, _CONSTANT) and not is_module_there
 
     def __getattr__(self, name: str) -> Any:
         full_name, served_by = f"{self.__name__}.{name}", self.__dict__["_served_by"]
@@ -189,6 +195,8 @@ class TorchModule(ModuleType):
             with suppress(AttributeError):
                 value = getattr(module, name)
                 is_module = isinstance(value, ModuleType) and value.__name__ == f"telegrad{full_name[5:]}"
+                if is_module and not _origins(full_name):
+                    continue  # a file of telegrad's own, which PyTorch has nothing like
                 if is_module:
                     return import_module(full_name)
                 if isinstance(value, _CONSTANT):
@@ -241,7 +249,7 @@ class TorchModule(ModuleType):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:
-        names = [name for module in self.__dict__["_served_by"] for name in dir(module)]
+        names = {name for module in self.__dict__["_served_by"] for name in dir(module) if _is_shown(module, name)}
         return sorted({*self.__dict__, *names})
 
 
@@ -249,6 +257,13 @@ def _is_shadowed(module: ModuleType, name: str) -> bool:
     """Whether a package of telegrad's has under a module's name what is no module, as ``autograd.gradcheck`` is."""
     value = getattr(module, name, None)
     return value is not None and not isinstance(value, ModuleType)
+
+
+def _is_shown(module: ModuleType, name: str) -> bool:
+    """Whether a name may be asked for: not that of a file of telegrad's own, which PyTorch has nothing like."""
+    value = vars(module).get(name)
+    home = f"{module.__name__}.{name}"
+    return not (isinstance(value, ModuleType) and value.__name__ == home) or bool(_origins(f"torch{home[8:]}"))
 
 
 def _public_names(module: ModuleType) -> list[str]:

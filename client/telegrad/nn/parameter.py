@@ -13,7 +13,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 
 
-class _Kind(type(Tensor)):  # type: ignore[misc]
+class _ParameterMeta(type(Tensor)):  # type: ignore[misc]
     """The class of ``Parameter``: a tensor of the program's class that was made one counts as one."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
@@ -37,7 +37,7 @@ def _layout_of(tensor: Tensor) -> Any:
     return tensor.layout
 
 
-class Parameter(Tensor, metaclass=_Kind):
+class Parameter(Tensor, metaclass=_ParameterMeta):
     """A tensor to be trained. It shares the memory of ``data`` and requires a gradient unless told otherwise.
 
     Of sparse data, and of a class of the program, it is a tensor of the same class.

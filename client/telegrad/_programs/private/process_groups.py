@@ -25,9 +25,10 @@ _CLASSES: Final = (
     "ShardedTensor _EmptyStateDictLoadPlanner _StridedShard"
 )
 _SETTINGS: Final = (
-    "CPUOffload CPUOffloadPolicy FullOptimStateDictConfig FullStateDictConfig LocalStateDictConfig MixedPrecision "
+    "CPUOffload CPUOffloadPolicy FullOptimStateDictConfig FullStateDictConfig LocalOptimStateDictConfig "
+    "LocalStateDictConfig MixedPrecision "
     "MixedPrecisionPolicy OffloadPolicy OptimStateDictConfig ShardedOptimStateDictConfig ShardedStateDictConfig "
-    "StateDictConfig"
+    "StateDictConfig StateDictSettings"
 )
 _FUNCTIONS: Final = (
     "_get_default_group _load_state_dict _or_policy _sync_module_states all_gather_tensor all_reduce "

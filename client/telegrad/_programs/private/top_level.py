@@ -7,7 +7,8 @@ from typing import Any
 
 from telegrad import ops as _ops
 from telegrad._ops.functions import function as _function
-from telegrad._programs.compiled_core import TensorType as TensorType
+from telegrad._programs.compiled_core import SCRIPT_TYPES as _SCRIPT_TYPES
+from telegrad._programs.compiled_core import Type as Type
 from telegrad._tensor.layouts import mkldnn as _mkldnn_layout
 from telegrad.amp.autocast_mode import get_autocast_dtype as _get_autocast_dtype
 from telegrad.amp.autocast_mode import is_autocast_enabled as _is_autocast_enabled
@@ -18,6 +19,7 @@ from telegrad.jit import ScriptModule as ScriptModule
 from telegrad.random import default_generator as default_generator
 from telegrad.storage import UntypedStorage as _UntypedStorage
 from telegrad_protocol.dtypes import DType as _DType
+from telegrad_protocol.memory_format import contiguous_format as _contiguous_format
 
 from . import checks as _checks
 from . import core_functions as _core_functions
@@ -41,9 +43,11 @@ _check_type = _checks._check_type
 _check_value = _checks._check_value
 _check_with = _checks._check_with
 dsmm = _function("mm")
+legacy_contiguous_format = _contiguous_format
 has_lapack = has_mkl = has_openmp = has_spectral = True  # older programs ask before they factorise or transform
 globals().update({name: value for name, value in vars(symbols).items() if name.startswith("sym_")})
 globals().update(foreach.functions())
+globals().update(_SCRIPT_TYPES)
 
 
 def compiled_with_cxx11_abi() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from telegrad import cuda
@@ -62,3 +62,21 @@ def _unflatten_dense_tensors(flat: Tensor, tensors: Sequence[Tensor]) -> tuple[T
     """Return parts of a flat tensor, of the shapes of these."""
     parts = flat.split([tensor.numel() for tensor in tensors])
     return tuple([part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)])
+
+
+def _take_tensors(tensors: Iterable[Tensor], size_limit: int) -> Iterator[list[Tensor]]:
+    """Yield lists of tensors of one type, in their order, each of at most ``size_limit`` bytes or a single tensor."""
+    waiting: dict[Any, list[Tensor]] = {}
+    for tensor in tensors:
+        taken = waiting.setdefault((tensor.dtype, tensor.device, tensor.layout), [])
+        if taken and sum(map(_bytes_of, taken)) + _bytes_of(tensor) > size_limit:
+            yield taken.copy()
+            taken.clear()
+        taken.append(tensor)
+    yield from waiting.values()
+
+
+def _bytes_of(tensor: Tensor) -> int:
+    """Return the bytes of a tensor's elements; of a sparse one those of its indices and values."""
+    parts = (tensor._indices(), tensor._values()) if tensor.is_sparse else (tensor,)
+    return sum(part.numel() * part.element_size() for part in parts)

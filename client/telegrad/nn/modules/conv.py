@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from telegrad._ops.functions import function
 from telegrad._session.devices import DeviceLike
@@ -201,6 +202,15 @@ class ConvTranspose3d(_ConvTransposeNd):
     """The transpose of a convolution over volumes."""
 
     _dims = 3
+
+
+class _ConvTransposeMixin(_ConvTransposeNd):
+    """The former base of transposed convolutions, which older packages still name."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        text = "`_ConvTransposeMixin` is a deprecated internal class. Please consider using public APIs."
+        warnings.warn(text, FutureWarning, stacklevel=2)
+        super().__init__(*args, **kwargs)
 
 
 class _LazyConv(LazyModuleMixin, _ConvNd):
