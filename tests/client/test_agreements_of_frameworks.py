@@ -87,3 +87,27 @@ result
 def test_functions_that_a_program_puts_into_the_library_ask_nobody(tg: Any) -> None:
     ours, theirs = evaluate(PATCHED, tg)
     assert ours == theirs
+
+
+SAVED = """
+class Double(t.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, other):
+        ctx.save_for_backward(x, other)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2, None
+
+Double.apply(t.tensor(values, requires_grad={needs}), {other})
+"""
+
+
+@pytest.mark.parametrize("other", ["None", "object()", "t.ones(2)"])
+@pytest.mark.parametrize("needs", [True, False])
+def test_values_that_are_no_tensors_are_refused_where_they_would_be_kept(
+    needs: bool, other: str, tg: Any, rng: np.random.Generator
+) -> None:
+    values = rng.normal(size=3).astype(np.float32)
+    assert_same(*evaluate(SAVED.replace("{needs}", str(needs)).replace("{other}", other), tg, values=values))

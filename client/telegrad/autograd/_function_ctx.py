@@ -22,8 +22,11 @@ class FunctionCtx:
     _non_differentiable: tuple[Any, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor) -> None:
-        """Keep tensors for ``backward``, which finds them in ``saved_tensors``; None is kept as it is."""
-        for tensor in tensors:
+        """Keep tensors for ``backward``, which finds them in ``saved_tensors``; None is kept as it is.
+
+        Raises ArgumentTypeError for other values where something needs a gradient; nothing else ever looks at them.
+        """
+        for tensor in tensors if any(self.needs_input_grad) else ():
             if tensor is not None and not isinstance(tensor, Tensor):
                 raise ArgumentTypeError(
                     f"save_for_backward can only save variables, but got {type(tensor).__name__}; "
