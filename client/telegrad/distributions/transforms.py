@@ -8,7 +8,8 @@ from typing import Any
 from telegrad._ops.functions import function
 
 from . import constraints
-from .utils import broadcast_all, eps_of, sum_rightmost, tiny_of
+from .utils import broadcast_all, inside_unit_interval, sum_rightmost
+from .utils import clipped_sigmoid as _clipped_sigmoid
 
 
 class Transform:
@@ -306,7 +307,7 @@ class SigmoidTransform(_Elementwise):
         return _clipped_sigmoid(x)
 
     def _inverse(self, y: Any) -> Any:
-        inside = _inside_unit_interval(y)
+        inside = inside_unit_interval(y)
         return inside.log() - (-inside).log1p()
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
@@ -392,15 +393,6 @@ class AffineTransform(Transform):
         else:
             each = self.scale.abs().log().expand(x.shape) if self.scale.ndim <= x.ndim else self.scale.abs().log()
         return sum_rightmost(each, self.event_dim)
-
-
-def _inside_unit_interval(y: Any) -> Any:
-    return y.clamp(tiny_of(y), 1 - eps_of(y))
-
-
-def _clipped_sigmoid(x: Any) -> Any:
-    """Return 1 / (1 + exp(-x)), at least the smallest normal number of the type and at most 1 less its epsilon."""
-    return _inside_unit_interval(x.sigmoid())
 
 
 def _log_sigmoid(x: Any) -> Any:

@@ -67,6 +67,16 @@ def logits_to_probs(logits: Any, is_binary: bool = False) -> Any:
     return logits.sigmoid() if is_binary else logits.softmax(-1)
 
 
+def inside_unit_interval(y: Any) -> Any:
+    """Return numbers between 0 and 1 kept off both by what their type can tell apart from them."""
+    return y.clamp(tiny_of(y), 1 - eps_of(y))
+
+
+def clipped_sigmoid(x: Any) -> Any:
+    """Return 1 / (1 + exp(-x)), at least the smallest normal number of the type and at most 1 less its epsilon."""
+    return inside_unit_interval(x.sigmoid())
+
+
 def clamp_probs(probs: Any) -> Any:
     """Return probabilities kept away from 0 and 1."""
     eps = eps_of(probs)

@@ -9,8 +9,8 @@ from telegrad._ops.functions import function
 from telegrad._tensor.size import Size
 
 from . import constraints
-from .transforms import Transform, _clipped_sigmoid, _Elementwise, _log_sigmoid
-from .utils import eps_of, sum_rightmost, tiny_of, tril_matrix_to_vec, vec_to_tril_matrix
+from .transforms import Transform, _Elementwise, _log_sigmoid
+from .utils import clipped_sigmoid, eps_of, sum_rightmost, tiny_of, tril_matrix_to_vec, vec_to_tril_matrix
 
 
 class ReshapeTransform(Transform):
@@ -85,7 +85,7 @@ class StickBreakingTransform(_Elementwise):
         return function("arange")(n, 0, -1, dtype=x.dtype, device=x.device).log()
 
     def _call(self, x: Any) -> Any:
-        z = _clipped_sigmoid(x - self._offset(x))
+        z = clipped_sigmoid(x - self._offset(x))
         left = (1 - z).cumprod(-1)
         pad = function("ones_like")(z[..., :1])
         return function("cat")([z, pad], -1) * function("cat")([pad, left], -1)
