@@ -24,7 +24,7 @@ from server.engine.devices import open_device
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
 from server.ipc.worker_environment import on_one_stack
-from server.worker.entry import GARBAGE_THRESHOLD
+from server.worker import garbage
 
 from . import on_gpu
 from .measure import Figure, about, figure, save_at
@@ -195,7 +195,7 @@ def main() -> int:
     parser.add_argument("--save", help="write the figures to this file")
     options = parser.parse_args()
     gc.freeze()  # as a worker does
-    gc.set_threshold(GARBAGE_THRESHOLD)
+    gc.set_threshold(*garbage.THRESHOLDS)
     figures = on_one_stack(partial(run, options.only))
     for each in figures:
         print(each.row(), flush=True)

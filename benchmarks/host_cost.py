@@ -23,7 +23,7 @@ from server.engine import context, keys
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS, Request
 from server.ipc.worker_environment import on_one_stack
-from server.worker.entry import GARBAGE_THRESHOLD
+from server.worker import garbage
 from server.worker.host import Host
 from telegrad_protocol import messages, wire
 from telegrad_protocol.dtypes import float32
@@ -112,7 +112,7 @@ def _layers(worker: Worker) -> dict[str, list[float]]:
 def run() -> list[Figure]:
     """Both totals beside PyTorch's, then the layers."""
     gc.freeze()  # as a worker does
-    gc.set_threshold(GARBAGE_THRESHOLD)
+    gc.set_threshold(*garbage.THRESHOLDS)
     x, y = (torch.zeros(_SIDE, _SIDE, device="cuda") for _ in range(2))
     found, layers = [], {}
     for records in (False, True):

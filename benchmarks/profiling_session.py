@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from server.session.session import Session
-from server.worker.entry import GARBAGE_THRESHOLD
+from server.worker import garbage
 from telegrad.profiler._log import ClientLog
 from telegrad_protocol import dtypes, messages, wire
 from telegrad_protocol.ops import TABLE
@@ -213,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
     options = parser.parse_args(arguments)
     gc.freeze()
-    gc.set_threshold(GARBAGE_THRESHOLD)
+    gc.set_threshold(*garbage.THRESHOLDS)
     sessions = itertools.chain.from_iterable(itertools.starmap(session_figures, SESSIONS))
     figures = shown(itertools.chain(sessions, client_figures()))
     if options.save:

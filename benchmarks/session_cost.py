@@ -27,7 +27,7 @@ from typing import Any, Final
 import msgspec
 
 from server.session.session import Session
-from server.worker.entry import GARBAGE_THRESHOLD
+from server.worker import garbage
 from server.worker.host import Host
 from telegrad_protocol import messages, wire
 from telegrad_protocol.programs.messages import RunProgram
@@ -178,7 +178,7 @@ def measured(
     In the first pass everything is new, in the second what was seen once may be learnt; the later ones are alike.
     """
     gc.freeze()
-    gc.set_threshold(GARBAGE_THRESHOLD)
+    gc.set_threshold(*garbage.THRESHOLDS)
     unit = "calls" if counts_calls else "us"
     for name, (before, passes) in recorded.items():
         if only not in name:

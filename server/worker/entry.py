@@ -24,13 +24,12 @@ from server.ipc.heartbeat import Heartbeat
 from server.ipc.logs import configure_logs
 from server.ipc.worker_environment import end_with_parent, on_one_stack
 from server.session.programs import sequences
+from server.worker import garbage
 from server.worker.host_protocol import Host
 from server.worker.loop import Worker
 from server.worker.measures import Measures
 from telegrad_protocol.errors import WorkerCrashedError
 
-GARBAGE_THRESHOLD: Final = 20_000
-"""Values are freed by reference counts; cycles are rare, so the collector need not look at every 700 objects."""
 DEVICE_LOST: Final = 3
 """The exit status of a worker whose device is beyond use."""
 
@@ -81,7 +80,7 @@ def main(arguments: list[str]) -> None:
     begin_first_uses()
     share_cores()
     gc.freeze()  # modules and tables live as long as the process
-    gc.set_threshold(GARBAGE_THRESHOLD)
+    gc.set_threshold(*garbage.THRESHOLDS)
     gc.enable()
     try:
         on_one_stack(worker.run)

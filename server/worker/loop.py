@@ -34,6 +34,7 @@ from telegrad_protocol import wire
 from telegrad_protocol.errors import CommunicationError, UnknownIdError, WorkerCrashedError
 
 from .connection import BUSY, IDLE, SessionConnection, failure_of, is_defect
+from .garbage import wait_and_collect
 from .host_protocol import Host
 from .measures import Measures, resident_bytes
 from .rounds import Rounds, light_first
@@ -131,7 +132,7 @@ class Worker:
             self._waiting_since = 0.0
             return self._sockets.wait(self._rounds.held_seconds)
         if activity == IDLE:
-            return self._sockets.wait(None)
+            return wait_and_collect(self._sockets.wait)
         now = time.monotonic()
         self._waiting_since = self._waiting_since or now
         if now - self._waiting_since > SPIN_SECONDS:
