@@ -64,6 +64,8 @@ def note_size(state: SessionState, nbytes: int, count: int) -> None:
 
 
 def _check(body: memoryview) -> None:
+    if _most(body) <= MOST_DECODED:
+        return
     try:
         pieces = _pieces.decode(body)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -79,6 +81,9 @@ def _check(body: memoryview) -> None:
 def _size(piece: msgspec.Raw) -> int:
     """Return how much an instruction may take in memory, at most; bytes that are data take what they are."""
     view = memoryview(piece)
-    if len(view) > 1 and view[1] in _PAYLOADS:
-        return len(view)
+    return len(view) if len(view) > 1 and view[1] in _PAYLOADS else _most(view)
+
+
+def _most(view: memoryview) -> int:
+    """Return how much bytes may become, at most, whatever they are."""
     return len(view) * _ITEM_BYTES + len(bytes(view).translate(None, _NO_CONTAINERS)) * _CONTAINER_BYTES
