@@ -14,6 +14,7 @@ from typing import Any
 from telegrad_protocol.errors import AutogradError
 
 from . import context, keys
+from .in_c.signatures import dispatching
 from .lookup import Layout, make_lookup
 from .operators import OPERATORS, CacheKey, Operator, Run, Signature
 from .plan import run_backend
@@ -55,6 +56,9 @@ def _dispatch_first(operator: Operator, args: Arguments, classes: tuple[type, ..
     if not operator.op.updates:
         remember(operator.lookups, classes, _lookup(operator, classes))
     return result
+
+
+dispatch = dispatching(_dispatch_first) or dispatch
 
 
 def dispatch_uncached(operator: Operator, args: Arguments, table: Any = None) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from telegrad_protocol import dtypes
 
 from . import context
+from .in_c.signatures import new_lookup
 from .operators import CacheKey, Operator
 from .signature import number_identity
 
@@ -66,6 +67,13 @@ def make_lookup(operator: Operator, layout: Layout, uncached: Lookup, dispatch_a
     ``uncached`` gets what the lookup gets, where that cannot be read; ``dispatch_and_cache`` gets what is not cached.
     Every operation passes a lookup: the usual forms are written out, and nothing is called that can be avoided.
     """
+    if new_lookup is not None:
+        return new_lookup(operator, *layout, uncached, dispatch_and_cache, _LONGEST_LIST)  # type: ignore[no-any-return]
+    return make_lookup_in_python(operator, layout, uncached, dispatch_and_cache)
+
+
+def make_lookup_in_python(operator: Operator, layout: Layout, uncached: Lookup, dispatch_and_cache: Cached) -> Lookup:
+    """The same where nothing is in C."""
     return _MAKERS[layout.leading](operator, layout, uncached, dispatch_and_cache)
 
 

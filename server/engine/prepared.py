@@ -213,11 +213,7 @@ def _mutating(mutates: tuple[int, ...], launch: Launch, has_result: bool) -> Run
 
     def run(args: Arguments) -> Any:
         launch(args, ())
-        for position in mutates:
-            target = args[position]
-            for value in target if target.__class__ is tuple else (target,):
-                if value is not None:
-                    value.storage.version += 1
+        values_in_c.note_writes(args, mutates)
         return args[mutates[0]] if has_result else None
 
     return run

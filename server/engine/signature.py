@@ -13,6 +13,7 @@ from typing import Any
 from telegrad_protocol import dtypes
 
 from . import context
+from .in_c import metas as metas_in_c
 from .in_c import signatures as signatures_in_c
 from .keys import ALL, DOMAIN_SHIFT
 from .operators import Operator, Signature
@@ -119,3 +120,4 @@ signature_in_python, metas_in_python = signature_of, metas_of
 _prepared = signatures_in_c.prepared(signature_of, metas_of)
 if _prepared is not None:
     signature_of, metas_of = _prepared  # type: ignore[assignment]
+metas_in_c.install()

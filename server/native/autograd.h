@@ -259,6 +259,15 @@ save_operands(PyObject *plan, PyObject *args)
     return saved;
 }
 
+static PyObject *
+call_edge_of(PyObject *module, PyObject *value)
+{
+    (void)module;
+    if (the_OpNode == NULL) return PyErr_Format(PyExc_TypeError, "edge_of: before prepare_autograd");
+    int usual = IS(value, Value) && SLOT(value, Value__base) != NULL && SLOT(value, Value__autograd) != NULL;
+    return usual ? edge_of(value) : PyObject_CallOneArg(the_edge_of, value);
+}
+
 /* A node without what an operation's result is; NULL for an error. Takes edges and saved tensors. */
 static PyObject *
 new_node(PyObject *plan, PyObject *edges, PyObject *metas, PyObject *saved)

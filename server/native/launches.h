@@ -52,6 +52,17 @@ make_if_full(PyObject *queue)
     return done(PyObject_CallMethodNoArgs(queue, text__make));
 }
 
+/* Append a launch to those that wait: what performs it, the stream, and what it is given. */
+static PyObject *
+wait_in_queue(PyObject *queue, PyObject *self, PyObject *const *given, Py_ssize_t count)
+{
+    PyObject *waiting = PyTuple_New(1 + count);
+    if (waiting == NULL) return NULL;
+    PyTuple_SET_ITEM(waiting, 0, Py_NewRef(self));
+    for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(waiting, 1 + i, Py_NewRef(given[i]));
+    return none_unless(append_new(SLOT(queue, LaunchQueue__waiting), waiting));
+}
+
 /* What ``LaunchQueue.deferring`` returns: ``bound`` has the queue and the work, whose launches look at ``is_open``. */
 static PyObject *
 call_deferred(PyObject *bound, PyObject *const *both, Py_ssize_t count)
@@ -67,6 +78,33 @@ call_deferred(PyObject *bound, PyObject *const *both, Py_ssize_t count)
     int failed = done(PyObject_Vectorcall(work, both, count, NULL));
     PUT(queue, LaunchQueue__is_open, before);
     return none_unless(failed < 0 ? failed : make_if_full(queue));
+}
+
+static PyMethodDef deferred_method = {
+    "deferred", (PyCFunction)(void (*)(void))call_deferred, METH_FASTCALL, "Do work whose launches wait where they may.",
+};
+
+static PyObject *
+bound_to_queue(PyObject *module, PyObject *bound)
+{
+    (void)module;
+    if (the_LaunchQueue == NULL || !PyTuple_CheckExact(bound) || PyTuple_GET_SIZE(bound) != 2 ||
+        !is_usual_queue(PyTuple_GET_ITEM(bound, 0))) {
+        PyErr_SetString(PyExc_TypeError, "bound_to_queue: expected a queue and work, after prepare_launches");
+        return NULL;
+    }
+    return PyCFunction_New(&deferred_method, bound);
+}
+
+static PyObject *
+prepare_launches(PyObject *module, PyObject *given)
+{
+    (void)module;
+    if (!PyDict_Check(given) || no_arguments == NULL) {
+        PyErr_SetString(PyExc_TypeError, "prepare_launches: expected a dict, after prepare");
+        return NULL;
+    }
+    return none_unless(take_launches(given));
 }
 
 #endif

@@ -6,15 +6,17 @@ them. */
 
 #include "values.h"
 
-#define SIGNATURE_CLASSES(X) X(Operator) X(DType)
+#define SIGNATURE_CLASSES(X) X(Operator) X(DType) X(Tables)
 
 #define SIGNATURE_SLOTS(X)                                                                                             \
     X(Operator, first_attribute) X(Operator, is_unary) X(Operator, leading_tensors) X(Operator, middle_is_plain)       \
-    X(Operator, scalar_attributes) X(Context, included) X(Context, excluded)
+    X(Operator, scalar_attributes) X(Context, included) X(Context, excluded) X(Tables, by_domain) X(Tables, weight)
 
 /* What else ``prepare_signatures`` is given: functions of Python, the names of the module ``dtypes``, and constants. */
 #define SIGNATURE_OBJECTS(X) X(signature_of) X(metas_of) X(dtypes) X(domain_shift)
 #define SIGNATURE_TEXTS(X) X(_default)
+
+#define OPERANDS_OF_AN_ENTRY 16 /* as ``remembered`` has it */
 
 SIGNATURE_SLOTS(DECLARE_SLOT)
 SIGNATURE_CLASSES(DECLARE_OBJECT)
@@ -84,15 +86,6 @@ identity_of(PyObject *item)
 {
     if (PyFloat_CheckExact(item) || PyComplex_CheckExact(item)) return PyObject_Repr(item);
     return Py_NewRef((PyObject *)Py_TYPE(item));
-}
-
-/* Append a new reference, or an error; -1 for an error. */
-static int
-append_new(PyObject *list, PyObject *item)
-{
-    int failed = item == NULL || PyList_Append(list, item) < 0;
-    Py_XDECREF(item);
-    return failed ? -1 : 0;
 }
 
 /* Append the meta of a value, and add its keys; -1 for an error. */
@@ -244,6 +237,29 @@ call_domain_of(PyObject *module, PyObject *key)
         key = first;
     }
     return PyLong_FromLong(0);
+}
+
+/* ``Tables.count``: an entry of a table has come, or gone. */
+static PyObject *
+call_count_entry(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    long long weight = count == 3 ? PyLong_AsLongLong(given[2]) : 0;
+    if (the_Tables == NULL || count != 3 || !IS(given[0], Tables) || !PyDict_Check(SLOT(given[0], Tables__by_domain)))
+        return PyErr_Format(PyExc_TypeError, "count_entry: expected tables, a key and a sign, after prepare_signatures");
+    if (PyTuple_CheckExact(given[1])) {
+        Py_ssize_t items = count_items(given[1]);
+        if (items < 0) return NULL;
+        weight *= 1 + items / OPERANDS_OF_AN_ENTRY;
+    }
+    PyObject *added = PyErr_Occurred() ? NULL : PyLong_FromLongLong(weight), *domain = call_domain_of(module, given[1]);
+    PyObject *before = domain == NULL ? NULL : PyDict_GetItemWithError(SLOT(given[0], Tables__by_domain), domain), *sum = NULL;
+    if (added != NULL && !PyErr_Occurred()) sum = PyNumber_Add(before == NULL ? zero : before, added);
+    int failed = sum == NULL || PyDict_SetItem(SLOT(given[0], Tables__by_domain), domain, sum) < 0 ||
+                 add_to(given[0], Tables__weight, added) < 0;
+    Py_XDECREF(added);
+    Py_XDECREF(domain);
+    Py_XDECREF(sum);
+    return none_unless(failed);
 }
 
 #endif

@@ -132,6 +132,15 @@ done(PyObject *result)
     return result == NULL ? -1 : 0;
 }
 
+/* Append a new reference, or an error; -1 for an error. */
+static int
+append_new(PyObject *list, PyObject *item)
+{
+    int failed = item == NULL || PyList_Append(list, item) < 0;
+    Py_XDECREF(item);
+    return failed ? -1 : 0;
+}
+
 static PyObject *
 none_unless(int failed)
 {

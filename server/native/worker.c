@@ -8,10 +8,11 @@ anything. Where something is not as it expects, the function of Python is called
 #include "arrays.h"
 #include "awake.h"
 #include "extension_calls.h"
-#include "launches.h"
+#include "lookups.h"
+#include "metas.h"
+#include "operand_launches.h"
 #include "philox.h"
 #include "runs.h"
-#include "signatures.h"
 #include "views.h"
 #include "walks.h"
 
@@ -218,33 +219,6 @@ prepare_views(PyObject *module, PyObject *given)
     return none_unless(take_views(given));
 }
 
-static PyMethodDef deferred_method = {
-    "deferred", (PyCFunction)(void (*)(void))call_deferred, METH_FASTCALL, "Do work whose launches wait where they may.",
-};
-
-static PyObject *
-bound_to_queue(PyObject *module, PyObject *bound)
-{
-    (void)module;
-    if (the_LaunchQueue == NULL || !PyTuple_CheckExact(bound) || PyTuple_GET_SIZE(bound) != 2 ||
-        !is_usual_queue(PyTuple_GET_ITEM(bound, 0))) {
-        PyErr_SetString(PyExc_TypeError, "bound_to_queue: expected a queue and work, after prepare_launches");
-        return NULL;
-    }
-    return PyCFunction_New(&deferred_method, bound);
-}
-
-static PyObject *
-prepare_launches(PyObject *module, PyObject *given)
-{
-    (void)module;
-    if (!PyDict_Check(given) || no_arguments == NULL) {
-        PyErr_SetString(PyExc_TypeError, "prepare_launches: expected a dict, after prepare");
-        return NULL;
-    }
-    return none_unless(take_launches(given));
-}
-
 static PyMethodDef finalizer = {"__del__", call_finalize, METH_NOARGS, "Give the memory back, unless something else does."};
 
 static PyObject *
@@ -328,26 +302,7 @@ prepare_signatures(PyObject *module, PyObject *given)
         PyErr_SetString(PyExc_TypeError, "prepare_signatures: expected a dict, after prepare_values");
         return NULL;
     }
-    return none_unless(take_signatures(given));
-}
-
-static Awake for_sockets;
-
-static PyObject *
-wait_awake(PyObject *module, PyObject *descriptor)
-{
-    (void)module;
-    struct pollfd one = {.fd = PyObject_AsFileDescriptor(descriptor), .events = POLLIN};
-    if (one.fd < 0) return NULL;
-    int ready = poll_awake(&for_sockets, &one, 1, -1);
-    return none_unless(ready < 0 && (PyErr_Occurred() || PyErr_CheckSignals() < 0) ? -1 : 0);
-}
-
-static PyObject *
-waits_awake(PyObject *module, PyObject *nothing)
-{
-    (void)module, (void)nothing;
-    return told_of(&for_sockets);
+    return none_unless(take_signatures(given) < 0 ? -1 : take_lookups());
 }
 
 static PyMethodDef methods[] = {
@@ -364,7 +319,13 @@ static PyMethodDef methods[] = {
     {"philox", (PyCFunction)(void (*)(void))call_philox, METH_FASTCALL, "Write random words of a seed."},
     {"prepare_launches", prepare_launches, METH_O, "Take classes and objects by their names."},
     {"bound_to_queue", bound_to_queue, METH_O, "Return work whose launches wait in a queue where they may."},
+    {"prepare_kernel", (PyCFunction)(void (*)(void))prepare_kernel, METH_FASTCALL, "Return a launch of a kernel, or None."},
+    {"operand_launch", (PyCFunction)(void (*)(void))operand_launch, METH_FASTCALL, "Return a launch on operands, or None."},
+    {"beginnings_of", call_beginnings_of, METH_O, "Return where the memory of values begins."},
+    {"note_writes", (PyCFunction)(void (*)(void))call_note_writes, METH_FASTCALL, "Count a modification of arguments."},
+    {"queued_call", (PyCFunction)(void (*)(void))queued_call, METH_FASTCALL, "Return a call that waits in a queue, or None."},
     {"prepare_autograd", prepare_autograd, METH_O, "Take classes and objects by their names; returns ``OpNode.apply``."},
+    {"edge_of", call_edge_of, METH_O, "Return where gradients of a value flow, None if it requires none."},
     {"bound_to_recording", bound_to_recording, METH_O, "Return what executes an operation and gives its result a history."},
     {"prepare_node_programs", prepare_node_programs, METH_O, "Take classes and objects by their names."},
     {"apply_program", (PyCFunction)(void (*)(void))call_apply_program, METH_FASTCALL, "Do what a node does, by its program."},
@@ -378,9 +339,14 @@ static PyMethodDef methods[] = {
     {"bound_to_extension", bound_to_extension, METH_O, "Return what calls a function of an extension."},
     {"prepare_signatures", prepare_signatures, METH_O, "Take classes, functions and constants by their names."},
     {"signature_of", (PyCFunction)(void (*)(void))call_signature_of, METH_FASTCALL, "The key set of a call, and its signature."},
+    {"lookup", (PyCFunction)(void (*)(void))new_lookup, METH_FASTCALL, "Return a lookup of what executes calls."},
+    {"bound_to_dispatch", bound_to_dispatch, METH_O, "Return ``dispatch``, given what dispatches first calls."},
     {"metas_of", call_metas_of, METH_O, "Arguments with metas in place of values."},
     {"domain_of", call_domain_of, METH_O, "The domain of the caller for whom something is kept."},
     {"count_items", call_count_items, METH_O, "How many items there are in nested tuples."},
+    {"prepare_metas", prepare_metas, METH_O, "Take classes, functions and objects by their names."},
+    {"meta_of", WITH_NAMES(call_meta_of), "``Meta.of``"},
+    {"count_entry", (PyCFunction)(void (*)(void))call_count_entry, METH_FASTCALL, "Note that an entry has come, or gone."},
     {"blocks_of", call_blocks_of, METH_O, "Return the blocks that values lie in; None where one is none."},
     {"storages_over", (PyCFunction)(void (*)(void))call_storages_over, METH_FASTCALL, "Return storages over memory."},
     {"values_over", (PyCFunction)(void (*)(void))call_values_over, METH_FASTCALL, "Return results over storages, or None."},
@@ -399,7 +365,7 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC
 PyInit__worker(void)
 {
-    PyObject *module = PyModule_Create(&definition);
+    PyObject *module = ready_launch_types() | PyType_Ready(&LookupType) ? NULL : PyModule_Create(&definition);
     if (module != NULL && PyModule_AddIntConstant(module, "MOST_READY", MOST_READY) < 0) Py_CLEAR(module);
     return module;
 }

@@ -1,4 +1,7 @@
-"""Prepared launches hand the driver what they were prepared with: geometry, stream, each parameter in its place."""
+"""Prepared launches hand the driver what they were prepared with: geometry, stream, each parameter in its place.
+
+They do so in C and in Python.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,39 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("cuda.bindings.driver")
 
 from server.engine.cuda.pointwise.pointwise import launcher
 from server.engine.cuda.runtime import launch as launches_of_kernels
+from server.engine.cuda.runtime import operands
 from server.engine.cuda.runtime.launch import Kernel
+from server.engine.cuda.runtime.operands import ARGUMENT, CONSTANT, RESULT, WORKSPACE, on_operands, queued
 from server.engine.device.launch_queue import LaunchQueue
+from server.engine.in_c import values as values_in_c
+from server.engine.value import Backend
 from tests.engine.cuda_registrations import withdraw
+from tests.ops.adapters import EngineAdapter
+from tests.support.compilers import needs_calls_in_c
 
 withdraw()
 _FORMS = {"int": "i", "unsigned": "I", "i64": "q", "u64": "Q", "float": "f", "double": "d", "pointer": "Q"}
+
+
+@pytest.fixture(
+    autouse=True, params=[pytest.param(True, marks=needs_calls_in_c, id="c"), pytest.param(False, id="python")]
+)
+def in_c(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether launches are objects of C."""
+    if not request.param:
+        for module, name in (
+            (launches_of_kernels, "kernel_launch"),
+            (operands, "operand_launch"),
+            (operands, "queued_call"),
+        ):
+            monkeypatch.setattr(module, name, lambda *described: None)
+    return bool(request.param)
 
 
 @pytest.fixture
@@ -147,3 +172,90 @@ def test_a_kernel_that_takes_numbers_does_not_wait(calls: list[tuple[Any, ...]])
     numbers(5, 200, -0.0)
     launches.is_open = False
     assert [call[1] for call in calls] == [1, 2] and not launches.waiting
+
+
+class _Backend(Backend):
+    """A backend that has a stream and scratch memory, and nothing else."""
+
+    def __init__(self) -> None:
+        self.stream = 5
+
+    def workspace(self, nbytes: int) -> Any:
+        return SimpleNamespace(pointer=1000 * nbytes)
+
+
+def test_launches_on_values_find_where_these_begin(calls: list[tuple[Any, ...]], rng: np.random.Generator) -> None:
+    adapter, backend, launches = EngineAdapter("cpu"), _Backend(), _launches()
+    values = [adapter.tensor(torch.ones(n)) for n in (1, 2, 300)]
+    for _ in range(200):
+        args = tuple([[*values, None][rng.integers(4)] for _ in range(3)])
+        outs = tuple([values[rng.integers(3)] for _ in range(2)])
+        count, expected, places = int(rng.integers(6)), [], []
+        for _ in range(count):
+            source, offset = int(rng.integers(4)), int(rng.integers(3)) * 4
+            number = int(rng.integers((3, 2, 1, 1)[source]))
+            places.append((source, number, offset))
+            value = (args if source == ARGUMENT else outs)[number]
+            of_value = 0 if value is None else value.storage.block.pointer + offset
+            expected.append({ARGUMENT: of_value, RESULT: of_value, CONSTANT: offset, WORKSPACE: 1000 * offset}[source])
+        fired: list[tuple[Any, ...]] = []
+        on_operands(backend, lambda *given, fired=fired: fired.append(given), places)(args, outs)
+        assert fired == [(5, *expected)]
+        kernel = Kernel(SimpleNamespace(ptr=1), "kernel", launches).prepare(1, 32, "P" * count)
+        on_operands(backend, kernel, places)(args, outs)
+        assert calls[-1][8] == 5 and _parameters(calls[-1], "Q" * count) == expected
+
+
+def test_an_error_of_a_launch_is_the_callers(in_c: bool) -> None:
+    adapter = EngineAdapter("cpu")
+
+    def fire(*given: int) -> None:
+        raise ZeroDivisionError
+
+    launch = on_operands(_Backend(), fire, [(RESULT, 0, 0)])
+    with pytest.raises(ZeroDivisionError):
+        launch((), (adapter.tensor(torch.ones(1)),))
+    with pytest.raises(IndexError):
+        launch((), ())
+
+
+@pytest.mark.parametrize("with_first", [False, True])
+def test_a_call_of_a_library_waits_and_is_made_later_with_what_it_was_given(with_first: bool) -> None:
+    launches, told, made = _launches(), [], []
+    before = told.append if with_first else None
+    call = queued(launches, lambda *given: made.append(given), (7, None, 8, None, 9, None), (5, 1, 3), before)
+    call(1, 2, 3, 4)
+    launches.is_open = True
+    call(11, 12, 13, 14)
+    launches.is_open = False
+    assert made == [(7, 2, 8, 3, 9, 1)] and told == ([4] if with_first else [])
+    launches.flush()
+    assert made[1:] == [(7, 12, 8, 13, 9, 11)] and told[1:] == ([14] if with_first else [])
+
+
+def test_launches_that_wait_are_the_same_where_all_is_the_same(calls: list[tuple[Any, ...]]) -> None:
+    launches = _launches()
+    kernel = Kernel(SimpleNamespace(ptr=1), "kernel", launches)
+    one, other = kernel.prepare(1, 32, "P"), kernel.prepare(1, 32, "P")
+    launches.is_open = True
+    for launch, pointer in ((one, 5), (one, 5), (one, 6), (other, 5)):
+        launch(0, pointer)
+    first, again, *others = launches.waiting
+    assert first == again and hash(first) == hash(again) and first not in others
+    launches.waiting.clear()
+    assert one.kernel is kernel  # type: ignore[attr-defined]
+
+
+def test_modifications_and_addresses_of_many_tensors_are_the_same_in_c_and_in_python(rng: np.random.Generator) -> None:
+    adapter = EngineAdapter("cpu")
+    values = [adapter.tensor(torch.ones(n)) for n in (1, 2, 300)]
+    for _ in range(50):
+        held = tuple([[*values, None][n] for n in rng.integers(4, size=3)])
+        args, places = (values[rng.integers(3)], held, None, ()), tuple(map(int, rng.permutation(4)[: rng.integers(5)]))
+        before = [value.storage.version for value in values]
+        values_in_c._note_writes_in_python(args, places)
+        expected = [value.storage.version - was for value, was in zip(values, before, strict=True)]
+        between = [value.storage.version for value in values]
+        values_in_c.note_writes(args, places)
+        assert [value.storage.version - was for value, was in zip(values, between, strict=True)] == expected
+    assert values_in_c.beginnings_of(values) == values_in_c._beginnings_in_python(values)

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from server.engine import context, keys
 from server.engine.dispatcher import BOXED, SPECIALIZERS, descend, redispatch, resolve
 from server.engine.in_c import histories
+from server.engine.in_c.histories import edge_of
 from server.engine.operators import Operator, Run
 from server.engine.plan import Plan, plan_of, run_backend
 from server.engine.signature import metas_of
@@ -30,7 +31,7 @@ from .graph import (
     next_sequence,
     with_history,
 )
-from .inplace import Overwritten, check_writable, edge_of, rebase, requires_grad
+from .inplace import Overwritten, check_writable, rebase, requires_grad
 from .node import GradientPlan, OpNode, new_node
 
 _BELOW = keys.below(keys.AUTOGRAD)

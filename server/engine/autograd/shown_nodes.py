@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from server.engine import context, keys
 from server.engine import functional as F
 from server.engine.dispatcher import COMPOSED
+from server.engine.in_c.histories import edge_of
 from server.engine.operators import OPERATORS, Operator
 from server.engine.value import Value
 from telegrad_protocol.dtypes import DType
@@ -21,7 +22,6 @@ from telegrad_protocol.pass_messages import Step
 
 from .gradient_form import Source
 from .graph import Edge, Node, SavedTensor, SavedTensorList
-from .inplace import edge_of
 from .node import OpNode
 
 _TAKE_NUMBERS_AS_TENSORS: Final = frozenset(("add", "sub", "mul", "div"))

@@ -10,15 +10,15 @@ from typing import Any, Final
 
 from server.engine import keys, view_plan
 from server.engine.autograd import changes, graph_task, node_program
-from server.engine.autograd.graph import UNRECORDED, AccumulateGrad, Node, SavedOutput, SavedTensor, next_sequence
+from server.engine.autograd.graph import UNRECORDED, AccumulateGrad, Edge, Node, SavedOutput, SavedTensor, next_sequence
 from server.engine.autograd.graph_task import GraphTask
-from server.engine.autograd.inplace import edge_of
+from server.engine.autograd.inplace import edge_of as edge_in_python
 from server.engine.autograd.node import GradientPlan, OpNode, _fit_all, fit_gradient
 from server.engine.autograd.node_program import NodeProgram
 from server.engine.device import cancellation
 from server.engine.in_c.values import module
 from server.engine.operators import Run
-from server.engine.value import TRACKED, UNTRACKED, AutogradMeta
+from server.engine.value import TRACKED, UNTRACKED, AutogradMeta, Value
 from telegrad_protocol.meta import Meta
 
 _MOST_POSITIONS: Final = 60
@@ -29,6 +29,10 @@ apply_program_in_python: Final = node_program.apply
 """Does what nodes do by their programs where nothing is in C."""
 
 
+edge_of: Final[Callable[[Value], Edge | None]] = edge_in_python if module is None else module.edge_of
+"""Returns where gradients of a value flow, as ``inplace.edge_of`` does; not to be called before ``prepare``."""
+
+
 def prepare(save_list: Callable[..., Any]) -> None:
     """Let nodes compute gradients in C; called once, with what saves lists of operands."""
     if module is None:
@@ -36,7 +40,7 @@ def prepare(save_list: Callable[..., Any]) -> None:
     classes = (OpNode, GradientPlan, SavedTensor, SavedOutput, AutogradMeta)
     OpNode.apply = module.prepare_autograd({  # type: ignore[method-assign]
         **{kind.__name__: kind for kind in classes}, "apply": apply_in_python, "fit_gradient": fit_gradient,
-        "fit_all": _fit_all, "edge_of": edge_of, "save_list": save_list,
+        "fit_all": _fit_all, "edge_of": edge_in_python, "save_list": save_list,
         "next_sequence": next_sequence, "unrecorded": UNRECORDED, "autograd_key": keys.AUTOGRAD,
     })  # fmt: skip
     kinds = (NodeProgram, Node, AccumulateGrad, GraphTask)

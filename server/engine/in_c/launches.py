@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from server.engine.in_c.values import module
 
@@ -19,3 +19,15 @@ def prepare(queue: type, most: int) -> None:
 def deferring(queue: Any, work: Work) -> Work | None:
     """Return what ``LaunchQueue.deferring`` does; None where that is Python's."""
     return None if module is None else module.bound_to_queue((queue, work))
+
+
+kernel_launch: Final[Callable[..., Any]] = (lambda *described: None) if module is None else module.prepare_kernel
+"""Returns a launch of a kernel, as ``Kernel.prepare`` of ``cuda.runtime.launch`` says; None where that is Python's.
+
+It takes the kernel, the queue, the function that starts a kernel, the kernel's address, its grid and block, bytes of
+shared memory, how long the table of addresses is, the formats of what varies, and the constants.
+"""
+operand_launch: Final[Callable[..., Any]] = (lambda *described: None) if module is None else module.operand_launch
+"""Returns what ``operands.on_operands`` does, by its arguments; None where that is Python's."""
+queued_call: Final[Callable[..., Any]] = (lambda *described: None) if module is None else module.queued_call
+"""Returns what ``operands.queued`` does, by its arguments; None where that is Python's."""

@@ -5,7 +5,7 @@ Knows no devices and no operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from server.allocator.native_calls import module as module
@@ -45,3 +45,25 @@ def run_of_several(
         return None
     sizes = tuple([meta.extent * meta.dtype.itemsize for meta in outs])
     return module.bound_to_several((backend, backend.key, sizes, outs, launch))  # type: ignore[no-any-return]
+
+
+def _beginnings_in_python(values: Sequence[Value]) -> list[int]:
+    return [value.storage.block.pointer for value in values]
+
+
+def _note_writes_in_python(args: tuple[Any, ...], places: tuple[int, ...]) -> None:
+    for place in places:
+        target = args[place]
+        for value in target if target.__class__ is tuple else (target,):
+            if value is not None:
+                value.storage.version += 1
+
+
+beginnings_of: Final[Callable[[Sequence[Value]], list[int]]] = (
+    _beginnings_in_python if module is None else module.beginnings_of
+)
+"""Returns the addresses at which the memory of values begins."""
+note_writes: Final[Callable[[tuple[Any, ...], tuple[int, ...]], None]] = (
+    _note_writes_in_python if module is None else module.note_writes
+)
+"""Counts a modification of each argument in some places, and of each value of a tuple there, of which some are None."""

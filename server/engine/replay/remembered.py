@@ -34,6 +34,8 @@ _is_flat = frozenset((tuple,)).isdisjoint
 class Tables:
     """The tables of all operators, and the weight of their entries: of all, and by domain."""
 
+    __slots__ = ("all", "by_domain", "weight")
+
     def __init__(self) -> None:
         self.all: list[Table] = []
         self.weight = 0
@@ -77,7 +79,7 @@ def remember(table: Table, key: Any, value: Any) -> None:
         before = len(table)
     table[key] = value
     if len(table) != before:
-        tables.count(key, 1)
+        _count_entry(tables, key, 1)
     while tables.weight > MOST_WEIGHT:
         _thin_out_all(tables.by_domain.most_common(1)[0][0])
 
@@ -92,7 +94,7 @@ def remember_latest(key: Any, value: Any) -> None:
 def forget_all(table: Table) -> None:
     """Empty a table."""
     for key in table:
-        tables.count(key, -1)
+        _count_entry(tables, key, -1)
     table.clear()
 
 
@@ -122,7 +124,7 @@ def _thin_out(table: Table, domain: int) -> bool:
 def _remove(table: Table, keys: list[Any]) -> None:
     for key in keys:
         del table[key]
-        tables.count(key, -1)
+        _count_entry(tables, key, -1)
 
 
 def _domain_of(key: Any) -> int:
@@ -148,3 +150,4 @@ def _count(items: tuple[Any, ...]) -> int:
 
 domain_of: Final[Callable[[Any], int]] = _domain_of if module is None else module.domain_of
 _items_in: Final[Callable[[tuple[Any, ...]], int]] = _count if module is None else module.count_items
+_count_entry: Final[Callable[[Tables, Any, int], None]] = Tables.count if module is None else module.count_entry

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
+from server.engine.cuda.runtime.operands import ARGUMENT, NOTHING, RESULT, WORKSPACE, Place, on_operands, queued
 from server.engine.device.cupy_module import cp
 from server.engine.value import Launch, Value
 from telegrad_protocol.errors import OutOfMemoryError
@@ -29,70 +29,63 @@ class Core(NamedTuple):
     ``straight`` is a launch on operands as they lie, where there is one with nothing in between.
     """
 
-    run: Run
+    make_run: Callable[..., Run]
+    parts: tuple[Any, ...] = ()
     fills: bool = False
     straight: Launch | None = None
 
+    @property
+    def run(self) -> Run:
+        """What computes it on given addresses, which few products need that have ``straight``."""
+        return self.make_run(*self.parts)
+
+
+_STREAM, _A, _B, _C, _D, _WORKSPACE = 15, 3, 5, 8, 10, 13
+"""Where among the arguments of ``matmul`` those are that change from run to run."""
+
 
 def firing(backend: Any, described: cublaslt.Product, call: cublaslt.Call, is_biased: bool) -> Fire:
-    """A call of cuBLASLt, which waits where launches do."""
+    """A call of cuBLASLt, which waits where launches do.
+
+    It takes the stream, the addresses of A, B, C, D and of the workspace, and that of a bias or its gradient.
+    """
     matmul, handle, operation, alpha, beta, a, b, c, d, opaque, size, _ = call
-
-    def perform(
-        stream: int, first: int, second: int, added: int, out: int, workspace: int, bias: int = 0,
-        _kept: cublaslt.Call = call,
-    ) -> None:  # fmt: skip
-        if is_biased:
-            described.set_bias(bias)
-        matmul(handle, operation, alpha, first, a, second, b, beta, added, c, out, d, opaque, workspace, size, stream)
-
-    return partial(backend.launches.launch, perform)
+    arguments = (handle, operation, alpha, 0, a, 0, b, beta, 0, c, 0, d, opaque, 0, size, 0)
+    places = (_STREAM, _A, _B, _C, _D, _WORKSPACE)
+    return queued(backend.launches, matmul, arguments, places, described.set_bias if is_biased else None, call)
 
 
-def straight(backend: Any, product: Product, fire: Fire, size: int) -> Launch:
-    """A launch by cuBLASLt of a product that adds nothing, on operands as they lie: small ones cost mostly this."""
-    factors = ((product.right, product.right_at), (product.left, product.left_at))
-    (first, first_at), (second, second_at) = reversed(factors) if product.is_swapped else factors
-    at_first, at_second, at_out = (m.offset * m.dtype.itemsize for m in (first, second, product.out))
-    out_at = product.out_at
-
-    def launch(args: Values, outs: tuple[Value, ...]) -> None:
-        out = outs[out_at].storage.block.pointer + at_out
-        fire(
-            backend.stream, args[first_at].storage.block.pointer + at_first,
-            args[second_at].storage.block.pointer + at_second, out, out,
-            backend.workspace(cublaslt.WORKSPACE_BYTES).pointer if size else 0,
-        )  # fmt: skip
-
-    return launch
+def straight(backend: Any, product: Product, fire: Fire, size: int, adds: bool, is_biased: bool) -> Launch:
+    """A launch by cuBLASLt on operands as they lie; ``adds``: what is added is read, and not the result."""
+    left, right = _place_of(product.left, product.left_at), _place_of(product.right, product.right_at)
+    first, second = (left, right) if product.is_swapped else (right, left)
+    out = RESULT, product.out_at, product.out.offset * product.out.dtype.itemsize
+    places = [first, second, _place_beside(product) if adds else out, out]
+    places.append((WORKSPACE, 0, cublaslt.WORKSPACE_BYTES) if size else NOTHING)
+    if is_biased:
+        places.append(_place_beside(product))
+    return on_operands(backend, fire, places)
 
 
 def direct(backend: Any, product: Product, core: Run) -> Launch:
     """A launch on operands as they lie."""
-    left_at, right_at, out_at, added_at, gradient_at = (
-        product.left_at, product.right_at, product.out_at, product.added_at, product.bias_gradient_at
-    )  # fmt: skip
-    left, right, out = (m.offset * m.dtype.itemsize for m in (product.left, product.right, product.out))
-    if product.added is None and gradient_at is None:
+    left, right = _place_of(product.left, product.left_at), _place_of(product.right, product.right_at)
+    out = RESULT, product.out_at, product.out.offset * product.out.dtype.itemsize
+    third = _place_beside(product)
+    return on_operands(backend, core, [left, right, third, out, third])
 
-        def plain(args: Values, outs: tuple[Value, ...]) -> None:
-            core(
-                backend.stream, args[left_at].storage.block.pointer + left,
-                args[right_at].storage.block.pointer + right, 0, outs[out_at].storage.block.pointer + out, 0,
-            )  # fmt: skip
 
-        return plain
-    offset = 0 if product.added is None else product.added.offset * product.out.dtype.itemsize
+def _place_of(of: Matrices, number: int) -> Place:
+    return ARGUMENT, number, of.offset * of.dtype.itemsize
 
-    def launch(args: Values, outs: tuple[Value, ...]) -> None:
-        beside = outs[gradient_at] if gradient_at is not None else args[added_at]
-        third = beside.storage.block.pointer + offset
-        core(
-            backend.stream, args[left_at].storage.block.pointer + left, args[right_at].storage.block.pointer + right,
-            third, outs[out_at].storage.block.pointer + out, third,
-        )  # fmt: skip
 
-    return launch
+def _place_beside(product: Product) -> Place:
+    """Where what is added lies, or the bias's gradient; nothing is at 0."""
+    if product.bias_gradient_at is not None:
+        return RESULT, product.bias_gradient_at, 0
+    if product.added is None:
+        return NOTHING
+    return ARGUMENT, product.added_at, product.added.offset * product.out.dtype.itemsize
 
 
 def guarded(product: Product, plain: Launch, careful: Launch) -> Launch:

@@ -77,11 +77,11 @@ def _core(
         return _own(product)
     if chosen == few_rows.NAME:
         few = few_rows.run_of(product)
-        return None if few is None else Core(few)
+        return None if few is None else Core(_same, (few,))
     if chosen == "cublas":
         run = gemm_cublas.core(backend, product, compute_type(product, switches))
         if run is not None:
-            return Core(run, product.added is not None)
+            return Core(_same, (run,), product.added is not None)
     rank = int(chosen.rpartition("_")[2]) if chosen.startswith("cublaslt_") else 0
     core = _by_cublaslt(backend, product, switches, filled, rank, algorithms)
     return core if core is not None or solution is not None else _own(product)
@@ -112,7 +112,11 @@ def _own(product: Product) -> Core | None:
     def run(stream: int, left: int, right: int, at_added: int, out: int, bias: int) -> None:
         fire(stream, out, left, right, at_added)
 
-    return Core(run)
+    return Core(_same, (run,))
+
+
+def _same(run: Run) -> Run:
+    return run
 
 
 def _by_cublaslt(
@@ -123,13 +127,11 @@ def _by_cublaslt(
     algorithm = _ranked(operation, rank) if rank else algorithms.first(backend.index, operation, described)
     if algorithm is None:
         return None
-    call, is_swapped, biased = operation.call(algorithm), product.is_swapped, described.epilogue in _BIASED
+    call, biased = operation.call(algorithm), described.epilogue in _BIASED
     adds = product.added is not None and not filled and not biased
     fire = firing(backend, operation, call, biased)
-    run = _run(backend, fire, call.workspace, is_swapped, adds)
-    if biased:
-        return Core(run)
-    return Core(run, filled, straight(backend, product, fire, call.workspace) if product.added is None else None)
+    parts = backend, fire, call.workspace, product.is_swapped, adds
+    return Core(_run, parts, filled and not biased, straight(backend, product, fire, call.workspace, adds, biased))
 
 
 def _ranked(operation: cublaslt.Product, rank: int) -> cublaslt.Algorithm | None:

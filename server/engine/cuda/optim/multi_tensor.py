@@ -15,6 +15,7 @@ from server.engine.cuda.rows.rowwise import byte_offset
 from server.engine.cuda.runtime.launch import load, pointer
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.device.cupy_module import cp
+from server.engine.in_c.values import beginnings_of
 from server.engine.value import Value
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import is_dense
@@ -198,7 +199,7 @@ class Lists:
         def launch(stream: int, args: Sequence[Any], *varying: Any, extra: Sequence[Sequence[int]] = ()) -> None:
             addresses: list[int] = []
             for position in at:
-                addresses += [value.storage.block.pointer for value in args[position]]
+                addresses += beginnings_of(args[position])
                 addresses += padding
             for numbers in extra:
                 addresses += numbers
@@ -222,7 +223,7 @@ class Lists:
         if self._has_offsets:
             pairs = zip(lists, self._offsets, strict=True)
             return [[v.storage.block.pointer + o for v, o in zip(*pair, strict=True)] for pair in pairs]
-        return [[value.storage.block.pointer for value in values] for values in lists]
+        return list(map(beginnings_of, lists))
 
     def _copied(self, lists: Sequence[Sequence[Value]]) -> dict[int, list[Any]]:
         return {index: [cp.array(values[index].array, order="C") for values in lists] for index in self._copied_indices}

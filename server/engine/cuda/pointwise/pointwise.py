@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping
+from itertools import repeat
 from typing import Any
 
 from server.engine import keys
@@ -23,6 +24,7 @@ from server.engine.cuda.runtime.geometry import (
     vector_width,
 )
 from server.engine.cuda.runtime.launch import load, nothing
+from server.engine.cuda.runtime.operands import ARGUMENT, RESULT, on_operands
 from server.engine.cuda.runtime.prelude import CTYPES
 from server.engine.operators import Request
 from server.engine.registry import prepares
@@ -190,75 +192,11 @@ def _library(text: str, compute: DType, out: DType) -> str:
 def launcher(fire: Fire, backend: Backend, positions: list[int], offsets: list[int], target: int | None) -> Launch:
     """What fills pointers in: that of the result first, then those of the arguments at ``positions``.
 
-    Each count has a function of its own, since this runs with every operation.
+    ``offsets`` are those of the result and of the arguments, in bytes; the result may be the argument ``target``.
     """
-    if target is not None or len(positions) > 3:
-        return _launcher_of_many(fire, backend, positions, offsets, target)
-    if any(offsets):
-        return _launcher_into(fire, backend, positions, offsets)
-    return _launcher_at_beginnings(fire, backend, positions)
-
-
-def _launcher_at_beginnings(fire: Fire, backend: Backend, positions: list[int]) -> Launch:
-    """The same where all begin where their memory does, as most do."""
-    p, q, r = (*positions, 0, 0, 0)[:3]
-
-    def none(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-        fire(backend.stream, outs[0].storage.block.pointer)
-
-    def one(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-        fire(backend.stream, outs[0].storage.block.pointer, args[p].storage.block.pointer)
-
-    def two(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-        fire(
-            backend.stream, outs[0].storage.block.pointer, args[p].storage.block.pointer, args[q].storage.block.pointer
-        )
-
-    def three(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-        fire(
-            backend.stream, outs[0].storage.block.pointer,
-            args[p].storage.block.pointer, args[q].storage.block.pointer, args[r].storage.block.pointer,
-        )  # fmt: skip
-
-    return (none, one, two, three)[len(positions)]
-
-
-def _launcher_into(fire: Fire, backend: Backend, positions: list[int], offsets: list[int]) -> Launch:
-    p, q, r = (*positions, 0, 0, 0)[:3]
-    o, a, b, c = (*offsets, 0, 0, 0)[:4]
-
-    def none(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-        fire(backend.stream, outs[0].storage.block.pointer + o)
-
-    def one(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-        fire(backend.stream, outs[0].storage.block.pointer + o, args[p].storage.block.pointer + a)
-
-    def two(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-        fire(
-            backend.stream, outs[0].storage.block.pointer + o,
-            args[p].storage.block.pointer + a, args[q].storage.block.pointer + b,
-        )  # fmt: skip
-
-    def three(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-        fire(
-            backend.stream, outs[0].storage.block.pointer + o, args[p].storage.block.pointer + a,
-            args[q].storage.block.pointer + b, args[r].storage.block.pointer + c,
-        )  # fmt: skip
-
-    return (none, one, two, three)[len(positions)]
-
-
-def _launcher_of_many(
-    fire: Fire, backend: Backend, positions: list[int], offsets: list[int], target: int | None
-) -> Launch:
-    sources = list(zip(positions, offsets[1:], strict=True))
-
-    def many(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-        out = outs[0] if target is None else args[target]
-        pointers = [args[position].storage.block.pointer + offset for position, offset in sources]
-        fire(backend.stream, out.storage.block.pointer + offsets[0], *pointers)
-
-    return many
+    first, *others = offsets
+    into = (RESULT, 0, first) if target is None else (ARGUMENT, target, first)
+    return on_operands(backend, fire, [into, *zip(repeat(ARGUMENT), positions, others)])
 
 
 for _name in EXPRESSIONS:

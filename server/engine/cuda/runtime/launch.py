@@ -20,6 +20,7 @@ from cuda.bindings import driver
 from server.engine.device.cuda_graphs import captured_launches, is_idle
 from server.engine.device.cupy_module import cp
 from server.engine.device.launch_queue import LaunchQueue
+from server.engine.in_c.launches import kernel_launch
 from server.engine.value import Value
 
 from .compiler import KernelCompilationError, compile_cubin
@@ -65,17 +66,19 @@ class Kernel:
         ``table``: the first parameter is an array of so many addresses by value, which come before the varying
         parameters. ``overlaps``: the kernel waits for earlier ones by itself, as ``overlapping`` says.
         """
-        buffer, parameters, fill = _parameters(varying, constants, table)
         if shared > _LARGEST_STATIC:
             self._allow_shared(shared)
-        sizes = (block, 1, 1) if block.__class__ is int else _three(block)
-        geometry = ((grid, 1, 1) if grid.__class__ is int else _three(grid)) + sizes + (shared,)
+        queue = self._launches
+        begins_early = overlaps and can_overlap(architecture(queue.index))
+        call = launch_overlapping if begins_early else cp.cuda.driver.launchKernel
+        address = self._function.ptr
+        in_c: Launch | None = kernel_launch(self, queue, call, address, grid, block, shared, table, varying, constants)
+        if in_c is not None:
+            return in_c
+        buffer, parameters, fill = _parameters(varying, constants, table)
+        geometry = (*_three(grid), *_three(block), shared)
         make = _launch_of_numbers if "f" in varying or "d" in varying else _launch
-        begins_early = overlaps and can_overlap(architecture(self._launches.index))
-        launch = make(
-            self._function.ptr, geometry, fill, buffer, parameters, table + len(varying), self._launches,
-            launch_overlapping if begins_early else cp.cuda.driver.launchKernel,
-        )  # fmt: skip
+        launch = make(address, geometry, fill, buffer, parameters, table + len(varying), queue, call)
         launch.kernel = self  # type: ignore[attr-defined]  # which holds the module for as long
         return launch
 
