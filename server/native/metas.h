@@ -200,23 +200,4 @@ prepare_metas(PyObject *module, PyObject *given)
     return none_unless(take_metas(given));
 }
 
-static Awake for_sockets;
-
-static PyObject *
-wait_awake(PyObject *module, PyObject *descriptor)
-{
-    (void)module;
-    struct pollfd one = {.fd = PyObject_AsFileDescriptor(descriptor), .events = POLLIN};
-    if (one.fd < 0) return NULL;
-    int ready = poll_awake(&for_sockets, &one, 1, -1);
-    return none_unless(ready < 0 && (PyErr_Occurred() || PyErr_CheckSignals() < 0) ? -1 : 0);
-}
-
-static PyObject *
-waits_awake(PyObject *module, PyObject *nothing)
-{
-    (void)module, (void)nothing;
-    return told_of(&for_sockets);
-}
-
 #endif

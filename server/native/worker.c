@@ -6,7 +6,6 @@ anything. Where something is not as it expects, the function of Python is called
 ``allocator/native_calls.py`` and ``engine/in_c`` hand it what it works on. */
 
 #include "arrays.h"
-#include "awake.h"
 #include "extension_calls.h"
 #include "lookups.h"
 #include "metas.h"
@@ -14,6 +13,7 @@ anything. Where something is not as it expects, the function of Python is called
 #include "philox.h"
 #include "runs.h"
 #include "views.h"
+#include "waits.h"
 #include "walks.h"
 
 /* Three arguments of an allocation, of which the last two are 0 where they are left out; 0 where Python is to bind them. */
@@ -353,7 +353,7 @@ static PyMethodDef methods[] = {
     {"named_by", (PyCFunction)(void (*)(void))call_named_by, METH_FASTCALL, "Return what slots name after a run, or None."},
     {"give_gradients", (PyCFunction)(void (*)(void))call_give_gradients, METH_FASTCALL, "Give values gradients, by rows."},
     {"bind_pairs", (PyCFunction)(void (*)(void))call_bind_pairs, METH_FASTCALL, "Bind numbers, and return those that are gone."},
-    {"wait_awake", wait_awake, METH_O, "Wait until a descriptor can be read, awake at first where the last wait was short."},
+    {"wait_awake", (PyCFunction)(void (*)(void))wait_awake, METH_FASTCALL, "Wait for a descriptor, awake at first where waits were short."},
     {"waits_awake", waits_awake, METH_NOARGS, "Waits that were awake, those in vain, and how many short ones will be asleep."},
     {NULL, NULL, 0, NULL},
 };

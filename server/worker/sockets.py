@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 from selectors import EVENT_READ, EVENT_WRITE
@@ -16,9 +17,9 @@ _OF_INTEREST: Final = {EVENT_READ: _IN, EVENT_WRITE: _OUT, EVENT_READ | EVENT_WR
 
 _native: Final = native.load()
 wait_awake: Final = _native.wait_awake if _native is not None and processors.can_wait_awake() else None
-"""Waits until a descriptor can be read, awake at first where the last wait was short: clients that read one value
-after the other send the next request soon (decision 0129). None where Python waits: C is not compiled, or there is no
-processor to wait awake on."""
+"""Waits until a descriptor can be read, or for milliseconds; awake at first where the last wait was short: clients that
+read one value after the other send the next request soon (decision 0129). None where Python waits: C is not compiled,
+or there is no processor to wait awake on."""
 
 Event = tuple[Any, int, int]
 """What a socket is watched for, its descriptor, and ``EVENT_READ``, ``EVENT_WRITE`` or both."""
@@ -53,8 +54,8 @@ class Sockets:
     def wait(self, seconds: float | None) -> list[Event]:
         """Return what has happened, once something has or so many seconds have passed; None waits for something."""
         owners, happened = self._owners, []
-        if seconds is None and wait_awake is not None:
-            wait_awake(self._epoll)
+        if seconds != 0 and wait_awake is not None:
+            wait_awake(self._epoll, -1 if seconds is None else math.ceil(seconds * 1000))
             seconds = 0
         for fd, events in self._epoll.poll(seconds):
             if events == _IN:

@@ -36,7 +36,7 @@ def pipe() -> Iterator[tuple[int, int]]:
 def wait_for_a_byte(pipe: tuple[int, int]) -> tuple[int, int, int]:
     """Wait where something is there already, which is a short wait, and return what was seen of waits then."""
     os.write(pipe[1], b"x")
-    worker.wait_awake(pipe[0])
+    worker.wait_awake(pipe[0], -1)
     assert os.read(pipe[0], 9) == b"x"
     told: tuple[int, int, int] = worker.waits_awake()
     return told
@@ -54,7 +54,7 @@ def be_awake(pipe: tuple[int, int]) -> int:
 
 def wait_in_vain(pipe: tuple[int, int]) -> None:
     """Wait for what comes once the waiting thread sleeps."""
-    waiting = threading.Thread(target=worker.wait_awake, args=(pipe[0],))
+    waiting = threading.Thread(target=worker.wait_awake, args=(pipe[0], -1))
     waiting.start()
     state = Path(f"/proc/self/task/{waiting.native_id}/stat")
     wait_until(lambda: state.read_text().rpartition(")")[2].split()[0] == "S", "it sleeps")
@@ -90,7 +90,7 @@ def test_a_signal_that_comes_while_the_wait_is_awake_is_handled_before_it_sleeps
             signal.setitimer(signal.ITIMER_REAL, microseconds * 1e-6)
             got = b""
             while not got:  # without its handler nothing would ever come
-                worker.wait_awake(pipe[0])
+                worker.wait_awake(pipe[0], -1)
                 os.set_blocking(pipe[0], False)
                 with contextlib.suppress(BlockingIOError):
                     got = os.read(pipe[0], 9)
@@ -104,7 +104,17 @@ def test_a_signal_that_comes_while_the_wait_is_awake_is_handled_before_it_sleeps
 def test_what_is_no_descriptor_is_refused() -> None:
     for wrong in (-1, "file", None):
         with pytest.raises((TypeError, ValueError)):
-            worker.wait_awake(wrong)
+            worker.wait_awake(wrong, -1)
+    with pytest.raises(TypeError):
+        worker.wait_awake(0)
+
+
+@needs_worker_in_c
+def test_a_wait_ends_with_its_time(pipe: tuple[int, int]) -> None:
+    be_awake(pipe)
+    for milliseconds in (0, 1, 1):
+        worker.wait_awake(pipe[0], milliseconds)
+    assert wait_for_a_byte(pipe)
 
 
 @needs_calls_in_c
