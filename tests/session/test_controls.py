@@ -144,7 +144,7 @@ def _refusal(error: type[TelegradError], talk: Talk, step: verbs.Step) -> str:
         (op("add", t(1), [1]), ArgumentTypeError, "'other' must be"),
         (op("zeros", 2, dtype="float31"), DTypeError, "unknown dtype 'float31'"),
         (op("zeros", 2, device="cuda:9"), DeviceError, "not available"),
-        (op("zeros", 2, device="tpu"), ArgumentError, "expected 'cpu'"),
+        (op("zeros", 2, device="tpu"), ArgumentError, "Expected one of cpu, cuda"),
         (op("zeros", -1), ArgumentError, "negative"),
         (op("zeros", 2**62), ShapeError, "beyond"),
         (op("zeros", 2**44), OutOfMemoryError, "out of memory"),

@@ -350,6 +350,8 @@ def _is_there(name: str) -> bool:
         return find_spec(name) is not None
     except ModuleNotFoundError:  # a module above it is missing, or is no package
         return False
+    except ValueError:  # it is loaded, and was made rather than found, so it has no specification
+        return True
 
 
 def _version() -> ModuleType:
