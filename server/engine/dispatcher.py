@@ -19,6 +19,7 @@ from .lookup import Layout, make_lookup
 from .operators import OPERATORS, CacheKey, Operator, Run, Signature
 from .plan import run_backend
 from .replay.remembered import latest, remember, remember_latest
+from .replay.varying import Around, run_of_any_numbers
 from .signature import SIGNED, metas_of, signature_of
 from .value import Value
 
@@ -31,6 +32,11 @@ BOXED: dict[int, Boxed] = {}
 SPECIALIZERS: dict[Boxed, Callable[[Operator, int, Signature], Run | None]] = {}
 """By boxed kernel, what makes a function of the kernel for one key set and signature, or None where it cannot."""
 
+AROUND_ANY_NUMBERS: dict[Boxed, Callable[[Operator, int], Around | None]] = {}
+"""By boxed kernel, what tells for a key set what the kernel does around the run of a plan whose numbers vary."""
+
+_OF_ANY_NUMBERS: tuple[()] = ()
+"""What is kept of a latest call that was executed by its general key: it has no plan of its own."""
 _SELECTED: dict[int, Callable[[Operator, int], bool]] = {}
 """By mode-like key, whether its kernel runs for an operation and key set; other keys' kernels run for all."""
 
@@ -73,8 +79,12 @@ def dispatch_and_cache(operator: Operator, args: Arguments, key: CacheKey) -> An
     they do, but for the signatures of the latest.
     """
     untraced = context.current.trace is None
+    if untraced and operator.reads_numbers:
+        run = _run_of_any_numbers(operator, args, key)
+        if run is not None:
+            return run(args)
     seen = latest.pop(key, None) if untraced else None
-    if seen is not None:
+    if seen:
         run = _keep(operator, args, key, *seen)
         if run is not None:
             return run(args)
@@ -87,6 +97,23 @@ def dispatch_and_cache(operator: Operator, args: Arguments, key: CacheKey) -> An
     elif untraced:
         _keep(operator, args, key, key_set, signature)
     return result
+
+
+def _run_of_any_numbers(operator: Operator, args: Arguments, key: CacheKey) -> Run | None:
+    """What executes a call whatever its floats are, where nothing but a kernel of a backend does, or one around it.
+
+    Of those around it some do more for calls that come again: such calls are not found by their general key.
+    """
+    key_set = signature_of(operator, args)[0]
+    kernel = operator.resolved.get(key_set)
+    if kernel is run_backend and key_set & operator.reads_numbers:
+        return run_of_any_numbers(operator, args, key)
+    around = AROUND_ANY_NUMBERS.get(kernel) if key_set & operator.reads_numbers and key not in latest else None  # type: ignore[arg-type]
+    wrap = around(operator, key_set) if around is not None else None
+    run = None if wrap is None else run_of_any_numbers(operator, args, key, wrap)
+    if run is not None:
+        remember_latest(key, _OF_ANY_NUMBERS)
+    return run
 
 
 def _keep(operator: Operator, args: Arguments, key: CacheKey, key_set: int, signature: Signature) -> Run | None:

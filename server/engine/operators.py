@@ -61,6 +61,8 @@ class Request(NamedTuple):
     args: tuple[Any, ...]
     outs: tuple[Meta, ...]
     compute: DType | None
+    reads_numbers: bool = False
+    """Whether floats that vary (``replay.varying``) are others in each call, so that launches must read them there."""
 
     @property
     def named(self) -> dict[str, Any]:
@@ -86,13 +88,16 @@ class Single(NamedTuple):
 class Preparer:
     """A factory of prepared kernels, with the flags that ``registry.prepares`` explains."""
 
-    __slots__ = ("converts", "deferrable", "elementwise", "factory")
+    __slots__ = ("converts", "deferrable", "elementwise", "factory", "reads_numbers")
 
-    def __init__(self, factory: Factory, elementwise: bool, deferrable: bool, converts: bool) -> None:
+    def __init__(
+        self, factory: Factory, elementwise: bool, deferrable: bool, converts: bool, reads_numbers: bool = False
+    ) -> None:
         self.factory = factory
         self.elementwise = elementwise
         self.deferrable = deferrable
         self.converts = converts
+        self.reads_numbers = reads_numbers
 
 
 class Derivative:
@@ -163,7 +168,7 @@ class Operator:
         "accepted", "canonical", "castings", "checked", "comes_to", "composite", "defaults", "derivatives",
         "first_attribute", "grad_positions", "gradient_forms", "is_unary", "kernels", "keyword_names",
         "leading_tensors", "lookups", "made_first", "middle_is_plain", "op", "overwriters", "plans", "preparers",
-        "resolved", "runs", "scalar_attributes", "transfers",
+        "reads_numbers", "resolved", "runs", "scalar_attributes", "transfers",
     )  # fmt: skip
 
     def __init__(self, op: Op, base: Operator | None = None) -> None:
@@ -172,6 +177,8 @@ class Operator:
         self.preparers: dict[int, list[Preparer]] = base.preparers if base else {}
         self.overwriters: dict[int, Factory] = base.overwriters if base else {}
         """By backend key, the factory of kernels that may write the first of several results over the first operand."""
+        self.reads_numbers = 0
+        """The keys of the backends whose launches can read floats in each call: see ``replay.varying``."""
         self.transfers: dict[int, Factory] = base.transfers if base else {}
         """By backend key, the factory for operands on another device."""
         self.derivatives: dict[int, Derivative] = base.derivatives if base else {}

@@ -13,6 +13,7 @@ from typing import Any
 from telegrad_protocol.errors import DeviceError, InplaceError, NotSupportedError
 from telegrad_protocol.layout import overlaps_itself
 from telegrad_protocol.meta import CPU, Device, Meta
+from telegrad_protocol.ops import Op
 from telegrad_protocol.ops.targets import ONE_VALUE_EVERYWHERE
 
 from . import context
@@ -69,7 +70,11 @@ class Plan:
 
     __slots__ = ("count", "gradient_plans", "outs", "recorded", "run")
 
-    def __init__(self, operator: Operator, args: Arguments) -> None:
+    def __init__(self, operator: Operator, args: Arguments, numbers: Run | None = None) -> None:
+        """Plan a call; with ``numbers`` calls of any floats that vary, which are read in each (``replay.varying``).
+
+        ``numbers`` executes those that must have a plan of their own, and is the run where all must.
+        """
         op = operator.op
         bound = metas_of(args)
         inferred = op.infer(bound)
@@ -83,7 +88,11 @@ class Plan:
         self.recorded: Run | None = None
         """``run`` with what autograd does for these operands around it."""
         self.run: Run = (
-            view_run(op, self.outs, self.count == 1) if op.view_of is not None else self._kernel_run(operator, bound)
+            view_run(op, self.outs, self.count == 1)
+            if op.view_of is not None
+            else self._kernel_run(operator, bound)
+            if numbers is None
+            else self._run_of_any_numbers(operator, bound, numbers)
         )
 
     def _kernel_run(self, operator: Operator, bound: Arguments) -> Run:
@@ -91,6 +100,17 @@ class Plan:
         backend = _backend_of(operator, self.outs, bound)
         with backend.as_current():
             return backend.on_device(self._run_on(backend, operator, bound))
+
+    def _run_of_any_numbers(self, operator: Operator, bound: Arguments, numbers: Run) -> Run:
+        backend = _backend_of(operator, self.outs, bound)
+        with backend.as_current():
+            run = prepared_run(operator, backend, bound, self.outs or (), self.count == 1, numbers, True)
+        if run is numbers:
+            return numbers
+        _check_written(operator.op, bound)
+        if self.outs:
+            run = spending_run(operator, backend, bound, self.outs, self.count == 1, run, True)
+        return backend.on_device(run)
 
     def _run_on(self, backend: Backend, operator: Operator, bound: Arguments) -> Run:
         op, outs = operator.op, self.outs
@@ -112,8 +132,7 @@ class Plan:
             run = backend.threaded(run, sum([meta.nbytes for meta in (*op.metas_in(bound), *(outs or ()))]))
         if is_prepared and outs:
             run = spending_run(operator, backend, args, outs, is_single, run)
-        if op.mutates and op.name not in ONE_VALUE_EVERYWHERE:
-            _check_targets(op.public, [bound[p] for p in op.mutates])
+        _check_written(op, bound)
         if not backend.can_capture:
             return run
         return noting(op, bound[0] if op.mutates else outs[0] if outs and is_single else None, run)
@@ -173,10 +192,14 @@ def _kernel_of(operator: Operator, backend: Backend) -> KernelInfo:
     return info
 
 
-def _check_targets(name: str, targets: list[Any]) -> None:
-    for target in targets:
+def _check_written(op: Op, bound: Arguments) -> None:
+    """Refuse targets of which several elements share memory, unless all become the same."""
+    if not op.mutates or op.name in ONE_VALUE_EVERYWHERE:
+        return
+    for target in [bound[p] for p in op.mutates]:
         for meta in target if isinstance(target, tuple) else (target,):
             if meta is not None and overlaps_itself(meta.shape, meta.strides):
                 raise InplaceError(
-                    f"{name}: several elements of the written {meta} share memory; clone() the tensor before you write"
+                    f"{op.public}: several elements of the written {meta} share memory; "
+                    "clone() the tensor before you write"
                 )

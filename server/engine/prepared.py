@@ -19,35 +19,48 @@ Arguments = tuple[Any, ...]
 
 
 def prepared_run(
-    operator: Operator, backend: Backend, bound: Arguments, outs: tuple[Meta, ...], is_single: bool, fallback: Run
-) -> Run:
-    """The run of a plan: a prepared kernel where one supports these operands, otherwise ``fallback``."""
+    operator: Operator, backend: Backend, bound: Arguments, outs: tuple[Meta, ...], is_single: bool, fallback: Run,
+    reads_numbers: bool = False,
+) -> Run:  # fmt: skip
+    """The run of a plan: a prepared kernel where one supports these operands, otherwise ``fallback``.
+
+    With ``reads_numbers`` the kernel reads floats that vary in each call.
+    """
     op = operator.op
     is_transfer = any([meta.device is not backend.device for meta in op.metas_in(bound)])
     if backend.key not in (operator.transfers if is_transfer else operator.preparers):
         return fallback
+    if is_transfer and reads_numbers:
+        return fallback
     if op.form == "functional":
-        prepare = _transfer if is_transfer else _launch
-        launch = prepare(operator, backend, bound, () if op.mutates else outs, False)
+        results = () if op.mutates else outs
+        launch = (
+            _transfer(operator, backend, bound, results, False)
+            if is_transfer
+            else _launch(operator, backend, bound, results, False, reads_numbers=reads_numbers)
+        )
         if launch is None:
             return fallback
         if op.mutates:
             return _mutating(op.mutates, launch, bool(outs))
         return functional_run(backend, outs, is_single, launch)
-    return fallback if is_transfer else _into_targets(operator, backend, bound, is_single, fallback)
+    return fallback if is_transfer else _into_targets(operator, backend, bound, is_single, fallback, reads_numbers)
 
 
 def _launch(
     operator: Operator, backend: Backend, args: Arguments, outs: tuple[Meta, ...], overwrites: bool,
-    converts: bool = False,
+    converts: bool = False, reads_numbers: bool = False,
 ) -> Launch | None:  # fmt: skip
     """The first prepared kernel that supports the operands.
 
-    ``overwrites`` asks for one that may overwrite them, ``converts`` for one that may write another type.
+    ``overwrites`` asks for one that may overwrite them, ``converts`` for one that may write another type, and
+    ``reads_numbers`` for one that reads floats that vary in each call.
     """
     op = operator.op.base
-    request = Request(op, backend, args, outs, op.compute_dtype(args) if op.promotion else None)
+    request = Request(op, backend, args, outs, op.compute_dtype(args) if op.promotion else None, reads_numbers)
     for preparer in operator.preparers[backend.key]:
+        if reads_numbers and not preparer.reads_numbers:
+            return None
         if preparer.elementwise >= overwrites and preparer.converts >= converts:
             launch = preparer.factory(request)
             if launch is not None:
@@ -112,15 +125,18 @@ def _into_new_value(backend: Backend, meta: Meta, launch: Launch) -> Run:
     return run
 
 
-def overwriting_run(operator: Operator, backend: Backend, bound: Arguments, place: int) -> Run | None:
+def overwriting_run(
+    operator: Operator, backend: Backend, bound: Arguments, place: int, reads_numbers: bool = False
+) -> Run | None:
     """The run of an operation that writes its result over the operand in a place, which has the same layout.
 
-    It returns that operand. None where no prepared kernel may overwrite what it reads.
+    It returns that operand. With ``reads_numbers`` it reads floats that vary in each call. None where no prepared
+    kernel may overwrite what it reads.
     """
     if operator.op.form != "functional" or backend.key not in operator.preparers:
         return None
     with backend.as_current():
-        launch = _launch(operator, backend, bound, (bound[place],), True)
+        launch = _launch(operator, backend, bound, (bound[place],), True, reads_numbers=reads_numbers)
     if launch is None:
         return None
     fire = launch
@@ -157,7 +173,8 @@ def _overwriting_run_of_several(
 
 
 def spending_run(
-    operator: Operator, backend: Backend, bound: Arguments, outs: tuple[Meta, ...], is_single: bool, run: Run
+    operator: Operator, backend: Backend, bound: Arguments, outs: tuple[Meta, ...], is_single: bool, run: Run,
+    reads_numbers: bool = False,
 ) -> Run:  # fmt: skip
     """``run``, which writes its result over the first operand where the context says that nothing else needs that.
 
@@ -180,7 +197,7 @@ def spending_run(
         current.spent = None
         if over is None:
             found = (
-                overwriting_run(operator, backend, bound, 0)
+                overwriting_run(operator, backend, bound, 0, reads_numbers)
                 if is_single
                 else _overwriting_run_of_several(operator, backend, bound, outs)
             )
@@ -219,7 +236,9 @@ def _mutating(mutates: tuple[int, ...], launch: Launch, has_result: bool) -> Run
     return run
 
 
-def _into_targets(operator: Operator, backend: Backend, bound: Arguments, is_single: bool, fallback: Run) -> Run:
+def _into_targets(
+    operator: Operator, backend: Backend, bound: Arguments, is_single: bool, fallback: Run, reads_numbers: bool
+) -> Run:
     op = operator.op
     args = bound[: len(op.base.params)]
     targets: tuple[Meta, ...] = tuple([bound[p] for p in op.mutates])
@@ -232,10 +251,10 @@ def _into_targets(operator: Operator, backend: Backend, bound: Arguments, is_sin
     converts = any([r.dtype is not t.dtype for r, t in zip(results, targets, strict=True)])
     if converts and not all([meta.dtype.is_floating_point for meta in (*results, *targets)]):
         return fallback
-    launch = _launch(operator, backend, args, targets, True, converts)
+    launch = _launch(operator, backend, args, targets, True, converts, reads_numbers)
     overwrites = launch is not None
     if launch is None and op.form == "out":
-        launch = _launch(operator, backend, args, targets, False, converts)
+        launch = _launch(operator, backend, args, targets, False, converts, reads_numbers)
     if launch is None:
         return fallback
     if is_single and len(targets) == 1 and not any([arg.__class__ is tuple and _has_metas(arg) for arg in args]):

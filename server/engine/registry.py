@@ -12,7 +12,7 @@ from typing import Any
 from telegrad_protocol.ops import Op
 
 from . import keys
-from .operators import OPERATORS, TOGETHER, Derivative, Factory, Formula, Kernel, KernelInfo, Preparer, Single
+from .operators import BY_INDEX, OPERATORS, TOGETHER, Derivative, Factory, Formula, Kernel, KernelInfo, Preparer, Single
 
 
 def implements(
@@ -81,7 +81,13 @@ def kernel(contract: Op, key: int, *, movement: bool = False) -> Callable[[Kerne
 
 
 def prepares(
-    contract: Op, key: int, *, elementwise: bool = False, deferrable: bool = False, converts: bool = False
+    contract: Op,
+    key: int,
+    *,
+    elementwise: bool = False,
+    deferrable: bool = False,
+    converts: bool = False,
+    reads_numbers: bool = False,
 ) -> Callable[[Factory], Factory]:
     """Register a factory of prepared kernels for one backend, which goes before all that were registered earlier.
 
@@ -91,13 +97,16 @@ def prepares(
     from their arguments. ``elementwise``: an element of the result depends on the operands' elements at the same
     position alone, so that the result may overwrite them. ``deferrable``: the launch uses the device by kernel launches
     alone, which may wait in the launch queue. ``converts``: targets may be of other floating-point types than results,
-    which are rounded once.
+    which are rounded once. ``reads_numbers``: the factory heeds ``Request.reads_numbers``, and neither the contract nor
+    what the factory chooses depends on a float that varies but by its class.
     """
 
     def register(factory: Factory) -> Factory:
         OPERATORS[contract.name].preparers.setdefault(key, []).insert(
-            0, Preparer(factory, elementwise, deferrable, converts)
+            0, Preparer(factory, elementwise, deferrable, converts, reads_numbers)
         )
+        for operator in BY_INDEX if reads_numbers else ():
+            operator.reads_numbers |= key if operator.op.base is contract else 0
         return factory
 
     return register

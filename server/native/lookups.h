@@ -3,9 +3,15 @@
 #ifndef TELEGRAD_LOOKUPS_H
 #define TELEGRAD_LOOKUPS_H
 
+#include <math.h>
+
 #include "signatures.h"
 
-#define LOOKUP_SLOTS(X) X(Operator, runs) X(Operator, lookups) X(Context, trace)
+#define LEAST_VARYING 1e-30 /* as ``varying`` has them */
+#define GREATEST_VARYING 1e30
+#define GREATEST_SPECIAL 4.0
+
+#define LOOKUP_SLOTS(X) X(Operator, runs) X(Operator, lookups) X(Operator, reads_numbers) X(Context, trace)
 LOOKUP_SLOTS(DECLARE_SLOT)
 static PyObject *text_values;
 
@@ -23,6 +29,15 @@ take_lookups(void)
     LOOKUP_SLOTS(FIND)
     text_values = PyUnicode_InternFromString("values");
     return text_values == NULL ? -1 : 0;
+}
+
+/* Whether a number is a float for which calls may share what is kept: ``varying.varies``. */
+static int
+varies(PyObject *item)
+{
+    if (!PyFloat_CheckExact(item)) return 0;
+    double size = fabs(PyFloat_AS_DOUBLE(item));
+    return size > LEAST_VARYING && size < GREATEST_VARYING && (size > GREATEST_SPECIAL || 2 * size != floor(2 * size));
 }
 
 /* What is read of a call: its arguments and what makes its key of them, as lists, and the keys of its tensors. */
@@ -177,11 +192,42 @@ key_of_call(const Reading *reading, PyObject *context, const Lookup *lookup)
     return key;
 }
 
+/* The key of all calls that differ from one in floats that vary, as ``varying.general_key`` makes it; NULL where there is
+none, or for an error. */
+static PyObject *
+general_key(PyObject *key)
+{
+    PyObject *read = PyTuple_GET_ITEM(key, 3);
+    Py_ssize_t count = PyTuple_GET_SIZE(read), first = 0;
+    while (first < count && !varies(PyTuple_GET_ITEM(read, first))) first++;
+    if (first == count) return NULL;
+    PyObject *general = PyTuple_New(count);
+    for (Py_ssize_t i = 0; general != NULL && i < count; i++) {
+        PyObject *item = PyTuple_GET_ITEM(read, i);
+        PyTuple_SET_ITEM(general, i, Py_NewRef(varies(item) ? (PyObject *)&PyFloat_Type : item));
+    }
+    if (general == NULL) return NULL;
+    PyObject *whole = PyTuple_Pack(4, PyTuple_GET_ITEM(key, 0), PyTuple_GET_ITEM(key, 1), PyTuple_GET_ITEM(key, 2), general);
+    Py_DECREF(general);
+    return whole;
+}
+
+/* What is kept for calls like one, whatever floats that vary they have; a borrowed reference, NULL for none or an error. */
+static PyObject *
+general_run(PyObject *runs, PyObject *key)
+{
+    PyObject *general = general_key(key);
+    PyObject *run = general == NULL ? NULL : PyDict_GetItemWithError(runs, general);
+    Py_XDECREF(general);
+    return run;
+}
+
 /* Execute a call that was read, by what is kept for it, or by dispatching it. */
 static PyObject *
 execute(const Lookup *lookup, PyObject *args, PyObject *key, PyObject *context)
 {
-    PyObject *run = PyDict_GetItemWithError(SLOT(lookup->operator, Operator__runs), key);
+    PyObject *runs = SLOT(lookup->operator, Operator__runs), *run = PyDict_GetItemWithError(runs, key);
+    if (run == NULL && !PyErr_Occurred() && SLOT(lookup->operator, Operator__reads_numbers) != zero) run = general_run(runs, key);
     if (run == NULL && PyErr_Occurred()) return NULL;
     if (run == NULL || SLOT(context, Context__trace) != Py_None) {
         PyObject *given[] = {lookup->operator, args, key};

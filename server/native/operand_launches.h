@@ -9,10 +9,10 @@ a library that wait where launches do. As the engine's ``cuda/runtime/operands.p
 
 #define MOST_PLACES 16
 
-enum { OF_ARGUMENT, OF_RESULT, OF_CONSTANT, OF_WORKSPACE, PLACE_SOURCES };
+enum { OF_ARGUMENT, OF_RESULT, OF_CONSTANT, OF_WORKSPACE, OF_NUMBER, PLACE_SOURCES };
 
 typedef struct {
-    Py_ssize_t source, number, offset; /* the offset is in bytes; of a workspace it is the size */
+    Py_ssize_t source, number, offset; /* the offset is in bytes; of a workspace or a number it is the size */
 } Place;
 
 typedef struct {
@@ -63,6 +63,21 @@ workspace_of(PyObject *backend, Py_ssize_t nbytes)
     return pointer;
 }
 
+/* A number as an argument holds it, in so many bytes, as an integer of the same bits. */
+static PyObject *
+bits_of(PyObject *number, Py_ssize_t nbytes)
+{
+    if (!PyFloat_CheckExact(number) && !PyLong_Check(number))
+        return PyErr_Format(PyExc_TypeError, "launch: expected a number, got %R", number);
+    double value = PyFloat_AsDouble(number);
+    if (PyErr_Occurred()) return NULL;
+    float single = (float)value;
+    uint64_t bits = 0;
+    if (nbytes == 4) memcpy(&bits, &single, 4);
+    else memcpy(&bits, &value, 8);
+    return PyLong_FromUnsignedLongLong(bits);
+}
+
 static PyObject *
 address_at(OperandLaunch *launch, const Place *place, PyObject *const *both)
 {
@@ -73,7 +88,9 @@ address_at(OperandLaunch *launch, const Place *place, PyObject *const *both)
         PyErr_SetString(PyExc_IndexError, "launch: an operand or a result is missing");
         return NULL;
     }
-    PyObject *value = PyTuple_GET_ITEM(values, place->number), *address = beginning_of(value);
+    PyObject *value = PyTuple_GET_ITEM(values, place->number);
+    if (place->source == OF_NUMBER) return bits_of(value, place->offset);
+    PyObject *address = beginning_of(value);
     return value == Py_None ? address : with_offset(address, place->offset);
 }
 

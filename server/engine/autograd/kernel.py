@@ -11,11 +11,12 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from server.engine import context, keys
-from server.engine.dispatcher import BOXED, SPECIALIZERS, descend, redispatch, resolve
+from server.engine.dispatcher import AROUND_ANY_NUMBERS, BOXED, SPECIALIZERS, descend, redispatch, resolve
 from server.engine.in_c import histories
 from server.engine.in_c.histories import edge_of
 from server.engine.operators import Operator, Run
 from server.engine.plan import Plan, plan_of, run_backend
+from server.engine.replay.varying import Around
 from server.engine.signature import metas_of
 from server.engine.value import Value
 from telegrad_protocol.dtypes import FLOAT
@@ -77,13 +78,27 @@ def _ready(operator: Operator, key_set: int, signature: Arguments) -> Run | None
     return plan.recorded or _record_plan(operator, plan, signature)
 
 
-def _recording(operator: Operator, plan: Plan, signature: Arguments, below: Run) -> Run:
+def _around_any_numbers(operator: Operator, key_set: int) -> Around | None:
+    """Return what records the operations of a plan whose numbers vary, where nothing else is between."""
+    is_plain = not operator.op.mutates and operator.resolved.get(key_set & _BELOW) is run_backend
+    return _record_any_numbers if is_plain else None
+
+
+def _record_any_numbers(operator: Operator, plan: Plan) -> Run:
+    """Attach nodes with gradient plans of their own, since formulas read the numbers."""
+    return _recording(operator, plan, (), plan.run, keeps=False)
+
+
+def _recording(operator: Operator, plan: Plan, signature: Arguments, below: Run, keeps: bool = True) -> Run:
     """Return a function that runs ``below`` and attaches a node if an input requires a gradient.
+
+    With ``keeps`` calls share gradient plans, which the plan keeps; otherwise each call has one of its own.
 
     Every recorded operation calls it, so what depends on the plan alone is worked out here, once. It does not refer to
     the plan, which keeps it: a plan that is forgotten is to be gone at once, and not wait for the garbage collector.
     """
     gradient_plans = plan.gradient_plans
+    kept_plans = gradient_plans if keeps else None
     has_outs = plan.outs is not None
     is_single = plan.count == 1 and has_outs
     metas: Any = plan.outs
@@ -91,7 +106,7 @@ def _recording(operator: Operator, plan: Plan, signature: Arguments, below: Run)
     positions = operator.grad_positions
     takes_lists = any([operator.op.params[p].kind.name.startswith("tensors") for p in positions])
     if is_single and not takes_lists:
-        make_plan = partial(_make_gradient_plan, operator, gradient_plans, has_outs, signature)
+        make_plan = partial(_make_gradient_plan, operator, kept_plans, has_outs, signature)
         in_c = histories.recording_of(positions, gradient_plans, below, metas, is_float, make_plan)
         if in_c is not None:
             return in_c
@@ -111,7 +126,7 @@ def _recording(operator: Operator, plan: Plan, signature: Arguments, below: Run)
         if not needed:
             return below(args)
         gradient_plan = gradient_plans.get(needed) or _gradient_plan(
-            operator, gradient_plans, has_outs, needed, args, signature
+            operator, kept_plans, has_outs, needed, args, signature
         )
         saved: list[SavedTensor | SavedTensorList] = []
         for position in gradient_plan.saves:
@@ -157,20 +172,23 @@ def _save_results(plan: GradientPlan, node: OpNode, results: Arguments) -> None:
 
 
 def _gradient_plan(
-    operator: Operator, plans: dict[int, Any], has_outs: bool, needed: int, args: Arguments, signature: Arguments
+    operator: Operator, plans: dict[int, Any] | None, has_outs: bool, needed: int, args: Arguments, signature: Arguments
 ) -> GradientPlan:  # fmt: skip
     """Work out how an operation is differentiated with respect to ``needed``, and add it to the ``plans`` of a plan.
 
-    ``has_outs`` says whether the plan knows the metas of the results.
+    ``plans`` is None where it is for one call alone. ``has_outs`` says whether the plan knows the metas of the results.
     """
-    gradient_plan = plans[needed] = GradientPlan(operator, needed, metas_of(args))
+    gradient_plan = GradientPlan(operator, needed, metas_of(args))
+    if plans is None:
+        return gradient_plan
+    plans[needed] = gradient_plan
     kept = operator.plans.get(signature)
     gradient_plan.has_known_results = has_outs and kept is not None and kept.gradient_plans is plans
     return gradient_plan
 
 
 def _make_gradient_plan(
-    operator: Operator, plans: dict[int, Any], has_outs: bool, signature: Arguments, needed: int, args: Arguments
+    operator: Operator, plans: dict[int, Any] | None, has_outs: bool, signature: Arguments, needed: int, args: Arguments
 ) -> GradientPlan:  # fmt: skip
     """Do the same with the call last, for what is bound to an operation's plan."""
     return _gradient_plan(operator, plans, has_outs, needed, args, signature)
@@ -219,6 +237,7 @@ def _overwrite(operator: Operator, args: Arguments, signature: Arguments, lower:
 
 BOXED[keys.AUTOGRAD] = autograd_kernel
 SPECIALIZERS[autograd_kernel] = _ready
+AROUND_ANY_NUMBERS[autograd_kernel] = _around_any_numbers
 
 
 def _written(mutates: tuple[int, ...], args: Arguments) -> list[Value]:

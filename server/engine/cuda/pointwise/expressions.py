@@ -289,3 +289,9 @@ define("threshold", "input <= threshold ? value : input")
 define("hardshrink", "input >= -lambd && input <= lambd ? (T)0 : input")
 define("softshrink", "input - clamp(input, -lambd, lambd)")
 define("native_dropout_backward", "grad_output * cast<T>(mask) * scale")
+
+OF_ANY_NUMBER = frozenset((
+    "add", "sub", "rsub", "mul", "div", "div.mode", "floor_divide", "remainder", "fmod", "pow", "lerp", "addcmul",
+    "addcdiv", "clamp", "clamp_min", "clamp_max", "eq", "ne", "lt", "le", "gt", "ge", "where", "masked_fill", "xlogy",
+))  # fmt: skip
+"""Operations of which every float that varies (``replay.varying``) leads to the same text and the same result metas."""

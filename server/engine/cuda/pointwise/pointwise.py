@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -24,7 +24,7 @@ from server.engine.cuda.runtime.geometry import (
     vector_width,
 )
 from server.engine.cuda.runtime.launch import load, nothing
-from server.engine.cuda.runtime.operands import ARGUMENT, RESULT, on_operands
+from server.engine.cuda.runtime.operands import ARGUMENT, NUMBER, RESULT, Place, on_operands
 from server.engine.cuda.runtime.prelude import CTYPES
 from server.engine.operators import Request
 from server.engine.registry import prepares
@@ -34,7 +34,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import TABLE
 
-from .expressions import EXPRESSIONS, LIGHT, Chosen, Whole, Work
+from .expressions import EXPRESSIONS, LIGHT, OF_ANY_NUMBER, Chosen, Whole, Work
 from .expressions_complex import COMPLEX
 from .expressions_text import GAMMA, REAL, TO_HALF
 from .pointwise_text import THREADS, Kernel, Operand, text_of
@@ -43,6 +43,10 @@ NAMES = re.compile(r"[a-z_]\w*")
 """What may be the name of an operand or a number in an expression."""
 CONDITIONS = frozenset(("condition", "mask"))
 _MOST_UNROLLED = 4
+_READ_AS = frozenset((dtypes.float32, dtypes.float64))
+"""Types in which launches read numbers from their arguments."""
+_EXACT = 1 << 53
+"""Smaller integers are exact as numbers of double precision."""
 Fire = Callable[..., None]
 
 
@@ -58,7 +62,20 @@ def prepare(request: Request) -> Launch | None:
     compute = computing(request.compute or out.dtype)
     attributes = request.named
     chosen = expression.choose(attributes, compute, out.dtype)
-    return chosen and elementwise(request.backend, out, attributes, chosen, compute, expression.work)
+    if chosen is None or (request.reads_numbers and not _can_read(attributes, chosen, compute)):
+        return None
+    return elementwise(
+        request.backend, out, attributes, chosen, compute, expression.work, reads_numbers=request.reads_numbers
+    )
+
+
+def _can_read(attributes: Mapping[str, Any], chosen: Chosen, compute: DType) -> bool:
+    """Whether a launch can read the numbers of an expression from its arguments, as floats."""
+    numbers = [item for item in attributes.values() if is_number(item)]
+    is_plain = compute in _READ_AS and chosen.compute is None and not chosen.numbers
+    return is_plain and all(
+        [item.__class__ is float or (item.__class__ is int and abs(item) < _EXACT) for item in numbers]
+    )
 
 
 def elementwise(
@@ -69,25 +86,35 @@ def elementwise(
     compute: DType,
     work: Work = LIGHT,
     target: int | None = None,
+    reads_numbers: bool = False,
 ) -> Launch:
     """A launch that computes ``chosen`` of each element.
 
     ``attributes`` are the arguments by name in the order in which launches get them: metas, and numbers. The result
-    goes to the first output; or over the argument number ``target``.
+    goes to the first output; or over the argument number ``target``. With ``reads_numbers`` each launch takes numbers
+    from its arguments, otherwise they are those of ``attributes``.
     """
     if not out.numel:
         return nothing
-    fire, names, offsets = generated(out, attributes, chosen, compute, work)
-    positions = [list(attributes).index(name) for name in names]
-    return launcher(fire, backend, positions, offsets, target)
+    fire, names, offsets = generated(out, attributes, chosen, compute, work, reads_numbers)
+    order = list(attributes)
+    read = _read(attributes, chosen)[1] if reads_numbers else ()
+    numbers = [(NUMBER, order.index(name), compute.itemsize) for name in read]
+    return launcher(fire, backend, [order.index(name) for name in names], offsets, target, numbers)
 
 
 def generated(
-    out: Meta, attributes: Mapping[str, Any], chosen: Chosen, compute: DType, work: Work = LIGHT
+    out: Meta,
+    attributes: Mapping[str, Any],
+    chosen: Chosen,
+    compute: DType,
+    work: Work = LIGHT,
+    reads_numbers: bool = False,
 ) -> tuple[Fire, list[str], list[int]]:
     """The kernel's launch, the operands that it reads, and where in their memory the result and they begin, in bytes.
 
-    A launch takes the stream and the addresses of the result and the operands.
+    A launch takes the stream and the addresses of the result and the operands; with ``reads_numbers`` then each number,
+    as the integer of the same bits.
     """
     compute = chosen.compute or compute
     names, numbers = _read(attributes, chosen)
@@ -101,13 +128,14 @@ def generated(
         tuple([(name, kind_of(value, compute)) for name, value in numbers.items()]),
         "" if is_flat else layout_type(layout), width,
     )  # fmt: skip
-    constants = [constant_of(value, compute) for value in numbers.values()]
+    varying = "P" * len(metas) + "Q" * (len(numbers) if reads_numbers else 0)
+    constants = [] if reads_numbers else [constant_of(value, compute) for value in numbers.values()]
     vectors = (layout.numel - head) // width
     if is_flat:
         constants += ("i64", vectors), ("int", head), ("int", layout.numel - head - vectors * width)
     else:
         constants += packed(layout, width), ("i64" if layout.is_wide else "unsigned", vectors)
-    fire = load(text, "pointwise").prepare(blocks(vectors, THREADS * unroll), THREADS, "P" * len(metas), constants)
+    fire = load(text, "pointwise").prepare(blocks(vectors, THREADS * unroll), THREADS, varying, constants)
     return fire, names, [meta.offset * meta.dtype.itemsize for meta in metas]
 
 
@@ -189,15 +217,20 @@ def _library(text: str, compute: DType, out: DType) -> str:
     return f"{half}{REAL}{gamma}{COMPLEX if compute.is_complex else ''}"
 
 
-def launcher(fire: Fire, backend: Backend, positions: list[int], offsets: list[int], target: int | None) -> Launch:
+def launcher(
+    fire: Fire, backend: Backend, positions: list[int], offsets: list[int], target: int | None,
+    numbers: Sequence[Place] = (),
+) -> Launch:  # fmt: skip
     """What fills pointers in: that of the result first, then those of the arguments at ``positions``.
 
     ``offsets`` are those of the result and of the arguments, in bytes; the result may be the argument ``target``.
+    ``numbers`` are the places of numbers, which follow.
     """
     first, *others = offsets
     into = (RESULT, 0, first) if target is None else (ARGUMENT, target, first)
-    return on_operands(backend, fire, [into, *zip(repeat(ARGUMENT), positions, others)])
+    return on_operands(backend, fire, [into, *zip(repeat(ARGUMENT), positions, others), *numbers])
 
 
 for _name in EXPRESSIONS:
-    prepares(TABLE[_name], keys.CUDA, elementwise=True, deferrable=True, converts=True)(prepare)
+    _reads = _name in OF_ANY_NUMBER
+    prepares(TABLE[_name], keys.CUDA, elementwise=True, deferrable=True, converts=True, reads_numbers=_reads)(prepare)

@@ -5,6 +5,7 @@ Most prepared kernels end here. Where the worker has C, launches are objects of 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -14,8 +15,13 @@ from server.engine.value import Launch
 
 Place: TypeAlias = tuple[int, int, int]
 """Where an address comes from: the source, the number of an argument or of a result, and an offset in bytes."""
-ARGUMENT, RESULT, CONSTANT, WORKSPACE = range(4)
-"""Sources: of constants the offset is the number itself, of workspaces it is the size in bytes."""
+ARGUMENT, RESULT, CONSTANT, WORKSPACE, NUMBER = range(5)
+"""Sources: of constants the offset is the number itself, of workspaces it is the size in bytes.
+
+A number is a Python number among the arguments; its offset is the size of the floating-point type that the kernel gets
+it in, 4 or 8 bytes, and the kernel's parameter is given as the integer of the same bits.
+"""
+_FORMS = {4: "<f", 8: "<d"}
 NOTHING: Place = (CONSTANT, 0, 0)
 
 
@@ -40,6 +46,8 @@ def _address(backend: Any, args: tuple[Any, ...], outs: tuple[Any, ...], place: 
         return offset
     if source == WORKSPACE:
         return backend.workspace(offset).pointer  # type: ignore[no-any-return]
+    if source == NUMBER:
+        return int.from_bytes(struct.pack(_FORMS[offset], args[number]), "little")
     value = args[number] if source == ARGUMENT else outs[number]
     return 0 if value is None else value.storage.block.pointer + offset
 
