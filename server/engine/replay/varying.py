@@ -10,9 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from ..operators import CacheKey, Operator, Run
-from ..plan import Plan, plan_of
-from ..signature import signature_of
+from server.engine.operators import CacheKey, Operator, Run
+from server.engine.plan import Plan, plan_of
+from server.engine.signature import signature_of
+
 from .remembered import latest, remember, remember_latest
 
 Around: TypeAlias = Callable[[Operator, Plan], Run]
