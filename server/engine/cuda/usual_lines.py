@@ -91,14 +91,8 @@ def _norms(dtype: DType, length: int) -> Iterator[Call]:
 
 
 def _labelled(dtype: DType, length: int) -> Iterator[Call]:
-    x, labels, sums = _of(dtype, 64, length), _of(dtypes.int64, 64), _of(dtypes.float32, 64)
-    for smoothing in (0.0, 0.1):
-        yield call("_cross_entropy", x, labels, None, "mean", -100, smoothing, None)
-        for kind in {dtype, dtypes.float32}:
-            yield call(
-                "_cross_entropy_backward", _of(kind), x, labels, None, sums, _of(dtypes.float32), "mean", -100,
-                smoothing,
-            )  # fmt: skip
+    x, labels = _of(dtype, 64, length), _of(dtypes.int64, 64)
+    yield from _cross_entropies(x, labels)
     yield call("_nll_loss_forward", x, labels, None, "mean", -100)
     for total in {_of(dtype), _of(dtypes.float32)}:
         yield call("_nll_loss_backward", _of(dtype), labels, None, total, (64, length), "mean", -100)
@@ -107,15 +101,17 @@ def _labelled(dtype: DType, length: int) -> Iterator[Call]:
 def _classes_first(dtype: DType, classes: int) -> Iterator[Call]:
     """Cross entropy of scores whose classes come before their places, as sequences and images have them."""
     for places, strides in (((25,), None), ((25,), (25 * classes, 1, classes)), ((7, 9), None)):
-        x, labels = _of(dtype, 4, classes, *places, strides=strides), _of(dtypes.int64, 4, *places)
-        sums = _of(dtypes.float32, 4, *places)
-        for smoothing in (0.0, 0.1):
-            yield call("_cross_entropy", x, labels, None, "mean", -100, smoothing, None)
-            for kind in {dtype, dtypes.float32}:
-                yield call(
-                    "_cross_entropy_backward", _of(kind), x, labels, None, sums, _of(dtypes.float32), "mean", -100,
-                    smoothing,
-                )  # fmt: skip
+        x = _of(dtype, 4, classes, *places, strides=strides)
+        yield from _cross_entropies(x, _of(dtypes.int64, 4, *places))
+
+
+def _cross_entropies(x: Meta, labels: Meta) -> Iterator[Call]:
+    """Cross entropy of scores, with and without smoothing, and its gradient."""
+    sums, total = _of(dtypes.float32, *labels.shape), _of(dtypes.float32)
+    for smoothing in (0.0, 0.1):
+        yield call("_cross_entropy", x, labels, None, "mean", -100, smoothing, None)
+        for grad in {_of(x.dtype), total}:
+            yield call("_cross_entropy_backward", grad, x, labels, None, sums, total, "mean", -100, smoothing)
 
 
 def _reductions(dtype: DType) -> Iterator[Call]:
