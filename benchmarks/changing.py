@@ -181,7 +181,8 @@ ROWS: Final[dict[str, Row]] = {
 """What makes the work, and the goals of the first pass, where there is one, and of later ones."""
 
 
-def _seconds(work: Work) -> float:
+def seconds(work: Work) -> float:
+    """The time that some work takes."""
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
@@ -190,8 +191,8 @@ def _seconds(work: Work) -> float:
 def _measure(name: str, row: Row, tg: Any, device: str) -> list[Figure]:
     make, first_goal, goal = row
     ours, theirs = make(tg, device), make(torch, device)
-    theirs_first, first = _seconds(theirs), _seconds(ours)
-    rounds = [(_seconds(ours), _seconds(theirs)) for _ in range(ROUNDS + 2)][2:]
+    theirs_first, first = seconds(theirs), seconds(ours)
+    rounds = [(seconds(ours), seconds(theirs)) for _ in range(ROUNDS + 2)][2:]
     mine, other = median([a for a, _ in rounds]) * 1e3, median([b for _, b in rounds]) * 1e3
     note = f"telegrad {mine:.1f} ms, PyTorch {other:.1f} ms"
     figures = [figure(name, "x torch", [a / b for a, b in rounds], at_most=goal, baseline=note)]
