@@ -172,11 +172,11 @@ call_kernel(PyObject *bound, PyObject *args, PyObject *out)
 static PyObject *
 call_launch(PyObject *bound, PyObject *const *both, Py_ssize_t count)
 {
-    if (count != 2 || !PyTuple_CheckExact(both[0]) || !PyTuple_CheckExact(both[1]) || PyTuple_GET_SIZE(both[1]) == 0) {
+    int is_single = PyTuple_GET_ITEM(bound, KERNEL_IS_SINGLE) == Py_True;
+    if (count != 2 || !PyTuple_CheckExact(both[0]) || !PyTuple_CheckExact(both[1]) || PyTuple_GET_SIZE(both[1]) < is_single) {
         PyErr_SetString(PyExc_TypeError, "a launch takes the arguments and the values to write into");
         return NULL;
     }
-    int is_single = PyTuple_GET_ITEM(bound, KERNEL_IS_SINGLE) == Py_True;
     PyObject *out = is_single ? array_of(PyTuple_GET_ITEM(both[1], 0)) : arrays_of(both[1]);
     if (out == NULL) return NULL;
     int failed = call_kernel(bound, both[0], out);

@@ -201,6 +201,12 @@ def test_what_is_no_kernel_is_refused() -> None:
         launch((), (1,))
 
 
+def test_a_kernel_may_have_no_results(adapter: EngineAdapter, way: str, seed: int) -> None:
+    grad = adapter.tensor(torch.from_numpy(np.random.default_rng(seed).integers(-4, 5, 2)))
+    for _ in range(3):
+        assert F._linear_backward(grad, None, None, False) == ()
+
+
 def test_nothing_is_looked_up_by_calls_that_came_before(
     adapter: EngineAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
