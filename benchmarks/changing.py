@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from statistics import median
 from typing import Any, Final
@@ -182,17 +182,18 @@ ROWS: Final[dict[str, Row]] = {
 
 
 def seconds(work: Work) -> float:
-    """The time that some work takes."""
+    """Return how many seconds some work takes once, on the clock."""
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
 
 
-def _measure(name: str, row: Row, tg: Any, device: str) -> list[Figure]:
+def _measure(name: str, row: Row, tg: Any, device: str, settling: int) -> list[Figure]:
+    """The first pass of a row and its median over later ones, but for those in which what repeats is learnt."""
     make, first_goal, goal = row
     ours, theirs = make(tg, device), make(torch, device)
     theirs_first, first = seconds(theirs), seconds(ours)
-    rounds = [(seconds(ours), seconds(theirs)) for _ in range(ROUNDS + 2)][2:]
+    rounds = [(seconds(ours), seconds(theirs)) for _ in range(ROUNDS + settling)][settling:]
     mine, other = median([a for a, _ in rounds]) * 1e3, median([b for _, b in rounds]) * 1e3
     note = f"telegrad {mine:.1f} ms, PyTorch {other:.1f} ms"
     figures = [figure(name, "x torch", [a / b for a, b in rounds], at_most=goal, baseline=note)]
@@ -203,9 +204,12 @@ def _measure(name: str, row: Row, tg: Any, device: str) -> list[Figure]:
     return figures
 
 
-def main() -> int:
-    """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.changing", description=__doc__)
+def table(program: str, description: str | None, rows: Mapping[str, Row], settling: int) -> int:
+    """Measure rows as the command line says, print and save them; return the status of the program.
+
+    ``settling`` rounds after the first pass are not counted.
+    """
+    parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--only", default="", help="rows whose names hold this text")
     parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
@@ -214,15 +218,20 @@ def main() -> int:
 
     figures: list[Figure] = []
     with tg.connect(devices=options.device):
-        for name, row in ROWS.items():
+        for name, row in rows.items():
             if options.only in name:
-                measured = _measure(name, row, tg, options.device)
+                measured = _measure(name, row, tg, options.device, settling)
                 figures += measured
                 for one in measured:
                     print(one.row(), flush=True)
                 if options.save:
                     save(options.save, figures, **about(options.device))
     return 0
+
+
+def main() -> int:
+    """Print the table of what changes from step to step."""
+    return table("python -m benchmarks.changing", __doc__, ROWS, settling=2)
 
 
 if __name__ == "__main__":

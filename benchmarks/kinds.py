@@ -7,21 +7,14 @@ goals but to be no slower. telegrad goes through a real client and server.
 
 from __future__ import annotations
 
-import argparse
 import copy
+import sys
 from collections.abc import Callable
-from statistics import median
 from typing import Any, Final
 
 import numpy as np
-import torch
 
-from .changing import Work, seconds
-from .measure import Figure, about, figure, save
-
-ROUNDS: Final = 9
-_SETTLED: Final = 3
-"""Rounds after the first pass that are not counted, in which what repeats is learnt."""
+from .changing import Row, Work, table
 
 
 def _translation(lib: Any, device: str) -> Work:
@@ -239,48 +232,18 @@ def _penalty(lib: Any, device: str) -> Work:
     return work
 
 
-ROWS: Final[dict[str, Callable[[Any, str], Work]]] = {
+PROGRAMS: Final[dict[str, Callable[[Any, str], Work]]] = {
     "translation": _translation, "batches of every size": _ragged, "Q-learning": _values,
     "an optimizer of one's own": _own_optimizer, "beam search": _beams, "sampling": _sampling,
     "graph attention": _graphs, "a critic with a penalty": _penalty,
 }  # fmt: skip
-
-
-def measure(name: str, make: Callable[[Any, str], Work], tg: Any, device: str) -> list[Figure]:
-    """The first pass, and the median of later ones, over PyTorch's."""
-    ours, theirs = make(tg, device), make(torch, device)
-    reference, first = seconds(theirs), seconds(ours)
-    rounds = [(seconds(ours), seconds(theirs)) for _ in range(ROUNDS)][_SETTLED:]
-    mine, other = median([a for a, _ in rounds]) * 1e3, median([b for _, b in rounds]) * 1e3
-    note = f"telegrad {mine:.1f} ms, PyTorch {other:.1f} ms"
-    noted_first = f"telegrad {first * 1e3:.1f} ms, PyTorch {reference * 1e3:.1f} ms"
-    return [
-        figure(name, "x torch", [a / b for a, b in rounds], at_most=1.0, baseline=note),
-        figure(f"{name}: the first pass", "x torch", [first / reference], at_most=1.0, baseline=noted_first),
-    ]
+ROWS: Final[dict[str, Row]] = {name: (make, 1.0, 1.0) for name, make in PROGRAMS.items()}
 
 
 def main() -> int:
-    """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.kinds", description=__doc__)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--only", default="", help="rows whose names hold this text")
-    parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
-    options = parser.parse_args()
-    import telegrad as tg
-
-    figures: list[Figure] = []
-    with tg.connect(devices=options.device):
-        for name, make in ROWS.items():
-            if options.only in name:
-                measured = measure(name, make, tg, options.device)
-                figures += measured
-                for one in measured:
-                    print(one.row(), flush=True)
-                if options.save:
-                    save(options.save, figures, **about(options.device))
-    return 0
+    """Print the table of programs of other kinds."""
+    return table("python -m benchmarks.kinds", __doc__, ROWS, settling=3)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

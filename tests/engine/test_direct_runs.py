@@ -52,7 +52,7 @@ def _forget_calls() -> None:
 
 @pytest.fixture(params=["as compiled", "in Python", "looked up"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How kernels are called."""
+    """How kernels of the host are called: in C, in Python, or looked up in each call."""
     if request.param == "in Python":
         monkeypatch.setattr(arrays, "module", None)
     elif request.param == "looked up":

@@ -116,7 +116,7 @@ def test_memory_of_a_result_is_freed_when_the_program_drops_it(tg: Any, extensio
 
 @pytest.mark.parametrize("args", [[], [5], [[]], [None], [[1 << 60]], [{}]])
 def test_calls_with_other_arguments_than_their_plans_are_refused(tg: Any, extension: Any, args: list[Any]) -> None:
-    """No client of ours sends them."""
+    """Arguments that differ from those of a call's plan, which telegrad's own client never sends, end in an error."""
     extension.same.waits = False
     x = tg.ones(2)
     extension.same(x)

@@ -165,7 +165,7 @@ def _kind_of(given: Any, result: Any) -> tuple[int, Any]:
 
 
 class _Loops(NamedTuple):
-    """The modules of compiled loops."""
+    """The modules of compiled loops that transform: long signals, lanes of many, single ones, and copies of few."""
 
     long: Any
     lanes: Any

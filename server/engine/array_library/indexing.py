@@ -18,7 +18,7 @@ from telegrad_protocol.errors import IndexOutOfRangeError, out_of_bounds
 Array = Any
 _UFUNCS = {"sum": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
 _WIDENED = "eE"
-"""The types of half precision."""
+"""The characters of NumPy's types of half precision, whose sums are made in single precision."""
 _SMALL = 1 << 12
 """Arrays of at most so many bytes are made without looking whether there is room for them."""
 _FEW = 16

@@ -70,7 +70,7 @@ def read_rows(
 def write_rows(
     v: Vectors, scale: Any, source: Any, first: Any, second: Any, target: Any, lane_step: Any, last: Any, ahead: Any
 ) -> None:  # fmt: skip
-    """The opposite, with a factor."""
+    """Write what ``read_rows`` has read back to signals one behind the other, times a factor."""
     factor, vectors = v.spread(scale), []
     for number in range(v.lanes):
         slot = v.moved(source, number // 2 * 2 * v.lanes * v.bytes)
@@ -85,7 +85,10 @@ def read_short_rows(
     v: Vectors, _: Any, source: Any, lane_step: Any, last: Any, count: Any, target: Any, first: Any, second: Any,
     ahead: Any,
 ) -> None:  # fmt: skip
-    """The same of signals that have only ``count`` numbers; what is in the slots behind them is of no meaning."""
+    """Read signals one behind the other that have only ``count`` numbers.
+
+    What is in the slots behind them is of no meaning.
+    """
     mask = v.first_lanes(v.builder.add(count, count))
     rows = [v.load_lanes(address, mask) for address in _rows(v, source, lane_step, last, ahead, False)]
     for number, vector in enumerate(v.transposed(rows)):
@@ -98,7 +101,7 @@ def write_short_rows(
     v: Vectors, scale: Any, source: Any, first: Any, second: Any, target: Any, lane_step: Any, last: Any, count: Any,
     ahead: Any,
 ) -> None:  # fmt: skip
-    """The opposite, with a factor."""
+    """Write what ``read_short_rows`` has read back to signals of ``count`` numbers, times a factor."""
     factor, vectors = v.spread(scale), []
     for number in range(v.lanes):
         slot = v.moved(source, number // 2 * 2 * v.lanes * v.bytes)
@@ -126,7 +129,7 @@ def read_real_rows(
 def write_real_rows(
     v: Vectors, scale: Any, source: Any, target: Any, lane_step: Any, last: Any, count: Any, ahead: Any
 ) -> None:  # fmt: skip
-    """The opposite, with a factor."""
+    """Write what ``read_real_rows`` has read back to real signals one behind the other, times a factor."""
     factor, mask = v.spread(scale), v.first_lanes(count)
     slots = [v.load(v.moved(source, number * 2 * v.lanes * v.bytes)) for number in range(v.lanes)]
     rows = v.transposed([v.times(slot, factor) for slot in slots])
@@ -170,7 +173,7 @@ def read_side(v: Vectors, _: Any, source: Any, target: Any, first: Any, second: 
 
 @instructions
 def write_side(v: Vectors, scale: Any, source: Any, first: Any, second: Any, target: Any) -> None:
-    """The opposite, with a factor."""
+    """Write what ``read_side`` has read back to signals that lie side by side, times a factor."""
     factor = v.spread(scale)
     value = [v.times(v.load(v.builder.add(source, part)), factor) for part in (first, second)]
     v.write_together((value[0], value[1]), target)
@@ -193,7 +196,7 @@ def read_part_of_side(v: Vectors, _: Any, source: Any, lanes: Any, target: Any, 
 def write_part_of_side(
     v: Vectors, scale: Any, source: Any, first: Any, second: Any, target: Any, lanes: Any
 ) -> None:  # fmt: skip
-    """The opposite, with a factor."""
+    """Write what ``read_part_of_side`` has read back to fewer signals than a vector has lanes, times a factor."""
     factor, numbers = v.spread(scale), v.builder.add(lanes, lanes)
     real, imag = [v.times(v.load(v.builder.add(source, part)), factor) for part in (first, second)]
     order = [lane + part * v.lanes for lane in range(v.lanes) for part in (0, 1)]

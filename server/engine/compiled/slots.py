@@ -78,7 +78,7 @@ def write_lanes(
     scale: float, slots: int, first: int, second: int, target: int, step: int, lane_step: int, lanes: int, count: int,
     ahead: int,
 ) -> None:  # fmt: skip
-    """The opposite."""
+    """Write what ``read_lanes`` has read back to where it lies so, times a factor."""
     size, most = bytes_of(scale), lanes_of(scale)
     slot, block = 2 * size * most, most // 2
     if lane_step == 2 * size and lanes == most:
@@ -120,7 +120,7 @@ def read_real(
 def write_real(
     scale: float, slots: int, first: int, second: int, target: int, step: int, lane_step: int, lanes: int, count: int
 ) -> None:  # fmt: skip
-    """The opposite."""
+    """Write what ``read_real`` has read back to where it lies so, times a factor."""
     size, most = bytes_of(scale), lanes_of(scale)
     for k in range(2 * count):
         place = target + k * step
@@ -158,7 +158,7 @@ def read_numbers(
 def write_numbers(
     scale: float, slots: int, target: int, step: int, lane_step: int, lanes: int, count: int, ahead: int
 ) -> None:  # fmt: skip
-    """The opposite."""
+    """Write what ``read_numbers`` has read back to where it lies so, times a factor."""
     size, most = bytes_of(scale), lanes_of(scale)
     slot = 2 * size * most
     if lane_step == size and lanes == most:

@@ -43,7 +43,7 @@ class _BatchFetcher:
 
 
 class _SampleFetcher(_BatchFetcher):
-    """Reads one sample by its index."""
+    """Reads one sample of a data set by its index, for loaders that make no batches."""
 
     def __call__(self, dataset: Any, indices: Any) -> Any:
         return self.collate(dataset[indices])

@@ -69,7 +69,7 @@ class _Job(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the tables."""
+        """Return how many bytes the tables of places, steps and results take together."""
         return sum([table.nbytes for table in (self.sources, self.results, self.starts, self.places, self.steps)])
 
 
