@@ -71,6 +71,7 @@ class Request(NamedTuple):
 
 
 Factory = Callable[[Request], "Launch | None"]
+Finder = Callable[[Request], "Run | None"]
 
 
 class Single(NamedTuple):
@@ -166,7 +167,7 @@ class Operator:
 
     __slots__ = (
         "accepted", "canonical", "castings", "checked", "comes_to", "composite", "defaults", "derivatives",
-        "first_attribute", "grad_positions", "gradient_forms", "is_unary", "kernels", "keyword_names",
+        "finders", "first_attribute", "grad_positions", "gradient_forms", "is_unary", "kernels", "keyword_names",
         "leading_tensors", "lookups", "made_first", "middle_is_plain", "op", "overwriters", "plans", "preparers",
         "reads_numbers", "resolved", "runs", "scalar_attributes", "transfers",
     )  # fmt: skip
@@ -181,6 +182,8 @@ class Operator:
         """The keys of the backends whose launches can read floats in each call: see ``replay.varying``."""
         self.transfers: dict[int, Factory] = base.transfers if base else {}
         """By backend key, the factory for operands on another device."""
+        self.finders: dict[int, Finder] = {}
+        """By backend key, the factory of runs whose results' shapes only data can tell: see ``registry.finds``."""
         self.derivatives: dict[int, Derivative] = base.derivatives if base else {}
         self.made_first: frozenset[int] = frozenset()
         """The arguments whose gradients ``registry.implements`` has made first where memory is short."""

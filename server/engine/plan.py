@@ -21,7 +21,7 @@ from .device import work
 from .device.integers import noting
 from .generic_kernels.kernel import GenericKernel, GenericRun, wrapped_scalars
 from .operators import KernelInfo, Operator, Run, Signature
-from .prepared import prepared_run, spending_run
+from .prepared import found_run, prepared_run, spending_run
 from .replay.remembered import remember
 from .signature import metas_of
 from .value import Backend
@@ -125,6 +125,8 @@ class Plan:
             wrapped = wrapped_scalars(op, bound)
             args = tuple([wrapped.get(position, item) for position, item in enumerate(bound)]) if wrapped else bound
             run = prepared_run(operator, backend, args, outs or (), is_single, generic)
+        else:
+            run = found_run(operator, backend, bound, generic)
         if run is generic:
             run = generic.made()
             is_prepared = False

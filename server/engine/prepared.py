@@ -47,6 +47,15 @@ def prepared_run(
     return fallback if is_transfer else _into_targets(operator, backend, bound, is_single, fallback, reads_numbers)
 
 
+def found_run(operator: Operator, backend: Backend, bound: Arguments, fallback: Run) -> Run:
+    """The run of an operation of whose results only data can tell the shapes: ``registry.finds``, or ``fallback``."""
+    op, finder = operator.op, operator.finders.get(backend.key)
+    if finder is None or any([meta.device is not backend.device for meta in op.metas_in(bound)]):
+        return fallback
+    run = finder(Request(op, backend, bound, (), None))
+    return fallback if run is None else backend.at_once(run)
+
+
 def _launch(
     operator: Operator, backend: Backend, args: Arguments, outs: tuple[Meta, ...], overwrites: bool,
     converts: bool = False, reads_numbers: bool = False,

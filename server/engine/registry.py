@@ -1,7 +1,8 @@
 """Registers implementations of contracts: kernels, factories of prepared kernels, derivatives and composites.
 
-``@implements``, ``@kernel``, ``@prepares`` and ``@composite`` register functions under the contract's ``Op``; derived
-forms (in-place, ``out=``) share those of their base. ``check_complete`` refuses to start where something is missing.
+``@implements``, ``@kernel``, ``@prepares``, ``@finds`` and ``@composite`` register functions under the contract's
+``Op``; derived forms (in-place, ``out=``) share those of their base. ``check_complete`` refuses to start where something
+is missing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,19 @@ from typing import Any
 from telegrad_protocol.ops import Op
 
 from . import keys
-from .operators import BY_INDEX, OPERATORS, TOGETHER, Derivative, Factory, Formula, Kernel, KernelInfo, Preparer, Single
+from .operators import (
+    BY_INDEX,
+    OPERATORS,
+    TOGETHER,
+    Derivative,
+    Factory,
+    Finder,
+    Formula,
+    Kernel,
+    KernelInfo,
+    Preparer,
+    Single,
+)
 
 
 def implements(
@@ -121,6 +134,20 @@ def overwrites(contract: Op, key: int) -> Callable[[Factory], Factory]:
 
     def register(factory: Factory) -> Factory:
         OPERATORS[contract.name].overwriters[key] = factory
+        return factory
+
+    return register
+
+
+def finds(contract: Op, key: int) -> Callable[[Finder], Finder]:
+    """Register a factory of runs, on one backend, of an operation of whose results only data can tell the shapes.
+
+    It is called once per plan and returns a function that takes the arguments and returns the results as new values,
+    or None for operands that it does not support, which the generic kernel is for. A run may call other operations.
+    """
+
+    def register(factory: Finder) -> Finder:
+        OPERATORS[contract.name].finders[key] = factory
         return factory
 
     return register

@@ -21,6 +21,7 @@ from .texts import DEVICE, Call, call
 from .usual_elements import element_calls, other_calls
 from .usual_layouts import layout_calls, mask_calls
 from .usual_lines import TYPES, line_calls, order_calls, reduced_lengths
+from .usual_masks import selection_calls
 
 _COMPARED: Final = ("lt", "ge", "gt", "le", "eq")
 
@@ -40,6 +41,7 @@ def class_calls() -> Iterator[Call]:
     yield from _tokens()
     yield from _numbers()
     yield from mask_calls()
+    yield from selection_calls()
 
 
 def _of(dtype: DType, *shape: int, strides: Size | None = None, offset: int = 0) -> Meta:

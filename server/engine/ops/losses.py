@@ -315,11 +315,14 @@ def _bce_target_backward(grad, input):
     return F.mul(grad, F.sub(F.clamp(F.log1p(F.neg(input)), min=-100), F.clamp(F.log(input), min=-100)))
 
 
+NO_PROBABILITIES = "binary_cross_entropy: all elements of {} should be between 0 and 1"
+
+
 @implements(ops._bce, input=_bce_backward, target=_bce_target_backward)
 def _bce(xp, input, target, *, out):
     for name, numbers in (("input", input), ("target", target)):
         if numbers.size and not bool(xp.all((numbers >= 0) & (numbers <= 1))):
-            raise ArgumentError(f"binary_cross_entropy: all elements of {name} should be between 0 and 1")
+            raise ArgumentError(NO_PROBABILITIES.format(name))
     positive, negative = xp.maximum(xp.log(input), -100), xp.maximum(xp.log1p(-input), -100)
     out[...] = (target - 1) * negative - target * positive
 

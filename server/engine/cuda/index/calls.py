@@ -13,6 +13,10 @@ def check_calls(dtype: DType) -> Iterator[Call]:
     for kind in (dtypes.int64, dtypes.int32):
         yield from _reads(dtype, kind)
     yield from _writes(dtype)
+    mask = tensor(dtypes.bool_, 40, 64)
+    yield call("index_put", tensor(dtype, 40, 64), (mask,), tensor(dtype, 1), False)
+    yield call("index_put", tensor(dtype, 40, 64), (mask,), 1, False)
+    yield call("masked_scatter", tensor(dtype, 40, 64), mask, tensor(dtype, 2560))
     yield from _rows(dtype)
 
 

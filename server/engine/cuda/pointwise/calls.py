@@ -87,6 +87,14 @@ def _copies(dtype: DType) -> Iterator[Call]:
     for mode in ("reflect", "replicate", "circular"):
         yield call("_pad_border", x, 1, 2, 3, mode)
     yield call("constant_pad_nd", x, (1, 2, 3, 4), 1)
+    yield call("repeat_interleave", x, 3, 1)
+    yield call("select_scatter", x, tensor(dtype, 64), 0, 1)
+    yield call("slice_scatter", x, tensor(dtype, 64, 16), 1, 8, 40, 2)
+    yield call("diagonal_scatter", x, tensor(dtype, 63), 1)
+    yield call("diag_embed", x)
+    if dtype is not dtypes.bool_:
+        yield call("addr", x, tensor(dtype, 64), tensor(dtype, 64), beta=2, alpha=3)
+        yield call("cross", tensor(dtype, 64, 3), tensor(dtype, 64, 3), 1)
 
 
 def _fills(dtype: DType) -> Iterator[Call]:

@@ -36,6 +36,7 @@ from telegrad_protocol.ops import TABLE
 
 from .expressions import EXPRESSIONS, LIGHT, OF_ANY_NUMBER, Chosen, Whole, Work
 from .expressions_complex import COMPLEX
+from .expressions_rare import RARE
 from .expressions_text import GAMMA, REAL, TO_HALF
 from .pointwise_text import THREADS, Kernel, Operand, text_of
 
@@ -214,7 +215,8 @@ def _names_in(text: str) -> frozenset[str]:
 def _library(text: str, compute: DType, out: DType) -> str:
     half = TO_HALF if out in HALVES and compute is dtypes.float32 else ""
     gamma = GAMMA if "gamma_of" in text else ""
-    return f"{half}{REAL}{gamma}{COMPLEX if compute.is_complex else ''}"
+    rare = RARE if "rare_" in text else ""
+    return f"{half}{REAL}{gamma}{COMPLEX if compute.is_complex else ''}{rare}"
 
 
 def launcher(

@@ -25,3 +25,5 @@ def check_calls(dtype: DType) -> Iterator[Call]:
         yield call("rand_like", x)
         yield call("multinomial", x, 8)
     yield call("randn_like", x)
+    yield call("normal.Tensor", x, x)
+    yield call("normal.std", 0.0, x)

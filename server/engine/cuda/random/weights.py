@@ -1,11 +1,11 @@
-"""``multinomial`` on GPUs: the weights are checked by the device while the host goes on, then indices are drawn."""
+"""Draws on GPUs by way of others: indices by weights, which the device checks meanwhile, and normal numbers."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from server.engine import context, keys
-from server.engine.array_library.dtypes import NUMPY_DTYPES
+from server.engine import functional as F
+from server.engine import keys
 from server.engine.cuda.rows.rowwise import row_major
 from server.engine.cuda.runtime.faults import FAULTS, expect, record_of
 from server.engine.cuda.runtime.launch import load, pointer
@@ -13,7 +13,7 @@ from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
 from server.engine.operators import Request
 from server.engine.ops import random as implementations
 from server.engine.registry import prepares
-from server.engine.value import Launch
+from server.engine.value import Launch, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.ops import random as ops
@@ -59,16 +59,40 @@ def multinomial(request: Request) -> Launch | None:
 }}"""
     constants = [("i64", columns)]
     look = load(text, "look").prepare(weights.numel // columns, _THREADS, "PPQ", constants)
-    check, double = _Weights(), NUMPY_DTYPES[dtypes.float64]
-    draw: Any = implementations.drawn
+    check, draw = _Weights(), _with_replacement if replacement else _without_replacement
 
     def launch(args: Any, outs: Any) -> None:
         record, tag = record_of(backend), expect(check)
         look(backend.stream, pointer(args[0]), record.pointer, tag)
         if tag:
             record.mark()
-        generator = context.current.generators[backend.device]
-        given = args[0].array.astype(double)
-        outs[0].array[...] = draw(backend.xp, generator, given, num_samples, replacement)
+        F.copy_(outs[0].alias(), draw(F._to_copy(args[0].alias(), dtype=dtypes.float64), num_samples))
+
+    return launch
+
+
+def _with_replacement(weights: Value, count: int) -> Value:
+    """Indices of uniform numbers among the cumulative weights, as on the host: (rows, count)."""
+    limits = F.cumsum(weights, -1)
+    drawn = F.rand((*weights.shape[:-1], count), dtype=weights.dtype, device=weights.device)
+    return F.searchsorted(limits, F.mul(drawn, F.narrow(limits, -1, -1, 1)), right=True)  # type: ignore[no-any-return]
+
+
+def _without_replacement(weights: Value, count: int) -> Value:
+    """The smallest of exponential variables whose rates are the weights, as on the host: (rows, count)."""
+    ratios = F.div(F.exponential_(F.empty_like(weights)), weights)
+    if count == 1:
+        return F.argmin(ratios, -1, True)  # type: ignore[no-any-return]
+    return F.topk(ratios, count, -1, False)[1]  # type: ignore[no-any-return]
+
+
+@prepares(ops.normal_tensor, keys.CUDA)
+@prepares(ops.normal_std, keys.CUDA)
+def normal(request: Request) -> Launch:
+    """Numbers of the standard normal distribution, which are scaled and moved."""
+
+    def launch(args: Any, outs: Any) -> None:
+        mean, std = [given.alias() if given.__class__ is Value else given for given in args[:2]]
+        F.add_(F.mul_(F.normal_(outs[0].alias()), std), mean)
 
     return launch

@@ -36,6 +36,7 @@ def _states(dtype: DType) -> Iterator[Call]:
     yield call("norm", x, 2, dim=1, dtype=dtypes.float64)
     yield call("sum", x, dim=1, dtype=dtypes.float64)
     yield call("any", x, dim=0)
+    yield call("trace", x)
 
 
 def _walks(dtype: DType) -> Iterator[Call]:

@@ -16,8 +16,8 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import wrap_dims
 from telegrad_protocol.meta import Meta
+from telegrad_protocol.ops import linalg, spread, views
 from telegrad_protocol.ops import reduce as ops
-from telegrad_protocol.ops import spread
 from telegrad_protocol.ops.contract import Op
 
 from .launch import State, reduction
@@ -56,15 +56,20 @@ def _file(contract: Op, choose: Chooser, is_ordered: bool = False, keeps_undivid
         named = request.named
         if keeps_undivided and named["dim"] == ():
             return None
-        input: Meta = named["input"]
-        walked = walk(input, dims_of(input, named.get("dim")), request.outs, is_ordered)
-        state = choose(request, named, walked.length)
-        if state is None:
-            return None
-        if not walked.results:
-            return nothing
-        first, second = request.outs[0].dtype.itemsize, request.outs[-1].dtype.itemsize
-        return reduction(request.backend, walked, state, input.dtype.itemsize, (first, second))
+        return _reducing(request, named, choose, is_ordered)
+
+
+def _reducing(request: Request, named: dict[str, Any], choose: Chooser, is_ordered: bool = False) -> Launch | None:
+    """The launch that reduces the operand ``input`` of ``named`` over ``dim``; none where there is no way."""
+    input: Meta = named["input"]
+    walked = walk(input, dims_of(input, named.get("dim")), request.outs, is_ordered)
+    state = choose(request, named, walked.length)
+    if state is None:
+        return None
+    if not walked.results:
+        return nothing
+    first, second = request.outs[0].dtype.itemsize, request.outs[-1].dtype.itemsize
+    return reduction(request.backend, walked, state, input.dtype.itemsize, (first, second))
 
 
 def _accumulated(name: str) -> Chooser:
@@ -153,3 +158,9 @@ _file(ops.logsumexp, _logsumexp)
 _file(spread.var, _spread("false"))
 _file(spread.std, _spread("true"))
 _file(spread.norm, _norm)
+
+
+@prepares(linalg.trace, keys.CUDA, deferrable=True)
+def trace(request: Request) -> Launch | None:
+    """The sum of a view of the diagonal."""
+    return _reducing(request, {"input": views.diagonal.rule(request.args[0])}, _accumulated("Sum"))

@@ -37,6 +37,7 @@ def _softmax(dtype: DType) -> Iterator[Call]:
 
 def _losses(dtype: DType) -> Iterator[Call]:
     wide = _wide(dtype)
+    yield call("_bce", tensor(dtype, 64, 10), tensor(dtype, 64, 10))
     for shape in ((64, 10), (64, 1000), (8, 50257), (4, 21, 9, 5), (17,)):
         x = tensor(dtype, *shape)
         target = tensor(dtypes.int64, *shape[:1], *shape[2:]) if len(shape) > 1 else tensor(dtypes.int64)
