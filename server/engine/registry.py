@@ -1,8 +1,8 @@
 """Registers implementations of contracts: kernels, factories of prepared kernels, derivatives and composites.
 
 ``@implements``, ``@kernel``, ``@prepares``, ``@finds`` and ``@composite`` register functions under the contract's
-``Op``; derived forms (in-place, ``out=``) share those of their base. ``check_complete`` refuses to start where something
-is missing.
+``Op``; derived forms (in-place, ``out=``) share those of their base. ``check_complete`` refuses to start where
+something is missing.
 """
 
 from __future__ import annotations
