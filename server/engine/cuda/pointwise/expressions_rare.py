@@ -57,12 +57,11 @@ def _nextafter(a: Attributes, compute: DType, out: DType) -> Chosen | None:
 
 
 define("nextafter", _nextafter)
-define("i0", "cyl_bessel_i0(input)", HEAVY)
-define("special_i1", "cyl_bessel_i1(input)", HEAVY)
-define("special_bessel_j0", "j0(input)", HEAVY)
-define("special_bessel_j1", "j1(input)", HEAVY)
-define("special_bessel_y0", "y0(input)", HEAVY)
-define("special_bessel_y1", "y1(input)", HEAVY)
+for _name, _function in {
+    "i0": "cyl_bessel_i0", "special_i1": "cyl_bessel_i1", "special_bessel_j0": "j0", "special_bessel_j1": "j1",
+    "special_bessel_y0": "y0", "special_bessel_y1": "y1",
+}.items():  # fmt: skip
+    define(_name, f"is_finite(input) ? {_function}(input) : NAN_OF(T)", HEAVY)  # PyTorch's are not numbers at infinity
 define("special_erfcx", "erfcx(input)", HEAVY)
 define("special_ndtr", "normcdf(input)", BUSY)
 define("special_ndtri", "normcdfinv(input)", HEAVY)
