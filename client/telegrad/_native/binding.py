@@ -34,6 +34,7 @@ from telegrad._transport.ahead import Ahead
 from telegrad._transport.direct_channel import DirectChannel
 from telegrad._transport.socket_transport import SocketTransport
 from telegrad_protocol import dtypes, pace, wire
+from telegrad_protocol.extension_messages import CallExtension
 from telegrad_protocol.link import Kept
 from telegrad_protocol.messages import Answer, Call, Data, Free
 from telegrad_protocol.meta import Meta
@@ -76,7 +77,7 @@ def _prepared() -> Any:
         BatchEnds=BatchEnds, SocketTransport=SocketTransport, DirectChannel=DirectChannel, Kept=Kept, Free=Free,
         Data=Data, Answer=Answer, encode_batch=wire.encoder.encode, decode_replies=wire._replies.decode,
         pace_complete=Pace.complete, numbers=_numbers(),
-        send_batch=SocketTransport.send_batch,
+        send_batch=SocketTransport.send_batch, CallExtension=CallExtension,
     )  # fmt: skip
     Tensor.__del__ = finalizer  # type: ignore[method-assign]
     Pace.complete = complete  # type: ignore[method-assign]
@@ -110,3 +111,7 @@ change_gradients: Final[Callable[[tuple[Any, ...], Any, int, list[Any]], None] |
 hold: Final[Callable[[tuple[Any, ...], bytearray], bool] | None] = None if native is None else native.hold
 """Tells whether all conditions hold that it is given, by kind as in ``guarded.native_rows``, and eight bytes for each
 of the dicts among them, in which it notes their versions. Where it says no, Python is to say."""
+call_extension: Final[Callable[[tuple[Any, ...], tuple[Any, ...]], Any] | None] = (
+    None if native is None else native.call_extension
+)
+"""Makes a call of a function of an extension, given what ``ExtensionFunction`` knows of it; ``ABSENT`` if in doubt."""

@@ -5,6 +5,7 @@
 
 #include "batches.h"
 #include "conditions.h"
+#include "extension_calls.h"
 #include "answers.h"
 #include "arguments.h"
 #include "gradients.h"
@@ -54,18 +55,6 @@ wire_arguments(Work *work, PyObject *pattern)
     }
     if (wire != NULL && place_lists(work, wire) < 0) Py_CLEAR(wire);
     return wire;
-}
-
-/* Whether the parts of a session that calls pass are what they usually are. */
-static int
-is_usual_session(PyObject *session)
-{
-    PyObject *pending = SLOT(session, SendQueue___pending), *dead = SLOT(session, SendQueue___dead);
-    PyObject *sites = SLOT(session, SendQueue__sites);
-    if (pending == NULL || dead == NULL || sites == NULL || !IS(sites, CallSites)) return 0;
-    if (!IS(pending, deque) || !IS(dead, deque) || SLOT(session, SendQueue__new_id) == NULL) return 0;
-    return SLOT(session, SendQueue__operations) && SLOT(session, SendQueue___full_at) &&
-           SLOT(session, SendQueue___is_armed) && SLOT(session, SendQueue___is_urgent);
 }
 
 static PyObject *
@@ -259,6 +248,7 @@ static PyMethodDef methods[] = {
     {"gradients_hold", (PyCFunction)(void (*)(void))gradients_hold, METH_FASTCALL, "Tell whether rows hold."},
     {"change_gradients", (PyCFunction)(void (*)(void))change_gradients, METH_FASTCALL, "Change gradients by rows."},
     {"call", (PyCFunction)(void (*)(void))call, METH_FASTCALL, "Do what ``telegrad._ops.call.call`` does."},
+    {"call_extension", (PyCFunction)(void (*)(void))call_extension, METH_FASTCALL, "Call a function of an extension."},
     {"begin_notes", begin_notes, METH_VARARGS, "Note calls from here on."},
     {"end_notes", end_notes, METH_NOARGS, "Return what was noted of calls."},
     {"prepare", (PyCFunction)(void (*)(void))prepare, METH_VARARGS | METH_KEYWORDS, "Take what ``call`` works with."},

@@ -205,6 +205,18 @@ is_reached(PyObject *count, PyObject *limit)
     return overflow || other ? PyObject_RichCompareBool(count, limit, Py_GE) : value >= most;
 }
 
+/* Whether the parts of a session that calls pass are what they usually are. */
+static int
+is_usual_session(PyObject *session)
+{
+    PyObject *pending = SLOT(session, SendQueue___pending), *dead = SLOT(session, SendQueue___dead);
+    PyObject *sites = SLOT(session, SendQueue__sites);
+    if (pending == NULL || dead == NULL || sites == NULL || !IS(sites, CallSites)) return 0;
+    if (!IS(pending, deque) || !IS(dead, deque) || SLOT(session, SendQueue__new_id) == NULL) return 0;
+    return SLOT(session, SendQueue__operations) && SLOT(session, SendQueue___full_at) &&
+           SLOT(session, SendQueue___is_armed) && SLOT(session, SendQueue___is_urgent);
+}
+
 /* ``SendQueue.queue``; -1 for an error. */
 static int
 queue(PyObject *session, PyObject *instruction, PyObject *modes)

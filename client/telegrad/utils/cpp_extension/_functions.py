@@ -7,8 +7,10 @@ wait: the server checks that they return the same.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+from telegrad._native import ABSENT
+from telegrad._native.binding import call_extension
 from telegrad._session.catching.prompt_errors import PATIENTLY, wait_where_caught
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import thread
@@ -32,6 +34,9 @@ from telegrad_protocol.meta import Device, Meta
 from ._arguments import encode, fits
 
 _MOST_PLANS = 1 << 12
+Plan: TypeAlias = tuple[int, Any, int, tuple[Any, ...] | None]
+"""The number of a plan, what a call returns, how many new tensors that has, and the same for calls in C."""
+_RETURNS_NOTHING: Plan = (0, None, 0, ())
 
 
 class Parameter(NamedTuple):
@@ -88,7 +93,9 @@ class ExtensionFunction:
         self.waits: bool | None = None
         self._session = session
         self._overloads: list[Overload] = []
-        self._plans: dict[Any, tuple[int, Any, int]] = {}
+        self._plans: dict[Any, Plan] = {}
+        self._known: tuple[Any, ...] | None = None
+        """What a call in C needs, where there is one function of C++ and calls can be made in C."""
         self._doc = doc
 
     @property
@@ -103,8 +110,14 @@ class ExtensionFunction:
     def add(self, overload: Overload) -> None:
         """Let calls that fit no earlier one be calls of this."""
         self._overloads.append(overload)
+        is_single = call_extension is not None and len(self._overloads) == 1
+        self._known = (self._session, self._plans, overload, overload.number) if is_single else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._known is not None and not kwargs and not self.waits:
+            result = call_extension(self._known, args)  # type: ignore[misc]
+            if result is not ABSENT:
+                return result
         overload = self._overloads[0]
         if kwargs or len(self._overloads) > 1 or len(args) != len(overload.parameters):
             overload, args = self._select(args, kwargs)
@@ -129,13 +142,13 @@ class ExtensionFunction:
         plan = self._plans.get(key_of_plan)
         is_first = plan is None and overload.result == "None"
         if is_first:
-            plan = (0, None, 0)
+            plan = _RETURNS_NOTHING
         if plan is None or self.waits:
             self._check(overload, args)
             return self._wait(overload, wire, tensors, parents, key_of_plan)
         if not session.is_open:
             session._require_open()
-        number, shape, count = plan
+        number, shape, count, _ = plan
         outs = tuple([session.new_id() for _ in range(count)])
         result = None if not count and shape is None else _made(shape, session, iter(outs), tensors, parents, self)
         freed = session.take_dead() if session._dead else ()
@@ -186,10 +199,16 @@ class ExtensionFunction:
         ids: list[int] = []
         fixed = _fixed(shape, ids)
         if plan and self.waits is not True:
-            self._keep(key, (plan, fixed, len(ids)))
+            self._keep(key, (plan, fixed, len(ids), self._usual(fixed, len(ids))))
         return _made(fixed, session, iter(ids), tensors, parents, self)
 
-    def _keep(self, key: tuple[Any, ...], plan: tuple[int, Any, int]) -> None:
+    def _usual(self, fixed: Any, count: int) -> tuple[Any, ...] | None:
+        """Return what a call in C makes: one new tensor with memory of its own, or nothing; None for what is unusual."""
+        if fixed.__class__ is _New and fixed.base < 0:
+            return fixed.meta, fixed.requires_grad, f"{self.__name__}Backward"
+        return () if fixed is None and not count else None
+
+    def _keep(self, key: tuple[Any, ...], plan: Plan) -> None:
         """Let later calls of a kind go on without waiting."""
         if len(self._plans) >= _MOST_PLANS:
             self._plans.clear()
