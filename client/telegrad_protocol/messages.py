@@ -72,6 +72,9 @@ SERVER_IDS = 1 << 52
 """Results that no client has named get ids from here upwards: clients count from 1, JavaScript ends at 2**53."""
 ATTACHED = 0
 """The number of the request that ``Attach`` answers; clients count their requests from 1."""
+WATCHED = (1 << 63) - 1
+"""The number of an ``Answer`` that nobody has asked for: whether somebody watches what the session executes. Clients
+count their requests from 1, and never come to it."""
 STREAM_LEVELS = 4
 STREAMS_PER_LEVEL = 32
 """Streams of a session per priority level and device, numbered from 1; number 0 is the default stream."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import telegrad
+from telegrad._session.watching import watched
 from tests.memory.test_pages import BROWSER, FLAGS
 from tests.session.server import HttpSession, ServerProcess
 
@@ -76,3 +77,38 @@ def test_a_browser_draws_the_trace(session: HttpSession, tmp_path: Path) -> None
     assert "aten::exp" in page.stdout and "worker busy" in page.stdout
     assert 'id="login" hidden' in page.stdout and session.key not in page.stdout
     shutil.rmtree(tmp_path / "profile", ignore_errors=True)
+
+
+def test_labels_of_a_program_are_told_while_its_session_is_watched(server: ServerProcess) -> None:
+    with telegrad.connect(server.url) as connection:
+        hello = connection.session.transport.hello
+        headers = {"Telegrad-Session-Key": hello.key}
+        path = f"/v1/sessions/{hello.session}/trace"
+        x = telegrad.ones(4)
+
+        def step(name: str) -> None:
+            with telegrad.profiler.record_function(name):
+                x.add_(1).sum().item()
+
+        step("before")
+        assert not watched
+        server.http.put(path, headers=headers).raise_for_status()
+        x.sum().item()  # which tells the client
+        step("meanwhile")
+        by_category = read_strictly(server.http.get(path, headers=headers).json())
+        assert [event["name"] for event in by_category["user_annotation"]] == ["meanwhile"]
+        label = by_category["user_annotation"][0]
+        inner = [event for event in by_category["cpu_op"] if label["ts"] <= event["ts"] <= label["ts"] + label["dur"]]
+        assert {"aten::add_", "aten::sum"} <= {event["name"] for event in inner}
+        with telegrad.profiler.profile() as profile:
+            step("profiled")
+        assert "profiled" in {event.name for event in profile.events()}
+        server.http.put(path, headers=headers).raise_for_status()
+        server.http.delete(path, headers=headers).raise_for_status()
+        x.sum().item()
+        assert not watched
+        step("after")
+        server.http.put(path, headers=headers).raise_for_status()
+        x.sum().item()
+        assert watched
+    assert not watched, "of sessions that have ended nothing is kept"

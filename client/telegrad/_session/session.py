@@ -25,7 +25,7 @@ from telegrad_protocol.failures import error_of, with_remedy
 from telegrad_protocol.messages import Failure, Kept
 from telegrad_protocol.meta import Device
 
-from . import interrupts
+from . import interrupts, watching
 from .parts.repeating import RepeatingQueue
 from .sending.requests import Requests
 from .thread_modes import DEFAULT, has_ended, thread
@@ -289,6 +289,8 @@ class ClientSession(Requests, RepeatingQueue):
             answered = self._waiting.get(request)
             if answered is not None:
                 answered.set()
+        elif request == messages.WATCHED:
+            watching.note(self, bool(reply.value))
         else:
             self.ahead.take_report(request)
 
@@ -339,6 +341,7 @@ class ClientSession(Requests, RepeatingQueue):
     def _end(self, error: TelegradError) -> None:
         self._lost = self._lost or with_remedy(error)
         self.is_open = False
+        watching.note(self, False)
         self._is_urgent = True
         self._wake()
 
@@ -377,6 +380,7 @@ class ClientSession(Requests, RepeatingQueue):
     def close(self) -> None:
         """End the session; its tensors are gone."""
         self.is_open = False
+        watching.note(self, False)
         self._is_urgent = True
         with contextlib.suppress(CommunicationError, OSError):
             self.transport.close()

@@ -8,8 +8,10 @@ from contextlib import ContextDecorator
 from functools import wraps
 from typing import Any, NamedTuple, Protocol
 
+from telegrad._session.current import session_if_any
 from telegrad._session.labelling import close_range, open_range
 from telegrad._session.session import ClientSession
+from telegrad._session.watching import watched
 
 from ._log import now
 
@@ -24,7 +26,7 @@ class RangeNote(NamedTuple):
 
 
 class Marked(Protocol):
-    """A capture, or an emission: what wants to be told of ranges."""
+    """A capture, an emission, or a session that is watched: what wants to be told of ranges."""
 
     session: ClientSession
 
@@ -43,25 +45,29 @@ current: list[Any] = []
 
 
 def begin_range(name: str) -> OpenRange | None:
-    """Begin a range; None where nothing is profiled."""
-    if not current:
+    """Begin a range; None where nothing is profiled, and nobody watches the session."""
+    capture = current[0] if current else watched.get(session_if_any()) if watched else None
+    if capture is None:
         return None
-    capture, _ = current
     return OpenRange(capture, open_range(capture.session, name), name, now())
 
 
 def end_range(opened: OpenRange | None) -> None:
-    """End a range, unless its profile has ended."""
-    if opened is None or not current or current[0] is not opened.capture:
+    """End a range, unless its profile has ended, or nobody watches any more."""
+    if opened is None:
         return
-    current[1].append(RangeNote(opened.name, opened.begin, now(), threading.get_ident()))
-    close_range(opened.capture.session, opened.number)
+    session = opened.capture.session
+    if current and current[0] is opened.capture:
+        current[1].append(RangeNote(opened.name, opened.begin, now(), threading.get_ident()))
+    elif watched.get(session) is not opened.capture:
+        return
+    close_range(session, opened.number)
 
 
 class record_function(ContextDecorator):
-    """Labels a block, or as a decorator a function, for a profiler; without one it does nothing.
+    """Labels a block, or as a decorator a function, for a profiler and for who watches the session.
 
-    The label is a row of the profile: it lasts from the block's first operation to its last where these are executed.
+    Where neither is, it does nothing. The label is a row of the profile: it lasts from the block's first operation to its last where these are executed.
     """
 
     def __init__(self, name: str, args: str | None = None) -> None:

@@ -8,6 +8,7 @@ from server.ipc import requests
 from server.session.profiling.profiles import drop_profile, noted_so_far, start_profile
 from server.session.requests import answers
 from server.session.state import SessionState
+from telegrad_protocol import messages
 from telegrad_protocol.tracing import recording
 
 WATCH_BYTES: Final = 2 << 20
@@ -20,8 +21,15 @@ def watch_trace(state: SessionState, request: requests.WatchTrace) -> None:
     recorder = state.context.profiler
     if request.enabled and recorder is None:
         start_profile(state, with_memory=False, with_devices=True, limit=WATCH_BYTES, wraps=True)
+        _tell(state, True)
     elif not request.enabled and recorder is not None and recorder.wraps:
         drop_profile(state)
+        _tell(state, False)
+
+
+def _tell(state: SessionState, is_watched: bool) -> None:
+    """Tell the client, which then tells of the program's labels; it learns of it with its next answer."""
+    state.replies.add(messages.Answer(messages.WATCHED, is_watched))
 
 
 @answers(requests.ReadTrace)

@@ -203,7 +203,7 @@ class ExtensionFunction:
         return _made(fixed, session, iter(ids), tensors, parents, self)
 
     def _usual(self, fixed: Any, count: int) -> tuple[Any, ...] | None:
-        """Return what a call in C makes: one new tensor with memory of its own, or nothing; None for what is unusual."""
+        """Return what a call in C makes: one new tensor with its own memory, or nothing; None for what is unusual."""
         if fixed.__class__ is _New and fixed.base < 0:
             return fixed.meta, fixed.requires_grad, f"{self.__name__}Backward"
         return () if fixed is None and not count else None
