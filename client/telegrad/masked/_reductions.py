@@ -11,11 +11,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from telegrad._ops.functions import function
+from telegrad._tensor import dtype_limits as _limits
+from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType, bool_, int64
-
-from ._ops.functions import function
-from ._tensor import dtype_limits as _limits
-from ._tensor.tensor import Tensor
 
 Dims = int | Sequence[int] | None
 
