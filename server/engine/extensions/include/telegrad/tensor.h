@@ -173,6 +173,16 @@ class Tensor {
   const Tensor& name(const A&... arguments) const { run(#name, *this, arguments...); return *this; }
   TELEGRAD_IN_PLACE(TELEGRAD_METHOD)
 #undef TELEGRAD_METHOD
+#define TELEGRAD_METHOD(name, other)                                                                 \
+  template <class... A>                                                                             \
+  Tensor name(const A&... arguments) const { return call(#other, *this, arguments...); }
+  TELEGRAD_ALIASES(TELEGRAD_METHOD)
+#undef TELEGRAD_METHOD
+#define TELEGRAD_METHOD(name, other) \
+  template <class... A>              \
+  const Tensor& name(const A&... arguments) const { run(#other, *this, arguments...); return *this; }
+  TELEGRAD_IN_PLACE_ALIASES(TELEGRAD_METHOD)
+#undef TELEGRAD_METHOD
 #define COMMA ,
 #define TELEGRAD_METHOD(name) TELEGRAD_METHODS(std::tuple<Tensor COMMA Tensor>, name)
   TELEGRAD_TWO_RESULTS(TELEGRAD_METHOD)

@@ -1,0 +1,183 @@
+// Functions that are made of operations: sums of products by letters, grids, and what has several results in C++ alone.
+#pragma once
+
+#include "functions.h"
+
+namespace at {
+inline Tensor embedding(const Tensor& weight, const Tensor& indices, int64_t padding_idx = -1) {
+  if (padding_idx < 0) return call("embedding", indices, weight);
+  return call("embedding", indices, weight, telegrad::keyword("padding_idx", padding_idx));
+}
+inline Tensor concatenate(TensorList tensors, int64_t dim = 0) { return cat(tensors, dim); }
+inline Tensor dstack(TensorList tensors) { return call("dstack", tensors); }
+inline Tensor column_stack(TensorList tensors) {
+  std::vector<Tensor> columns;
+  for (const auto& one : tensors) columns.push_back(one.dim() > 1 ? one : one.reshape({one.numel(), 1}));
+  return hstack(columns);
+}
+inline Tensor logspace(const Scalar& start, const Scalar& end, int64_t steps, double base = 10.0, const TensorOptions& options = {}) {
+  return call("logspace", start, end, steps, base, detail::given(options));
+}
+inline Tensor diagflat(const Tensor& self, int64_t offset = 0) { return self.reshape({-1}).diag(offset); }
+inline bool is_nonzero(const Tensor& self) { return self.item<double>() != 0; }
+inline Tensor log_sigmoid(const Tensor& self) { return -call("softplus", -self); }
+
+inline std::vector<Tensor> broadcast_tensors(TensorList tensors) {
+  std::vector<int64_t> sizes;
+  for (const auto& one : tensors) {
+    const auto own = one.sizes();
+    if (own.size() > sizes.size()) sizes.insert(sizes.begin(), own.size() - sizes.size(), 1);
+    for (size_t at = 0; at < own.size(); ++at) {
+      auto& size = sizes[sizes.size() - own.size() + at];
+      TORCH_CHECK(own[at] == size || own[at] == 1 || size == 1, "broadcast_tensors: the sizes do not fit each other");
+      if (own[at] != 1) size = own[at];
+    }
+  }
+  std::vector<Tensor> made;
+  for (const auto& one : tensors) made.push_back(one.expand(sizes));
+  return made;
+}
+
+inline std::vector<Tensor> meshgrid(TensorList tensors, std::string_view indexing = "ij") {
+  TORCH_CHECK(indexing == "ij" || indexing == "xy", "meshgrid: indexing must be ij or xy");
+  const bool swaps = indexing == "xy" && tensors.size() > 1;
+  std::vector<Tensor> shaped;
+  for (size_t at = 0; at < tensors.size(); ++at) {
+    std::vector<int64_t> sizes(tensors.size(), 1);
+    sizes[swaps && at < 2 ? 1 - at : at] = tensors[at].numel();
+    shaped.push_back(tensors[at].reshape(sizes));
+  }
+  return broadcast_tensors(shaped);
+}
+
+inline std::tuple<Tensor, Tensor, Tensor> native_layer_norm(
+    const Tensor& input, IntArrayRef normalized_shape, const std::optional<Tensor>& weight, const std::optional<Tensor>& bias,
+    double eps) {
+  std::vector<int64_t> dims;
+  for (size_t at = 0; at < normalized_shape.size(); ++at) dims.push_back(-1 - static_cast<int64_t>(at));
+  const auto mean = input.mean(dims, true);
+  const auto rstd = ((input - mean).square().mean(dims, true) + eps).rsqrt();
+  const auto given = [](const std::optional<Tensor>& one) { return one && one->defined() ? one : std::nullopt; };
+  return {call("layer_norm", input, normalized_shape, given(weight), given(bias), eps), mean, rstd};
+}
+
+namespace detail {
+// A tensor whose dimensions are those of ``letters``, in this order, with size 1 where it lacks one.
+inline Tensor spread(Tensor self, std::string own, const std::string& letters) {
+  for (size_t at = 0; at < own.size(); ++at) {  // a letter that comes twice is a diagonal, which comes last
+    const size_t again = own.find(own[at], at + 1);
+    if (again == std::string::npos) continue;
+    self = self.diagonal(0, static_cast<int64_t>(at), static_cast<int64_t>(again));
+    const char letter = own[at];
+    own.erase(again, 1);
+    own.erase(at, 1);
+    own.push_back(letter);
+    at = static_cast<size_t>(-1);
+  }
+  std::vector<int64_t> order;
+  for (const char letter : letters)
+    if (own.find(letter) != std::string::npos) order.push_back(static_cast<int64_t>(own.find(letter)));
+  self = self.permute(order);
+  for (size_t at = 0; at < letters.size(); ++at)
+    if (own.find(letters[at]) == std::string::npos) self = self.unsqueeze(static_cast<int64_t>(at));
+  return self;
+}
+
+// The product of two tensors by letters, summed over those that are not kept.
+inline Tensor contract(const Tensor& a, const std::string& of_a, const Tensor& b, const std::string& of_b, const std::string& kept) {
+  const auto has = [](const std::string& text, char letter) { return text.find(letter) != std::string::npos; };
+  std::string batch, left, right, summed;
+  for (const char letter : of_a) {
+    if (has(batch + left + summed, letter)) continue;
+    (has(of_b, letter) ? (has(kept, letter) ? batch : summed) : left) += letter;
+  }
+  for (const char letter : of_b)
+    if (!has(of_a, letter) && !has(right, letter)) right += letter;
+  const auto one = spread(a, of_a, batch + left + summed), other = spread(b, of_b, batch + summed + right);
+  const auto count = [](const Tensor& tensor, size_t from, size_t letters) {
+    int64_t product = 1;
+    for (size_t at = from; at < from + letters; ++at) product *= tensor.size(static_cast<int64_t>(at));
+    return product;
+  };
+  const int64_t batches = count(one, 0, batch.size()), inner = count(one, batch.size() + left.size(), summed.size());
+  auto sizes = one.sizes().slice(0, batch.size() + left.size()).vec();
+  const auto last = other.sizes().slice(batch.size() + summed.size()).vec();
+  const auto product = one.reshape({batches, count(one, batch.size(), left.size()), inner})
+                           .bmm(other.reshape({batches, inner, count(other, batch.size() + summed.size(), right.size())}));
+  sizes.insert(sizes.end(), last.begin(), last.end());
+  const std::string made = batch + left + right;
+  auto result = product.reshape(sizes);
+  std::vector<int64_t> dropped;
+  for (size_t at = 0; at < made.size(); ++at)
+    if (!has(kept, made[at])) dropped.push_back(static_cast<int64_t>(at));
+  if (!dropped.empty()) result = result.sum(dropped, true);
+  std::string order;
+  for (const char letter : kept)
+    if (has(made, letter)) order += letter;
+  std::string rest;
+  for (const char letter : made)
+    if (!has(kept, letter)) rest += letter;
+  result = spread(result, made, order + rest);
+  return rest.empty() ? result : result.reshape(result.sizes().slice(0, order.size()));
+}
+}  // namespace detail
+
+// Sums of products by letters, such as "bij,bjk->bik", from left to right; without an ellipsis.
+inline Tensor einsum(std::string_view equation, TensorList operands) {
+  std::string text;
+  for (const char letter : equation)
+    if (letter != ' ') text += letter;
+  TORCH_CHECK(text.find('.') == std::string::npos, "einsum: an ellipsis is not served here; name all dimensions");
+  const size_t arrow = text.find("->");
+  std::vector<std::string> letters(1);
+  for (const char letter : text.substr(0, arrow)) {
+    if (letter == ',') letters.emplace_back();
+    else letters.back() += letter;
+  }
+  TORCH_CHECK(letters.size() == operands.size(), "einsum: ", letters.size(), " lists of letters for ", operands.size(), " operands");
+  for (size_t at = 0; at < letters.size(); ++at)
+    TORCH_CHECK(static_cast<int64_t>(letters[at].size()) == operands[at].dim(), "einsum: the letters do not fit operand ", at);
+  std::string out;
+  if (arrow != std::string::npos) {
+    out = text.substr(arrow + 2);
+  } else {  // letters that come once, in alphabetical order
+    std::string all;
+    for (const auto& own : letters) all += own;
+    for (int letter = 'A'; letter <= 'z'; ++letter)
+      if (std::count(all.begin(), all.end(), static_cast<char>(letter)) == 1) out += static_cast<char>(letter);
+  }
+  Tensor result = operands[0];
+  std::string own = letters[0];
+  for (size_t at = 1; at <= letters.size(); ++at) {
+    std::string wanted = out;
+    for (size_t later = at + 1; later < letters.size(); ++later) wanted += letters[later];
+    std::string kept;
+    const std::string both = at < letters.size() ? own + letters[at] : own;
+    for (const char letter : at < letters.size() ? both : out) {
+      const bool is_wanted = wanted.find(letter) != std::string::npos;
+      if (is_wanted && kept.find(letter) == std::string::npos) kept += letter;
+    }
+    if (at == letters.size()) return detail::contract(result, own, ones({}, result.options()), "", kept);
+    result = detail::contract(result, own, operands[at], letters[at], kept);
+    own = kept;
+  }
+  return result;
+}
+
+inline Tensor tensordot(const Tensor& a, const Tensor& b, IntArrayRef of_a, IntArrayRef of_b) {
+  TORCH_CHECK(of_a.size() == of_b.size(), "tensordot: as many dimensions of one as of the other are summed");
+  std::string left, right, kept;
+  char next = 'A';
+  for (int64_t dim = 0; dim < a.dim(); ++dim) left += next++;
+  for (int64_t dim = 0; dim < b.dim(); ++dim) right += next++;
+  for (size_t at = 0; at < of_a.size(); ++at) {
+    const auto dim = [](int64_t given, const Tensor& self) { return static_cast<size_t>(given < 0 ? given + self.dim() : given); };
+    right[dim(of_b[at], b)] = left[dim(of_a[at], a)];
+  }
+  for (const char letter : left)
+    if (right.find(letter) == std::string::npos) kept += letter;
+  for (const char letter : right)
+    if (left.find(letter) == std::string::npos) kept += letter;
+  return detail::contract(a, left, b, right, kept);
+}
+}  // namespace at
