@@ -89,8 +89,11 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def run(device: str) -> list[Figure]:
-    """Figures of calls of several sizes, of a call that waits, and of builds."""
+def run(device: str, longer: int = _LONGER) -> list[Figure]:
+    """Figures of calls of several sizes, of a call that waits, and of builds.
+
+    Samples of calls take ``longer`` times what those of ``on_gpu`` take.
+    """
     from torch.utils.cpp_extension import load_inline as theirs_inline
 
     from telegrad.utils.cpp_extension import load_inline as ours_inline
@@ -105,11 +108,13 @@ def run(device: str) -> list[Figure]:
         figures.append(_first_call(ours, theirs, device))
         for size in (16, 1024, 4096, 8192):
             x, y = tg.randn(size, size, device=device), torch.randn(size, size, device=device)
-            figures.append(_compare(f"square_matrix {size}x{size}", ours.square_matrix, theirs.square_matrix, [x], [y]))
+            figures.append(
+                _compare(f"square_matrix {size}x{size}", ours.square_matrix, theirs.square_matrix, [x], [y], longer)
+            )
             for name in ("float32", "float16"):
                 left = [t.to(getattr(tg, name)) for t in (x, x)]
                 right = [t.to(getattr(torch, name)) for t in (y, y)]
-                figures.append(_compare(f"gated {name} {size}x{size}", ours.gated, theirs.gated, left, right))
+                figures.append(_compare(f"gated {name} {size}x{size}", ours.gated, theirs.gated, left, right, longer))
         figures.append(_waiting(ours))
         tg.disconnect()
     return figures
@@ -134,7 +139,7 @@ def _plain(name: str, unit: str, mine: float, reference: float) -> Figure:
     return figure(f"{name}, telegrad", unit, [mine], baseline=f"PyTorch {reference:.3g} {unit}", pytorch=reference)
 
 
-def _compare(name: str, ours: Any, theirs: Any, left: list[Any], right: list[Any]) -> Figure:
+def _compare(name: str, ours: Any, theirs: Any, left: list[Any], right: list[Any], longer: int) -> Figure:
     """PyTorch's time over ours for calls that nobody waits for but at the end."""
     expected, result = theirs(*right), ours(*left)
     if tuple(result.shape) != tuple(expected.shape):
@@ -146,7 +151,7 @@ def _compare(name: str, ours: Any, theirs: Any, left: list[Any], right: list[Any
         for _ in range(200):  # the first calls of a line are measured by the server before it lets more wait
             call()
         wait()
-    counts = [max(200, _LONGER * loops(call, wait)) for call, wait in pairs]
+    counts = [max(200, longer * loops(call, wait)) for call, wait in pairs]
     samples: list[list[float]] = [[], []]
     for _ in range(_SAMPLES):
         for (call, wait), count, into in zip(pairs, counts, samples, strict=True):
@@ -174,8 +179,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--save", metavar="NAME")
+    parser.add_argument("--longer", type=int, default=_LONGER, help="how many times the usual length samples have")
     options = parser.parse_args()
-    figures = run(options.device)
+    figures = run(options.device, options.longer)
     for measured in figures:
         print(measured.row())
     if options.save:

@@ -298,3 +298,12 @@ def test_what_a_class_answers_with_stays_what_it_is(tg: Any) -> None:
     assert_same(*evaluate(program, tg))
     with pytest.raises(ArgumentTypeError, match="must define __torch_dispatch__"):
         tg.Tensor._make_wrapper_subclass(type("Silent", (tg.Tensor,), {}), (2,))
+
+
+def test_a_wrapper_answers_the_operator_that_takes_it_to_the_meta_device(tg: Any, wrapper: Any) -> None:
+    own = wrapper(tg.ones(2, 3))
+    wrapper.seen.clear()
+    for moved, dtype in ((own.to("meta"), tg.float32), (own.to("meta", tg.float64), tg.float64)):
+        assert type(moved) is wrapper and moved.elem.device.type == moved.device.type == "meta"
+        assert moved.dtype is dtype and moved.shape == (2, 3)
+    assert wrapper.seen == ["aten._to_copy.default"] * 2

@@ -52,7 +52,8 @@ class _Program:
         own = type("Own", (telegrad.Tensor,), {})
         self.inputs = [
             telegrad.ones(3, 4), telegrad.zeros(2, 4), telegrad.ones(3, 4, requires_grad=True),
-            telegrad.ones(6, 4)[2:5], telegrad.ones(3, 4).as_subclass(own), telegrad.nn.Parameter(telegrad.ones(2, 4)), telegrad.ones(4),
+            telegrad.ones(6, 4)[2:5], telegrad.ones(3, 4).as_subclass(own), telegrad.nn.Parameter(telegrad.ones(2, 4)),
+            telegrad.ones(4),
         ]  # fmt: skip
         self.seen: list[Any] = []
 

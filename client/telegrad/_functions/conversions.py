@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from telegrad._ops.functions import function, in_memory_format
+from telegrad._ops.operand_classes import DISPATCHING
 from telegrad._ops.shape_operands import to_shape
 from telegrad._session.devices import as_device, require_device
 from telegrad._tensor.layouts import sparse_coo
@@ -38,7 +39,7 @@ def to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     device = require_device(device, self._session, "to") if device is CURRENT_GPU else device.place
     if device is self.device and dtype is self.dtype:
         return self.clone() if copy else self
-    if (device is META) is not (self.device is META):
+    if (device is META) is not (self.device is META) and type(self) not in DISPATCHING:
         return to_shape(self, device, dtype)
     require_device(device, self._session, "to")
     return function("_to_copy")(self, dtype=dtype, device=device)  # type: ignore[no-any-return]

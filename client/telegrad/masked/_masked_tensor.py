@@ -37,9 +37,8 @@ def checked(data: Any, mask: Any) -> None:
 
 def wrapped(data: Tensor, mask: Tensor) -> MaskedTensor:
     """Return the masked tensor of data that may be part of a graph."""
-    made: MaskedTensor = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
-        MaskedTensor, data.shape, dtype=data.dtype, device=data.device
-    )
+    make: Any = Tensor._make_wrapper_subclass
+    made: MaskedTensor = make(MaskedTensor, data.shape, dtype=data.dtype, device=data.device)
     made._data, made._mask = data, mask if mask.shape == data.shape else mask.expand(data.shape)
     return made
 
@@ -91,7 +90,7 @@ class MaskedTensor(Tensor):
         return self._data.grad_fn
 
     @property
-    def grad(self) -> MaskedTensor | None:
+    def grad(self) -> Tensor | None:
         """The gradient of the data, with the same mask."""
         grad = self._data.grad
         return None if grad is None else wrapped(grad, self._mask)
@@ -100,7 +99,7 @@ class MaskedTensor(Tensor):
     def grad(self, grad: Any) -> None:
         self._data.grad = _data_of(grad)
 
-    def requires_grad_(self, requires_grad: bool = True) -> MaskedTensor:  # type: ignore[override]
+    def requires_grad_(self, requires_grad: bool = True) -> MaskedTensor:
         """Set whether gradients flow into the data."""
         self._data.requires_grad_(requires_grad)
         return self

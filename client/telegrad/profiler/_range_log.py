@@ -67,7 +67,8 @@ def end_range(opened: OpenRange | None) -> None:
 class record_function(ContextDecorator):
     """Labels a block, or as a decorator a function, for a profiler and for who watches the session.
 
-    Where neither is, it does nothing. The label is a row of the profile: it lasts from the block's first operation to its last where these are executed.
+    Where neither is, it does nothing. The label is a row of the profile: it lasts from the block's first operation to
+    its last where these are executed.
     """
 
     def __init__(self, name: str, args: str | None = None) -> None:
