@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import telegrad
-from telegrad._session.watching import watched
+from telegrad._session.sending.watching import watched
 from tests.memory.test_pages import BROWSER, FLAGS
 from tests.session.server import HttpSession, ServerProcess
 

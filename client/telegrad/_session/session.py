@@ -25,8 +25,9 @@ from telegrad_protocol.failures import error_of, with_remedy
 from telegrad_protocol.messages import Failure, Kept
 from telegrad_protocol.meta import Device
 
-from . import interrupts, watching
+from . import interrupts
 from .parts.repeating import RepeatingQueue
+from .sending import watching
 from .sending.requests import Requests
 from .thread_modes import DEFAULT, has_ended, thread
 

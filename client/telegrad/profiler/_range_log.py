@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 from telegrad._session.current import session_if_any
 from telegrad._session.labelling import close_range, open_range
+from telegrad._session.sending.watching import watched
 from telegrad._session.session import ClientSession
-from telegrad._session.watching import watched
 
 from ._log import now
 
