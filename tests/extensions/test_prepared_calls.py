@@ -120,7 +120,7 @@ def test_calls_with_other_arguments_than_their_plans_are_refused(tg: Any, extens
     extension.same.waits = False
     x = tg.ones(2)
     extension.same(x)
-    ((plan, _, _),) = extension.same._plans.values()
+    ((plan, *_),) = extension.same._plans.values()
     session = x._session
     session.queue(CallExtension(extension.same._overloads[0].number, 0, (), args, plan), DEFAULT)
     with pytest.raises(errors.TelegradError) as refused:

@@ -95,6 +95,7 @@ def test_labels_of_a_program_are_told_while_its_session_is_watched(server: Serve
         server.http.put(path, headers=headers).raise_for_status()
         x.sum().item()  # which tells the client
         step("meanwhile")
+        x.sum().item()  # before which the end of the label is told
         by_category = read_strictly(server.http.get(path, headers=headers).json())
         assert [event["name"] for event in by_category["user_annotation"]] == ["meanwhile"]
         label = by_category["user_annotation"][0]
