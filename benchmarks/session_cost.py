@@ -32,7 +32,7 @@ from server.worker.host import Host
 from telegrad_protocol import messages, wire
 from telegrad_protocol.programs.messages import RunProgram
 
-from . import changing, cpu_steps, decoding
+from . import changing, cpu_steps, decoding, kinds
 from .measure import Figure, figure, save
 from .models import GPT_2, mlp
 
@@ -95,6 +95,7 @@ PROGRAMS: Final[dict[str, Callable[[Any, str], Callable[[], Any]]]] = {
     "episodes": changing.ROWS["episodes of other lengths, an action at a time"][0],
     "a compiled token": _compiled_token,
     "a compiled step": _compiled_training,
+    **kinds.PROGRAMS,
 }
 
 

@@ -75,22 +75,33 @@ def _asked(program: Program, sizes: Sizes, monkeypatch: pytest.MonkeyPatch) -> l
     return asked
 
 
-def _texts(called: str, args: Any, outs: Any) -> set[Any]:
-    """The texts that the launch of an operation needs, and those of the calls that it makes."""
-    operator = OPERATORS[called]
-    op, made = operator.op, outs or ()
+def _request(called: str, args: Any, outs: Any) -> Request:
+    op = OPERATORS[called].op
+    base, made = args[: len(op.base.params)], outs or ()
     if op.form == "functional" and op.mutates:
         made = ()
-    base = args[: len(op.base.params)]
     compute = op.base.compute_dtype(base) if op.promotion else None
-    request = Request(op.base, DescribedDevice(), base, made, compute)  # type: ignore[arg-type]
+    return Request(op.base, DescribedDevice(), base, made, compute)  # type: ignore[arg-type]
+
+
+def _texts(called: str, args: Any, outs: Any) -> set[Any]:
+    """The texts that the launch of an operation needs, and those of the calls that it makes."""
+    request = _request(called, args, outs)
     with collecting(TARGET) as collection:
-        for preparer in operator.preparers.get(keys.CUDA, ()):
+        for preparer in OPERATORS[called].preparers.get(keys.CUDA, ()):
             if preparer.factory(request) is not None:
-                for nested in _nested(called, base, made, hasattr(preparer.factory, "__wrapped__")):
+                is_row_major = hasattr(preparer.factory, "__wrapped__")
+                for nested in _nested(called, request.args, request.outs, is_row_major):
                     ask(nested)
                 break
     return set(collection.texts)
+
+
+def _is_prepared(called: str, args: Any, outs: Any) -> bool:
+    """Whether a kernel takes the call; results whose shapes only data tell are computed by none that is prepared."""
+    request = _request(called, args, outs)
+    with collecting(TARGET):
+        return any([one.factory(request) is not None for one in OPERATORS[called].preparers.get(keys.CUDA, ())])
 
 
 def _nested(called: str, args: Any, outs: Any, is_row_major: bool) -> Iterator[Call]:
@@ -118,6 +129,27 @@ def test_a_usual_program_asks_for_kernels_that_were_compiled_beforehand(
         if not _usual() >= _texts(called, args, outs):
             lacking.add((called, " ".join(map(_described, args))[:250]))
     assert len(asked) > 10
+    assert not lacking
+
+
+LIBRARIES = frozenset(("mm", "bmm", "linear", "_linear_backward", "convolution", "_convolution_weight_backward",
+                       "_fft_r2c", "_fft_c2r"))  # fmt: skip
+"""What libraries compute, which are not there without a GPU."""
+OF_THE_CPU = frozenset(("_softmax_cross_entropy", "_softmax_cross_entropy_backward"))
+"""What only composites of the CPU come to."""
+DATA_DEPENDENT = frozenset(("bincount",))
+"""What waits for the device to tell the shape of the result, and is computed by CuPy."""
+
+
+@pytest.mark.parametrize("name", ALL_PROGRAMS)
+def test_a_usual_program_asks_for_nothing_that_no_kernel_is_prepared_for(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no kernel is prepared for is left to CuPy, which compiles in the middle of a session."""
+    lacking = set()
+    for called, args, outs in _asked(ALL_PROGRAMS[name], drawn(seed), monkeypatch):
+        if called not in LIBRARIES | OF_THE_CPU | DATA_DEPENDENT and not _is_prepared(called, args, outs):
+            lacking.add((called, " ".join(map(_described, args))[:250]))
     assert not lacking
 
 

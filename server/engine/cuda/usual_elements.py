@@ -45,6 +45,46 @@ def element_calls(dtype: DType) -> Iterator[Call]:
     for end in (16, 22, 17):
         yield from _of_columns(dtype, end)
     yield from _between_types(dtype)
+    yield from _losses(dtype)
+    yield from _placed(dtype)
+
+
+def _placed(dtype: DType) -> Iterator[Call]:
+    """Gradients of views: zeros, or another gradient, with one in a part of them."""
+    one = _of(dtype)
+    zeros = (_of(dtype, 64, strides=(0,)), _of(dtype, 64, 32, strides=(0, 0)), _of(dtype, 63, 33, strides=(0, 0)),
+             _of(dtype, 4, 16, 32, strides=(0, 0, 0)), _of(dtype, 4, 2, 16, 32, strides=(0, 0, 0, 0)))  # fmt: skip
+    for repeated in zeros:
+        x = _of(dtype, *repeated.shape)
+        for input, dim in itertools.product((repeated, x), range(x.ndim)):
+            rest, length = (*x.shape[:dim], *x.shape[dim + 1 :]), x.shape[dim]
+            for src in (_of(dtype, *rest), one.view(rest, (0,) * len(rest))):
+                yield call("select_scatter", input, src, dim, 1)
+            for start, end in ((0, length // 2), (1, length)):
+                shape = (*x.shape[:dim], end - start, *x.shape[dim + 1 :])
+                for src in (_of(dtype, *shape), one.view(shape, (0,) * len(shape))):
+                    yield call("slice_scatter", input, src, dim, start, end)
+        if x.ndim == 2:
+            for src in (_of(dtype, min(x.shape)), one.view(x.shape[1:], (0,))):
+                yield call("diagonal_scatter", repeated, src)
+        for dim in range(x.ndim):
+            yield call("repeat_interleave", x, 2, dim)
+    for length in (1, 16, 17):
+        yield call("repeat_interleave", _of(dtype, 4, 2, length, 16, strides=(64 * length, 16, 64, 1)), 2, 1)
+    yield call("diag_embed", _of(dtype, 64))
+
+
+def _losses(dtype: DType) -> Iterator[Call]:
+    """Losses of each element, whose targets may be parts of others, or fewer."""
+    for shape in ((64, 64), (63, 33), (64,), ()):
+        x = _of(dtype, *shape)
+        others = [x, _of(dtype), _of(dtype, *shape[-1:])]
+        if len(shape) > 1:
+            others += [_of(dtype, *shape, strides=(2 * shape[1], 1)), _of(dtype, shape[0], 1)]
+        for first, second in [(x, other) for other in others] + [(other, x) for other in others]:
+            yield call("_squared_error", first, second)
+            yield call("_huber_error", first, second, 1.0)
+            yield call("_bce_with_logits", first, second)
 
 
 def _functions(x: Meta) -> Iterator[Call]:

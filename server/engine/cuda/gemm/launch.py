@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from server.engine.cuda.pointwise.copying import copying
+from server.engine.cuda.runtime.launch import nothing
 from server.engine.cuda.runtime.operands import ARGUMENT, NOTHING, RESULT, WORKSPACE, Place, on_operands, queued
-from server.engine.device.cupy_module import cp
 from server.engine.value import Launch, Value
 from telegrad_protocol.errors import OutOfMemoryError
+from telegrad_protocol.layout import contiguous_strides, view_strides
 from telegrad_protocol.meta import Meta
 
 from . import cublaslt
@@ -105,27 +107,45 @@ def guarded(product: Product, plain: Launch, careful: Launch) -> Launch:
 def careful(backend: Any, product: Product, packed: Product, core: Run, fills: bool) -> Launch:
     """A launch that copies what BLAS cannot take, and computes elsewhere what would overwrite a factor."""
     out, added_at = packed.out, product.added_at
+    left, right = _copied(backend, product.left_at, product.left), _copied(backend, product.right_at, product.right)
+    fill, leave = _Copy(backend), _Copy(backend)
 
     def launch(args: Values, outs: tuple[Value, ...]) -> None:
-        backend.flush()
         target = outs[product.out_at]
-        kept: list[Any] = []
-        left = _address(args[product.left_at], product.left, kept)
-        right = _address(args[product.right_at], product.right, kept)
+        kept: list[Value] = []
+        at_left, at_right = left(args, kept), right(args, kept)
         aliases = product.may_alias and any(
             [args[p].storage is target.storage for p in (product.left_at, product.right_at)]
         )
         direct = product.out.is_blas and not aliases
         into = target if direct else backend.empty(_like(target, out))
+        shown = into if direct else _shown_as(into, target)
         added = 0 if product.added is None else _start(args[added_at], product.added)
         if fills:
-            backend.store(into.array.reshape(target.shape), args[added_at].array)
+            fill(args[added_at], shown)
         beside = added if product.bias_gradient_at is None else _start(outs[product.bias_gradient_at], None)
-        core(backend.stream, left, right, added, _start(into, product.out if direct else None), beside)
+        core(backend.stream, at_left, at_right, added, _start(into, product.out if direct else None), beside)
         if not direct:
-            backend.store(target.array, into.array.reshape(target.shape))
+            leave(shown, target)
 
     return launch
+
+
+class _Copy:
+    """Copies values into others, which have the same metas each time, by a kernel that is prepared for these."""
+
+    __slots__ = ("_backend", "_launch", "_metas")
+
+    def __init__(self, backend: Any) -> None:
+        self._backend = backend
+        self._metas: tuple[Meta, Meta] | None = None
+        self._launch: Launch = nothing
+
+    def __call__(self, source: Value, target: Value) -> None:
+        metas = source.meta, target.meta
+        if metas != self._metas:
+            self._metas, self._launch = metas, copying(self._backend, target.meta, source.meta)
+        self._launch((source,), (target,))
 
 
 def _like(target: Value, out: Matrices) -> Meta:
@@ -140,12 +160,29 @@ def _start(value: Value, of: Matrices | None) -> int:
     return value.storage.block.pointer + offset * value.meta.dtype.itemsize
 
 
-def _address(value: Value, of: Matrices, kept: list[Any]) -> int:
-    """Where a factor lies; or a copy that is kept until the launch is done."""
+def _shown_as(made: Value, target: Value) -> Value:
+    """The memory that was made for a result, with the dimensions of the result: a vector is a matrix of one column."""
+    meta, shape = made.meta, target.meta.shape
+    if meta.shape == shape:
+        return made
+    strides = view_strides(meta.shape, meta.strides, shape)
+    assert strides is not None  # a result of more dimensions is row-major, and so is what stands for it
+    return Value(made.storage, meta.view(shape, strides), made.backend)
+
+
+def _copied(backend: Any, at: int, of: Matrices) -> Callable[[Values, list[Value]], int]:
+    """The address of a factor, or of a row-major copy of it that is kept until the launch is done."""
     if of.is_blas:
-        return _start(value, of)
-    kept.append(cp.ascontiguousarray(value.array))
-    return int(kept[-1].data.ptr)
+        return lambda args, kept: _start(args[at], of)
+    copy = _Copy(backend)
+
+    def address(args: Values, kept: list[Value]) -> int:
+        source: Value = args[at]
+        kept.append(backend.empty(source.meta.like(strides=contiguous_strides(source.meta.shape))))
+        copy(source, kept[-1])
+        return kept[-1].storage.block.pointer  # type: ignore[no-any-return]
+
+    return address
 
 
 def padded(backend: Any, product: Product, stand_in: Product, core: Run, plain: Launch) -> Launch:

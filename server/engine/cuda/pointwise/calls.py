@@ -91,6 +91,7 @@ def _copies(dtype: DType) -> Iterator[Call]:
     yield call("select_scatter", x, tensor(dtype, 64), 0, 1)
     yield call("slice_scatter", x, tensor(dtype, 64, 16), 1, 8, 40, 2)
     yield call("diagonal_scatter", x, tensor(dtype, 63), 1)
+    yield call("_scatter_strided", x, tensor(dtype, 5, 6), (5, 6), (64, 2), 3)
     yield call("diag_embed", x)
     if dtype is not dtypes.bool_:
         yield call("addr", x, tensor(dtype, 64), tensor(dtype, 64), beta=2, alpha=3)

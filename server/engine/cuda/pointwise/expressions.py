@@ -289,6 +289,17 @@ define("threshold", "input <= threshold ? value : input")
 define("hardshrink", "input >= -lambd && input <= lambd ? (T)0 : input")
 define("softshrink", "input - clamp(input, -lambd, lambd)")
 define("native_dropout_backward", "grad_output * cast<T>(mask) * scale")
+define("_squared_error", "(input - target) * (input - target)")
+define("_bce_with_logits", "maximum(input, (T)0) - input * target + log1p(exp(-fabs(input)))", BUSIER)
+
+
+def _huber(a: Attributes, compute: DType, out: DType) -> Chosen | None:
+    size = "abs_of(input - target)"
+    text = f"{size} <= delta ? (T)0.5 * {size} * {size} : delta * ({size} - (T)0.5 * delta)"
+    return None if compute.is_complex else Chosen(text)
+
+
+define("_huber_error", _huber)
 
 OF_ANY_NUMBER = frozenset((
     "add", "sub", "rsub", "mul", "div", "div.mode", "floor_divide", "remainder", "fmod", "pow", "lerp", "addcmul",

@@ -48,6 +48,15 @@ for _op in _SCATTERS:
     prepares(_op, keys.CUDA, deferrable=True)(scatter_part)
 
 
+@prepares(rearrange._scatter_strided, keys.CUDA, deferrable=True)
+def scatter_strided(request: Request) -> Launch:
+    """The same for a view of any strides; the result has gaps where the first operand has them."""
+    input, src, size, stride, offset = request.args
+    backend, out = request.backend, request.outs[0]
+    part = out.view(size, stride, out.offset + offset)
+    return one_after_another(copying(backend, out, input), copying(backend, part, src, index=1))
+
+
 @prepares(rearrange.diag_embed, keys.CUDA, deferrable=True)
 def diag_embed(request: Request) -> Launch:
     """Zeros, and a copy onto the diagonals."""
