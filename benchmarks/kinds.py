@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from .changing import Row, Work, table
+from .searching_kinds import SEARCHING
 
 
 def _translation(lib: Any, device: str) -> Work:
@@ -235,7 +236,7 @@ def _penalty(lib: Any, device: str) -> Work:
 PROGRAMS: Final[dict[str, Callable[[Any, str], Work]]] = {
     "translation": _translation, "batches of every size": _ragged, "Q-learning": _values,
     "an optimizer of one's own": _own_optimizer, "beam search": _beams, "sampling": _sampling,
-    "graph attention": _graphs, "a critic with a penalty": _penalty,
+    "graph attention": _graphs, "a critic with a penalty": _penalty, **SEARCHING,
 }  # fmt: skip
 ROWS: Final[dict[str, Row]] = {name: (make, 1.0, 1.0) for name, make in PROGRAMS.items()}
 

@@ -99,8 +99,8 @@ PROGRAMS: Final[dict[str, Callable[[Any, str], Callable[[], Any]]]] = {
 }
 
 
-def record(path: Path) -> None:
-    """Write down what the programs send. No session of this process may have met a GPU before."""
+def record(path: Path, only: str = "") -> None:
+    """Write down what programs send whose names hold a text. No session of this process may have met a GPU before."""
     import telegrad as tg
     from tests.support.node import SimulatedHost
 
@@ -114,6 +114,8 @@ def record(path: Path) -> None:
     Session.receive = noting  # type: ignore[method-assign]
     recorded: dict[str, Recorded] = {}
     for name, make in PROGRAMS.items():
+        if only not in name:
+            continue
         sent.clear()
         with tg.connect(in_process=SimulatedHost()):
             work = make(tg, "cuda")
@@ -220,13 +222,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--save", help="also write benchmarks/results/NAME.json")
     options = parser.parse_args(arguments)
     if options.record:
-        record(options.frames)
+        record(options.frames, options.only)
         return 0
     with tempfile.TemporaryDirectory() as folder:
         path = options.frames or Path(folder) / "frames"
         if not path.exists():
-            command = [sys.executable, "-m", "benchmarks.session_cost", "--record", "--frames", str(path)]
-            subprocess.run(command, check=True)
+            command = [sys.executable, "-m", "benchmarks.session_cost", "--record", "--only", options.only]
+            subprocess.run([*command, "--frames", str(path)], check=True)
         recorded = msgspec.msgpack.decode(path.read_bytes(), type=dict[str, Recorded])
     figures = list(measured(recorded, options.only, options.calls, _host_of(options.factories)))
     for one in figures:

@@ -351,8 +351,10 @@ def _independent() -> Iterator[Call]:
             yield call("sum", x)
             yield call("clone", x)
             if dtype is dtypes.int64:
-                for name in ("add", "sub", "mul", "lt", "ge", "eq", "add_"):
+                for name in ("add", "sub", "mul", "lt", "ge", "eq", "add_", "gt", "le", "ne", "div"):
                     yield call(name, x, 1)
+                for low, high in ((0, 9), (0, None), (None, 9)):
+                    yield call("clamp", x, low, high)
                 yield call("add", x, x)
                 yield call("_to_copy", x, dtype=dtypes.bool_)
             else:

@@ -160,6 +160,7 @@ def _of_columns(dtype: DType, end: int) -> Iterator[Call]:
         yield call("masked_fill", x, mask, 0.0)
         yield call("where", mask, x, 0.0)
         yield call("where", mask, 0.0, x)
+        yield call("where", mask, x, x)
     yield call("_in_layout", repeated, (end, 1))
     for shape in ((64,), (64, 1)):
         yield call("_in_layout", _of(dtype, *shape, strides=(0,) * len(shape)), Meta.of(shape, dtype).strides)
