@@ -98,7 +98,7 @@ def _texts(called: str, args: Any, outs: Any) -> set[Any]:
 
 
 def _is_prepared(called: str, args: Any, outs: Any) -> bool:
-    """Whether a kernel takes the call; results whose shapes only data tell are computed by none that is prepared."""
+    """Whether a kernel takes the call."""
     request = _request(called, args, outs)
     with collecting(TARGET):
         return any([one.factory(request) is not None for one in OPERATORS[called].preparers.get(keys.CUDA, ())])
@@ -138,7 +138,7 @@ LIBRARIES = frozenset(("mm", "bmm", "linear", "_linear_backward", "convolution",
 OF_THE_CPU = frozenset(("_softmax_cross_entropy", "_softmax_cross_entropy_backward"))
 """What only composites of the CPU come to."""
 DATA_DEPENDENT = frozenset(("bincount",))
-"""What waits for the device to tell the shape of the result, and is computed by CuPy."""
+"""What waits for the device to tell the shape of the result, and is made of other operations (``registry.finds``)."""
 
 
 @pytest.mark.parametrize("name", ALL_PROGRAMS)

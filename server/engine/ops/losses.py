@@ -351,10 +351,8 @@ def l1_loss(input, target, size_average, reduce, reduction, weight):
 @composite(ops.smooth_l1_loss)
 def smooth_l1_loss(input, target, size_average, reduce, reduction, beta):
     kind = ops.reduction_of("smooth_l1_loss", reduction, size_average, reduce)
-    if beta == 0:
-        return _reduced(F.abs(F.sub(input, target)), kind)
-    error = F._huber_error(input, target, beta)
-    return _reduced(error if beta == 1 else F.div(error, beta), kind)
+    error = F._huber_error(input, target, beta) if beta else F.abs(F.sub(input, target))
+    return _reduced(error if beta in (0, 1) else F.div(error, beta), kind)
 
 
 @composite(ops.huber_loss)

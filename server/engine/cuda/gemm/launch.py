@@ -180,7 +180,7 @@ def _copied(backend: Any, at: int, of: Matrices) -> Callable[[Values, list[Value
         source: Value = args[at]
         kept.append(backend.empty(source.meta.like(strides=contiguous_strides(source.meta.shape))))
         copy(source, kept[-1])
-        return kept[-1].storage.block.pointer  # type: ignore[no-any-return]
+        return kept[-1].storage.block.pointer
 
     return address
 
