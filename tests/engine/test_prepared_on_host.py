@@ -19,7 +19,7 @@ pytest.importorskip("cuda.bindings.nvrtc")
 from server.engine import keys
 from server.engine.cuda import families
 from server.engine.cuda.gemm import launch as products
-from server.engine.cuda.gemm.layout import flattened, matrices
+from server.engine.cuda.gemm.layout import column, flattened, matrices, spread, spread_column
 from server.engine.cuda.gemm.product import Product
 from server.engine.cuda.pointwise import copying, pointwise
 from server.engine.operators import OPERATORS, Request
@@ -142,3 +142,34 @@ def test_factors_that_blas_cannot_take_are_copied(adapter: EngineAdapter, seed: 
 
         products.careful(backend, product, packed, multiply, False)((a, b), (out,))
         np.testing.assert_array_equal(found["left"], left.numpy())
+
+
+@pytest.mark.parametrize("is_vector", [False, True], ids=["a matrix", "a vector"])
+def test_results_that_would_overwrite_a_factor_are_computed_elsewhere(
+    adapter: EngineAdapter, seed: int, is_vector: bool
+) -> None:
+    """What is added is copied there first, and the result is copied back."""
+    torch.manual_seed(seed)
+    left, added = torch.randn(6, 6), torch.randn(6)
+    a, c = adapter.tensor(left.clone()), adapter.tensor(added)
+    backend: Any = a.backend
+    target = Value(a.storage, a.meta.view((6,), (6,)) if is_vector else a.meta, backend)
+    of = column if is_vector else matrices
+    beside = spread_column(c.meta, 6) if is_vector else spread(c.meta, (6, 6))
+    product = Product(
+        matrices(a.meta), of(target.meta), of(target.meta), 1, 2, added=beside, added_at=0, beta=1, may_alias=True
+    )
+    rows = 6 if is_vector else 36
+
+    def double(stream: int, left_at: int, right_at: int, added_at: int, out_at: int, bias_at: int) -> None:
+        held = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_float * rows).from_address(out_at))
+        held *= 2
+
+    packed = product._replace(out=product.out.compact)
+    products.careful(backend, product, packed, double, True)((c, a, target), (target,))
+    expected = left.clone()
+    if is_vector:
+        expected[:, 0] = 2 * added
+    else:
+        expected[:] = 2 * added
+    np.testing.assert_array_equal(adapter.numpy(a), expected.numpy())
