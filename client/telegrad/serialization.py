@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib import import_module
 from typing import IO, Any, TypeAlias
@@ -37,6 +37,7 @@ from telegrad._tensor.torch_files.objects import Objects
 from telegrad._tensor.torch_files.older import BEGIN_LENGTH, NamesOfOlderFile, OlderFile, is_older_file
 from telegrad._tensor.torch_files.opcodes import interpret
 from telegrad._tensor.torch_files.reading import Layout, Storage, TorchNames
+from telegrad._tensor.torch_files.refused_names import refused_names
 from telegrad._tensor.torch_files.sharing import Storages
 from telegrad._tensor.torch_files.writing import pickled
 from telegrad.nn.parameter import Parameter
@@ -316,6 +317,21 @@ def _as_path(path: Any, operation: str) -> str:
         return os.fsdecode(os.fspath(path))
     except TypeError:
         raise ArgumentTypeError(f"{operation}: expected a path or a file, got a {type(path).__name__}") from None
+
+
+def get_unsafe_globals_in_checkpoint(f: FileLike) -> list[str]:
+    """Return the names in a file of ``save`` or ``torch.save`` that ``load`` refuses with ``weights_only=True``.
+
+    Nothing is loaded, and no class looked up. Raises ArgumentError for any other file, and the form before PyTorch 1.6.
+    """
+    operation = "get_unsafe_globals_in_checkpoint"
+    given: Any = f
+    with nullcontext(given) if hasattr(f, "read") else open(_as_path(f, operation), "rb") as file:
+        if _begin_of(file)[:4] != _ZIP:
+            raise ArgumentError(f"{operation}: expected a file that torch.save has written in PyTorch 1.6 or later")
+        archive = Archive(file, "the file")
+    names = TorchNames("the file", _on_meta, _parameter, _sparse, _on_meta, Objects(_is_noted))
+    return refused_names(archive.pickle(), names)
 
 
 _safe_globals: list[Any] = []

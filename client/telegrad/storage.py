@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from io import BytesIO
 from typing import Any
+from weakref import WeakValueDictionary
 
 from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._tensor.tensor import Tensor
@@ -156,10 +157,20 @@ class TypedStorage(UntypedStorage):
 
 
 def storage_of(tensor: Tensor, is_typed: bool = False) -> UntypedStorage:
-    """Return the memory that a tensor shows."""
+    """Return the memory that a tensor shows: for bytes the same object as long as the program keeps it."""
+    base = tensor if tensor._base is None else tensor._base
+    known = None if is_typed else _OF_BASES.get(id(base))
+    if known is not None:
+        return known
     storage: UntypedStorage = object.__new__(TypedStorage if is_typed else UntypedStorage)
-    storage._tensor = tensor if tensor._base is None else tensor._base
+    storage._tensor = base
+    if not is_typed:
+        _OF_BASES[id(base)] = storage
     return storage
+
+
+_OF_BASES: WeakValueDictionary[int, UntypedStorage] = WeakValueDictionary()
+"""By the identity of the tensor that a storage keeps, so that no other tensor has that identity meanwhile."""
 
 
 def _load_from_bytes(written: bytes) -> Any:

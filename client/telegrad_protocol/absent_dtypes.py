@@ -23,10 +23,17 @@ class AbsentDType(DType):
         pass
 
 
-_FLOATS: Final = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
-_INTEGERS: Final = ("qint8", "quint8", "qint32", "quint4x2", "quint2x4")
+_FLOATS: Final = (
+    "float4_e2m1fn_x2", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+)  # fmt: skip
+_INTEGERS: Final = (
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 8)),
+    "qint8", "quint8", "qint32", "quint4x2", "quint2x4", "bits1x8", "bits2x4", "bits4x2", "bits8", "bits16",
+)  # fmt: skip
+_WIDE: Final = {"qint32": 4, "bits16": 2}
+_UNSIGNED: Final = ("u", "quint", "bits")
 ABSENT: Final = {
     **{name: AbsentDType(-1, name, 1, FLOAT) for name in _FLOATS},
-    **{name: AbsentDType(-1, name, 4 if name == "qint32" else 1, INTEGER, name[0] == "q") for name in _INTEGERS},
+    **{name: AbsentDType(-1, name, _WIDE.get(name, 1), INTEGER, not name.startswith(_UNSIGNED)) for name in _INTEGERS},
 }
 """By name."""

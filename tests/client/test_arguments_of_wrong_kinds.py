@@ -29,6 +29,17 @@ CALLS = [
     "t.meshgrid(t.arange(3.0), t.tensor(1.0), indexing='ij')", "t.block_diag(x[None], x)", "t.block_diag(x, t.ones(2))",
     "t.isin(5, 5)", "t.isin(5, x)", "t.isin(x, 5)", "t.equal(x, 5)", "t.equal(5, x)", "t.equal(x, x)",
 ]  # fmt: skip
+KEPT = [
+    "x.sum(keepdim=True)", "x.mean(keepdim=False)", "t.prod(x, keepdim=True)", "x.sum(keepdims=True, dtype=t.float64)",
+    "t.sum(input=x, keepdim=True)", "x.sum(dim=None, keepdim=True)", "x.mean(None, True)",
+    "x.prod(axis=1, keepdims=True)", "t.sum(input=x, dim=0, keepdim=True)", "x.mean(axis=(0, 1), keepdims=True)",
+    "x.amax(keepdim=True)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", KEPT)
+def test_sums_means_and_products_keep_dimensions_only_where_dim_is_written(call: str, tg: Any) -> None:
+    assert_same(*evaluate(f"x = t.arange(6.0).reshape(2, 3)\n{call}", tg))
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -203,9 +203,111 @@ with forward_ad.dual_level():
     print("with a gradient in it", sorted(seen))
 print("behind", noting(x).shape, sorted(seen))
 """
+CONTAINERS = """
+import torch
+import torch._functorch.vmap as steps
+import torch.utils._pytree as pytree
+from torch._C._functorch import (
+    _add_batch_dim, _remove_batch_dim, _vmap_decrement_nesting, _vmap_increment_nesting, get_unwrapped,
+    is_batchedtensor, maybe_get_bdim, maybe_get_level,
+)
+from torch.func import vmap
+
+class Pair:
+    def __init__(self, first, second):
+        self.first, self.second = first, second
+
+pytree.register_pytree_node(Pair, lambda pair: ([pair.first, pair.second], None), lambda parts, _: Pair(*parts))
+x = torch.arange(12.0).reshape(3, 4)
+mapped = vmap(lambda pair: Pair(pair.first * 2, pair.second.sum()))(Pair(x, x.T.reshape(3, 2, 2)))
+print("registered", mapped.first.tolist(), mapped.second.tolist())
+several = vmap(lambda pair: Pair(pair.first.sum(), pair.second), out_dims=-1, chunk_size=2)(Pair(x, x + 1))
+print("in parts", several.first.tolist(), several.second.tolist())
+
+level = _vmap_increment_nesting(4, "error")
+element = _add_batch_dim(x, 1, level)
+print(tuple(element.shape), is_batchedtensor(element), is_batchedtensor(x), maybe_get_level(element) == level)
+print(tuple(get_unwrapped(element).movedim(maybe_get_bdim(element), -1).shape))
+print("result", _remove_batch_dim(element.cumsum(0) * 2, level, 4, 0).tolist())
+print("of a constant", _remove_batch_dim(x.sum(), level, 4, 0).tolist(), _vmap_decrement_nesting() == level)
+
+class Box:
+    def __init__(self, held):
+        self.held = held
+
+kept = steps._process_batched_inputs, steps._create_batched_inputs, steps._unwrap_batched
+
+def process(in_dims, args, func):
+    flat, spec = steps.tree_flatten(args)
+    return len(flat[0].held), steps._broadcast_to_and_flatten(in_dims, spec), flat, spec
+
+def create(flat_in_dims, flat_args, vmap_level, args_spec):
+    boxes = [Box(_add_batch_dim(box.held, dim, vmap_level)) for box, dim in zip(flat_args, flat_in_dims)]
+    return steps.tree_unflatten(boxes, args_spec)
+
+def unwrap(result, out_dims, vmap_level, batch_size, func):
+    return Box(steps._maybe_remove_batch_dim(steps._get_name(func), result.held, vmap_level, batch_size, out_dims))
+
+steps._process_batched_inputs, steps._create_batched_inputs, steps._unwrap_batched = process, create, unwrap
+print("own steps", vmap(lambda a, b: Box(a.held @ b.held))(Box(x), Box(x - 1)).held.tolist())
+steps._process_batched_inputs, steps._create_batched_inputs, steps._unwrap_batched = kept
+print("again", vmap(torch.sum)(x).tolist(), vmap(vmap(torch.neg), in_dims=1, out_dims=1)(x).tolist())
+for call in (lambda: vmap(torch.sum, in_dims="0")(x), lambda: vmap(torch.sum)(Box(x)), lambda: vmap(Box)(x)):
+    try:
+        call()
+    except ValueError as error:
+        print("ValueError")
+"""
+FILES = """
+import collections, enum, fractions, io
+import torch
+from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals
+
+class Own:
+    pass
+
+class Colour(enum.Enum):
+    RED = 1
+
+def written(content):
+    file = io.BytesIO()
+    torch.save(content, file)
+    file.seek(0)
+    return file
+
+parameter = torch.nn.Parameter(torch.ones(2))
+for content in ({"weight": parameter}, Own(), [Colour.RED, fractions.Fraction(1, 2)], torch.nn.Linear(2, 2)):
+    print(sorted(get_unsafe_globals_in_checkpoint(written(content))))
+with safe_globals([Own]):
+    print(get_unsafe_globals_in_checkpoint(written([Own(), collections.OrderedDict(a=Colour.RED)])))
+try:
+    get_unsafe_globals_in_checkpoint(io.BytesIO(bytes(100)))
+except ValueError:
+    print("not a file of torch.save")
+"""
+SMALL_NAMES = """
+import torch
+
+small = [f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 8)]
+for name in (*small, "bits8", "bits16", "bits1x8", "bits2x4", "bits4x2", "float4_e2m1fn_x2"):
+    kind = getattr(torch, name)
+    print(kind, kind.itemsize, kind.is_floating_point, kind.is_complex, kind.is_signed if name in small else None)
+x = torch.ones(1, 2, 3, 4)
+params = torch.backends.cuda.SDPAParams(x, x, x, None, 0.5, False, True)
+print(params.dropout, params.is_causal, params.enable_gqa, params.attn_mask, params.query.shape)
+for name in ("flash", "efficient", "cudnn"):
+    print(name, getattr(torch.backends.cuda, f"can_use_{name}_attention")(params, False))
+if not torch.cuda.is_available():
+    print(torch.cuda.default_generators)
+storage = x.untyped_storage()
+print(x.untyped_storage() is storage, x.view(-1).untyped_storage() is storage, x[0, 1].untyped_storage() is storage)
+print(x.clone().untyped_storage() is storage)
+"""
 
 
-@pytest.mark.parametrize("program", ["TREES", "PER_SAMPLE", "NAMES", "TRANSFORMS"])
+@pytest.mark.parametrize(
+    "program", ["TREES", "PER_SAMPLE", "NAMES", "TRANSFORMS", "CONTAINERS", "FILES", "SMALL_NAMES"]
+)
 def test_what_suites_use_is_pytorchs(
     program: str, server: ServerProcess, tmp_path: Path, rng: np.random.Generator
 ) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.ops import Op
 
 _MAX_PATTERNS = 1 << 15
@@ -66,6 +67,7 @@ class CallPattern:
 
     def __init__(self, op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         values = (*args, *kwargs.values())
+        _require_dim_of_keepdim(op, args, kwargs)
         self.op = op
         self.given, self.names = len(args), tuple(kwargs)
         self.sources = _sources(op, args, kwargs)
@@ -125,6 +127,17 @@ def types_of(values: tuple[Any, ...], names: Iterable[str] = ()) -> tuple[Any, .
         types.append(type(value))
     types += names
     return tuple(types)
+
+
+_KEEPDIM_OF_DIM: Final = frozenset(("sum", "mean", "prod"))
+"""Reductions that take ``keepdim`` only where ``dim`` is written too, though its default means all dimensions."""
+
+
+def _require_dim_of_keepdim(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    if op.public not in _KEEPDIM_OF_DIM or len(args) > 1:
+        return
+    if kwargs.keys() & {"keepdim", "keepdims"} and not kwargs.keys() & {"dim", "axis"}:
+        raise ArgumentTypeError(f"{op.public}: keepdim is given without dim, which says what is kept: {op.signature}")
 
 
 class _Placeholder:

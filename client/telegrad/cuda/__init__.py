@@ -75,5 +75,8 @@ else:
     )
 
     def __getattr__(name: str) -> Any:
-        """Return what is imported when a program first names it, and whether GPUs can be used, which is asked anew."""
-        return is_initialized() if name == "_initialized" else _get(name)  # noqa: F405
+        """Return what is imported when a program first names it, and what the session is asked for each time."""
+        asked = _OF_THE_SESSION.get(name)
+        return _get(name) if asked is None else asked()
+
+    _OF_THE_SESSION = {"_initialized": is_initialized, "default_generators": random.default_generators}  # noqa: F405

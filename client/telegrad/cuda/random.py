@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from telegrad._session.current import current_session
 from telegrad._session.devices import DeviceLike, device_name
 from telegrad._tensor.tensor import Tensor
-from telegrad.random import drawn_seed, seed_device
+from telegrad.random import DefaultGenerator, drawn_seed, seed_device
 from telegrad.random import get_rng_state as _get_rng_state
 from telegrad.random import initial_seed as _initial_seed
 from telegrad.random import set_rng_state as _set_rng_state
@@ -21,6 +21,11 @@ __all__ = [
 
 def _gpus() -> list[Device]:
     return [device for device in current_session().devices if device.type == "cuda"]
+
+
+def default_generators() -> tuple[DefaultGenerator, ...]:
+    """Return the generators that functions draw from on the GPUs, in the order of their indices."""
+    return tuple(DefaultGenerator(gpu.name) for gpu in _gpus())
 
 
 def manual_seed(seed: int) -> None:
