@@ -9,7 +9,6 @@ from typing import Any
 from telegrad._batching import handler as _handler
 from telegrad._ops.batching import Level, batching, entered
 from telegrad._ops.functions import function
-from telegrad.utils._pytree import tree_flatten, tree_unflatten
 from telegrad_protocol.errors import ArgumentError
 
 from . import _vmap_steps as _steps
@@ -66,9 +65,10 @@ def check_randomness(randomness: str) -> None:
 
 def _joined(chunks: list[Any], out_dims: Any) -> Any:
     """Return the results of several batches as those of one."""
-    columns, spec = zip(*[tree_flatten(chunk)[0] for chunk in chunks], strict=True), tree_flatten(chunks[0])[1]
+    trees = [_steps.tree_flatten(chunk) for chunk in chunks]
+    columns, spec = zip(*[leaves for leaves, _ in trees], strict=True), trees[0][1]
     joined = [
         column[0] if dim is None else function("cat")(list(column), dim)
         for column, dim in zip(columns, _steps._spread(out_dims, chunks[0], spec, "out_dims"), strict=True)
     ]
-    return tree_unflatten(joined, spec)
+    return _steps.tree_unflatten(joined, spec)

