@@ -38,7 +38,7 @@ from .operand_classes import (
 )
 from .operands.expanded_targets import SELECTING, with_expanded_targets
 from .operands.unbound_calls import without_owner
-from .outputs import check_separate, into, like_target, targets_of
+from .outputs import check_separate, into, into_resized, like_target, targets_of
 from .randomness import checked
 from .replaced import REPLACED, replacement_of
 from .tensor_numbers import read_numbers
@@ -338,7 +338,7 @@ def _with_out(miss: Miss, ops: list[Op], public: str) -> Miss:
             except ArgumentTypeError:
                 continue
             except ShapeError:  # raised again without targets, unless it was theirs
-                return into(op.base.name, miss(args, kwargs)[0], out, not is_creation), None
+                return into_resized(op.base, miss(args, kwargs)[0], out, (*args, *kwargs.values()), not is_creation), None
         raise no_overload(public, [op.base for op in ops], args, {**kwargs, "out": out})
 
     return write

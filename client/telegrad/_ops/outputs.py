@@ -31,6 +31,17 @@ def targets_of(name: str, out: Any) -> tuple[Tensor, ...]:
     raise ArgumentTypeError(f"{name}: out must be a tensor or a tuple of tensors, not {describe(out)}")
 
 
+def into_resized(op: Op, result: Any, out: Any, operands: Iterable[Any], warns: bool) -> Any:
+    """Return the targets, of which some have other shapes than the results, as ``into`` does.
+
+    They are refused where an operation's targets must share no memory with its operands, and theirs would grow so far.
+    """
+    if "separate" in op.out_rules:
+        results = (result,) if isinstance(result, Tensor) else tuple(result)
+        check_separate(op.public, targets_of(op.public, out), operands, True, results)
+    return into(op.name, result, out, warns)
+
+
 def into(name: str, result: Any, out: Any, warns: bool = True) -> Any:
     """Return ``result``, or the targets ``out`` with its elements; ``name`` is that of the operation or the function.
 
@@ -78,18 +89,24 @@ def like_target(target: Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
     return {"dtype": target.dtype, "device": target.device, **given}
 
 
-def check_separate(name: str, targets: Sequence[Tensor], operands: Iterable[Any], wholly: bool) -> None:
+def check_separate(
+    name: str, targets: Sequence[Tensor], operands: Iterable[Any], wholly: bool, results: Sequence[Tensor] = ()
+) -> None:
     """Refuse targets that share memory with an operand: in part, or with ``wholly`` also where they are the same.
 
     The same memory in another order is shared in part. As in PyTorch, tensors with gaps between their elements are not
-    compared.
+    compared, and targets of other shapes than those of ``results``, if these are given, begin where they do and end
+    where the results would.
     """
+    metas = [target._meta for target in targets]
+    if results:
+        metas = [_resized(meta, result.shape) for meta, result in zip(metas, results, strict=True)]
     for operand in operands:
         if isinstance(operand, (list, tuple)):
-            check_separate(name, targets, operand, wholly)
+            check_separate(name, targets, operand, wholly, results)
         elif isinstance(operand, Tensor):
-            for target in targets:
-                if _overlap(target, operand, wholly):
+            for target, meta in zip(targets, metas, strict=True):
+                if _overlap(target, meta, operand, wholly):
                     raise InplaceError(
                         f"{name}: unsupported operation: target {target._meta} and operand {operand._meta} share "
                         "memory: some elements of the input tensor and the written-to tensor refer to a single memory "
@@ -97,11 +114,17 @@ def check_separate(name: str, targets: Sequence[Tensor], operands: Iterable[Any]
                     )
 
 
-def _overlap(target: Tensor, operand: Tensor, wholly: bool) -> bool:
+def _resized(meta: Meta, shape: Sequence[int]) -> Meta:
+    """A target's memory once it has another shape."""
+    return meta if meta.shape == tuple(shape) else Meta.of(shape, meta.dtype, meta.device, None, meta.offset)
+
+
+def _overlap(target: Tensor, ours: Meta, operand: Tensor, wholly: bool) -> bool:
+    """Whether a target, which will have the memory that its meta tells, shares some of it with an operand."""
     if target is operand:
         return wholly
     roots = [tensor if tensor._base is None else tensor._base for tensor in (target, operand)]
-    ours, theirs = target._meta, operand._meta
+    theirs = operand._meta
     if roots[0] is not roots[1] or not (ours.numel and theirs.numel and ours.is_dense and theirs.is_dense):
         return False
     ends = [(meta.offset, meta.offset + meta.numel) for meta in (ours, theirs)]
