@@ -49,7 +49,7 @@ COVERED_ELSEWHERE: set[str] = {
 COVERED_ELSEWHERE |= {"_exchange_generator_", "_unique_rows", "cauchy_", "geometric_", "log_normal_"}
 COVERED_ELSEWHERE |= {"poisson"}
 COVERED_ELSEWHERE |= {"polygamma", "special_softmax", "special_log_softmax"}
-COVERED_ELSEWHERE |= {"_fft_c2c", "_fft_r2c", "_fft_c2r", "fft_fftfreq", "fft_rfftfreq"}
+COVERED_ELSEWHERE |= {"_fft_c2c", "_fft_r2c", "_fft_c2r", "_fft_fitted", "fft_fftfreq", "fft_rfftfreq"}
 COVERED_ELSEWHERE |= {
     "_cofactors", "_eigvals", "_eigvalsh", "_householder_product", "_linalg_lstsq", "_linalg_pinv", "_linalg_solve",
     "_lu_with_info", "_permutation", "_plain_lu", "_svdvals", "det", "frobenius_norm", "inverse", "linalg_matmul",

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from server.engine import compiled
+
 _SHAPES = [(10,), (4, 4), (3, 4, 5), (1, 3), (200, 30), (2, 0), (5, 1, 7)]
 _ORDERS = (2, 1, math.inf, -math.inf, 0, 3, -1, 0.5)
 _OF_MATRICES = ("fro", "nuc", 2, -2, 1, -1, math.inf, -math.inf)
@@ -28,6 +30,57 @@ def _same(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, type) or isinstance(theirs, type):
         return isinstance(ours, type) and isinstance(theirs, type)
     return ours[1:] == theirs[1:] and np.allclose(ours[0], theirs[0], rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def _exact(x: Any, order: float, dim: int | None) -> Any:
+    """A norm in extended precision."""
+    size = np.abs(x.astype("G"))
+    if order == 0:
+        return (size != 0).sum(dim)
+    if abs(order) == math.inf:
+        return size.max(dim) if order > 0 else size.min(dim)
+    return (size**order).sum(dim) ** (1 / np.longdouble(order))
+
+
+def _views(x: Any) -> list[Any]:
+    """Views of a tensor of three dimensions: as it is, turned, with gaps, with one element several times, of part."""
+    return [x, x.transpose(0, 2), x[:, ::2], x[:1].expand(3, -1, -1), x[1:, :, 1:]]
+
+
+@pytest.mark.parametrize("dtype", [*_TYPES, "complex128"])
+def test_norms_of_any_strides_are_exact(tg: Any, rng: np.random.Generator, dtype: str) -> None:
+    assert compiled.kernels("tensors.norms")
+    unit = float(np.finfo(dtype).eps)
+    for shape in ((4, 6, 5), (2, 3, 600), (900, 2, 3)):
+        ours, theirs = _both(tg, rng, shape, dtype)
+        ours[0, 0, 0], theirs[0, 0, 0] = 0, 0
+        for mine, other in zip(_views(ours), _views(theirs), strict=True):
+            for order, dim in itertools.product(_ORDERS, (None, 0, 1, -1)):
+                if order == -1 and (dim is None or (other.numpy() == 0).any()):
+                    continue
+                result, exact = tg.linalg.vector_norm(mine, order, dim), _exact(other.numpy(), order, dim)
+                np.testing.assert_allclose(result.numpy(), exact.astype(other.real.numpy().dtype), rtol=6 * unit)
+
+
+@pytest.mark.parametrize("dtype", [*_TYPES, "complex128"])
+def test_norms_of_what_is_not_finite_or_far_from_1(tg: Any, rng: np.random.Generator, dtype: str) -> None:
+    """NaN is a norm wherever it is an element, and magnitudes of complex numbers are not lost to overflow."""
+    ours, theirs = _both(tg, rng, (6, 40), dtype)
+    for row, number in enumerate((math.nan, math.inf, -math.inf, 0.0)):
+        ours[row, 7], theirs[row, 7] = number, number
+    ours[4] *= 1e-25
+    theirs[4] *= 1e-25
+    for order in _ORDERS:
+        mine, other = (library.linalg.vector_norm(x, order, 1) for library, x in ((tg, ours), (torch, theirs)))
+        if order in (3, -1):  # cubes of float32 that PyTorch cannot hold
+            mine, other = mine[[0, 1, 2, 3, 5]], other[[0, 1, 2, 3, 5]]
+        if order == 2:
+            mine, other = mine[:4], other[:4]
+        np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-5, atol=0, err_msg=str(order))
+    for order in (1, -1, math.inf, -math.inf):
+        for rows in (slice(0, 2), slice(3, 6)):
+            mine, other = tg.linalg.matrix_norm(ours[rows], order), torch.linalg.matrix_norm(theirs[rows], order)
+            np.testing.assert_allclose(mine.item(), other.item(), rtol=1e-5)
 
 
 def _both(tg: Any, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> tuple[Any, Any]:

@@ -338,7 +338,7 @@ def _with_out(miss: Miss, ops: list[Op], public: str) -> Miss:
             except ArgumentTypeError:
                 continue
             except ShapeError:  # raised again without targets, unless it was theirs
-                return into_resized(op.base, miss(args, kwargs)[0], out, (*args, *kwargs.values()), not is_creation), None
+                return into_resized(op.base, miss(args, kwargs)[0], out, args, kwargs, not is_creation), None
         raise no_overload(public, [op.base for op in ops], args, {**kwargs, "out": out})
 
     return write

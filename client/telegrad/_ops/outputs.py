@@ -31,14 +31,16 @@ def targets_of(name: str, out: Any) -> tuple[Tensor, ...]:
     raise ArgumentTypeError(f"{name}: out must be a tensor or a tuple of tensors, not {describe(out)}")
 
 
-def into_resized(op: Op, result: Any, out: Any, operands: Iterable[Any], warns: bool) -> Any:
+def into_resized(
+    op: Op, result: Any, out: Any, args: tuple[Any, ...], kwargs: dict[str, Any], warns: bool
+) -> Any:  # fmt: skip
     """Return the targets, of which some have other shapes than the results, as ``into`` does.
 
     They are refused where an operation's targets must share no memory with its operands, and theirs would grow so far.
     """
     if "separate" in op.out_rules:
         results = (result,) if isinstance(result, Tensor) else tuple(result)
-        check_separate(op.public, targets_of(op.public, out), operands, True, results)
+        check_separate(op.public, targets_of(op.public, out), (*args, *kwargs.values()), True, results)
     return into(op.name, result, out, warns)
 
 

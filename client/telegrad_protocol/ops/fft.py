@@ -80,6 +80,27 @@ def _fft_c2r(input: Meta, dim: Size, normalization: int, last_dim_size: int) -> 
     return input.like(_resized(input.shape, dims[-1], last_dim_size), input.dtype.to_real())
 
 
+@op(method=False, out=False)
+def _fft_fitted(input: Meta, dim: Size, normalization: int, forward: bool, lengths: Size, half: bool) -> Meta:
+    """Transform signals of any lengths, padded with zeros or trimmed to ``lengths``, in either direction.
+
+    With ``half`` the last dimension has half of a Hermitian signal in place of its complex numbers: that of the result
+    if the input is real, and that of the input, of which the result is the whole signal's real transform, if not.
+    """
+    dims = _check_primitive("_fft_fitted", input, dim, normalization)
+    if not input.dtype.is_differentiable or len(dims) != len(lengths):
+        raise ArgumentError(
+            f"_fft_fitted: expected floating-point numbers and a length for each dimension, got {input}"
+        )
+    check_lengths("_fft_fitted", lengths)
+    if not half:
+        return _result("_fft_fitted", input, dims, lengths, _complex("_fft_fitted", input))
+    if input.dtype.is_complex:
+        return _result("_fft_fitted", input, dims, lengths, input.dtype.to_real())
+    kept = (*lengths[:-1], lengths[-1] // 2 + 1)
+    return _result("_fft_fitted", input, dims, kept, _complex("_fft_fitted", input))
+
+
 def lengths_of(name: str, input: Meta, s: Size | None, dim: Size | None) -> tuple[Size, Lengths]:
     """Return the dimensions that a transform takes, and the lengths that they are padded or trimmed to."""
     if dim is None:

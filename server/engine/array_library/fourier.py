@@ -66,6 +66,19 @@ def complex_to_real(xp: Any, input: Any, axes: tuple[int, ...], mode: int, out: 
     out[...] = _library(xp).irfftn(input, lengths, axes=axes, norm=_BACKWARD[mode])
 
 
+def fitted(xp: Any, input: Any, axes: tuple[int, ...], lengths: tuple[int, ...]) -> Any:
+    """The input with these lengths along axes: zeros are behind shorter signals, and longer ones are trimmed."""
+    shape, kept = list(input.shape), [slice(None)] * input.ndim
+    for axis, length in zip(axes, lengths, strict=True):
+        shape[axis], kept[axis] = length, slice(min(length, input.shape[axis]))
+    trimmed = input[tuple(kept)]
+    if trimmed.shape == tuple(shape):
+        return trimmed
+    result = xp.zeros(shape, input.dtype)
+    result[tuple(kept)] = trimmed
+    return result
+
+
 _SHORT_TYPES = frozenset(map(np.dtype, ("f4", "f8", "c8", "c16")))
 """The types whose transforms of few numbers pocketfft makes as they are."""
 

@@ -15,8 +15,8 @@ _RADICES = (13, 11, 8, 7, 5, 4, 3, 2)
 _ENDS = (8, 5, 4, 3)
 _MOST_ALONE = 16
 """The longest transform that is one pass of a radix, of which there are passes for no other lengths."""
-_MOST_PRIME = 61
-"""The largest radix of a pass, which has room for so many slots."""
+_MOST_PRIME, _MOST_ALONE_PRIME = 61, 89
+"""The largest radix of a pass, and of one that is a transform by itself; passes have room for so many slots."""
 _KEPT = 64 << 20
 """The most bytes of tables that are kept for later transforms."""
 
@@ -32,6 +32,11 @@ class Tables(NamedTuple):
 def is_smooth(n: int) -> bool:
     """Whether a length has factors for which there are passes only."""
     return largest_prime(n) <= _MOST_PRIME
+
+
+def is_one_pass(n: int) -> bool:
+    """Whether a length is a prime number whose transform is one pass: as fast as a convolution, and more exact."""
+    return _MOST_PRIME < n <= _MOST_ALONE_PRIME and largest_prime(n) == n
 
 
 @lru_cache(maxsize=1024)
@@ -64,7 +69,7 @@ def factors_of(n: int) -> tuple[int, ...]:
 @lru_cache(maxsize=1)
 def _primes() -> tuple[int, ...]:
     """The radices that have no instructions of their own."""
-    return tuple([n for n in range(_MOST_ALONE + 1, _MOST_PRIME + 1) if largest_prime(n) == n])
+    return tuple([n for n in range(_MOST_ALONE + 1, _MOST_ALONE_PRIME + 1) if largest_prime(n) == n])
 
 
 @lru_cache(maxsize=1024)

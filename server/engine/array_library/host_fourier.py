@@ -13,7 +13,7 @@ from server.engine import compiled
 from server.engine.device import threads
 
 from .addresses import data_address
-from .fourier_tables import Tables, convolution_length, factors_of, is_smooth, long_tables, matrix_of
+from .fourier_tables import Tables, convolution_length, factors_of, is_one_pass, is_smooth, long_tables, matrix_of
 from .host_lanes import (
     COMPLEX,
     HERMITIAN,
@@ -47,8 +47,8 @@ _LEAST_IMAGE = 1 << 17
 _LEAST_MOVED = 1 << 6
 """Elements of signals from which on few that lie side by side are copied first."""
 _REMEMBERED = 256
-_LEAST_LOADED, _LOADS_AFTER = 1 << 9, 100
-"""Numbers of a transform for which loops are loaded, and after how many smaller ones they are."""
+_LEAST_LOADED = 1 << 9
+"""Numbers of a transform for which loops are loaded; of smaller ones many are needed."""
 MODULES = ("fourier", "lanes", "single_signals", "sides")
 """The modules of compiled loops that transform."""
 
@@ -184,8 +184,10 @@ def _loops(numbers: int) -> _Loops | None:
     """
     if mkl() is not None:
         return None
-    find = compiled.kernels if numbers >= _LEAST_LOADED or next(_runs) >= _LOADS_AFTER else compiled.loaded
-    modules = [find(name) for name in MODULES]
+    is_much, (first, *others) = numbers >= _LEAST_LOADED, MODULES
+    if (compiled.kernels(first) if is_much else compiled.kernels_after(_runs, first)) is None:
+        return None
+    modules = [compiled.kernels(first), *map(compiled.kernels, others)]
     return _Loops(*modules) if all(modules) else None
 
 
@@ -339,7 +341,7 @@ def _rows(
     lanes, is_much = loops.lanes.WIDTHS[dtype.itemsize // 2], count * n >= LEAST
     is_whole = each in (REAL_WHOLE, HERMITIAN_WHOLE)
     places = rows(each, n, dtype.itemsize)
-    if not is_whole:
+    if not is_whole and not (is_one_pass(n) and count >= lanes // 4):
         steps = places[0].lane, places[1].lane
         single = single_signals(loops.single, kind, count, n, steps, scale, forward, dtype)
         if single:

@@ -14,7 +14,7 @@ import numpy as np
 from server.engine.device import threads
 
 from .addresses import data_address
-from .fourier_tables import Tables, convolution_length, is_smooth, lanes_tables
+from .fourier_tables import Tables, convolution_length, is_one_pass, is_smooth, lanes_tables
 from .host_single_signals import scratch
 
 Array = Any
@@ -113,7 +113,7 @@ def lanes_of(
     dtype: Any,
 ) -> Lanes | None:  # fmt: skip
     """What transforms ``outer`` times ``inner`` signals of ``n`` elements; None where they are too long."""
-    padded = n if is_smooth(n) else convolution_length(n)
+    padded = n if is_smooth(n) or is_one_pass(n) else convolution_length(n)
     if padded > MOST:
         return None
     lanes, is_pairs = loops.WIDTHS[dtype.itemsize // 2], kind in (REAL, HERMITIAN)

@@ -31,7 +31,7 @@ CHAINS: Final = (
     ("loops", "blas", *[f"factorizations.{name}" for name in ("spectra", "eigenvectors", "matrices", "orthogonal")]),
     ("factorizations.interleaved",),
     *[(f"images.{name}",) for name in ("products", "planes", "pooling", "channels")],
-    *[(f"tensors.{name}",) for name in ("broadcasts", "scatters", "pairs")],
+    *[(f"tensors.{name}",) for name in ("broadcasts", "scatters", "pairs", "norms", "small_products")],
     *[(name,) for name in ("elementwise", "rows", "pool", "calls", "philox")],
     ("factorizations.routines", "factorizations.sequences"),
 )  # fmt: skip
@@ -40,6 +40,8 @@ MODULES: Final = tuple(chain.from_iterable(CHAINS))
 LEAST: Final = 1 << 14
 """Elements of the result from which on compiled loops are used."""
 SETTING: Final = "TELEGRAD_COMPILED_KERNELS"
+_LOADS_AFTER: Final = 100
+"""Runs of small operations after which loading loops is worth the time that it takes once."""
 _SECONDS: Final = 0.25
 """How often it is looked whether the other process is done."""
 
@@ -59,6 +61,12 @@ def kernels(name: str = "loops") -> Any:
 def loaded(name: str) -> Any:
     """The same module if it has been loaded before, else None: for what is not worth the time that loading takes."""
     return _loaded.get(name)
+
+
+def kernels_after(runs: Iterator[int], name: str) -> Any:
+    """The same after so many runs of small operations, which ``runs`` counts, that loading it has been worth it."""
+    found = _loaded.get(name)
+    return kernels(name) if found is None and next(runs) >= _LOADS_AFTER else found
 
 
 def _look(name: str) -> Any:

@@ -70,8 +70,8 @@ def _of_odd(v: Vectors, x: list[Pair]) -> list[Pair]:
     for p in range(1, half + 1):
         (real, imag), (a, b) = x[0], (None, None)
         for k in range(1, half + 1):
-            turn = p * k % n
-            cosine, sine = v.constant(math.cos(2 * math.pi * turn / n)), v.constant(math.sin(2 * math.pi * turn / n))
+            root = complex(roots(np.array(p * k % n), n))
+            cosine, sine = v.constant(root.real), v.constant(-root.imag)
             real, imag = v.fma(cosine, sums[k - 1][0], real), v.fma(cosine, sums[k - 1][1], imag)
             if a is None:
                 a, b = v.times(sine, differences[k - 1][0]), v.times(sine, differences[k - 1][1])

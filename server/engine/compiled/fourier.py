@@ -74,7 +74,10 @@ def halve_signal(scale: float, one: float, source: int, target: int, n: int, hal
 
 @specialized
 def pair_signal(one: float, source: int, target: int, n: int, halves: int) -> None:
-    """The opposite, twice as large; the imaginary parts of the first and the last number are not looked at."""
+    """Twice the transform of pairs of 2 n real numbers, from the first half of the transform of these numbers.
+
+    The imaginary parts of the first and the last of the n + 1 numbers that are given are not looked at.
+    """
     most, size = lanes_of(one), bytes_of(one)
     for k in range(0, n // 2 + 1, most):
         back = (n - k - most + 1) * 2 * size

@@ -16,7 +16,7 @@ Signals = tuple[int, int, int, int, int, int, int]
 """Where signals are: address, step between elements, step between signals, how many they are, and where in a slot their
 real and imaginary parts go, and how many bytes further on the next ones are, or 0; the address is 0 if they are in
 slots."""
-ROOM = 64
+ROOM = 96
 """Slots at the beginning of a transform's memory for what stays in the first-level cache."""
 PAD = 64
 """Bytes between slots and others, so that they do not begin at the same place of a page."""

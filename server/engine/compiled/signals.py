@@ -311,7 +311,7 @@ def _halves(v: Vectors, a: Pair, b: Pair, factor: Pair) -> tuple[Pair, Pair]:
 
 
 def _pairs(v: Vectors, a: Pair, b: Pair, factor: Pair) -> tuple[Pair, Pair]:
-    """The opposite, twice as large."""
+    """Twice the elements k and m - k of the transform of pairs, by those of the transform of 2 m real numbers."""
     conjugate = b[0], v.negative(b[1])
     even = v.plus(a, conjugate)
     odd = v.product(v.minus(a, conjugate), (factor[0], v.negative(factor[1])))

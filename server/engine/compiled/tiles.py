@@ -58,6 +58,20 @@ def read(typing: Any, address: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def element(typing: Any, one: Any, address: Any, place: Any) -> Any:
+    """The number of one's type at a place behind an address, which the compiler sees to be an array's."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        size = signature.args[0].bitwidth // 8
+        kind = _FLOAT if size == 4 else ir.DoubleType()
+        loaded = builder.load(builder.gep(_at(builder, args[1], kind), [args[2]]))
+        loaded.align = size
+        return loaded
+
+    return one(one, types.int64, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def write(typing: Any, address: Any, number: Any) -> Any:
     """Write a number at an address."""
 

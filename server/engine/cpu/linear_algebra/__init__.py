@@ -5,9 +5,20 @@ Importing the package registers their kernels.
 
 from __future__ import annotations
 
-from . import compact, few_matrices, least_squares, matrices, norms, orthogonal, spectra, transforms, triangular
+from . import (
+    compact,
+    few_matrices,
+    least_squares,
+    matrices,
+    norms,
+    orthogonal,
+    small_products,
+    spectra,
+    transforms,
+    triangular,
+)
 
 __all__ = [
-    "compact", "few_matrices", "least_squares", "matrices", "norms", "orthogonal", "spectra", "transforms",
-    "triangular",
+    "compact", "few_matrices", "least_squares", "matrices", "norms", "orthogonal", "small_products",
+    "spectra", "transforms", "triangular",
 ]  # fmt: skip

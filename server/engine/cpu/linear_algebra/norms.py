@@ -1,24 +1,44 @@
-"""Norms of a few numbers, of all or of rows, where arrays and the choice of kernels would take longer than the sums."""
+"""Norms of vectors, and of matrices by the sums of their rows or columns, by a compiled loop for any strides.
+
+Where it is not compiled yet, NumPy computes the norms of a few numbers, and the other kernels the rest.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from itertools import count as numbers_from
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from server.engine import keys
+from server.engine import compiled, keys
+from server.engine.array_library.dtypes import NUMPY_DTYPES
+from server.engine.cpu import reduce
 from server.engine.cpu.rows import row_dots
+from server.engine.device import threads
 from server.engine.operators import Request
+from server.engine.ops import matrix_norms as generic_matrix_norms
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.dtypes import float32, float64
 from telegrad_protocol.layout import wrap_dims
-from telegrad_protocol.ops import spread
+from telegrad_protocol.meta import Meta
+from telegrad_protocol.ops import matrix_functions, spread
+
+from .matrices import launch_of
 
 Array = Any
-_MOST_NUMBERS = 1 << 14
+_MODULE = "tensors.norms"
+_COUNT, _SUM, _EUCLIDEAN, _LARGEST, _SMALLEST, _CUBIC, _POWER = range(7)
+"""The codes of ``server/engine/compiled/tensors/norms``."""
+_CODES = {0: _COUNT, 1: _SUM, 2: _EUCLIDEAN, math.inf: _LARGEST, -math.inf: _SMALLEST, 3: _CUBIC}
+_MOST_NUMBERS, _MOST_OF_ROW = 1 << 14, 1 << 10
+"""Numbers for which the loop is used, and how many of a row where there are more of them."""
+
+
+_runs = numbers_from()
+"""Counts the norms of few numbers that were computed without the loop."""
 
 
 def _euclidean(rows: Array, out: Array) -> None:
@@ -47,20 +67,62 @@ def _of_order(p: float) -> Callable[[Array, Array], None]:
 _BY_ORDER = {2: _euclidean, 1: _sums, math.inf: _largest, -math.inf: _smallest}
 
 
-@prepares(spread.norm, keys.CPU)
-def norm(request: Request) -> Launch | None:
-    input, p, dim, _, dtype = request.args
-    (out,) = request.outs
-    order = 2 if p is None else p
-    is_plain = input.dtype.is_differentiable and input.dtype.to_real() is out.dtype and out.dtype in (float32, float64)
-    is_dense = input.is_contiguous and out.is_contiguous
-    if not (is_plain and is_dense and dtype in (None, input.dtype) and 0 < input.numel <= _MOST_NUMBERS and order):
+class _Runs(NamedTuple):
+    """Sizes and steps of dimensions that are one behind the other in memory."""
+
+    sizes: list[int]
+    steps: list[int]
+
+
+def _merged(meta: Meta, dims: Iterable[int]) -> _Runs:
+    """Dimensions of which neighbours are one wherever they may be."""
+    runs = _Runs([], [])
+    for dim in dims:
+        size, step = meta.shape[dim], meta.strides[dim]
+        if size == 1:
+            continue
+        if runs.sizes and runs.steps[-1] == step * size:
+            runs.sizes[-1], runs.steps[-1] = runs.sizes[-1] * size, step
+        else:
+            runs.sizes.append(size)
+            runs.steps.append(step)
+    return runs
+
+
+def _padded(runs: _Runs, count: int) -> list[int] | None:
+    """So many pairs of sizes and steps, the first ones of one element; None where there are more."""
+    missing = count - len(runs.sizes)
+    if missing < 0:
         return None
-    dims = range(input.ndim) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim
-    reduced = set(wrap_dims("norm", tuple(dims), input.ndim)) if input.ndim else set()
-    kept = input.ndim - len(reduced)
-    if reduced != set(range(kept, input.ndim)):
-        return None
+    return [1, 0] * missing + [number for pair in zip(*runs, strict=True) for number in pair]
+
+
+def _loop_launch(
+    head: tuple[int, int], order: float, places: list[int], input: Meta, out: Meta, fallback: Launch
+) -> Launch:
+    """A launch of the loop: the code and the extreme, the order, three pairs of a size and a step, and what else."""
+    size, char = out.dtype.itemsize, NUMPY_DTYPES[out.dtype].char
+    unit = input.dtype.itemsize // size
+    scaled = [number * unit if place % 2 else number for place, number in enumerate(places)]
+    plan = np.array([*head, unit - 1, *scaled], np.int64)
+    address, begin, goal = plan.ctypes.data, input.offset * input.dtype.itemsize, out.offset * size
+    power, is_much, loop = float(order), input.numel > _MOST_NUMBERS, None
+
+    def launch(args: tuple[Any, ...], outs: tuple[Any, ...], alive: Any = plan) -> None:
+        nonlocal loop
+        if loop is None:
+            module = compiled.kernels(_MODULE) if is_much else compiled.kernels_after(_runs, _MODULE)
+            if module is None:
+                fallback(args, outs)
+                return
+            loop = module.norms[char]
+        loop(1.0, power, address, args[0].storage.block.pointer + begin, outs[0].storage.block.pointer + goal)
+
+    return launch
+
+
+def _numpy_launch(order: float, input: Meta, kept: int) -> Launch:
+    """A launch of NumPy's functions for dense numbers, of which the last dimensions are reduced."""
     shape = math.prod(input.shape[:kept]), -1
     write = _BY_ORDER.get(order) or _of_order(order)
 
@@ -71,3 +133,58 @@ def norm(request: Request) -> Launch | None:
         write(np.absolute(args[0].array.reshape(shape)), outs[0].array.reshape(-1))
 
     return launch_complex if input.dtype.is_complex else launch
+
+
+def _is_for_loop(input: Meta, step: int, count: int) -> bool:
+    """Whether the loop takes less time than what several threads, or blocks of columns, would."""
+    is_rows = step == 1 and count <= _MOST_OF_ROW and input.nbytes < threads.LEAST_BYTES
+    return input.numel <= _MOST_NUMBERS or is_rows
+
+
+@prepares(spread.norm, keys.CPU)
+def norm(request: Request) -> Launch | None:
+    input, p, dim, keepdim, dtype = request.args
+    (out,) = request.outs
+    order = 2 if p is None else p
+    is_plain = input.dtype.is_differentiable and input.dtype.to_real() is out.dtype and out.dtype in (float32, float64)
+    if not (is_plain and out.is_contiguous and dtype in (None, input.dtype) and input.numel):
+        return None
+    dims = range(input.ndim) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim
+    reduced = set(wrap_dims("norm", tuple(dims), input.ndim)) if input.ndim else set()
+    vector = _padded(_merged(input, sorted(reduced)), 1)
+    others = _padded(_merged(input, [d for d in range(input.ndim) if d not in reduced]), 2)
+    kept = input.ndim - len(reduced)
+    is_dense = input.is_contiguous and input.numel <= _MOST_NUMBERS and order
+    fallback = _numpy_launch(order, input, kept) if is_dense and reduced == set(range(kept, input.ndim)) else None
+    if vector is None or others is None or not _is_for_loop(input, vector[1], vector[0]):
+        return fallback
+
+    def launch_generic(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        reduce.norm(np, args[0].array, p, dim, keepdim, dtype=dtype, out=outs[0].array)
+
+    code = _CODES.get(order, _POWER)
+    return _loop_launch((code, -1), order, [*others, *vector], input, out, fallback or launch_generic)
+
+
+@prepares(matrix_functions.plain_matrix_norm, keys.CPU)
+def plain_matrix_norm(request: Request) -> Launch | None:
+    """The largest or smallest sum of the magnitudes of a column, or of a row."""
+    (A, ord, dim, _), (out,) = request.args, request.outs
+    order = {"1": 1, "-1": -1, "inf": math.inf, "-inf": -math.inf}.get(ord)
+    if order is None or not out.is_contiguous or A.numel > _MOST_NUMBERS * 4:
+        return None
+    rows, columns = matrix_functions.matrix_dims("linalg.matrix_norm", A, dim)
+    if abs(order) == math.inf:
+        rows, columns = columns, rows
+    others = [d for d in range(A.ndim) if d not in (rows, columns)]
+    batch = _padded(_merged(A, others), 1)
+    if batch is None:
+        return None
+    places = [*batch, A.shape[columns], A.strides[columns], A.shape[rows], A.strides[rows]]
+    fallback = launch_of(generic_matrix_norms.plain_matrix_norm, ("ord", "dim", "keepdim"), request, _never)
+    return _loop_launch((_SUM, _LARGEST if order > 0 else _SMALLEST), 1.0, places, A, out, fallback)
+
+
+def _never(*arrays: Array) -> bool:
+    """What computes nothing, so that the generic kernel does."""
+    return False

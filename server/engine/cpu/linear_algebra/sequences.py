@@ -28,8 +28,6 @@ _ADDRESSES = 4
 """The codes of ``server/engine/compiled/factorizations/sequences``, and how many addresses its tables have room for."""
 FIXED = _ADDRESSES
 """The number of what is always 0, in place of an operand or a result: what is added to it is an address."""
-_LOADS_AFTER = 100
-"""Runs after which loading the compiled loop, which takes time once, is worth it, as it is for a large batch."""
 _SIGN = -(1 << 63)
 _pointer_of = attrgetter("storage.block.pointer")
 
@@ -255,11 +253,8 @@ _runs = numbers_from()
 
 def _loop(count: int) -> Any:
     """The module of the compiled loop, None where it is not to be used yet."""
-    return (
-        compiled.kernels("factorizations.sequences")
-        if count > FEW_CALLS or next(_runs) >= _LOADS_AFTER
-        else compiled.loaded("factorizations.sequences")
-    )
+    name = "factorizations.sequences"
+    return compiled.kernels(name) if count > FEW_CALLS else compiled.kernels_after(_runs, name)
 
 
 def sequence(steps: Sequence[Step], count: int) -> Callable[..., bool]:

@@ -6,7 +6,7 @@ Where the loops are not compiled yet, and for what they do not take, pocketfft o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from server.engine.array_library import host_fourier
 from server.engine.array_library.addresses import data_address
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.fourier import short_transform
+from server.engine.cpu.memory import scratch
 from server.engine.operators import Request
 from server.engine.ops import fft as generic_transforms
 from server.engine.registry import prepares
@@ -92,3 +93,69 @@ def real_to_complex(request: Request) -> Launch | None:
 def complex_to_real(request: Request) -> Launch | None:
     _, dim, normalization, _ = request.args
     return _transform_launch(generic_transforms._fft_c2r, request, request.outs[0], dim, normalization, False)
+
+
+class _Fitting(NamedTuple):
+    """How an operand becomes what is transformed: its shape, the part that is copied, its type, and conjugation."""
+
+    shape: tuple[int, ...]
+    kept: tuple[slice, ...]
+    dtype: Any
+    is_padded: bool
+    conjugates: bool
+
+    @classmethod
+    def of(cls, given: Meta, axes: tuple[int, ...], lengths: tuple[int, ...], dtype: Any, conjugates: bool) -> _Fitting:
+        shape, kept = list(given.shape), [slice(None)] * given.ndim
+        for axis, length in zip(axes, lengths, strict=True):
+            shape[axis], kept[axis] = length, slice(min(length, given.shape[axis]))
+        is_padded = any([length > given.shape[axis] for axis, length in zip(axes, lengths, strict=True)])
+        return cls(tuple(shape), tuple(kept), dtype, is_padded, conjugates)
+
+    def dense(self, array: Any) -> Any:
+        """A dense array, which the next call overwrites."""
+        result = scratch("signals", self.shape, self.dtype.char)
+        if self.is_padded:
+            result.fill(0)
+        target = result[self.kept] if self.is_padded else result
+        if self.conjugates:
+            np.conjugate(array[self.kept], out=target)
+        else:
+            target[...] = array[self.kept]
+        return result
+
+
+@prepares(fft._fft_fitted, keys.CPU)
+def fitted(request: Request) -> Launch | None:
+    """A transform of a dense copy of the operand that has the wanted lengths; real numbers are transformed forward."""
+    (given, dim, mode, forward, lengths, half), (out,) = request.args, request.outs
+    if not (out.is_contiguous and out.numel):
+        return None
+    types = np.dtype(NUMPY_DTYPES[given.dtype]), np.dtype(NUMPY_DTYPES[out.dtype])
+    is_real, axes = types[0].kind != "c", tuple([d % out.ndim for d in dim])
+    to_half, to_real = half and is_real, half and not is_real
+    kept = (*lengths[:-1], lengths[-1] // 2 + 1) if to_real else lengths
+    fitting = _Fitting.of(given, axes, kept, types[0] if half else types[1], bool(to_real and forward))
+    whole = out.shape if not to_half else fitting.shape
+    goal, direction, turns = out.offset * out.dtype.itemsize, is_real if half else forward, to_half and not forward
+    kinds = fitting.dtype, types[1]
+    short = short_transform(*kinds, out.numel, axes, mode, direction, to_half, out.shape[axes[-1]])
+    others, run = request.args[1:], None
+
+    def launch(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        nonlocal run
+        if run is None:
+            run = host_fourier.by_addresses(*kinds, whole, axes, mode, direction)
+        if not run and short is None:
+            generic_transforms._fft_fitted(np, args[0].array, *others, out=outs[0].array)
+            return
+        dense = fitting.dense(args[0].array)
+        if run:
+            run(data_address(dense), outs[0].storage.block.pointer + goal)
+        else:
+            short(dense, outs[0].array)
+        if turns:
+            result = outs[0].array
+            np.negative(result.imag, out=result.imag)
+
+    return launch
