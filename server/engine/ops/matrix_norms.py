@@ -94,6 +94,14 @@ def matrix_norm_named(A, ord, dim, keepdim, *, dtype):
     return matrix_norm_of(A, ord, dim, keepdim, dtype)
 
 
+@comes_to(ops.norm)
+def _only_norm_of_numbers(records, input, ord, dim, keepdim, dtype):
+    is_vector = ord is None or isinstance(dim, int) or (dim is None and input.ndim == 1)
+    if not is_vector:
+        return None
+    return Single(OPERATORS["norm"], lambda args: (args[0], 2 if ord is None else ord, *args[2:]))
+
+
 @composite(ops.norm)
 def norm(input, ord, dim, keepdim, *, dtype):
     if ord is None:

@@ -135,10 +135,11 @@ def _numpy_launch(order: float, input: Meta, kept: int) -> Launch:
     return launch_complex if input.dtype.is_complex else launch
 
 
-def _is_for_loop(input: Meta, step: int, count: int) -> bool:
+def _is_for_loop(code: int, input: Meta, step: int, count: int) -> bool:
     """Whether the loop takes less time than what several threads, or blocks of columns, would."""
-    is_rows = step == 1 and count <= _MOST_OF_ROW and input.nbytes < threads.LEAST_BYTES
-    return input.numel <= _MOST_NUMBERS or is_rows
+    if input.numel <= _MOST_NUMBERS or code in (_CUBIC, _POWER):  # of many numbers these take NumPy the longest
+        return True
+    return step == 1 and count <= _MOST_OF_ROW and input.nbytes < threads.LEAST_BYTES
 
 
 @prepares(spread.norm, keys.CPU)
@@ -156,13 +157,13 @@ def norm(request: Request) -> Launch | None:
     kept = input.ndim - len(reduced)
     is_dense = input.is_contiguous and input.numel <= _MOST_NUMBERS and order
     fallback = _numpy_launch(order, input, kept) if is_dense and reduced == set(range(kept, input.ndim)) else None
-    if vector is None or others is None or not _is_for_loop(input, vector[1], vector[0]):
+    code = _CODES.get(order, _POWER)
+    if vector is None or others is None or not _is_for_loop(code, input, vector[1], vector[0]):
         return fallback
 
     def launch_generic(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
         reduce.norm(np, args[0].array, p, dim, keepdim, dtype=dtype, out=outs[0].array)
 
-    code = _CODES.get(order, _POWER)
     return _loop_launch((code, -1), order, [*others, *vector], input, out, fallback or launch_generic)
 
 

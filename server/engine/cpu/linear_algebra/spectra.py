@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from server.engine.array_library.host_spectra import (
     svdvals_into,
 )
 from server.engine.operators import Request
-from server.engine.ops import matrix_functions
+from server.engine.ops import matrix_functions, matrix_norms
 from server.engine.ops import solvers as generic_solvers
 from server.engine.ops import spectra as generic
 from server.engine.registry import prepares
@@ -49,6 +50,7 @@ from .sequences import (
     numbers_of,
 )
 
+Array = Any
 _INT = np.dtype(np.int32)
 
 
@@ -205,6 +207,61 @@ def plain_matrix_rank(request: Request) -> Launch | None:
         return None
     generically = launch_of(matrix_functions.plain_matrix_rank, (), request, lambda *arrays: False)
     return launch_in_sequence(steps, (A,), generically, then)
+
+
+def _launch_of_values(
+    generic_kernel: Any, names: tuple[str, ...], request: Request, reduce: Callable[[Array, Array], Any]
+) -> Launch | None:
+    """A launch that writes a number for each matrix's singular values, which are rows in descending order."""
+    A, (out,) = request.args[0], request.outs
+    count, k, dtype = count_of(A), min(A.shape[-2:]), np.dtype(NUMPY_DTYPES[A.dtype])
+    made = _singular_steps(A, "N", None) if _is_for_gesdd(A) else None
+    if not out.is_contiguous:
+        return None
+    if made is None:
+
+        def write(a: Array, result: Array) -> bool:
+            values = np.empty((count, k), dtype.type(0).real.dtype)
+            if not svdvals_into(a, values):
+                return False
+            reduce(values, result.reshape(count))
+            return True
+
+        return launch_of(generic_kernel, names, request, write)
+    values = _real_numbers(made.values, dtype, count)
+    generically = launch_of(generic_kernel, names, request, lambda *arrays: False)
+    return launch_in_sequence(
+        made.steps, (A,), generically, lambda args, outs: reduce(values, outs[0].array.reshape(count))
+    )
+
+
+_OF_VALUES: dict[str, Callable[[Array, Array], Any]] = {
+    "nuc": lambda values, out: np.add.reduce(values, -1, out=out),
+    "2": lambda values, out: np.copyto(out, values[:, 0]),
+    "-2": lambda values, out: np.copyto(out, values[:, -1]),
+}
+
+
+@prepares(contracts.plain_matrix_norm, keys.CPU)
+def plain_matrix_norm(request: Request) -> Launch | None:
+    """The norms that are made of singular values, of matrices in the last two dimensions."""
+    A, ord, dim, _ = request.args
+    if ord not in _OF_VALUES or contracts.matrix_dims("linalg.matrix_norm", A, dim) != (A.ndim - 2, A.ndim - 1):
+        return None
+    names = "ord", "dim", "keepdim"
+    return _launch_of_values(matrix_norms.plain_matrix_norm, names, request, _OF_VALUES[ord])
+
+
+@prepares(contracts.plain_cond, keys.CPU)
+def plain_cond(request: Request) -> Launch | None:
+    """The largest singular value over the smallest, or the other way round."""
+    first, second = (-1, 0) if request.args[1] else (0, -1)
+
+    def divide(values: Array, out: Array) -> None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            np.divide(values[:, first], values[:, second], out=out)
+
+    return _launch_of_values(matrix_functions.plain_cond, ("is_inverted",), request, divide)
 
 
 @prepares(solvers.plain_pinv, keys.CPU)
