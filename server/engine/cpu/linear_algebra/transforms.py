@@ -140,7 +140,8 @@ def fitted(request: Request) -> Launch | None:
     goal, direction, turns = out.offset * out.dtype.itemsize, is_real if half else forward, to_half and not forward
     kinds = fitting.dtype, types[1]
     short = short_transform(*kinds, out.numel, axes, mode, direction, to_half, out.shape[axes[-1]])
-    others, run = request.args[1:], None
+    is_direct = given.is_contiguous and turns and fitting.shape == given.shape
+    begin, others, run = given.offset * given.dtype.itemsize, request.args[1:], None
 
     def launch(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
         nonlocal run
@@ -149,13 +150,14 @@ def fitted(request: Request) -> Launch | None:
         if not run and short is None:
             generic_transforms._fft_fitted(np, args[0].array, *others, out=outs[0].array)
             return
-        dense = fitting.dense(args[0].array)
-        if run:
-            run(data_address(dense), outs[0].storage.block.pointer + goal)
+        if run and is_direct:
+            run(args[0].storage.block.pointer + begin, outs[0].storage.block.pointer + goal)
+        elif run:
+            run(data_address(fitting.dense(args[0].array)), outs[0].storage.block.pointer + goal)
         else:
-            short(dense, outs[0].array)
+            short(fitting.dense(args[0].array), outs[0].array)
         if turns:
             result = outs[0].array
-            np.negative(result.imag, out=result.imag)
+            np.conjugate(result, result)
 
     return launch
