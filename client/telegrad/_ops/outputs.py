@@ -38,7 +38,7 @@ def into_resized(
 
     They are refused where an operation's targets must share no memory with its operands, and theirs would grow so far.
     """
-    if "separate" in op.out_rules:
+    if "grown" in op.out_rules:
         results = (result,) if isinstance(result, Tensor) else tuple(result)
         check_separate(op.public, targets_of(op.public, out), (*args, *kwargs.values()), True, results)
     return into(op.name, result, out, warns)

@@ -235,7 +235,8 @@ def op(
     ``name`` is the unique name if it is not the function's, such as ``"max.dim"`` for an overload of ``max``.
     ``inplace`` and ``out`` derive those forms; ``out=None`` derives it where results are new and of a known shape.
     ``out_rules`` may have ``"copied"``: there is no such form, and the client copies results into the targets;
-    ``"separate"``: targets must share no memory with the operands. ``targets`` tells the types that these may have.
+    ``"separate"``: targets must share no memory with the operands, ``"grown"``: nor once they have the results' shapes.
+    ``targets`` tells the types that these may have.
     ``view_of``, ``mutates`` and ``no_grad`` name parameters: the one whose memory the result shows, those that are
     written, and those that get no gradient. ``copies`` tells when a ``view_of`` operation has to copy after all.
     ``from_host`` names parameters whose tensors may be on the CPU beside a GPU's; with ``mixed_devices`` all may be.

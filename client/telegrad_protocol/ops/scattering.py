@@ -38,7 +38,7 @@ def _check_along(name: str, input: Meta, dim: int, index: Meta, src: Meta | None
     return at
 
 
-@op(no_grad=("index",), out_rules=("separate",))
+@op(no_grad=("index",), out_rules=("separate", "grown"))
 def gather(input: Meta, dim: int, index: Meta, *, sparse_grad: bool = False) -> Meta:
     """Return out[i][j] = input[index[i][j]][j] for ``dim=0``, and accordingly for other dimensions."""
     _check_along("gather", input, dim, index)

@@ -141,21 +141,22 @@ def fitted(request: Request) -> Launch | None:
     kinds = fitting.dtype, types[1]
     short = short_transform(*kinds, out.numel, axes, mode, direction, to_half, out.shape[axes[-1]])
     is_direct = given.is_contiguous and turns and fitting.shape == given.shape
-    begin, others, run = given.offset * given.dtype.itemsize, request.args[1:], None
+    begin, others = given.offset * given.dtype.itemsize, request.args[1:]
+    run: Any = None
 
     def launch(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
         nonlocal run
         if run is None:
             run = host_fourier.by_addresses(*kinds, whole, axes, mode, direction)
-        if not run and short is None:
-            generic_transforms._fft_fitted(np, args[0].array, *others, out=outs[0].array)
-            return
         if run and is_direct:
             run(args[0].storage.block.pointer + begin, outs[0].storage.block.pointer + goal)
         elif run:
             run(data_address(fitting.dense(args[0].array)), outs[0].storage.block.pointer + goal)
-        else:
+        elif short is not None:
             short(fitting.dense(args[0].array), outs[0].array)
+        else:
+            generic_transforms._fft_fitted(np, args[0].array, *others, out=outs[0].array)
+            return
         if turns:
             result = outs[0].array
             np.conjugate(result, result)
