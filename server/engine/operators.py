@@ -63,6 +63,8 @@ class Request(NamedTuple):
     compute: DType | None
     reads_numbers: bool = False
     """Whether floats that vary (``replay.varying``) are others in each call, so that launches must read them there."""
+    is_in_place: bool = False
+    """Whether the result is written over the first operand, of which all that is not changed stays."""
 
     @property
     def named(self) -> dict[str, Any]:

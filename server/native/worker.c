@@ -12,6 +12,7 @@ anything. Where something is not as it expects, the function of Python is called
 #include "operand_launches.h"
 #include "philox.h"
 #include "runs.h"
+#include "small_launches.h"
 #include "views.h"
 #include "waits.h"
 #include "walks.h"
@@ -316,6 +317,7 @@ static PyMethodDef methods[] = {
     {"prepare_arrays", prepare_arrays, METH_O, "Take classes and objects by their names."},
     {"bound_to_kernel", bound_to_kernel, METH_O, "Return what has a kernel write into values."},
     {"bound_in_place", bound_in_place, METH_O, "Return what has a kernel write into its first operand."},
+    {"small_launch", (PyCFunction)(void (*)(void))small_launch, METH_FASTCALL, "Return a launch on few elements, or a run in place."},
     {"philox", (PyCFunction)(void (*)(void))call_philox, METH_FASTCALL, "Write random words of a seed."},
     {"prepare_launches", prepare_launches, METH_O, "Take classes and objects by their names."},
     {"bound_to_queue", bound_to_queue, METH_O, "Return work whose launches wait in a queue where they may."},
@@ -365,7 +367,7 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC
 PyInit__worker(void)
 {
-    PyObject *module = ready_launch_types() | PyType_Ready(&LookupType) ? NULL : PyModule_Create(&definition);
+    PyObject *module = ready_launch_types() | PyType_Ready(&LookupType) | PyType_Ready(&SmallLaunchType) ? NULL : PyModule_Create(&definition);
     if (module != NULL && PyModule_AddIntConstant(module, "MOST_READY", MOST_READY) < 0) Py_CLEAR(module);
     return module;
 }

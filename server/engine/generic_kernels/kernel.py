@@ -14,13 +14,14 @@ import numpy as np
 
 from server.engine import context
 from server.engine.array_library.dtypes import BY_NUMPY, COMPUTED_IN, NUMPY_DTYPES
-from server.engine.operators import KernelInfo, Operator, Run
+from server.engine.in_c import small as small_in_c
+from server.engine.operators import KernelInfo, Operator, Request, Run
 from server.engine.signature import metas_of
 from server.engine.value import Backend, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import is_dense
-from telegrad_protocol.meta import Device, Meta
+from telegrad_protocol.meta import CPU, Device, Meta
 from telegrad_protocol.ops import Op
 
 from .direct_runs import KernelCall, call_of, in_place, into_new, mutating
@@ -101,7 +102,8 @@ class GenericKernel:
         """The function that executes the operation."""
         form, direct = self.operator.op.form, self._direct_call()
         if form == "inplace":
-            return self._direct_inplace(direct) if direct else self._run_inplace
+            run = self._direct_inplace(direct) if direct else self._run_inplace
+            return self._small_inplace(run) or run
         if form == "out":
             return self._run_out_form
         if self.operator.op.mutates:
@@ -125,6 +127,20 @@ class GenericKernel:
         if not is_direct:
             return self._run_inplace
         return in_place(kernel, self.backend, self._bound, info.updates, self._run_inplace)
+
+    def _small_inplace(self, otherwise: Run) -> Run | None:
+        """The run of a loop over few elements of the host; None where there is none for these operands."""
+        op, base = self.operator.op, self.operator.op.base
+        factory = small_in_c.FACTORIES.get(base.name)
+        if factory is None or self.backend.device is not CPU or not small_in_c.is_there():
+            return None
+        bound = tuple([self.wrapped.get(position, item) for position, item in enumerate(self._bound)])
+        target, result = bound[0], base.infer(self._bound)
+        if not isinstance(result, Meta) or (result.shape, result.dtype) != (target.shape, target.dtype):
+            return None
+        compute = op.compute_dtype(bound) if op.promotion else None
+        loop = factory(Request(base, self.backend, bound, (target,), compute, is_in_place=True))
+        return None if loop is None else small_in_c.run_in_place(loop, otherwise)
 
     def _may_hold_result(self, target: Meta, dtype: DType | None) -> bool:
         """Whether results of a type can be computed in the memory of a target."""

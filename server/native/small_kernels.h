@@ -1,0 +1,27 @@
+/* All loops over few elements, by the names that the engine's ``cpu/small`` gives them. */
+
+#ifndef TELEGRAD_SMALL_KERNELS_H
+#define TELEGRAD_SMALL_KERNELS_H
+
+#include "small_elementwise.h"
+#include "small_places.h"
+#include "small_reductions.h"
+#include "small_rows.h"
+
+typedef struct {
+    const char *name;
+    SmallKernel kernel;
+} NamedKernel;
+
+#define NAMED_LOOP(kind, name, ...) {#name, name},
+#define NAMED(name, ...) {#name, name},
+static const NamedKernel small_kernels[] = {
+    ARITHMETIC(NAMED_LOOP) COMPARISONS(NAMED_LOOP) UNARY_FUNCTIONS(NAMED_LOOP) CASTS(NAMED_LOOP) SELECTIONS(NAMED_LOOP)
+    REDUCTIONS(NAMED) RUNNING_SUMS(NAMED)
+    NAMED(copy_pieces) NAMED(take_elements) NAMED(put_elements) NAMED(hot_rows)
+    NAMED(softmax_rows) NAMED(log_softmax_rows) NAMED(softmax_backward_rows) NAMED(log_softmax_backward_rows)
+    NAMED(logsumexp_rows) NAMED(cross_entropy_rows) NAMED(cross_entropy_backward_rows) NAMED(nll_rows) NAMED(nll_backward_rows)
+    {NULL, NULL},
+};
+
+#endif
