@@ -121,6 +121,28 @@
     X(UNARY, f64_to_f32, double, float, (float)a) X(UNARY, i64_to_u8, int64_t, uint8_t, a != 0)                        \
     X(UNARY, f32_to_u8, float, uint8_t, a != 0)
 
+/* Integers and truth values beside single precision, to which they are converted first. */
+#define MIXED_LOOP(name, first, second, expression)                                                                    \
+    static void name##_loop(int64_t count, char *const *at, const int64_t *steps, void *state)                         \
+    {                                                                                                                  \
+        (void)state;                                                                                                   \
+        for (int64_t i = 0; i < count; i++) {                                                                          \
+            float a = (float)AT(const first, at[0] + i * steps[0]), b = (float)AT(const second, at[1] + i * steps[1]); \
+            AT(float, at[2] + i * steps[2]) = expression;                                                              \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static int name(const int64_t *numbers, char **at)                                                                 \
+    {                                                                                                                  \
+        walk(numbers, at, 3, name##_loop, NULL);                                                                       \
+        return 0;                                                                                                      \
+    }
+#define MIXED_OF(X, name, expression)                                                                                  \
+    X(MIXED_LOOP, name##_f32_i64, float, int64_t, expression) X(MIXED_LOOP, name##_i64_f32, int64_t, float, expression) \
+    X(MIXED_LOOP, name##_f32_u8, float, uint8_t, expression) X(MIXED_LOOP, name##_u8_f32, uint8_t, float, expression)
+#define MIXED(X)                                                                                                       \
+    MIXED_OF(X, add, a + b) MIXED_OF(X, sub, a - b) MIXED_OF(X, mul, a * b) MIXED_OF(X, div, a / b)                    \
+    X(MIXED_LOOP, div_i64_i64, int64_t, int64_t, a / b)
+
 /* What is NaN stays so, and an upper limit goes before a lower one. */
 #define CLAMPED ((a < b ? b : a) > c ? c : (a < b ? b : a))
 #define SELECTIONS(X)                                                                                                  \
@@ -137,6 +159,7 @@ ARITHMETIC(DEFINE_LOOP)
 COMPARISONS(DEFINE_LOOP)
 UNARY_FUNCTIONS(DEFINE_LOOP)
 CASTS(DEFINE_LOOP)
+MIXED(DEFINE_LOOP)
 SELECTIONS(DEFINE_LOOP)
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC pop_options

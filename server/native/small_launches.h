@@ -118,6 +118,40 @@ call_small_in_place(PyObject *self, PyObject *const *given, size_t flags, PyObje
     return add_to(SLOT(target, Value__storage), Storage__version, one) < 0 ? NULL : Py_NewRef(target);
 }
 
+/* The value that a loop writes whose size data says; NULL where there is nothing to write or it cannot, and for errors. The
+first place is the result's; ``otherwise`` is a run, and what else is needed: the backend, its key, the size of elements, and
+what returns the meta of so many. */
+static PyObject *
+small_counted(SmallLaunch *launch, PyObject *args)
+{
+    char *at[MOST_SMALL_PLACES + 1];
+    int64_t count = -1;
+    PyObject *all = launch->otherwise;
+    if (!small_addresses(launch, args, args, at)) return NULL;
+    at[0] = NULL;
+    at[launch->places] = (char *)&count;
+    if (launch->kernel(numbers_of(launch), at) != 0 || count <= 0) return NULL;
+    PyObject *number = PyLong_FromLongLong(count), *meta = NULL, *nbytes = NULL, *value = NULL;
+    if (number != NULL) meta = PyObject_CallOneArg(PyTuple_GET_ITEM(all, 4), number);
+    if (meta != NULL) nbytes = PyNumber_Multiply(number, PyTuple_GET_ITEM(all, 3));
+    if (nbytes != NULL) value = new_value(PyTuple_GET_ITEM(all, 1), PyTuple_GET_ITEM(all, 2), nbytes, meta);
+    if (value != NULL && ((at[0] = small_address(value)) == NULL || launch->kernel(numbers_of(launch), at) != 0)) Py_CLEAR(value);
+    Py_XDECREF(number);
+    Py_XDECREF(meta);
+    Py_XDECREF(nbytes);
+    return value;
+}
+
+static PyObject *
+call_small_counted(PyObject *self, PyObject *const *given, size_t flags, PyObject *names)
+{
+    SmallLaunch *launch = (SmallLaunch *)self;
+    if (PyVectorcall_NARGS(flags) != 1 || (names != NULL && PyTuple_GET_SIZE(names)) || !PyTuple_CheckExact(given[0]))
+        return PyErr_Format(PyExc_TypeError, "run: expected a tuple of operands");
+    PyObject *value = small_counted(launch, given[0]);
+    return value != NULL || PyErr_Occurred() ? value : PyObject_Vectorcall(PyTuple_GET_ITEM(launch->otherwise, 0), given, 1, NULL);
+}
+
 static int
 traverse_small(PyObject *self, visitproc visit, void *arg)
 {
@@ -169,8 +203,17 @@ are_places(const int64_t *words, Py_ssize_t size, int64_t count)
     return 1;
 }
 
+/* Whether something is what ``small_counted`` needs. */
+static int
+are_for_counted(PyObject *all)
+{
+    return PyTuple_CheckExact(all) && PyTuple_GET_SIZE(all) == 5 && is_usual_backend(PyTuple_GET_ITEM(all, 1)) &&
+           PyLong_CheckExact(PyTuple_GET_ITEM(all, 2)) && PyLong_CheckExact(PyTuple_GET_ITEM(all, 3));
+}
+
 /* A launch, given the name of a loop, how many places there are, places and numbers as bytes, and what is launched otherwise;
-with a fifth argument a run in place, whose operands may never lie in the memory of the target where that is true. */
+with a fifth argument a run in place, whose operands may never lie in the memory of the target where that is true, or, where
+that is None, a run whose result has as many elements as data says. */
 static PyObject *
 small_launch(PyObject *module, PyObject *const *given, Py_ssize_t count)
 {
@@ -180,10 +223,12 @@ small_launch(PyObject *module, PyObject *const *given, Py_ssize_t count)
     Py_ssize_t size = PyBytes_GET_SIZE(given[2]) / 8, places = PyLong_AsSsize_t(given[1]);
     SmallKernel kernel = PyErr_Occurred() ? NULL : small_kernel(given[0]);
     if (kernel == NULL) return NULL;
-    int apart = count == 5 ? PyObject_IsTrue(given[4]) : -1;
+    int is_counted = count == 5 && given[4] == Py_None, apart = count == 5 && !is_counted ? PyObject_IsTrue(given[4]) : -1;
+    if (is_counted && !are_for_counted(given[3]))
+        return PyErr_Format(PyExc_TypeError, "small_launch: expected a run, a backend, its key, a size, and what makes metas");
     SmallLaunch *launch = PyObject_GC_NewVar(SmallLaunch, &SmallLaunchType, size);
     if (launch == NULL) return NULL;
-    launch->vectorcall = count == 5 ? call_small_in_place : call_small;
+    launch->vectorcall = is_counted ? call_small_counted : count == 5 ? call_small_in_place : call_small;
     launch->otherwise = Py_NewRef(given[3]);
     launch->kernel = kernel;
     launch->places = places;

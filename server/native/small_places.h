@@ -154,6 +154,83 @@ put_elements(const int64_t *numbers, char **at)
     return 0;
 }
 
+/* Results of as many elements as data says. A kernel is called twice: without a result (NULL) it counts, and notes that
+where the address behind those of operands leads; with one it writes. Results come first among the addresses. */
+typedef struct {
+    int64_t count, row; /* the row is that of the element, or the size of elements */
+    int64_t *to;
+    char *copied;
+} Chosen;
+
+static void
+count_loop(int64_t count, char *const *at, const int64_t *steps, void *state)
+{
+    int64_t chosen = 0;
+    for (int64_t i = 0; i < count; i++) chosen += AT(const uint8_t, at[0] + i * steps[0]) != 0;
+    ((Chosen *)state)->count += chosen;
+}
+
+static void
+where_loop(int64_t count, char *const *at, const int64_t *steps, void *state)
+{
+    Chosen *chosen = state;
+    for (int64_t i = 0; i < count; i++, chosen->row++)
+        if (AT(const uint8_t, at[0] + i * steps[0])) *chosen->to++ = chosen->row;
+}
+
+/* Truth values -> the numbers of those that are true, in order: a walk. */
+static int
+true_places(const int64_t *numbers, char **at)
+{
+    Chosen chosen = {0, 0, (int64_t *)at[0], NULL};
+    walk(numbers, at + 1, 1, at[0] == NULL ? count_loop : where_loop, &chosen);
+    if (at[0] == NULL) *(int64_t *)at[2] = chosen.count;
+    return 0;
+}
+
+static void
+select_loop(int64_t count, char *const *at, const int64_t *steps, void *state)
+{
+    Chosen *chosen = state;
+    int64_t size = chosen->row;
+    for (int64_t i = 0; i < count; i++)
+        if (AT(const uint8_t, at[0] + i * steps[0])) {
+            move_element(chosen->copied, at[1] + i * steps[1], size);
+            chosen->copied += size;
+        }
+}
+
+/* Truth values and elements, broadcast -> the elements where they are true: a walk over both, and the size of elements. */
+static int
+true_elements(const int64_t *numbers, char **at)
+{
+    Chosen chosen = {0, numbers[walk_size(numbers, 2)], NULL, at[0]};
+    walk(numbers, at + 1, 2, at[0] == NULL ? count_loop : select_loop, &chosen);
+    if (at[0] == NULL) *(int64_t *)at[3] = chosen.count;
+    return 0;
+}
+
+#define MOST_COUNTED 65536
+
+/* Classes, one behind the other -> how often there is each: how many there are, and the least length. */
+static int
+count_classes(const int64_t *numbers, char **at)
+{
+    const int64_t *classes = (const int64_t *)at[1];
+    int64_t *counts = (int64_t *)at[0], length = numbers[1];
+    for (int64_t i = 0; i < numbers[0]; i++) {
+        if (classes[i] < 0 || classes[i] >= MOST_COUNTED) return 1;
+        if (classes[i] >= length) length = classes[i] + 1;
+    }
+    if (counts == NULL) {
+        *(int64_t *)at[2] = length;
+        return 0;
+    }
+    memset(counts, 0, (size_t)length * sizeof(int64_t));
+    for (int64_t i = 0; i < numbers[0]; i++) counts[classes[i]]++;
+    return 0;
+}
+
 /* Classes -> a row for each that is 1 at the class, else 0: how many there are, and the length of a row. */
 static int
 hot_rows(const int64_t *numbers, char **at)

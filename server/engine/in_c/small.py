@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 from server.engine.in_c.values import module
 from server.engine.operators import Request, Run
-from server.engine.value import Launch
+from server.engine.value import Backend, Launch
+from telegrad_protocol.meta import Meta
 
 ARGUMENT: Final = 0
 RESULT: Final = 1
@@ -50,6 +51,22 @@ FACTORIES: Final[dict[str, Callable[[Request], Loop | None]]] = {}
 """What makes the loop of an operation on operands of given metas, by the operation's name; None for others."""
 
 
+class Counted(NamedTuple):
+    """A loop whose result has as many elements, or rows of elements, as data says.
+
+    The first place is not looked up: it is the result's. ``meta_of`` returns the meta of so many, which take
+    ``nbytes`` each.
+    """
+
+    loop: Loop
+    nbytes: int
+    meta_of: Callable[[int], Meta]
+
+
+COUNTED: Final[dict[str, Callable[[Request], Counted | None]]] = {}
+"""The same for operations whose results have as many elements as data says."""
+
+
 def is_there() -> bool:
     """Whether loops are compiled."""
     return module is not None
@@ -64,6 +81,15 @@ def launch_of(loop: Loop, otherwise: Launch) -> Launch | None:
     if len(loop.places) > MOST_PLACES:
         return None
     return module.small_launch(loop.name, len(loop.places), _words(loop, loop.places), otherwise)  # type: ignore[no-any-return]
+
+
+def run_counted(counted: Counted, backend: Backend, otherwise: Run) -> Run:
+    """Return what executes a loop whose result has as many elements as data says, and returns that result.
+
+    ``otherwise`` runs where it cannot, and where there is no element.
+    """
+    loop, needed = counted.loop, (otherwise, backend, backend.key, counted.nbytes, counted.meta_of)
+    return module.small_launch(loop.name, len(loop.places), _words(loop, loop.places), needed, None)  # type: ignore[no-any-return]
 
 
 def run_in_place(loop: Loop, otherwise: Run) -> Run | None:

@@ -7,6 +7,6 @@ compiler is.
 
 from __future__ import annotations
 
-from . import elementwise, moving, places, reductions, rows
+from . import counted, elementwise, moving, places, reductions, rows, sorting
 
-__all__ = ["elementwise", "moving", "places", "reductions", "rows"]
+__all__ = ["counted", "elementwise", "moving", "places", "reductions", "rows", "sorting"]

@@ -46,6 +46,37 @@ def _binary(name: str, kinds: Collection[str], result_dtype: DType | None = None
     return factory
 
 
+def _mixed(name: str) -> Factory:
+    """Loops of tensors of two types, of which the result is single precision."""
+
+    def factory(request: Request) -> Loop | None:
+        out, given = request.outs[0], request.args[:2]
+        is_plain = all([number == 1 for number in request.args[2:]])
+        if (
+            request.compute is not dtypes.float32
+            or out.dtype is not dtypes.float32
+            or not is_plain
+            or not is_small(out)
+        ):
+            return None
+        if not all([operand.__class__ is Meta for operand in given]):
+            return None
+        kinds = [KINDS.get(operand.dtype) for operand in given]
+        operands = Operands(out.shape, out.dtype)
+        are_small = all([operands.add(number, operand, operand.dtype) for number, operand in enumerate(given)])
+        is_known = (*kinds,) in _MIXED or (name == "div" and kinds == ["i64", "i64"])
+        return _loop(f"{name}_{kinds[0]}_{kinds[1]}", operands, out) if are_small and is_known else None
+
+    return factory
+
+
+_MIXED = frozenset((("f32", "i64"), ("i64", "f32"), ("f32", "u8"), ("u8", "f32")))
+
+
+def _either(first: Factory, second: Factory) -> Factory:
+    return lambda request: first(request) or second(request)
+
+
 def _unary(name: str, kinds: Collection[str]) -> Factory:
     def factory(request: Request) -> Loop | None:
         out, kind = request.outs[0], KINDS.get(request.outs[0].dtype)
@@ -77,7 +108,7 @@ _UNARY: dict[str, tuple[Op, Collection[str]]] = {
 
 def _register() -> None:
     for name, (contract, kinds) in _BINARY.items():
-        small(contract)(_binary(name, kinds))
+        small(contract)(_either(_binary(name, kinds), _mixed(name)))
     small(pointwise.rsub)(_binary("sub", _NUMBERS, is_reversed=True))
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
         small(getattr(comparison, name))(_binary(name, (*_NUMBERS, "u8"), dtypes.bool_))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from server.engine.in_c.small import MOST_PLACES, Loop, Place
+from server.engine.in_c.small import CONSTANT, MOST_PLACES, Loop, Place
 from server.engine.operators import Request
 from telegrad_protocol.layout import wrap_dim, wrap_dims
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import creation, nn, rearrange
 
-from .layouts import argument, bits_of, is_small, result, row_major, strides_of, walk
+from .layouts import KINDS, argument, bits_of, is_small, result, row_major, strides_of, walk
 from .registering import small
 
 _MOST_PIECES = MOST_PLACES // 2 - 1
@@ -56,6 +56,31 @@ def copied(request: Request) -> Loop | None:
         return None
     strides = strides_of(input, input.shape), strides_of(out, out.shape)
     return _copies(out, [_Piece(argument(0, input), input.shape, strides[0], 0, strides[1], 0)])
+
+
+def _filled(out: Meta, number: Any) -> Loop | None:
+    """A result of one number, which is row-major."""
+    is_plain = number.__class__ in (bool, int, float) and out.is_contiguous and is_small(out)
+    fits = out.dtype.is_floating_point or (number.__class__ is not float and abs(number) < 1 << 7)
+    return _copies(out, [], bits_of(number, out.dtype)) if is_plain and out.dtype in KINDS and fits else None
+
+
+small(creation.zeros, creation.zeros_like)(lambda request: _filled(request.outs[0], 0))
+small(creation.ones, creation.ones_like)(lambda request: _filled(request.outs[0], 1))
+small(creation.full, creation.full_like)(lambda request: _filled(request.outs[0], request.args[1]))
+
+
+@small(creation.eye)
+def eye(request: Request) -> Loop | None:
+    """Ones on the diagonal."""
+    out = request.outs[0]
+    if not is_small(out) or not out.is_contiguous or out.dtype not in KINDS:
+        return None
+    step = sum(strides_of(out, out.shape)) if min(out.shape) > 1 else 0
+    places = result(0, out), Place(CONSTANT), result(0, out)
+    piece = walk([min(out.shape)], [0], [step])
+    numbers = [out.dtype.itemsize, 1, 0, out.numel, 1, *piece, bits_of(1, out.dtype)]
+    return Loop("copy_pieces", (places[0], places[1]._replace(offset=len(numbers) - 1), places[2]), numbers)
 
 
 def _joined(out: Meta, tensors: Sequence[Meta], dim: int, is_new: bool) -> Loop | None:

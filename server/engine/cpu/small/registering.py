@@ -11,7 +11,7 @@ from typing import Any
 from server.engine import keys
 from server.engine.generic_kernels.direct_runs import call_of
 from server.engine.in_c import small as small_in_c
-from server.engine.in_c.small import Loop
+from server.engine.in_c.small import Counted, Loop
 from server.engine.operators import OPERATORS, Request
 from server.engine.registry import prepares
 from server.engine.value import Launch
@@ -19,6 +19,7 @@ from telegrad_protocol.meta import CPU
 from telegrad_protocol.ops import Op
 
 Factory = Callable[[Request], Loop | None]
+CountedFactory = Callable[[Request], Counted | None]
 
 
 def small(*contracts: Op) -> Callable[[Factory], Factory]:
@@ -28,6 +29,16 @@ def small(*contracts: Op) -> Callable[[Factory], Factory]:
         for contract in contracts:
             prepares(contract, keys.CPU)(_launches(factory))
             small_in_c.FACTORIES[contract.name] = factory
+        return factory
+
+    return register
+
+
+def counted(contract: Op) -> Callable[[CountedFactory], CountedFactory]:
+    """Register a factory of loops whose results have as many elements as data says."""
+
+    def register(factory: CountedFactory) -> CountedFactory:
+        small_in_c.COUNTED[contract.name] = factory
         return factory
 
     return register
