@@ -1,4 +1,4 @@
-"""Results of as many elements as data says: where truth values are true, what is selected there, and how often classes are."""
+"""Results of as many elements as data says: where values are true, what is selected there, and counts of classes."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from server.engine.operators import Request
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import Op, comparison, extremes, pointwise
+from telegrad_protocol.ops import Op, comparison, extremes, losses, pointwise
 
 from .layouts import KINDS, Operands, argument, is_small, result, strides_of, walk
 from .registering import Factory, small
@@ -109,6 +109,7 @@ _UNARY: dict[str, tuple[Op, Collection[str]]] = {
 def _register() -> None:
     for name, (contract, kinds) in _BINARY.items():
         small(contract)(_either(_binary(name, kinds), _mixed(name)))
+    small(losses._squared_error)(_binary("squared_error", _FLOATS))
     small(pointwise.rsub)(_binary("sub", _NUMBERS, is_reversed=True))
     for name in ("eq", "ne", "lt", "le", "gt", "ge"):
         small(getattr(comparison, name))(_binary(name, (*_NUMBERS, "u8"), dtypes.bool_))
@@ -149,12 +150,15 @@ def clamp(request: Request) -> Loop | None:
     return _loop(f"clamp_{kind}", operands, out) if taken else None
 
 
-def _chosen(out: Meta, mask: tuple[int, Any], first: tuple[int, Any], second: tuple[int, Any]) -> Loop | None:
+def chosen(
+    out: Meta, mask: tuple[int, Any], first: tuple[int, Any], second: tuple[int, Any], item: int = -1
+) -> Loop | None:  # fmt: skip
+    """One argument where a mask is true, else another one; the mask may be an item of a list."""
     size = out.dtype.itemsize
     operands = Operands(out.shape, out.dtype)
     if size not in (1, 4, 8) or not is_small(out) or mask[1].__class__ is not Meta:
         return None
-    if not operands.add(*mask, dtypes.bool_) or not operands.add_all((first, second)):
+    if not operands.add(*mask, dtypes.bool_, item) or not operands.add_all((first, second)):
         return None
     return _loop(f"where_{size}", operands, out)
 
@@ -163,14 +167,14 @@ def _chosen(out: Meta, mask: tuple[int, Any], first: tuple[int, Any], second: tu
 def where(request: Request) -> Loop | None:
     """The second operand where the first is true, else the third."""
     condition, input, other = request.args
-    return _chosen(request.outs[0], (0, condition), (1, input), (2, other))
+    return chosen(request.outs[0], (0, condition), (1, input), (2, other))
 
 
 @small(comparison.masked_fill)
 def masked_fill(request: Request) -> Loop | None:
     """A number where the mask is true."""
     input, mask, value = request.args
-    return _chosen(request.outs[0], (1, mask), (2, value), (0, input))
+    return chosen(request.outs[0], (1, mask), (2, value), (0, input))
 
 
 _CASTS = frozenset(

@@ -88,11 +88,11 @@ class Operands:
         self._strides: list[Strides] = []
         self._constants: list[int] = []
 
-    def add(self, number: int, operand: Any, dtype: DType | None = None) -> bool:
-        """Add an argument: a tensor, or a number of the type; False for what no loop takes."""
+    def add(self, number: int, operand: Any, dtype: DType | None = None, item: int = -1) -> bool:
+        """Add an argument, or an item of it: a tensor, or a number of the type; False for what no loop takes."""
         wanted = dtype or self._dtype
         if operand.__class__ is Meta:
-            self.places.append(argument(number, operand))
+            self.places.append(argument(number, operand, item))
             self._strides.append(strides_of(operand, self._shape))
             return operand.dtype is wanted and is_small(operand)
         if operand.__class__ not in (bool, int, float):

@@ -12,6 +12,7 @@ from telegrad_protocol.layout import broadcast_shapes, wrap_dim
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import indexing, scattering
 
+from .elementwise import chosen
 from .layouts import argument, bits_of, is_small, result, strides_of, walk
 from .registering import small
 
@@ -216,6 +217,8 @@ def index_put(request: Request) -> Loop | None:
     input, listed, values, accumulate = request.args
     out = request.outs[0]
     given = [(d, meta) for d, meta in enumerate(listed) if meta is not None]
+    if [meta.dtype for _, meta in given] == [dtypes.bool_] and not accumulate:
+        return _put_where(out, input, listed, values)
     kind = _ADDS.get(out.dtype) if accumulate else _COPIES
     if kind is None or not given or len(given) > _MOST_INDICES or not _are_integers(*[meta for _, meta in given]):
         return None
@@ -223,6 +226,14 @@ def index_put(request: Request) -> Loop | None:
     if [d for d, _ in given] != list(range(first, first + len(given))) or not is_small(input, out):
         return None
     return _put_at(request, first, given, values, kind)
+
+
+def _put_where(out: Meta, input: Meta, listed: Sequence[Any], value: Any) -> Loop | None:
+    """A number, or the element of a tensor of one, where a mask of all elements is true."""
+    is_one = value.__class__ is not Meta or value.ndim == 0
+    if len(listed) != 1 or listed[0].shape != out.shape or not is_one:
+        return None
+    return chosen(out, (1, listed[0]), (2, value), (0, input), 0)
 
 
 def _put_at(request: Request, first: int, given: Sequence[tuple[int, Meta]], values: Any, kind: int) -> Loop | None:
