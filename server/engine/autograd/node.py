@@ -7,7 +7,7 @@ how a graph is run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from server.engine import functional as F
@@ -88,6 +88,12 @@ def _left_out(meta: Any) -> tuple[None, ...]:
     return (None,) * len(meta) if meta.__class__ is tuple else (None,)
 
 
+@cache
+def _name_of(public: str) -> str:
+    """What PyTorch prints as ``grad_fn`` of a result of an operation."""
+    return "".join(word.capitalize() for word in public.split("_")) + "Backward0"
+
+
 class OpNode(Node):
     """The node of one executed operation; ``saved`` is None once it is released.
 
@@ -114,8 +120,7 @@ class OpNode(Node):
 
     @property
     def name(self) -> str:
-        public = self.plan.operator.op.base.public
-        return "".join(word.capitalize() for word in public.split("_")) + "Backward0"
+        return _name_of(self.plan.operator.op.base.public)
 
     def apply(self, grads: Sequence[Value | None]) -> Sequence[Value | None]:
         saved, plan = self.saved, self.plan

@@ -97,15 +97,14 @@ class NamedOperation(NamedTuple):
 class Program:
     """A recorded pass.
 
-    ``branches`` has the programs of graphs that are the same up to the node of that number. ``needed`` are the places
-    of the saved tensors that operations take. ``captures`` is set by whoever launches passes as CUDA graphs.
-    ``operations`` says of each operation what it is; ``noted`` is the program that notes them, where there is one, and
-    this is the ``source`` of that one. ``fused`` makes the pass with chains fused, where it can; whether there is to be
-    such a pass is looked at in the first ``looks`` passes.
+    ``branches`` has the programs of graphs that are the same up to the node of that number. ``captures`` is set by
+    whoever launches passes as CUDA graphs. ``operations`` says of each operation what it is; ``noted`` is the program
+    that notes them, where there is one, and this is the ``source`` of that one. ``fused`` makes the pass with chains
+    fused, where it can; whether there is to be such a pass is looked at in the first ``looks`` passes.
     """
 
     __slots__ = (
-        "_patterns", "branches", "captures", "fused", "has_other_numbers", "looks", "needed", "noted", "operations",
+        "_needed", "_patterns", "branches", "captures", "fused", "has_other_numbers", "looks", "noted", "operations",
         "source", "steps",
     )  # fmt: skip
 
@@ -118,7 +117,7 @@ class Program:
         self.noted: Any = None
         self.source: Program | None = None
         self.steps: list[Any] = steps
-        self.needed = frozenset([place for step in steps for place in _saved_in(step)])
+        self._needed: frozenset[SavedPlace] | None = None
         self.branches: dict[int, Program] = {}
         self.has_other_numbers = False
         """Whether the nodes that it shares with the program whose branch it is have other numbers in this one."""
@@ -170,7 +169,9 @@ class Program:
 
     def saved_are_unmodified(self, nodes: list[Any]) -> bool:
         """Whether no saved tensor that the pass over ``nodes`` takes was modified in place."""
-        saved_tensors = [saved_at(place, nodes) for place in self.needed]
+        if self._needed is None:
+            self._needed = frozenset([place for step in self.steps for place in _saved_in(step)])
+        saved_tensors = [saved_at(place, nodes) for place in self._needed]
         return all([saved.storage.version == saved.version for saved in saved_tensors])
 
     def run(self, nodes: list[Any], values: Values) -> None:
@@ -239,7 +240,7 @@ class Program:
 class ProgramTree:
     """The programs of passes that begin in one way: a tree, because most of these graphs are the same for a while."""
 
-    __slots__ = ("_count", "_fork", "_hits", "_latest", "_once", "_root", "_twice", "has_given_up", "policy")
+    __slots__ = ("_count", "_fork", "_hits", "_once", "_root", "_twice", "has_given_up", "latest", "policy")
 
     def __init__(self) -> None:
         self.policy = ReplayPolicy(BACKWARD_PROGRAMS)
@@ -249,7 +250,8 @@ class ProgramTree:
         self._fork: tuple[Program, int] | None = None
         self._count = self._hits = 0
         self._once, self._twice = Sightings(BACKWARD_PROGRAMS.sightings), Sightings(BACKWARD_PROGRAMS.sightings)
-        self._latest = 0
+        self.latest = 0
+        """What tells the graph of the pass that was asked for last from others."""
 
     def comes_again(self, node: Any) -> bool:
         """Return whether a pass over a graph that begins with this node is one of those that come again and again.
@@ -259,7 +261,7 @@ class ProgramTree:
         ``find``.
         """
         graph = hash(_identities(node))
-        is_next, self._latest = graph == self._latest, graph
+        is_next, self.latest = graph == self.latest, graph
         return is_next or (self._once.repeats(graph) and self._twice.repeats(graph))
 
     def find(self, nodes: list[Any]) -> Program | None:
@@ -295,14 +297,14 @@ class ProgramTree:
 
 
 def _identities_in_python(node: Any) -> tuple[int, ...]:
-    return tuple(map(_identity, _reached_from(node)))
+    return tuple(map(_identity, reached_from(node)))
 
 
 _identities: Final[Callable[[Any], tuple[int, ...]]] = _identities_in_python if module is None else module.identities
 """Returns what tells the nodes of a graph, in the order in which edges lead to them from its first node."""
 
 
-def _reached_from(node: Any) -> dict[Any, None]:
+def reached_from(node: Any) -> dict[Any, None]:
     """Return the nodes that edges lead to, in the order in which they are found."""
     found, stack = {node: None}, [node]
     while stack:

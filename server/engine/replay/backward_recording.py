@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import ReferenceType, ref
 
 from server.engine import context
@@ -37,6 +37,9 @@ from .backward_program import (
 )
 from .saved_operands import SavedOperands
 
+Places: TypeAlias = tuple[tuple[int, Any], ...]
+"""Where some of an operation's arguments come from, by place."""
+
 
 class RecordingTask(GraphTask):
     """A pass over the graph from one edge on that leaves a program.
@@ -47,15 +50,15 @@ class RecordingTask(GraphTask):
     lets_spend = True
     __slots__ = (
         "_freed",
+        "_identity",
         "_is_accumulating",
         "_is_repeatable",
-        "_node",
         "_numbers",
         "_operations",
-        "_order",
         "_refs",
         "_saved",
         "_steps",
+        "order",
     )
 
     def __init__(self, retain_graph: bool) -> None:
@@ -65,8 +68,9 @@ class RecordingTask(GraphTask):
         self._numbers: dict[int, int] = {}
         self._operations: list[NamedOperation] = []
         self._refs: list[ReferenceType[Value]] = []
-        self._order: list[Node] = []
-        self._node: OpNode | None = None
+        self.order: list[Node] = []
+        """The nodes in the order in which they were visited."""
+        self._identity: tuple[int, str] | None = None
         self._saved = SavedOperands()
         self._is_repeatable, self._is_accumulating = True, False
 
@@ -90,8 +94,8 @@ class RecordingTask(GraphTask):
         self.note_other(name)
 
     def visit(self, node: Node, wanted: set[Node] | None) -> Sequence[Value | None] | None:
-        number = len(self._order)
-        self._order.append(node)
+        number = len(self.order)
+        self.order.append(node)
         grads = self.pending.pop(node, None)
         if node.retained or not isinstance(node, AccumulateGrad | OpNode):
             self._is_repeatable = False
@@ -103,14 +107,14 @@ class RecordingTask(GraphTask):
         if isinstance(node, AccumulateGrad):
             self._accumulate(number, node, grads)
             return None
-        self._node = node
+        self._identity = number, node.name
         self._is_repeatable = self._is_repeatable and node.plan.has_known_results
         if not self.retain_graph and sparing.spares(node, grads):
             results = self._saved.take_turns(node, grads, partial(self._release, number))
             is_released = node.saved is None
         else:
             results, is_released = self._saved.apply(node, grads), False
-        self._node = None
+        self._identity = None
         if not self.retain_graph and not is_released:
             node.release()
             if node.saved is None:
@@ -138,26 +142,41 @@ class RecordingTask(GraphTask):
         """Add an operation that a backend has run to the program."""
         if not self._is_repeatable or self._is_accumulating:
             return
-        plan = operator.plans.get(signature)
-        sources = [self._source(arg) for arg in args]
-        if plan is None or not plan.outs or None in sources:
+        plan, sources = operator.plans.get(signature), self._sources(args)
+        if plan is None or not plan.outs or sources is None:
             self._is_repeatable = False
             return
-        tensors = [(place, source) for place, source in enumerate(sources) if source is not _CONSTANT]
-        places = {place for place, _ in tensors}
-        constants = [None if place in places else arg for place, arg in enumerate(args)]
         if result.__class__ is tuple:
             results: Any = tuple([self._track(value) for value in result])
         else:
             results = self._track(result)
-        self._operations.append(self._named(operator, args))
-        self._note(Operation(
-            plan.run, constants,
-            tuple([(place, source.number) for place, source in tensors if source.__class__ is IntermediateElement]),
-            tuple([(place, source.place) for place, source in tensors if source.__class__ is SavedElement]),
-            tuple([(place, source) for place, source in tensors if source.__class__ is tuple]), results, (),
-            _spendable(sources, args, plan.outs),
-        ))  # fmt: skip
+        self._operations.append(NamedOperation(operator, metas_of(args), self._identity))
+        self._steps.append(Operation(plan.run, *sources, results, (), _spendable(sources[1], args, plan.outs)))
+        self._freed.append([])
+
+    def _sources(self, args: tuple[Any, ...]) -> tuple[list[Any], Places, Places, Places] | None:
+        """Return an operation's arguments without tensors, and where these come from; None if that is not known."""
+        constants, numbers = list(args), self._numbers
+        intermediate, saved, lists = [], [], []
+        for place, arg in enumerate(args):
+            if arg.__class__ is Value:
+                number = numbers.get(id(arg))
+                if number is not None:
+                    intermediate.append((place, number))
+                else:
+                    slot = self._saved.place_of(arg)
+                    if slot is None:
+                        return None
+                    saved.append((place, (len(self.order) - 1, *slot)))
+            elif arg.__class__ is tuple and any([item.__class__ is Value for item in arg]):
+                items = tuple([self._source_of(item) if item.__class__ is Value else item for item in arg])
+                if any([source is None and item is not None for source, item in zip(items, arg)]):
+                    return None
+                lists.append((place, items))
+            else:
+                continue
+            constants[place] = None
+        return constants, tuple(intermediate), tuple(saved), tuple(lists)
 
     def note_other(self, name: str) -> None:
         """Note that the pass cannot be repeated as a program of backends' operations."""
@@ -166,10 +185,6 @@ class RecordingTask(GraphTask):
     def note_upload(self, value: Value) -> None:
         """Note that the pass cannot be repeated: a request has come in between."""
         self._is_repeatable = False
-
-    def _named(self, operator: Operator, args: tuple[Any, ...]) -> NamedOperation:
-        node = self._node
-        return NamedOperation(operator, metas_of(args), None if node is None else (len(self._order) - 1, node.name))
 
     def _note(self, step: Any) -> None:
         self._steps.append(step)
@@ -187,24 +202,16 @@ class RecordingTask(GraphTask):
         del self._numbers[key]
         self._freed[-1].append(number)
 
-    def _source(self, arg: Any) -> Any:
-        """Return where an argument comes from, None if that is not known."""
-        if arg.__class__ is tuple and any([item.__class__ is Value for item in arg]):
-            sources = tuple([item if item.__class__ is not Value else self._source_of(item) for item in arg])
-            is_known = all([source is not None or item is None for source, item in zip(sources, arg)])
-            return sources if is_known else None
-        return self._source_of(arg) if arg.__class__ is Value else _CONSTANT
-
     def _source_of(self, value: Value) -> IntermediateElement | SavedElement | None:
         number = self._numbers.get(id(value))
         if number is not None:
             return IntermediateElement(number)
         place = self._saved.place_of(value)
-        return None if place is None else SavedElement((len(self._order) - 1, *place))
+        return None if place is None else SavedElement((len(self.order) - 1, *place))
 
     def _program(self) -> Program:
         """Return the program of the pass that was just made."""
-        return Program(_patterns(self._order), self._finished(set()), self._operations)
+        return Program(_patterns(self.order), self._finished(set()), self._operations)
 
     def _finished(self, needed: set[int]) -> list[Any]:
         """Return the steps, with the values that leave the table after each; those ``needed`` stay in it.
@@ -214,41 +221,53 @@ class RecordingTask(GraphTask):
         """
         steps: list[Any] = []
         all_freed, used = set(chain.from_iterable(self._freed)), set(needed)
-        for step, freed_after in zip(reversed(self._steps), reversed(self._freed[1:]), strict=True):
-            freed = set(freed_after)
-            if step.__class__ is Accumulation:
-                step = step._replace(is_last=step.value not in needed)
-                freed.discard(step.value)
-                needed.add(step.value)
-                used.add(step.value)
-            elif step.__class__ is Operation:
+        for step, freed in zip(reversed(self._steps), reversed(self._freed[1:]), strict=True):
+            if step.__class__ is Operation:
+                run, arguments, intermediate, saved, lists, results, _, spent = step
                 touched = _touched(step)
-                if step.spent in used or touched.count(step.spent) != 1:
-                    step = step._replace(spent=-1)
-                freed.update(number for number in touched if number not in needed and number not in all_freed)
+                if spent >= 0 and (spent in used or touched.count(spent) != 1):
+                    spent = -1
+                freed = freed + [number for number in touched if number not in needed and number not in all_freed]
                 needed.update(touched)
                 used.update(touched)
+                step = Operation(run, arguments, intermediate, saved, lists, results, _in_order(freed), spent)
+            elif step.__class__ is Accumulation:
+                freed = [number for number in freed if number != step.value]
+                step = Accumulation(step.node, step.value, step.value not in needed, _in_order(freed))
+                needed.add(step.value)
+                used.add(step.value)
+            else:
+                step = Release(step.node, _in_order(freed), step.taken)
             needed.update(freed)
-            steps.append(step._replace(freed=tuple(sorted(freed))))
+            steps.append(step)
         return steps[::-1]
 
 
-def _spendable(sources: Sequence[Any], args: tuple[Any, ...], outs: Sequence[Any]) -> int:
+def _in_order(numbers: list[int]) -> tuple[int, ...]:
+    """Return the numbers in their order, each once."""
+    return tuple(numbers) if len(numbers) < 2 else tuple(sorted(set(numbers)))
+
+
+def _spendable(intermediate: Sequence[tuple[int, int]], args: tuple[Any, ...], outs: Sequence[Any]) -> int:
     """The number of an operation's first operand, where that is large and laid out as the first result; else -1.
 
     The gradient that a pass begins with, which has the number 0, is none: others may hold it in each pass.
     """
-    first = sources[0] if sources else None
-    if first.__class__ is not IntermediateElement or outs[0] is not args[0].meta:
+    if not intermediate or intermediate[0][0] or outs[0] is not args[0].meta:
         return -1
-    return -1 if args[0].meta.nbytes < args[0].backend.least_spent else first.number or -1
+    return -1 if args[0].meta.nbytes < args[0].backend.least_spent else intermediate[0][1] or -1
 
 
 def _touched(step: Operation) -> list[int]:
     """The numbers of the values that an operation takes and makes."""
-    listed = [item.number for _, items in step.lists for item in items if item.__class__ is IntermediateElement]
-    made = step.results if isinstance(step.results, tuple) else (step.results,)
-    return [*[number for _, number in step.intermediate], *listed, *made]
+    touched = [number for _, number in step.intermediate]
+    for _, items in step.lists:
+        touched += [item.number for item in items if item.__class__ is IntermediateElement]
+    if step.results.__class__ is int:
+        touched.append(step.results)
+    else:
+        touched += step.results  # type: ignore[arg-type]  # results are no single number here
+    return touched
 
 
 def _patterns(order: list[Node]) -> list[NodePattern]:
@@ -270,10 +289,3 @@ def _pattern(node: Any, numbers: dict[int, int], seen: set[int]) -> NodePattern:
         targets.append(EdgeTarget(number, output, number not in seen))
         seen.add(number)
     return NodePattern(node.plan, tuple(targets))
-
-
-class _Constant:
-    """The source of an argument that is the same in every pass."""
-
-
-_CONSTANT = _Constant()
