@@ -71,8 +71,8 @@ BACKWARD_PROGRAMS = Limits(
 """`ProgramTree`: whether a backward pass is looked for among recorded ones, and recorded if it is new."""
 
 BACKWARD_RECORDINGS = Limits(
-    budget=24 * 32,  # passes of a loop over a few sizes, which is captured at once
-    cost=32,  # to record and capture a pass takes the host about as long as thirty launches of it save
+    budget=96 * 8,  # passes of a loop over some sizes, which is captured at once
+    cost=8,  # to record and capture a pass takes the host about as long as thirty launches of it save
     gain=1,  # a pass that is made although it came before: what it lost is a part of what it costs to learn one
     saves=False,
 )
