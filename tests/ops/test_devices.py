@@ -63,9 +63,9 @@ def _results(adapter: EngineAdapter, function: str, tensors: list[torch.Tensor],
     adapter.activate()
     try:
         found = flatten(adapter.function(function)(*map(adapter.tensor, tensors), **extra))
-    except TelegradError as error:
+        return [(value.meta.dtype, adapter.numpy(value)) for value in found]
+    except TelegradError as error:  # which a device raises with the next read
         return type(error)
-    return [(value.meta.dtype, adapter.numpy(value)) for value in found]
 
 
 def _compare(adapters: dict[str, EngineAdapter], name: str, tensors: list[torch.Tensor], **extra: Any) -> None:
