@@ -283,3 +283,17 @@ def test_a_batched_tensor_shows_its_batch_and_ends_with_vmap(tg: Any) -> None:
     assert "BatchedTensor(lvl=1, bdim=0" in repr(kept[0])
     with pytest.raises(RuntimeError, match="vmap that has ended"):
         kept[0] + 1
+
+
+def test_dimensions_of_a_dict_are_found_by_its_keys(tg: Any) -> None:
+    """Where the keys of ``in_dims`` are in another order, PyTorch takes one for the other."""
+    a, b = tg.arange(6.0).reshape(3, 2), tg.arange(2.0)
+
+    def weighed(parts: Any) -> Any:
+        return parts["a"].sum() * 10 + parts["b"].sum()
+
+    for dims in ({"a": 0, "b": None}, {"b": None, "a": 0}):
+        assert telegrad.vmap(weighed, in_dims=(dims,))({"a": a, "b": b}).tolist() == [11, 51, 91]
+    for wrong in ({"a": 0}, {"a": 0, "c": None}, (0, None)):
+        with pytest.raises(telegrad.errors.ArgumentError, match="does not have the structure"):
+            telegrad.vmap(weighed, in_dims=(wrong,))({"a": a, "b": b})

@@ -138,8 +138,8 @@ def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: Any = None
     """Return the leaves of a tree as another one has them, a leaf for all that is below it; None if they differ."""
     if tree is None or isinstance(tree, int) or not isinstance(tree, (tuple, list, dict)):
         return [tree] * treespec.num_leaves
-    children = list(tree.values()) if isinstance(tree, dict) else list(tree)
-    if len(children) != len(treespec.children_specs):
+    children = _children(tree, treespec)
+    if children is None or len(children) != len(treespec.children_specs):
         return None
     flat: list[Any] = []
     for child, spec in zip(children, treespec.children_specs, strict=True):
@@ -148,3 +148,12 @@ def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: Any = None
             return None
         flat.extend(inner)
     return flat
+
+
+def _children(tree: Any, treespec: TreeSpec) -> list[Any] | None:
+    """Return the children of a container of the same kind; those of a dict in the order of the other one's keys."""
+    kind = treespec.type
+    if isinstance(tree, dict):
+        is_same = isinstance(kind, type) and issubclass(kind, dict) and tree.keys() == set(treespec.context)
+        return [tree[key] for key in treespec.context] if is_same else None
+    return None if isinstance(kind, type) and not issubclass(kind, (tuple, list)) else list(tree)
