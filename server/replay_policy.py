@@ -70,14 +70,6 @@ BACKWARD_PROGRAMS = Limits(
 )
 """`ProgramTree`: whether a backward pass is looked for among recorded ones, and recorded if it is new."""
 
-BACKWARD_RECORDINGS = Limits(
-    budget=96 * 8,  # passes of a loop over some sizes, which is captured at once
-    cost=8,  # to record and capture a pass takes the host about as long as thirty launches of it save
-    gain=1,  # a pass that is made although it came before: what it lost is a part of what it costs to learn one
-    saves=False,
-)
-"""`backward`: whether a pass is recorded that comes again with others in between."""
-
 BACKWARD_CAPTURES = Limits(
     budget=32,  # eight captures before one of them must have been replayed
     cost=4,  # a capture costs about as much as four replays save

@@ -9,7 +9,6 @@ trace are always the engine's. Knows nothing of how passes are made.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -25,11 +24,10 @@ from server.engine.keys import ALL, AUTOGRAD, PROFILER
 from server.engine.profiling.passes import noted
 from server.engine.programs.fused_pass import fused_pass
 from server.engine.replay import node_recording as _node_recording  # what nodes do is written down by it
-from server.engine.replay.backward_capture import BackwardCaptures, begin
+from server.engine.replay.backward_capture import BackwardCaptures
 from server.engine.replay.backward_program import Program, ProgramTree
 from server.engine.replay.backward_recording import RecordingTask
-from server.engine.replay.captures import settling
-from server.engine.value import Backend, Value
+from server.engine.value import Value
 from server.replay_policy import BACKWARD_PROGRAMS
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import AutogradError
@@ -156,7 +154,6 @@ def _follow(edge: Edge, gradients: list[Value], retain_graph: bool) -> None:
     if program is None:
         _make_new(programs, edge, gradients, retain_graph)
         return
-    current.latest_pass = 0
     if program.looks and current.remade_nodes[1]:
         _fuse(program, nodes, gradients[0].meta)
     if current.before_replay is not None:
@@ -175,54 +172,12 @@ def _make_new(programs: ProgramTree, edge: Edge, gradients: list[Value], retain_
 
     Graphs that are others in each pass, as those of episodes that are alike by chance, are never recorded then.
     """
-    comes_again, current = programs.comes_again(edge[0]), context.current
-    comes_next, current.latest_pass = programs.latest == current.latest_pass, programs.latest
-    if not comes_again or not (comes_next or _pays(programs, gradients[0].backend)):
+    if not programs.comes_again(edge[0]):
         GraphTask(retain_graph, False, ()).execute_from(edge, gradients)
         return
-    beginning = begin(edge[0], gradients[0])
-    task = RecordingTask(retain_graph)
-    with nullcontext() if beginning is None else settling(gradients[0].backend):
-        recorded = task.record(edge, gradients)
+    recorded = RecordingTask(retain_graph).record(edge, gradients)
     if recorded is not None and programs.add(recorded):
         recorded.captures = BackwardCaptures(recorded)
-        if beginning is not None:
-            recorded.captures.learn(recorded, beginning, task.order)
-
-
-def _pays(programs: ProgramTree, backend: Backend) -> bool:
-    """Return whether a pass that has come before, with others in between, is to be recorded now.
-
-    A read that waits behind a pass can be answered before one that is recorded, and what compiled functions have left
-    is fused in one. Other passes are recorded once they can be captured, so that they are launched from the next time
-    on: until then a recorded pass is not faster than one that is made.
-    """
-    current = context.current
-    if not backend.can_capture or current.remade_nodes[1] or current.profiler is not None or _has_early_read():
-        return True
-    current.recordings.refund(1)
-    start = backend.allocator.start_sequence()
-    if start is None or not start.state:
-        return False
-    if not current.recordings.can_afford():
-        programs.policy.refund(1)  # that it was looked for in vain says nothing of how often it comes
-        return False
-    current.recordings.miss()
-    return True
-
-
-def _has_early_read() -> bool:
-    """Return whether a read waits that could be answered before a pass that cannot fail."""
-    has_read = False
-
-    def is_sound() -> bool:
-        nonlocal has_read
-        has_read = True
-        return False  # nothing is answered now
-
-    if context.current.before_replay is not None:
-        context.current.before_replay(is_sound)
-    return has_read
 
 
 def _fuse(program: Program, nodes: list[Any], gradient: Meta) -> None:
@@ -243,4 +198,3 @@ def _note_sighting(programs: dict[Any, ProgramTree], beginning: Any, node: Any) 
         programs.clear()
     tree = programs[beginning] = ProgramTree()
     tree.comes_again(node)
-    context.current.latest_pass = tree.latest

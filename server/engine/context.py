@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
-from server.replay_policy import BACKWARD_RECORDINGS, ReplayPolicy
 from telegrad_protocol.autocast import Autocast
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Device
@@ -117,9 +116,8 @@ class Context:
 
     __slots__ = (
         "_grad_enabled", "autocast", "backends", "before_replay", "casts", "checks", "cudnn", "dropped", "excluded",
-        "generators", "host_memory", "included", "inference", "latest_pass", "own_streams", "owner", "profiler",
-        "programs", "recorder", "recordings", "remade_nodes", "spent", "streams", "switches", "threads", "trace",
-        "tuner",
+        "generators", "host_memory", "included", "inference", "own_streams", "owner", "profiler", "programs",
+        "recorder", "remade_nodes", "spent", "streams", "switches", "threads", "trace", "tuner",
     )  # fmt: skip
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
@@ -143,9 +141,6 @@ class Context:
         self.tuner = Tuner()
         self.programs: dict[Any, Any] = {}
         """Backward passes that were recorded, by how they begin; see ``server.engine.backward``."""
-        self.latest_pass = 0
-        """What tells the graph of the last backward pass from others, where that pass was not found among these."""
-        self.recordings = ReplayPolicy(BACKWARD_RECORDINGS)
         self.dropped = DroppedGradients()
         """Says which gradients lie apart from other memory."""
         self.remade_nodes = 0, 0

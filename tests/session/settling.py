@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from server.engine.programs.captures import Captures
-from server.engine.replay.backward_capture import BackwardCaptures, CapturedPass, _CaptureAttempt
-from server.engine.replay.backward_recording import RecordingTask
+from server.engine.replay.backward_capture import BackwardCaptures
 from server.session.programs import stretches
 
 SIZES: Final = (3, 11, 7, 20, 5, 16)
@@ -27,10 +26,6 @@ class Seen:
         self.counts: Counter[str] = Counter()
         self._count(patch, BackwardCaptures, "run", lambda result: "passes")
         self._count(patch, BackwardCaptures, "replay", lambda result: "launched passes" if result else "")
-        self._count(patch, RecordingTask, "record", lambda result: "recorded passes")
-        self._count(
-            patch, _CaptureAttempt, "capture", lambda result: "captured passes" if type(result) is CapturedPass else ""
-        )
         self._count(patch, stretches, "_begin", lambda result: "stretches")
         self._count(patch, stretches, "_one_by_one", lambda result: "calls")
         self._count(patch, Captures, "launch", lambda result: "" if result is None else "launched stretches")

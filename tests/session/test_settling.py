@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 
 import telegrad
-from server.engine import context
-from server.engine.device.cpu_backend import CpuBackend
-from server.replay_policy import BACKWARD_RECORDINGS
 from server.worker.host import Host
 
 from ..support.captures import simulate_captures
-from .settling import SIZES, WIDTHS, Adversaries, Evaluation, Seen, Training, small_operations
+from .settling import SIZES, Adversaries, Evaluation, Seen, Training, small_operations
 from .stretches import past_small_numbers
 
 pytestmark = pytest.mark.usefixtures("gains_by_stretches")
@@ -153,93 +150,6 @@ def test_two_networks_that_judge_each_other_settle(tg: Any, seen: Seen, rng: np.
     adversaries = Adversaries(tg, rng)
     assert _first(seen, adversaries, _is_remembered) <= 4
     assert _first(seen, adversaries, _is_launched(STEPS), 3) <= 2
-
-
-def test_passes_with_others_in_between_are_recorded_where_they_are_captured(
-    tg: Any, seen: Seen, rng: np.random.Generator
-) -> None:
-    """The second pass over the sizes records one backward pass alone, behind which a read waits; all are captured."""
-    training = Training(tg, rng)
-    passes = [seen.during(training) for _ in range(6)]
-    print(*passes, sep="\n")
-    assert [counts["recorded passes"] for counts in passes[:2]] == [0, 1]
-    assert sum([counts["recorded passes"] for counts in passes]) == STEPS
-    assert passes[3]["captured passes"] == passes[3]["recorded passes"] >= STEPS // 2
-    assert passes[4]["launched passes"] == passes[5]["launched passes"] == STEPS
-
-
-def test_a_step_that_comes_next_again_is_recorded_at_once(tg: Any, seen: Seen, rng: np.random.Generator) -> None:
-    training = Training(tg, rng)
-    counts = [seen.during(lambda: training.step(training.batches[0]).item()) for _ in range(3)]
-    assert [one["recorded passes"] for one in counts] == [0, 1, 0]
-
-
-def test_passes_are_recorded_before_reads_that_wait(tg: Any, seen: Seen, rng: np.random.Generator) -> None:
-    """A read that waits behind a recorded pass is answered before it, so its pass is recorded the second time."""
-    training = Training(tg, rng)
-
-    def reading() -> None:
-        for batch in training.batches:
-            training.step(batch).item()
-
-    assert [seen.during(reading)["recorded passes"] for _ in range(3)] == [0, STEPS, 0]
-
-
-def test_of_many_sizes_a_few_are_recorded_in_each_pass(
-    host: Any, seen: Seen, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two are at once, and then one for each four passes that were made although they came before."""
-    monkeypatch.setattr(context, "BACKWARD_RECORDINGS", BACKWARD_RECORDINGS._replace(budget=8, cost=4))
-    with telegrad.connect(in_process=host):
-        training = Training(past_small_numbers(telegrad), rng)
-        passes = [seen.during(training) for _ in range(20)]
-    recorded = [counts["recorded passes"] for counts in passes]
-    print(recorded)
-    assert sum(recorded) == STEPS
-    assert sum(recorded[:4]) <= 4 and all([count <= 1 for count in recorded[4:]])
-    assert passes[-1]["launched passes"] == STEPS
-
-
-def _shared(tg: Any, training: Training) -> Any:
-    """A model that has a layer twice, and changes a result in place."""
-    nn, width = tg.nn, WIDTHS[0]
-    first, second = nn.Linear(width, width), nn.Linear(width, 1)
-    return nn.Sequential(first, nn.ReLU(inplace=True), first, nn.Tanh(), second)
-
-
-def _dropping(tg: Any, training: Training) -> Any:
-    return tg.nn.Sequential(training.model, tg.nn.Dropout(0.5))
-
-
-@pytest.mark.parametrize("change", [None, _shared, _dropping], ids=["perceptron", "shared layers", "dropout"])
-@pytest.mark.parametrize("retains", [False, True])
-def test_what_is_computed_is_the_same_to_the_bit(
-    change: Any, retains: bool, host: Any, seen: Seen, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Losses and weights of passes over the sizes are the same whether backward passes may be captured or not."""
-
-    def results() -> list[Any]:
-        with telegrad.connect(in_process=host):
-            tg = past_small_numbers(telegrad)
-            tg.manual_seed(seed)
-            training, found = Training(tg, np.random.default_rng(seed)), []
-            if change is not None:
-                training.model = change(tg, training)
-                training.optimizer = tg.optim.Adam(training.model.parameters(), lr=1e-3)
-            for _ in range(7):
-                for batch in training.batches:
-                    loss = training.model(batch).square().mean()
-                    training.optimizer.zero_grad()
-                    loss.backward(retain_graph=retains)
-                    training.optimizer.step()
-                found.append(loss.item())
-            return [found, *[one.detach().numpy() for one in training.model.parameters()]]
-
-    expected = results()
-    assert seen.counts["captured passes"] >= STEPS or retains or change is _dropping
-    monkeypatch.setattr(CpuBackend, "can_capture", False)
-    for one, other in zip(expected, results(), strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_a_loop_that_comes_back_is_executed_as_one_at_once(tg: Any, seen: Seen, rng: np.random.Generator) -> None:

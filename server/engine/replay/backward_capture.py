@@ -17,17 +17,16 @@ from sys import getrefcount
 from typing import Any, NamedTuple
 
 from server.allocator import Block
-from server.allocator.cache.call_sequences import CallSequence, DryRun, SequenceStart
-from server.engine import context
+from server.allocator.cache.call_sequences import CallSequence, DryRun
 from server.engine.autograd import changes
-from server.engine.autograd.graph import AccumulateGrad, SavedTensor, SavedTensorList
+from server.engine.autograd.graph import SavedTensor, SavedTensorList
 from server.engine.autograd.node import OpNode
 from server.engine.device.interface import Capture
 from server.engine.value import AutogradMeta, Backend, Storage, Value
 from server.replay_policy import BACKWARD_CAPTURES, ReplayPolicy
 from telegrad_protocol.meta import Meta
 
-from .backward_program import Accumulation, Program, Release, SavedPlace, reached_from, saved_at
+from .backward_program import Accumulation, Program, Release, SavedPlace, saved_at
 from .captures import CaptureTable, go_through, settling
 from .shadows import REPLAYED, random_states
 
@@ -42,29 +41,6 @@ class PassState(NamedTuple):
     holders: tuple[int, ...]
     place: tuple[Any, ...]
     memory: int
-
-
-class SavedMemory(NamedTuple):
-    """What a node has saved in a place: its memory, how many hold that, and what the tensor is."""
-
-    slot: int
-    element: int
-    block: Block
-    nbytes: int
-    meta: Meta
-    holders: int
-
-
-class Beginning(NamedTuple):
-    """What a pass begins with whose nodes have no numbers yet: by node what it has saved, and the gradient's memory."""
-
-    start: SequenceStart
-    generators: list[Any]
-    saved: dict[Any, list[SavedMemory]]
-    gradient: SavedMemory
-    place: tuple[Any, ...]
-    memory: int
-    backend: Backend
 
 
 class LeafGradient(NamedTuple):
@@ -163,22 +139,6 @@ class BackwardCaptures:
             nodes[number].leaf.autograd.grad = Value(Storage(backend, block, nbytes), meta, backend)
         return True
 
-    def learn(self, program: Program, beginning: Beginning, nodes: list[Any]) -> None:
-        """Capture the pass that was recorded just now, if it has asked for the same memory as passes before."""
-        calls = beginning.backend.allocator.sequence_since(beginning.start)
-        if calls is None:
-            return
-        saved = [(number, one) for number, node in enumerate(nodes) for one in beginning.saved.get(node, ())]
-        self._places = tuple([(number, one.slot, one.element) for number, one in saved])
-        self._is_on_one_device = True
-        memory = [*[one for _, one in saved], beginning.gradient]
-        state = PassState(
-            tuple([one.block for one in memory]), tuple([one.holders for one in memory]),
-            beginning.place, beginning.memory,
-        )  # fmt: skip
-        sizes, metas = [one.nbytes for one in memory], [one.meta for one in memory]
-        self._capture(program, state, beginning.backend, nodes, calls, beginning.generators, sizes, metas)
-
     def _run_and_learn(
         self, program: Program, state: PassState, backend: Backend, nodes: list[Any], gradients: list[Value]
     ) -> None:
@@ -195,17 +155,11 @@ class BackwardCaptures:
         with settling(backend):
             program.run(nodes, {0: gradients.pop()})
         calls = backend.allocator.sequence_since(start)
-        if calls is not None:
-            self._capture(program, state, backend, nodes, calls, generators, sizes, metas)
-
-    def _capture(
-        self, program: Program, state: PassState, backend: Backend, nodes: list[Any], calls: CallSequence,
-        generators: list[Any], sizes: list[int], metas: list[Meta],
-    ) -> None:  # fmt: skip
-        """Capture the pass that was just made."""
+        if calls is None:
+            return
         self.has_given_up = not self._captures.spend()
         if random_states() == generators:
-            attempt = _CaptureAttempt(program, self._places or (), backend, calls, state.blocks, sizes, metas)
+            attempt = _CaptureAttempt(program, places, backend, calls, state.blocks, sizes, metas)
             captured = attempt.capture(nodes, self._leaves)
             if captured is not None:
                 self._captures.keep(state, captured, backend)
@@ -326,39 +280,6 @@ def _shadow_leaf(meta: Meta) -> Value:
     leaf.meta = meta
     leaf.autograd = AutogradMeta(True)
     return leaf
-
-
-def begin(node: Any, gradient: Value) -> Beginning | None:
-    """Return what a pass begins with that is to be captured as it is recorded; None where it cannot be captured."""
-    backend, current = gradient.backend, context.current
-    start = backend.allocator.start_sequence() if backend.can_capture and current.checks.covered else None
-    if start is None or not start.state:
-        return None
-    nodes = list(reached_from(node))
-    leaves = [one.leaf for one in nodes if one.__class__ is AccumulateGrad]
-    if any([leaf.autograd is None or leaf.autograd.grad is not None for leaf in leaves]):
-        return None
-    if len({meta.device for one in nodes for meta in one.metas}) != 1:
-        return None
-    places = list(_all_saved(nodes))
-    tensors = [saved_at(place, nodes) for place in places]
-    storages = [*[saved.storage for saved in tensors], gradient.storage]
-    if not all([storage.backend is backend for storage in storages]):
-        return None
-    if any([saved.storage.version != saved.version for saved in tensors]):
-        return None
-    metas = [*[saved.meta for saved in tensors], gradient.meta]
-    del tensors
-    holders = list(map(getrefcount, storages))
-    memory = [
-        SavedMemory(slot, element, storage.block, storage.nbytes, meta, held)
-        for (_, slot, element), storage, meta, held in zip([*places, (0, 0, 0)], storages, metas, holders, strict=True)
-    ]
-    by_node: dict[Any, list[SavedMemory]] = {}
-    for (number, _, _), one in zip(places, memory):
-        by_node.setdefault(nodes[number], []).append(one)
-    place, state = backend.place(), backend.allocator.state_number()
-    return Beginning(start, random_states(), by_node, memory[-1], place, state, backend)
 
 
 def _all_saved(nodes: list[Any]) -> Iterator[SavedPlace]:

@@ -240,7 +240,7 @@ class Program:
 class ProgramTree:
     """The programs of passes that begin in one way: a tree, because most of these graphs are the same for a while."""
 
-    __slots__ = ("_count", "_fork", "_hits", "_once", "_root", "_twice", "has_given_up", "latest", "policy")
+    __slots__ = ("_count", "_fork", "_hits", "_latest", "_once", "_root", "_twice", "has_given_up", "policy")
 
     def __init__(self) -> None:
         self.policy = ReplayPolicy(BACKWARD_PROGRAMS)
@@ -250,8 +250,7 @@ class ProgramTree:
         self._fork: tuple[Program, int] | None = None
         self._count = self._hits = 0
         self._once, self._twice = Sightings(BACKWARD_PROGRAMS.sightings), Sightings(BACKWARD_PROGRAMS.sightings)
-        self.latest = 0
-        """What tells the graph of the pass that was asked for last from others."""
+        self._latest = 0
 
     def comes_again(self, node: Any) -> bool:
         """Return whether a pass over a graph that begins with this node is one of those that come again and again.
@@ -261,7 +260,7 @@ class ProgramTree:
         ``find``.
         """
         graph = hash(_identities(node))
-        is_next, self.latest = graph == self.latest, graph
+        is_next, self._latest = graph == self._latest, graph
         return is_next or (self._once.repeats(graph) and self._twice.repeats(graph))
 
     def find(self, nodes: list[Any]) -> Program | None:
@@ -297,14 +296,14 @@ class ProgramTree:
 
 
 def _identities_in_python(node: Any) -> tuple[int, ...]:
-    return tuple(map(_identity, reached_from(node)))
+    return tuple(map(_identity, _reached_from(node)))
 
 
 _identities: Final[Callable[[Any], tuple[int, ...]]] = _identities_in_python if module is None else module.identities
 """Returns what tells the nodes of a graph, in the order in which edges lead to them from its first node."""
 
 
-def reached_from(node: Any) -> dict[Any, None]:
+def _reached_from(node: Any) -> dict[Any, None]:
     """Return the nodes that edges lead to, in the order in which they are found."""
     found, stack = {node: None}, [node]
     while stack:

@@ -55,10 +55,10 @@ class RecordingTask(GraphTask):
         "_is_repeatable",
         "_numbers",
         "_operations",
+        "_order",
         "_refs",
         "_saved",
         "_steps",
-        "order",
     )
 
     def __init__(self, retain_graph: bool) -> None:
@@ -68,8 +68,7 @@ class RecordingTask(GraphTask):
         self._numbers: dict[int, int] = {}
         self._operations: list[NamedOperation] = []
         self._refs: list[ReferenceType[Value]] = []
-        self.order: list[Node] = []
-        """The nodes in the order in which they were visited."""
+        self._order: list[Node] = []
         self._identity: tuple[int, str] | None = None
         self._saved = SavedOperands()
         self._is_repeatable, self._is_accumulating = True, False
@@ -94,8 +93,8 @@ class RecordingTask(GraphTask):
         self.note_other(name)
 
     def visit(self, node: Node, wanted: set[Node] | None) -> Sequence[Value | None] | None:
-        number = len(self.order)
-        self.order.append(node)
+        number = len(self._order)
+        self._order.append(node)
         grads = self.pending.pop(node, None)
         if node.retained or not isinstance(node, AccumulateGrad | OpNode):
             self._is_repeatable = False
@@ -167,7 +166,7 @@ class RecordingTask(GraphTask):
                     slot = self._saved.place_of(arg)
                     if slot is None:
                         return None
-                    saved.append((place, (len(self.order) - 1, *slot)))
+                    saved.append((place, (len(self._order) - 1, *slot)))
             elif arg.__class__ is tuple and any([item.__class__ is Value for item in arg]):
                 items = tuple([self._source_of(item) if item.__class__ is Value else item for item in arg])
                 if any([source is None and item is not None for source, item in zip(items, arg)]):
@@ -207,11 +206,11 @@ class RecordingTask(GraphTask):
         if number is not None:
             return IntermediateElement(number)
         place = self._saved.place_of(value)
-        return None if place is None else SavedElement((len(self.order) - 1, *place))
+        return None if place is None else SavedElement((len(self._order) - 1, *place))
 
     def _program(self) -> Program:
         """Return the program of the pass that was just made."""
-        return Program(_patterns(self.order), self._finished(set()), self._operations)
+        return Program(_patterns(self._order), self._finished(set()), self._operations)
 
     def _finished(self, needed: set[int]) -> list[Any]:
         """Return the steps, with the values that leave the table after each; those ``needed`` stay in it.

@@ -27,7 +27,7 @@ class NodeRecording(RecordingTask):
         """Ask the node; return its gradients, and what it has done, None where that cannot be repeated."""
         gradient: Any = grads[0]
         meta, current = gradient.meta, context.current
-        self.order, self._identity = [node], (0, node.name)
+        self._order, self._identity = [node], (0, node.name)
         self._track(gradient)
         before = record_key.start(current, self)
         try:
