@@ -200,6 +200,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "results_pointwise": results_table("pointwise-h200"),
     "results_gemm": results_table("gemm-h200"), "results_optimizers": results_table("optimizers-h200"),
     "results_steps": results_table("steps-h200"), "results_changing": results_table("changing-h200"),
+    "results_kinds": results_table("kinds-h200"),
     "results_host_cost": results_table("host-cost-h200"), "results_first_step": results_table("first-step-h200"),
     "parity_operators": partial(parity.operators, table), "parity_lacking": partial(parity.lacking, table),
     "parity_names": partial(parity.names, table), "parity_left_out": partial(parity.left_out, table),
