@@ -5,8 +5,6 @@
 
 #include "small_elementwise.h"
 #include "small_places.h"
-#include "small_reductions.h"
-#include "small_rows.h"
 #include "small_sorting.h"
 
 typedef struct {
@@ -18,12 +16,9 @@ typedef struct {
 #define NAMED(name, ...) {#name, name},
 static const NamedKernel small_kernels[] = {
     ARITHMETIC(NAMED_LOOP) COMPARISONS(NAMED_LOOP) UNARY_FUNCTIONS(NAMED_LOOP) CASTS(NAMED_LOOP) MIXED(NAMED_LOOP) SELECTIONS(NAMED_LOOP)
-    REDUCTIONS(NAMED) RUNNING_SUMS(NAMED)
     NAMED(copy_pieces) NAMED(take_elements) NAMED(put_elements) NAMED(hot_rows)
     NAMED(true_places) NAMED(true_elements) NAMED(count_classes)
     NAMED(sort_f32) NAMED(sort_narrow_i64) NAMED(cross_f32)
-    NAMED(softmax_rows) NAMED(log_softmax_rows) NAMED(softmax_backward_rows) NAMED(log_softmax_backward_rows)
-    NAMED(logsumexp_rows) NAMED(cross_entropy_rows) NAMED(cross_entropy_backward_rows) NAMED(nll_rows) NAMED(nll_backward_rows)
     {NULL, NULL},
 };
 

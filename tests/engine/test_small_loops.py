@@ -1,4 +1,4 @@
-"""Loops in C over few elements give what NumPy gives: the same bits where nothing is added up, and sums as exact."""
+"""Loops in C over few elements give what NumPy gives, to the bit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from server.engine import functional as F
-from server.engine.backward import grad
 from server.engine.in_c import small
 from server.engine.operators import OPERATORS
 from telegrad_protocol.errors import IndexOutOfRangeError, TelegradError
@@ -116,11 +115,9 @@ def _ordered(rng: random.Random, numbers: np.random.Generator) -> Call:
     x = x * 10**12 if x.dtype is torch.int64 and rng.random() < 0.3 else x
     dim = rng.randrange(-x.ndim, x.ndim) if x.ndim else 0
     kept = rng.randrange(1, x.shape[dim] + 1) if x.ndim else 1
-    names = ("amax", "amin", "argmax", "argmin")
     return rng.choice((
         ("sort", (x, dim, rng.random() < 0.5), {"stable": True}), ("argsort", (x, dim), {"stable": True}),
-        ("topk", (x, kept, dim, rng.random() < 0.5), {}), ("max", (x, dim), {}), ("min", (x, dim, True), {}),
-        (rng.choice(names), (x, dim), {}), ("any", (x > 0, dim), {}), ("all", (x > 0,), {}), ("cumsum", (x, dim), {}),
+        ("topk", (x, kept, dim, rng.random() < 0.5), {}),
     ))  # fmt: skip
 
 
@@ -148,7 +145,7 @@ def _outcome(adapter: EngineAdapter, call: Call, loops: bool, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("kind", [_elementwise, _moving, _places, _ordered], ids=lambda kind: kind.__name__[1:])
-def test_what_adds_nothing_up_is_the_same_to_the_bit(
+def test_calls_are_the_same_to_the_bit(
     kind: Any, adapter: EngineAdapter, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     taken = 0
@@ -164,53 +161,6 @@ def test_what_adds_nothing_up_is_the_same_to_the_bit(
             assert (one.dtype, strides) == (other.dtype, other_strides), call
             np.testing.assert_array_equal(one, other, err_msg=str(call))
     assert taken > CASES // 3
-
-
-_SUMS = ("sum", "mean", "norm", "var", "std", "logsumexp", "softmax", "log_softmax", "cumsum")
-
-
-def _exact(name: str, x: torch.Tensor, dim: int) -> torch.Tensor:
-    wide = x.to(torch.float64)
-    return getattr(torch, name)(wide, dim=dim) if name != "norm" else torch.linalg.vector_norm(wide, dim=dim)
-
-
-@pytest.mark.parametrize("name", _SUMS)
-def test_sums_are_as_exact_as_those_of_pytorch(name: str, adapter: EngineAdapter, seed: int) -> None:
-    rng, numbers = random.Random(seed), np.random.default_rng(seed)
-    for _ in range(CASES):
-        shape = [rng.choice((1, 2, 5, 15)) for _ in range(rng.randrange(1, 4))]
-        whole = torch.from_numpy(numbers.standard_normal(shape).astype("f") * 10)
-        x = rng.choice((whole, whole.transpose(0, -1), whole[..., ::2]))
-        dim = rng.randrange(x.ndim)
-        expected = _exact(name, x, dim)
-        args = (adapter.tensor(x), 2, dim) if name == "norm" else (adapter.tensor(x), dim)
-        given = torch.from_numpy(adapter.numpy(getattr(F, name)(*args)).astype(np.float64))
-        torch.testing.assert_close(given, expected, rtol=2e-7, atol=2e-6 if name == "cumsum" else 1e-6, equal_nan=True)
-
-
-@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-@pytest.mark.parametrize("loss", ["cross_entropy", "nll_loss"])
-@pytest.mark.parametrize("ignored", [-100, 2])
-def test_losses_and_their_gradients_are_those_of_pytorch(
-    loss: str, reduction: str, ignored: int, adapter: EngineAdapter, seed: int
-) -> None:  # fmt: skip
-    numbers = np.random.default_rng(seed)
-    scores = torch.from_numpy(numbers.standard_normal((9, 5)).astype("f"))
-    target = torch.from_numpy(numbers.integers(0, 5, 9))
-    x = adapter.tensor(scores, requires_grad=True)
-    ours = getattr(F, loss)(x, adapter.tensor(target), ignore_index=ignored, reduction=reduction)
-    wide = scores.double().requires_grad_()
-    theirs = getattr(torch.nn.functional, loss)(wide, target, ignore_index=ignored, reduction=reduction)
-    theirs.sum().backward()
-    torch.testing.assert_close(torch.from_numpy(adapter.numpy(F.detach(ours))), theirs.detach().float())
-    (gradient,) = grad([F.sum(ours)], [None], [x])
-    torch.testing.assert_close(torch.from_numpy(adapter.numpy(gradient)), wide.grad.float())
-
-
-def test_a_class_that_is_none_is_refused(adapter: EngineAdapter) -> None:
-    scores, target = adapter.tensor(torch.zeros(2, 3)), adapter.tensor(torch.tensor([0, 3]))
-    with pytest.raises(IndexOutOfRangeError, match="3"):
-        F.cross_entropy(scores, target)
 
 
 def test_operands_that_overlap_the_target_are_read_before_it_is_written(adapter: EngineAdapter) -> None:

@@ -198,10 +198,13 @@ def selecting() -> Iterator[list[Callable[[], None]]]:
             action()
         np.take(input, index, axis=dim, out=out)
 
+    prepared = operator.preparers.pop(keys.CPU, None)  # which would go before the kernel
     operator.kernels[keys.CPU] = KernelInfo(select, movement=True)
     operator.clear_caches()
     yield first
     operator.kernels[keys.CPU] = before
+    if prepared is not None:
+        operator.preparers[keys.CPU] = prepared
     operator.clear_caches()
 
 

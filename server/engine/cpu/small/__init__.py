@@ -7,6 +7,6 @@ compiler is.
 
 from __future__ import annotations
 
-from . import counted, elementwise, moving, places, reductions, rows, sorting
+from . import counted, elementwise, moving, places, sorting
 
-__all__ = ["counted", "elementwise", "moving", "places", "reductions", "rows", "sorting"]
+__all__ = ["counted", "elementwise", "moving", "places", "sorting"]

@@ -21,6 +21,9 @@ from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import indexing as ops
 from telegrad_protocol.ops import rearrange
 
+from . import scatter_sums
+
+_ = scatter_sums  # filed before, so that it is asked after
 _MASKS = (dtypes.bool_, dtypes.uint8)
 
 Values = tuple[Any, ...]
