@@ -73,7 +73,7 @@ class Request(NamedTuple):
 
 
 Factory = Callable[[Request], "Launch | None"]
-Finder = Callable[[Request], "Run | None"]
+Finder = Callable[[Request, Run], "Run | None"]
 
 
 class Single(NamedTuple):

@@ -52,7 +52,7 @@ def found_run(operator: Operator, backend: Backend, bound: Arguments, fallback: 
     op, finder = operator.op, operator.finders.get(backend.key)
     if finder is None or any([meta.device is not backend.device for meta in op.metas_in(bound)]):
         return fallback
-    run = finder(Request(op, backend, bound, (), None))
+    run = finder(Request(op, backend, bound, (), None), fallback)
     return fallback if run is None else backend.at_once(run)
 
 

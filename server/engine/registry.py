@@ -142,8 +142,9 @@ def overwrites(contract: Op, key: int) -> Callable[[Factory], Factory]:
 def finds(contract: Op, key: int) -> Callable[[Finder], Finder]:
     """Register a factory of runs, on one backend, of an operation of whose results only data can tell the shapes.
 
-    It is called once per plan and returns a function that takes the arguments and returns the results as new values,
-    or None for operands that it does not support, which the generic kernel is for. A run may call other operations.
+    It is called once per plan with the generic kernel's run, and returns a function that takes the arguments and
+    returns the results as new values, or None for operands that it does not support, which that run is for. A run may
+    call other operations.
     """
 
     def register(factory: Finder) -> Finder:

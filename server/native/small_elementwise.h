@@ -95,7 +95,8 @@
     X(BINARY, mul_i64, uint64_t, uint64_t, a * b) X(BINARY, mul_i32, uint32_t, uint32_t, a * b)                        \
     X(BINARY, div_f32, float, float, a / b) X(BINARY, div_f64, double, double, a / b)                                  \
     X(BINARY, squared_error_f32, float, float, (a - b) * (a - b))                                                      \
-    X(BINARY, squared_error_f64, double, double, (a - b) * (a - b)) X(BINARY, and_u8, uint8_t, uint8_t, a & b) X(BINARY, or_u8, uint8_t, uint8_t, a | b)                               \
+    X(BINARY, squared_error_f64, double, double, (a - b) * (a - b))                                                    \
+    X(BINARY, and_u8, uint8_t, uint8_t, a & b) X(BINARY, or_u8, uint8_t, uint8_t, a | b)                               \
     X(BINARY, xor_u8, uint8_t, uint8_t, a ^ b)
 
 #define COMPARISONS_OF(X, suffix, type)                                                                                \

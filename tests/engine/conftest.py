@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,22 +12,21 @@ if TYPE_CHECKING:
     from tests.ops.adapters import EngineAdapter
 
 
-@cache
-def _transforms_are_loaded() -> None:
-    """Have all Fourier transforms be the loops' from the beginning: a library's differ from them by a rounding."""
+@pytest.fixture(scope="session")
+def loaded_loops() -> None:
+    """Loops that come after a hundred small calls are there from the beginning: a library's differ by a rounding."""
     from server.engine import compiled
     from server.engine.array_library import host_fourier
 
-    for name in host_fourier.MODULES:
+    for name in (*host_fourier.MODULES, "tensors.norms", "factorizations.sequences"):
         compiled.kernels(name)
 
 
 @pytest.fixture
-def adapter() -> Iterator[EngineAdapter]:
+def adapter(loaded_loops: None) -> Iterator[EngineAdapter]:
     """An engine whose memory is all given back at the end, without a garbage collection."""
     from tests.ops.adapters import EngineAdapter  # the kernel cache is tested where there is no torch, too
 
-    _transforms_are_loaded()
     adapter = EngineAdapter()
     stats = adapter.backends[adapter.device].allocator.memory_stats
     gc.collect()  # what earlier tests left is not counted

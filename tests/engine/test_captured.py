@@ -28,7 +28,7 @@ PASSES = 8
 
 
 @pytest.fixture
-def adapter() -> EngineAdapter:
+def adapter(loaded_loops: None) -> EngineAdapter:
     """The engine as it is while a session makes a pass: all indices were checked before."""
     made = EngineAdapter()
     made.context.checks.covered = True

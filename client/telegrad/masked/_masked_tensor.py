@@ -63,7 +63,7 @@ class MaskedTensor(Tensor):
         return self._data
 
     def get_mask(self) -> Tensor:
-        """Return the mask."""
+        """Return the mask, which is true where an element counts."""
         return self._mask
 
     def to_tensor(self, value: Any) -> Tensor:
@@ -121,11 +121,11 @@ class MaskedTensor(Tensor):
         return self._data.item()
 
     def tolist(self) -> Any:
-        """Refuse: a list has no mask."""
+        """Refuse to make a list of a masked tensor, since a list has no mask."""
         raise ArgumentTypeError("tolist: not served for masked tensors; use to_tensor(value).tolist()")
 
     def numpy(self, *, force: bool = False) -> Any:
-        """Refuse: an array has no mask."""
+        """Refuse to make an array of a masked tensor, since an array has no mask."""
         raise ArgumentTypeError("numpy: not served for masked tensors; use to_tensor(value).numpy()")
 
     def __repr__(self, *arguments: Any, **options: Any) -> str:

@@ -32,7 +32,8 @@ from .creation import check_fits as check_number
 from .creation import like
 
 Indices = Sequence[Meta | None]
-_MASKS = (bool_, uint8)
+MASKS = (bool_, uint8)
+"""The types of indices that are masks."""
 
 
 def check_integers(name: str, index: Meta) -> None:
@@ -43,7 +44,7 @@ def check_integers(name: str, index: Meta) -> None:
 
 def has_masks(indices: Indices) -> bool:
     """Tell whether any index is a mask, so that the result's shape depends on data."""
-    return any(i is not None and i.dtype in _MASKS for i in indices)
+    return any(i is not None and i.dtype in MASKS for i in indices)
 
 
 def _check_indices(name: str, input: Meta, indices: Indices) -> None:
@@ -51,7 +52,7 @@ def _check_indices(name: str, input: Meta, indices: Indices) -> None:
     for index in indices:
         if index is None:
             at += 1
-        elif index.dtype in _MASKS:
+        elif index.dtype in MASKS:
             if input.shape[at : at + index.ndim] != index.shape:
                 raise IndexOutOfRangeError(f"{name}: mask {index} does not match {input} at dimension {at}")
             at += index.ndim
@@ -203,7 +204,7 @@ def index_fill(input: Meta, dim: int, index: Meta, value: Meta | Scalar) -> Meta
 
 def check_mask(name: str, mask: Meta) -> None:
     """Refuse masks that are not bool, such as the uint8 masks of old programs."""
-    if mask.dtype not in _MASKS:
+    if mask.dtype not in MASKS:
         raise DTypeError(f"{name}: mask must be bool, got {mask}")
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from server.engine import keys, ops
-from server.engine.operators import OPERATORS, Factory, Finder, Request
+from server.engine.operators import OPERATORS, Factory, Request
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Device, Meta
 
@@ -66,8 +66,9 @@ def ask(one: Call) -> None:
     for preparer in OPERATORS[one.name].preparers.get(keys.CUDA, ()):
         if preparer.factory(request) is not None:
             return
-    for finder in _finders(one):
-        finder(request)
+    finder = OPERATORS[one.name].finders.get(keys.CUDA)
+    if finder is not None:
+        finder(request, lambda args: None)
 
 
 def ask_all(one: Call) -> list[Factory]:
@@ -75,12 +76,6 @@ def ask_all(one: Call) -> list[Factory]:
     request = _request(one)
     factories = [preparer.factory for preparer in OPERATORS[one.name].preparers.get(keys.CUDA, ())]
     return [factory for factory in factories if factory(request) is not None]
-
-
-def _finders(one: Call) -> list[Finder]:
-    """The factory of runs whose results only data can tell, if there is one."""
-    finder = OPERATORS[one.name].finders.get(keys.CUDA)
-    return [] if finder is None else [finder]
 
 
 def _request(one: Call) -> Request:

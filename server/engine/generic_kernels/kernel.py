@@ -109,9 +109,7 @@ class GenericKernel:
         if self.operator.op.mutates:
             mutates, has_result = self.operator.op.mutates, self.outs is not None
             return mutating(direct, mutates, has_result, self._run_mutating) if direct else self._run_mutating
-        if self.outs is None:
-            return self._small_counted() or self._run_functional
-        if direct is None or not self.info.wants_out:
+        if direct is None or self.outs is None or not self.info.wants_out:
             return self._run_functional
         return into_new(direct, self.backend, self.outs, self.is_single, self.computes_half)
 
@@ -129,14 +127,6 @@ class GenericKernel:
         if not is_direct:
             return self._run_inplace
         return in_place(kernel, self.backend, self._bound, info.updates, self._run_inplace)
-
-    def _small_counted(self) -> Run | None:
-        """The run of a loop on the host whose result has as many elements as data says; None where there is none."""
-        factory = small_in_c.COUNTED.get(self.operator.op.name)
-        if factory is None or self.backend.device is not CPU or not small_in_c.is_there():
-            return None
-        counted = factory(Request(self.operator.op, self.backend, self._bound, (), None))
-        return None if counted is None else small_in_c.run_counted(counted, self.backend, self._run_functional)
 
     def _small_inplace(self, otherwise: Run) -> Run | None:
         """The run of a loop over few elements of the host; None where there is none for these operands."""

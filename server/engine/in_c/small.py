@@ -63,10 +63,6 @@ class Counted(NamedTuple):
     meta_of: Callable[[int], Meta]
 
 
-COUNTED: Final[dict[str, Callable[[Request], Counted | None]]] = {}
-"""The same for operations whose results have as many elements as data says."""
-
-
 def is_there() -> bool:
     """Whether loops are compiled."""
     return module is not None

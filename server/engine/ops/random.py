@@ -281,12 +281,8 @@ def multinomial(xp, input, num_samples, replacement, *, generator, out):
     weights = input.astype(_FLOAT64)
     if xp is np:
         _check_weights(weights)
-    out[...] = drawn(xp, generator, weights, num_samples, replacement)
-
-
-def drawn(xp, generator, weights, num_samples, replacement):
-    """Indices by weights in double precision, which were checked or are being checked."""
-    return (_with_replacement if replacement else _without_replacement)(xp, generator, weights, num_samples)
+    draw = _with_replacement if replacement else _without_replacement
+    out[...] = draw(xp, generator, weights, num_samples)
 
 
 def _check_weights(weights):

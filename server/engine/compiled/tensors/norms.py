@@ -109,7 +109,7 @@ def _powers(code: int, power: float, size: float) -> float:
 
 @specialized
 def _root(code: int, power: float, total: float) -> float:
-    """The norm, given the sum."""
+    """The norm that a code means, given what was added up for it."""
     if code in (COUNT, SUM):
         return total
     return math.sqrt(total) if code == EUCLIDEAN else total ** (1.0 / power)
@@ -117,7 +117,7 @@ def _root(code: int, power: float, total: float) -> float:
 
 @specialized
 def _real(one: float, code: int, power: float, address: int, step: int, count: int) -> float:
-    """The norm of real numbers."""
+    """The norm that a code means of real numbers at an address."""
     if code in (LARGEST, SMALLEST):
         return float(_extreme(one, code, address, step, count))
     if code in (SUM, EUCLIDEAN):
@@ -133,7 +133,7 @@ def _real(one: float, code: int, power: float, address: int, step: int, count: i
 
 @specialized
 def _complex(one: float, code: int, power: float, address: int, step: int, count: int) -> float:
-    """The norm of complex numbers."""
+    """The norm that a code means of complex numbers, each of two numbers at an address."""
     total, part, extreme, is_number = 0.0, 0.0, 0.0 if code == LARGEST else np.inf, True
     for i in range(count):
         real, imag = _number(one, address, i * step), _number(one, address, i * step + 1)

@@ -45,7 +45,7 @@ def masked_select(request: Request) -> Counted | None:
 
 @counted(indexing.bincount)
 def bincount(request: Request) -> Counted | None:
-    """How often each class is there."""
+    """How often each class is there, in a vector of as many elements as the largest class asks for."""
     input, weights, least = request.args
     is_plain = input.dtype is dtypes.int64 and input.is_contiguous and is_small(input)
     if weights is not None or not is_plain or not 0 <= least <= 1 << 16:

@@ -185,7 +185,7 @@ _CASTS = frozenset(
 
 @small(pointwise._to_copy)
 def cast(request: Request) -> Loop | None:
-    """Elements of another type."""
+    """Elements converted to another type."""
     input, out = request.args[0], request.outs[0]
     kinds = KINDS.get(input.dtype), KINDS.get(out.dtype)
     if kinds not in _CASTS or not is_small(out) or input.shape != out.shape:

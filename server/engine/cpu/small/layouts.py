@@ -19,7 +19,7 @@ MOST_ELEMENTS: Final = 4096
 KINDS: Final = {
     dtypes.float32: "f32", dtypes.float64: "f64", dtypes.int64: "i64", dtypes.int32: "i32", dtypes.bool_: "u8",
 }  # fmt: skip
-"""What loops call types."""
+"""Types by the names that end the names of loops in C."""
 Strides = Sequence[int]
 
 
@@ -107,7 +107,7 @@ class Operands:
         return all([self.add(number, operand) for number, operand in operands])
 
     def add_result(self, meta: Meta) -> None:
-        """Add the result."""
+        """Add the result, which is walked over with the operands."""
         self.places.append(result(0, meta))
         self._strides.append(strides_of(meta, self._shape))
 

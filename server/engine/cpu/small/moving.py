@@ -72,7 +72,7 @@ small(creation.full, creation.full_like)(lambda request: _filled(request.outs[0]
 
 @small(creation.eye)
 def eye(request: Request) -> Loop | None:
-    """Ones on the diagonal."""
+    """A matrix of zeros with ones on its diagonal."""
     out = request.outs[0]
     if not is_small(out) or not out.is_contiguous or out.dtype not in KINDS:
         return None

@@ -168,7 +168,7 @@ def scatter(request: Request) -> Loop | None:
 
 @small(scattering.scatter_add)
 def scatter_add(request: Request) -> Loop | None:
-    """The same, and are added there."""
+    """Elements are added, along one dimension, where the index tells."""
     kind = _ADDS.get(request.outs[0].dtype)
     return None if kind is None else _scattered(request, (3, request.args[3]), kind)
 

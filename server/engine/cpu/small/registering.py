@@ -12,8 +12,8 @@ from server.engine import keys
 from server.engine.generic_kernels.direct_runs import call_of
 from server.engine.in_c import small as small_in_c
 from server.engine.in_c.small import Counted, Loop
-from server.engine.operators import OPERATORS, Request
-from server.engine.registry import prepares
+from server.engine.operators import OPERATORS, Request, Run
+from server.engine.registry import finds, prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import CPU
 from telegrad_protocol.ops import Op
@@ -38,7 +38,11 @@ def counted(contract: Op) -> Callable[[CountedFactory], CountedFactory]:
     """Register a factory of loops whose results have as many elements as data says."""
 
     def register(factory: CountedFactory) -> CountedFactory:
-        small_in_c.COUNTED[contract.name] = factory
+        @finds(contract, keys.CPU)
+        def found(request: Request, generic: Run) -> Run | None:
+            loop = factory(request) if small_in_c.is_there() and request.backend.device is CPU else None
+            return None if loop is None else small_in_c.run_counted(loop, request.backend, generic)
+
         return factory
 
     return register

@@ -24,7 +24,6 @@ from telegrad_protocol.ops import rearrange
 from . import scatter_sums
 
 _ = scatter_sums  # filed before, so that it is asked after
-_MASKS = (dtypes.bool_, dtypes.uint8)
 
 Values = tuple[Any, ...]
 
@@ -56,7 +55,7 @@ def _coordinates(places: Value, shape: Sequence[int]) -> list[Value]:
 
 
 @finds(ops.nonzero, keys.CUDA)
-def nonzero(request: Request) -> Run | None:
+def nonzero(request: Request, generic: Run) -> Run | None:
     """The indices of elements that are not zero, a column for each dimension."""
     shape = request.args[0].shape
     if not request.args[0].numel or not shape:
@@ -71,7 +70,7 @@ def nonzero(request: Request) -> Run | None:
 
 
 @finds(ops.masked_select, keys.CUDA)
-def masked_select(request: Request) -> Run | None:
+def masked_select(request: Request, generic: Run) -> Run | None:
     """The elements where a mask is set, both broadcast against each other."""
     input, mask = request.args
     shape = broadcast_shapes("masked_select", input.shape, mask.shape)
@@ -89,7 +88,7 @@ def _without_masks(indices: Sequence[Value | None]) -> list[Value | None]:
     """The indices, with the coordinates of what it selects in place of each mask."""
     found: list[Value | None] = []
     for index in indices:
-        if index is not None and index.dtype in _MASKS:
+        if index is not None and index.dtype in ops.MASKS:
             found.extend(_coordinates(places_of(index), index.shape))
         else:
             found.append(index and index.alias())
@@ -99,12 +98,12 @@ def _without_masks(indices: Sequence[Value | None]) -> list[Value | None]:
 def _has_plain_masks(request: Request) -> bool:
     """Whether there are masks among the indices, and each has dimensions and elements."""
     _, indices, *_ = request.args
-    masks = [index for index in indices if index is not None and index.dtype in _MASKS]
+    masks = [index for index in indices if index is not None and index.dtype in ops.MASKS]
     return bool(masks) and all([mask.ndim and mask.numel for mask in masks])
 
 
 @finds(ops.index, keys.CUDA)
-def index(request: Request) -> Run | None:
+def index(request: Request, generic: Run) -> Run | None:
     """What indices select of which some are masks."""
     if not _has_plain_masks(request):
         return None
@@ -115,7 +114,7 @@ def index(request: Request) -> Run | None:
 def index_put(request: Request) -> Launch | None:
     """Writes where masks are set. One number under one mask in front is written without waiting for the host."""
     input, indices, values, accumulate = request.args
-    if not ops.has_masks(indices) or not _has_plain_masks(request):
+    if not _has_plain_masks(request):
         return None
     one = not isinstance(values, Meta) or not values.ndim
     if one and not accumulate and len(indices) == 1 and request.outs[0].dtype is input.dtype:
@@ -172,7 +171,7 @@ def _filling(behind: int) -> Launch:
 
 
 @finds(ops.bincount, keys.CUDA)
-def bincount(request: Request) -> Run | None:
+def bincount(request: Request, generic: Run) -> Run | None:
     """How often each number occurs, without weights: ones that are added up at their numbers."""
     input, weights, least = request.args
     if weights is not None or not input.numel:
@@ -190,7 +189,7 @@ def bincount(request: Request) -> Run | None:
 
 
 @finds(rearrange.repeat_interleave_positions, keys.CUDA)
-def repeat_interleave_positions(request: Request) -> Run | None:
+def repeat_interleave_positions(request: Request, generic: Run) -> Run | None:
     """Each position as often as its count says: where the running sum of counts passes a number of the result."""
     counts, length = request.args
     if not counts.numel:

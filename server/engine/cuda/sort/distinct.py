@@ -18,7 +18,7 @@ _MOST_COLUMNS = 8
 
 
 @finds(ops._unique_rows, keys.CUDA)
-def unique_rows(request: Request) -> Run | None:
+def unique_rows(request: Request, generic: Run) -> Run | None:
     """Return where each distinct row is first met, the number of every row's group, and how large the groups are."""
     input, consecutive = request.args
     count, columns = input.shape
