@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from telegrad._session import interrupts
+
 from .server_process import ServerProcess
 from .terminal import CTRL_C, PATIENCE_SECONDS, Terminal
 
@@ -203,6 +205,34 @@ def test_an_interrupt_while_a_tensor_is_released_is_raised_after_it(tg: Any, mon
         del tensor
         waits.wait(PATIENCE_SECONDS)
     assert released == [number]
+
+
+def test_an_interrupt_is_raised_though_its_signal_came_just_before_a_wait(
+    tg: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a signal does not end the wait that begins: here the first one is lost."""
+    sent: list[int] = []
+    tensor, send = tg.ones(4), interrupts._signal_main_thread
+    session, free = tensor._session, tensor._session.free
+
+    def lossy_signal() -> None:
+        sent.append(len(sent))
+        if len(sent) > 1:
+            send()
+
+    def interrupted_free(number: int) -> None:
+        monkeypatch.setattr(session, "free", free)
+        signal.raise_signal(signal.SIGINT)
+        free(number)
+
+    monkeypatch.setattr(interrupts, "_signal_main_thread", lossy_signal)
+    monkeypatch.setattr(session, "free", interrupted_free)
+    waits = threading.Event()
+    with pytest.raises(KeyboardInterrupt):
+        del tensor
+        waits.wait(PATIENCE_SECONDS)
+        raise AssertionError("the interrupt was lost")
+    assert len(sent) >= 2
 
 
 def test_a_loop_is_never_further_ahead_than_the_bound(server: ServerProcess, tg: Any) -> None:

@@ -12,14 +12,17 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from types import FrameType
-from typing import Protocol
+from typing import Final, Protocol
 
 from telegrad_protocol.errors import CommunicationError
 
 from .own_code import is_own, running_shell
+
+_SECONDS_BETWEEN_SIGNALS: Final = 0.02
 
 
 class Interruptible(Protocol):
@@ -37,6 +40,8 @@ class _Announcer:
 
     def __init__(self) -> None:
         self._actions: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.is_interrupting = False
+        """Whether the main thread has still to take an interrupt that came while a tensor was released."""
         self._thread = threading.Thread(target=self._run, name="telegrad-interrupts", daemon=True)
         self._thread.start()
 
@@ -45,13 +50,22 @@ class _Announcer:
         self._actions.put(lambda: session.announce_interrupt(number))
 
     def interrupt_again(self) -> None:
-        """Send the main thread the signal once more, which has left the destructor by then, or will have soon."""
-        self._actions.put(_signal_main_thread)
+        """Send the main thread the signal until it takes it: it has left the destructor by then, or will have soon."""
+        if not self.is_interrupting:
+            self.is_interrupting = True
+            self._actions.put(self._interrupt)
 
     def stop(self) -> None:
         """Do what is left to do, and end the thread."""
         self._actions.put(None)
         self._thread.join()
+
+    def _interrupt(self) -> None:
+        """Send it until it is taken: one that comes just before the program begins to wait does not end that wait."""
+        while self.is_interrupting:
+            _signal_main_thread()
+            time.sleep(_SECONDS_BETWEEN_SIGNALS)
+            self.is_interrupting = self.is_interrupting and _is_handled()
 
     def _run(self) -> None:
         while (action := self._actions.get()) is not None:
@@ -100,9 +114,11 @@ def _is_handled() -> bool:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    if _announcer is not None and _is_deleting(frame):
-        _announcer.interrupt_again()
-        return
+    if _announcer is not None:
+        if _is_deleting(frame):
+            _announcer.interrupt_again()
+            return
+        _announcer.is_interrupting = False
     for session in _sessions_of_thread():
         interrupt(session)
     signal.default_int_handler(number, frame)
