@@ -91,14 +91,16 @@ class Single(NamedTuple):
 class Preparer:
     """A factory of prepared kernels, with the flags that ``registry.prepares`` explains."""
 
-    __slots__ = ("converts", "deferrable", "elementwise", "factory", "reads_numbers")
+    __slots__ = ("converts", "deferrable", "deferrable_unchecked", "elementwise", "factory", "reads_numbers")
 
     def __init__(
-        self, factory: Factory, elementwise: bool, deferrable: bool, converts: bool, reads_numbers: bool = False
-    ) -> None:
+        self, factory: Factory, elementwise: bool, deferrable: bool, converts: bool, reads_numbers: bool = False,
+        deferrable_unchecked: bool = False,
+    ) -> None:  # fmt: skip
         self.factory = factory
         self.elementwise = elementwise
         self.deferrable = deferrable
+        self.deferrable_unchecked = deferrable_unchecked
         self.converts = converts
         self.reads_numbers = reads_numbers
 

@@ -18,8 +18,8 @@ from telegrad_protocol.ops.targets import ONE_VALUE_EVERYWHERE
 
 from . import context
 from .device import work
-from .device.integers import noting
 from .generic_kernels.kernel import GenericKernel, GenericRun, wrapped_scalars
+from .integers.noting import noting
 from .operators import KernelInfo, Operator, Run, Signature
 from .prepared import found_run, prepared_run, spending_run
 from .replay.remembered import remember
@@ -137,7 +137,7 @@ class Plan:
         _check_written(op, bound)
         if not backend.can_capture:
             return run
-        return noting(op, bound[0] if op.mutates else outs[0] if outs and is_single else None, run)
+        return noting(op, bound, outs, is_single, run)
 
 
 def _generic_run(

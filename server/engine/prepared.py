@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad_protocol.meta import CPU, Meta
+from telegrad_protocol.ops import Op
 
 from . import context
 from .in_c import values as values_in_c
-from .operators import Operator, Request, Run
+from .integers.trust import trusting
+from .operators import Operator, Preparer, Request, Run
 from .value import Backend, Launch, Storage, Value, new_storage, new_value
 
 Arguments = tuple[Any, ...]
@@ -73,8 +75,18 @@ def _launch(
         if preparer.elementwise >= overwrites and preparer.converts >= converts:
             launch = preparer.factory(request)
             if launch is not None:
-                return backend.deferring(launch) if preparer.deferrable else backend.at_once(launch)
+                return _in_its_turn(op, backend, args, launch, preparer)
     return None
+
+
+def _in_its_turn(op: Op, backend: Backend, args: Arguments, launch: Launch, preparer: Preparer) -> Launch:
+    """``launch``, which waits with others where it may, or is made after all of them."""
+    if preparer.deferrable:
+        return backend.deferring(launch)
+    now = backend.at_once(launch)
+    if not backend.can_capture:
+        return now
+    return trusting(op, args, now, backend.deferring(launch) if preparer.deferrable_unchecked else now)
 
 
 def _transfer(

@@ -101,6 +101,7 @@ def prepares(
     deferrable: bool = False,
     converts: bool = False,
     reads_numbers: bool = False,
+    deferrable_unchecked: bool = False,
 ) -> Callable[[Factory], Factory]:
     """Register a factory of prepared kernels for one backend, which goes before all that were registered earlier.
 
@@ -111,12 +112,13 @@ def prepares(
     position alone, so that the result may overwrite them. ``deferrable``: the launch uses the device by kernel launches
     alone, which may wait in the launch queue. ``converts``: targets may be of other floating-point types than results,
     which are rounded once. ``reads_numbers``: the factory heeds ``Request.reads_numbers``, and neither the contract nor
-    what the factory chooses depends on a float that varies but by its class.
+    what the factory chooses depends on a float that varies but by its class. ``deferrable_unchecked``: the launch is
+    deferrable where no index has to be checked, since the host knows them.
     """
 
     def register(factory: Factory) -> Factory:
         OPERATORS[contract.name].preparers.setdefault(key, []).insert(
-            0, Preparer(factory, elementwise, deferrable, converts, reads_numbers)
+            0, Preparer(factory, elementwise, deferrable, converts, reads_numbers, deferrable_unchecked)
         )
         for operator in BY_INDEX if reads_numbers else ():
             operator.reads_numbers |= key if operator.op.base is contract else 0

@@ -12,9 +12,10 @@ import torch
 
 from server.engine import functional
 from server.engine.device.cpu_backend import CpuBackend
-from server.engine.device.integers import bounds_of, note_bounds
+from server.engine.integers.elements import bounds_of, note_bounds
+from server.engine.integers.ranges import IndexRange
 from server.engine.operators import OPERATORS
-from server.engine.programs.indices import IndexRange, are_good
+from server.engine.programs.indices import are_good
 from server.engine.programs.origins import Origins
 from server.engine.programs.recorder import Recorder
 from server.engine.replay import record_key

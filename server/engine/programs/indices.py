@@ -7,14 +7,12 @@ through its hands, and anything else is looked at once for as long as nobody wri
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from server.engine.device.integers import Elements, is_integral, tells
-from server.engine.operators import Operator
+from server.engine.integers.elements import Elements, is_integral, tells
+from server.engine.integers.ranges import IndexRange
 from server.engine.value import CHANGING, Value, memory_of
 from telegrad_protocol.meta import Meta
 
@@ -22,19 +20,6 @@ _LARGEST: Final = 4 << 20
 """Bytes of indices that are looked at; a program on more of them is executed as instructions."""
 _LARGEST_UPLOAD: Final = 1 << 20
 """Bytes of an upload that are looked at as they pass."""
-
-
-class IndexRange(NamedTuple):
-    """The indices that an operation takes: from ``low`` to below ``end``, and ``ignored``, which is no index."""
-
-    low: int
-    end: int
-    ignored: int | None = None
-
-    def holds(self, elements: Elements) -> bool:
-        """Whether all elements are such indices."""
-        is_low = elements.low >= self.low or elements.low == elements.negative == self.ignored
-        return elements.high < self.end and is_low
 
 
 class IndexCheck(NamedTuple):
@@ -73,48 +58,3 @@ def are_good(check: IndexCheck, value: Value) -> bool:
     if getattr(storage, "elements", None) is not CHANGING:
         storage.elements = known
     return check.range.holds(known)
-
-
-def takes_indices(operator: Operator) -> bool:
-    """Whether an operation takes indices, which a device may find out of range."""
-    return operator.op.base.name.removesuffix("_").removesuffix(".value") in _RULES
-
-
-def indices_of(operator: Operator, args: tuple[Any, ...]) -> Iterator[tuple[Value, IndexRange]] | None:
-    """Return the tensors of indices of an operation, and what it takes; None where that is not known."""
-    name = operator.op.base.name.removesuffix("_").removesuffix(".value")
-    rule = _RULES.get(name)
-    return None if rule is None else rule({p.name: arg for p, arg in zip(operator.op.params, args, strict=False)})
-
-
-def _classes(args: dict[str, Any]) -> Iterator[tuple[Value, IndexRange]]:
-    shape = args["input"].meta.shape
-    yield args["target"], IndexRange(0, shape[0 if len(shape) == 1 else 1], args["ignore_index"])
-
-
-def _rows(args: dict[str, Any]) -> Iterator[tuple[Value, IndexRange]]:
-    yield args["input"], IndexRange(0, args["weight"].meta.shape[0])
-
-
-def _along(args: dict[str, Any]) -> Iterator[tuple[Value, IndexRange]]:
-    meta = args["input"].meta
-    yield args["index"], IndexRange(0, meta.shape[args["dim"]] if meta.ndim else 1)
-
-
-def _everywhere(args: dict[str, Any]) -> Iterator[tuple[Value, IndexRange]]:
-    numel = math.prod(args["input"].meta.shape)
-    yield args["index"], IndexRange(-numel, numel)
-
-
-def _in_dims(args: dict[str, Any]) -> Iterator[tuple[Value, IndexRange]]:
-    for size, index in zip(args["input"].meta.shape, args["indices"], strict=False):
-        if index is not None:
-            yield index, IndexRange(-size, size)
-
-
-_RULES: Final[dict[str, Callable[[dict[str, Any]], Iterator[tuple[Value, IndexRange]]]]] = {
-    "_cross_entropy": _classes, "_nll_loss_forward": _classes, "_embedding": _rows, "take": _everywhere,
-    "index": _in_dims, "index_put": _in_dims,
-    **dict.fromkeys(("gather", "index_select", "index_add", "index_copy", "index_fill"), _along),
-    **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce"), _along),
-}  # fmt: skip

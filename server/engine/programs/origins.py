@@ -10,13 +10,16 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from server.engine.device.integers import FOUND, MOVES, Bounds, is_integral, is_widened
+from server.engine.integers.elements import Bounds, is_integral
+from server.engine.integers.ranges import IndexRange, indices_in
+from server.engine.integers.rules import MOVES, PLACES, RULES, is_widened, places_found
 from server.engine.operators import Operator
+from server.engine.signature import metas_of
 from server.engine.value import Storage, Value, memory_of
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 
-from .indices import IndexCheck, IndexRange, indices_of
+from .indices import IndexCheck
 
 
 class Origin(NamedTuple):
@@ -46,17 +49,23 @@ class Origins:
     def note(self, operator: Operator, args: tuple[Any, ...], result: Any) -> None:
         """Note where the integers that an operation has made come from, where that can be told."""
         op = operator.op
-        for value in result if result.__class__ is tuple else (result,):
+        for number, value in enumerate(result if result.__class__ is tuple else (result,)):
             if value.__class__ is Value and is_integral(value.meta) and op.view_of is None and not op.mutates:
-                origin = self._origin(op.base.name, {p.name: arg for p, arg in zip(op.params, args, strict=False)})
+                named = {p.name: arg for p, arg in zip(op.params, args, strict=False)}
+                origin = self._origin(op.base.name, named, number)
                 if origin is not None:
                     self._made[value.storage] = origin
 
-    def _origin(self, name: str, args: dict[str, Any]) -> Origin | None:
+    def _origin(self, name: str, args: dict[str, Any], number: int) -> Origin | None:
+        if number:
+            return Origin(0, (), *places_found(args)) if number == 1 and name in PLACES else None
         if name in MOVES and (name != "_to_copy" or is_widened(args)):
             return self._union(_tensors(args[MOVES[name]]))
-        bounds = FOUND[name](args) if name in FOUND else None
+        bounds = RULES[name](args, self._bounds_of_operand) if name in RULES else None
         return None if bounds is None else Origin(0, (), *bounds)
+
+    def _bounds_of_operand(self, operand: Any) -> Bounds | None:
+        return (operand, operand) if operand.__class__ is int else self.bounds_of(operand)
 
     def _union(self, values: Iterable[Value]) -> Origin | None:
         origins = [self.of(value) for value in values]
@@ -88,16 +97,15 @@ class Origins:
 
     def checks(self, operator: Operator, args: tuple[Any, ...]) -> list[IndexCheck] | None:
         """Return what must hold of inputs so that an operation's indices are in range; None where nobody can tell."""
-        indices = indices_of(operator, args)
+        indices = indices_in(operator.op, metas_of(args))
         if indices is None:
             return None
         checks: list[IndexCheck] = []
-        for value, range in indices:
-            if is_integral(value.meta):
-                origin = self.of(value)
-                if origin is None or not _is_inside(origin, range):
-                    return None
-                checks += [IndexCheck(number, meta, range) for number, meta in origin.inputs]
+        for one in indices:
+            origin = self.of(one.of(args))
+            if origin is None or not _is_inside(origin, one.range):
+                return None
+            checks += [IndexCheck(number, meta, one.range) for number, meta in origin.inputs]
         return checks
 
 

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from server.engine import context
 from server.engine.autograd import changes
 from server.engine.autograd.graph import Node
-from server.engine.device.integers import Bounds, note_bounds
 from server.engine.in_c.runs import Rows, give_gradients, named_by
+from server.engine.integers.elements import Bounds, note_bounds
 from server.engine.programs.captures import CapturedExecution, Captures
 from server.engine.programs.executable import Description, Executable
 from server.engine.programs.execution import Execution

@@ -9,7 +9,7 @@ from weakref import ReferenceType, ref
 
 from server.engine.autograd.graph import Edge, Node
 from server.engine.autograd.node import OpNode
-from server.engine.device.integers import Bounds
+from server.engine.integers.elements import Bounds
 from server.engine.programs.analysis import shared_memory
 from server.engine.programs.captures import Captures
 from server.engine.programs.executable import Executable

@@ -14,13 +14,13 @@ from collections.abc import Collection, Sequence
 from time import monotonic_ns
 from typing import Any, Final
 
+from server.engine.integers.ranges import takes_indices
 from server.engine.operators import BY_INDEX, Operator
 from server.engine.profiling.stretch_notes import Watch
 from server.engine.programs.analysis import is_opaque, shared_memory
 from server.engine.programs.captures import Captures
 from server.engine.programs.executable import Executable
 from server.engine.programs.graph import Slot
-from server.engine.programs.indices import takes_indices
 from server.engine.programs.recorded.composites import OtherSizesError
 from server.engine.programs.recorded.elastic import Elastic, RecordedRun
 from server.engine.programs.recorded.unchanged import Unchanged

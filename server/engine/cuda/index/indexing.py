@@ -201,7 +201,7 @@ def _with_one_index(
     return launch
 
 
-@prepares(ops._embedding, keys.CUDA)
+@prepares(ops._embedding, keys.CUDA, deferrable_unchecked=True)
 def embedding(request: Request) -> Launch | None:
     index, weight = request.args[:2]
     rest = (*(0,) * index.ndim, weight.strides[1])
@@ -209,14 +209,14 @@ def embedding(request: Request) -> Launch | None:
     return _fetch(request, placement, 1, [0], [index], Check("embedding", (f"a table of {weight.shape[0]} rows",)))
 
 
-@prepares(ops.index_select, keys.CUDA)
+@prepares(ops.index_select, keys.CUDA, deferrable_unchecked=True)
 def index_select(request: Request) -> Launch | None:
     input, dim, index = request.args
     check = Check("index_select", places(input, [dim]))
     return _fetch(request, across(input, dim, index), 0, [2], [index], check)
 
 
-@prepares(element_ops.gather, keys.CUDA)
+@prepares(element_ops.gather, keys.CUDA, deferrable_unchecked=True)
 def gather(request: Request) -> Launch | None:
     input, dim, index, _ = request.args
     if not index.numel:
@@ -225,7 +225,7 @@ def gather(request: Request) -> Launch | None:
     return _fetch(request, placement, 0, [2], [index], Check("gather", places(input, [dim])))
 
 
-@prepares(element_ops.take, keys.CUDA)
+@prepares(element_ops.take, keys.CUDA, deferrable_unchecked=True)
 def take(request: Request) -> Launch | None:
     input, index = request.args
     given = input.like()
@@ -238,7 +238,7 @@ def take(request: Request) -> Launch | None:
     return lambda args, outs: launch((dense(args[0]), args[1]), outs)
 
 
-@prepares(ops.index, keys.CUDA)
+@prepares(ops.index, keys.CUDA, deferrable_unchecked=True)
 def index(request: Request) -> Launch | None:
     input, indices = request.args
     if ops.has_masks(indices):

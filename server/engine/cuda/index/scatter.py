@@ -27,7 +27,7 @@ from server.engine.cuda.runtime.faults import FAULTS, expect, record_of
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.device.cupy_module import cp
-from server.engine.device.integers import uncount_write
+from server.engine.integers.elements import uncount_write
 from server.engine.operators import OPERATORS, Request
 from server.engine.registry import prepares
 from server.engine.value import Launch, Value
@@ -155,6 +155,7 @@ def _write(request: Request, writing: Writing) -> Launch | None:
 
     def launch(args: Any, outs: Any) -> None:
         if generic is not None and context.current.switches.deterministic_algorithms:
+            request.backend.flush()
             generic(args, outs)
             return
         result = outs[0]
@@ -240,6 +241,7 @@ def _copier(request: Request, input: Meta, out: Meta) -> Callable[[Value, Value]
 
     def move_bytes(source: Value, result: Value) -> None:
         if nbytes:
+            backend.flush()
             move(result.storage.block.pointer + o, source.storage.block.pointer + i, nbytes, way, backend.stream)
 
     return move_bytes
@@ -296,23 +298,23 @@ def _along(
 _REDUCES = {"add": "sum", "multiply": "prod", None: None}
 
 
-@prepares(element_ops.scatter, keys.CUDA, elementwise=True)
+@prepares(element_ops.scatter, keys.CUDA, elementwise=True, deferrable_unchecked=True)
 def scatter(request: Request) -> Launch | None:
     return _along(request, "scatter", None, _REDUCES[request.args[4]])
 
 
-@prepares(element_ops.scatter_value, keys.CUDA, elementwise=True)
+@prepares(element_ops.scatter_value, keys.CUDA, elementwise=True, deferrable_unchecked=True)
 def scatter_value(request: Request) -> Launch | None:
     _, _, index, value, reduce = request.args
     return _along(request, "scatter", Source(None, None, (0,) * len(vector(index)[0]), value), _REDUCES[reduce])
 
 
-@prepares(element_ops.scatter_add, keys.CUDA, elementwise=True)
+@prepares(element_ops.scatter_add, keys.CUDA, elementwise=True, deferrable_unchecked=True)
 def scatter_add(request: Request) -> Launch | None:
     return _along(request, "scatter_add", None, "sum")
 
 
-@prepares(element_ops.scatter_reduce, keys.CUDA, elementwise=True)
+@prepares(element_ops.scatter_reduce, keys.CUDA, elementwise=True, deferrable_unchecked=True)
 def scatter_reduce(request: Request) -> Launch | None:
     input, _, _, _, reduce, include_self = request.args
     if reduce == "mean":
@@ -329,18 +331,18 @@ def _across(request: Request, name: str, source: Source, how: str | None) -> Lau
     return _write(request, Writing(lambda m: across(m, dim, index), source, how, (2,), check))
 
 
-@prepares(ops.index_add, keys.CUDA, elementwise=True)
+@prepares(ops.index_add, keys.CUDA, elementwise=True, deferrable_unchecked=True)
 def index_add(request: Request) -> Launch | None:
     source = _tensor(3, request.args[3])
     return _across(request, "index_add", source._replace(alpha=request.args[4]), "sum")
 
 
-@prepares(ops.index_copy, keys.CUDA, elementwise=True)
+@prepares(ops.index_copy, keys.CUDA, elementwise=True, deferrable_unchecked=True)
 def index_copy(request: Request) -> Launch | None:
     return _across(request, "index_copy", _tensor(3, request.args[3]), None)
 
 
-@prepares(ops.index_fill, keys.CUDA, elementwise=True)
+@prepares(ops.index_fill, keys.CUDA, elementwise=True, deferrable_unchecked=True)
 def index_fill(request: Request) -> Launch | None:
     input, _, _, value = request.args
     strides = (0,) * max(input.ndim, 1)
@@ -353,7 +355,7 @@ def index_fill(request: Request) -> Launch | None:
     return _across(request, "index_fill", source, None)
 
 
-@prepares(ops.index_put, keys.CUDA, elementwise=True)
+@prepares(ops.index_put, keys.CUDA, elementwise=True, deferrable_unchecked=True)
 def index_put(request: Request) -> Launch | None:
     input, indices, values, accumulate = request.args
     if ops.has_masks(indices):
@@ -369,7 +371,7 @@ def index_put(request: Request) -> Launch | None:
     return _write(request, Writing(lambda m: placed("index_put", m, indices), source, how, positions, check))
 
 
-@prepares(element_ops.put, keys.CUDA, elementwise=True)
+@prepares(element_ops.put, keys.CUDA, elementwise=True, deferrable_unchecked=True)
 def put(request: Request) -> Launch | None:
     input, index, source, accumulate = request.args
     out = request.outs[0]
