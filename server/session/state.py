@@ -130,6 +130,9 @@ class SessionState:
         """The pools of graphs, by device and the client's number."""
         self.shared_memory: dict[Device, SharedMemory] = {}
         """What stretches are captured on, where no state of memory comes again."""
+        self.divides: set[int] = set()
+        """Operations that no stretch holds any more: they turned out to write to what was there before it, or to take
+        indices of which only a device can tell whether they are good."""
         self.capture: ClientCapture | None = None
         """What is being captured."""
         self.verifies_programs = False

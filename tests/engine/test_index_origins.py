@@ -10,16 +10,20 @@ import numpy as np
 import pytest
 import torch
 
-from server.engine import functional
+from server.engine import context, functional
 from server.engine.device.cpu_backend import CpuBackend
+from server.engine.dispatcher import dispatch
 from server.engine.integers.elements import bounds_of, note_bounds
-from server.engine.integers.ranges import IndexRange
+from server.engine.integers.ranges import IndexRange, indices_in
+from server.engine.integers.trust import trusting
 from server.engine.operators import OPERATORS
 from server.engine.programs.indices import are_good
 from server.engine.programs.origins import Origins
 from server.engine.programs.recorder import Recorder
 from server.engine.replay import record_key
+from server.engine.signature import metas_of
 from telegrad_protocol import dtypes
+from telegrad_protocol.errors import IndexOutOfRangeError
 from tests.ops.adapters import EngineAdapter
 
 
@@ -113,6 +117,21 @@ OPERATIONS: dict[str, Callable[[Any, int, Any], Any]] = {
     "clone": lambda x, n, other: x.flip((0,)).clone(),
     "narrow": lambda x, n, other: functional._to_copy(functional._to_copy(x, dtype=dtypes.int8), dtype=dtypes.int64),
     "mul": lambda x, n, other: x.mul(n),
+    "product": lambda x, n, other: x.mul(other),
+    "clamp": lambda x, n, other: x.clamp(n, abs(n) + 1),
+    "clamp the wrong way": lambda x, n, other: x.clamp(5, n),
+    "clamp below": lambda x, n, other: x.clamp_(min=n),
+    "clamp above": lambda x, n, other: x.clamp(max=n),
+    "floor": lambda x, n, other: x.floor_divide(abs(n) + 1),
+    "floor by mode": lambda x, n, other: dispatch(OPERATORS["div.mode"], (x, abs(n) + 1, "floor")),
+    "truncated": lambda x, n, other: dispatch(OPERATORS["div.mode"], (x.abs(), abs(n) + 1, "trunc")),
+    "where": lambda x, n, other: functional.where(other > n, x, other),
+    "maximum": lambda x, n, other: functional.maximum(x, other),
+    "largest": lambda x, n, other: functional.topk(x, 4, 1)[1],
+    "sorted": lambda x, n, other: functional.sort(x, 0)[1].flip((0,)),
+    "running": lambda x, n, other: functional.cummax(x, 1)[abs(n) % 2],
+    "between": lambda x, n, other: functional.searchsorted(functional.sort(other, 1)[0], x),
+    "elements": lambda x, n, other: functional.take(x, functional.argsort(other, 1)),
     "large": lambda x, n, other: x.add(1 << 62),
 }
 
@@ -145,6 +164,69 @@ def test_operations_on_known_integers_tell_bounds_of_what_they_make(noting: Engi
                 assert bounds[0] <= elements.min() and elements.max() <= bounds[1], names
             x = x if x.shape == (3, 4) else noting.tensor(torch.randint(-5, 9, (3, 4)))
     assert known > 60
+
+
+TAKING: dict[str, Callable[[Any, Any, Any], tuple[Any, ...]]] = {
+    "_embedding": lambda x, index, other: (index.select(0, 0), x, -1, False),
+    "take": lambda x, index, other: (x, index),
+    "gather": lambda x, index, other: (x, 1, index, False),
+    "index_select": lambda x, index, other: (x, 0, index.select(0, 0)),
+    "index_add": lambda x, index, other: (x, 1, index.select(0, 0), other, 1),
+    "index_copy": lambda x, index, other: (x, 1, index.select(0, 0), other),
+    "index_fill": lambda x, index, other: (x, 0, index.select(0, 0), 2.0),
+    "scatter": lambda x, index, other: (x, 1, index, other, None),
+    "scatter.value": lambda x, index, other: (x, 0, index, 2.0, None),
+    "scatter_add": lambda x, index, other: (x, 0, index, other),
+    "scatter_reduce": lambda x, index, other: (x, 1, index, other, "amax", True),
+    "index": lambda x, index, other: (x, (None, index.select(0, 0))),
+    "index_put": lambda x, index, other: (x, (index.select(0, 0), index.select(0, 0)), other.select(0, 0), True),
+}
+"""Arguments of operations that take indices: of a tensor of 3 x 3, of three rows of indices, and of another tensor."""
+
+
+@pytest.mark.parametrize("name", TAKING)
+def test_ranges_are_those_that_operations_accept(adapter: EngineAdapter, name: str, seed: int) -> None:
+    torch.manual_seed(seed)
+    operator = OPERATORS[name]
+    x, other = [adapter.tensor(torch.randn(3, 3)) for _ in range(2)]
+    zeros = adapter.tensor(torch.zeros(3, 3, dtype=torch.int64))
+    found = indices_in(operator.op, metas_of(TAKING[name](x, zeros, other)))
+    assert found
+    (low, end, _) = found[-1].range
+    for index, is_good in ((low, True), (end - 1, True), (low - 1, False), (end, False)):
+        chosen = torch.zeros(3, 3, dtype=torch.int64)
+        chosen[0, torch.randint(3, ())] = index
+        args = TAKING[name](x, adapter.tensor(chosen), other)
+        assert found[-1].of(args).meta.dtype is dtypes.int64
+        if is_good:
+            dispatch(operator, args)
+        else:
+            with pytest.raises(IndexOutOfRangeError):
+                dispatch(operator, args)
+
+
+def test_launches_trust_what_is_known(noting: EngineAdapter, seed: int) -> None:
+    """What the host knows is not checked; what was written to since, or reaches beyond the range, is."""
+    torch.manual_seed(seed)
+    table, index = noting.tensor(torch.randn(10, 2)), noting.tensor(torch.randint(0, 10, (4,)))
+    made: list[tuple[str, bool]] = []
+    launches = [lambda args, outs, how=how: made.append((how, context.current.checks.covered))
+                for how in ("checked", "unchecked")]  # fmt: skip
+    op, args = OPERATORS["index_select"].op, (table, 0, index)
+    launch = trusting(op, metas_of(args), *launches)
+    for bounds, expected in ((None, "checked"), ((0, 9), "unchecked"), ((-1, 9), "checked"), ((0, 10), "checked")):
+        index.add_(0)
+        note_bounds(index, bounds)
+        launch(args, ())
+        assert made.pop() == (expected, expected == "unchecked")
+    note_bounds(index, (0, 9))
+    launch((table, 0, index.flip((0,))), ())
+    launch((table, 0, index.narrow(0, 1, 2)), ())
+    index.mul_(3)
+    launch(args, ())
+    assert [how for how, _ in made] == ["unchecked", "unchecked", "checked"]
+    assert not context.current.checks.covered
+    assert trusting(OPERATORS["sin"].op, (table.meta,), *launches) is launches[0]
 
 
 def test_a_position_that_is_counted_and_a_token_that_is_chosen_are_known(noting: EngineAdapter) -> None:

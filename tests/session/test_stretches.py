@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.session.programs import stretches
+from server.session.programs import holding
 from telegrad._session.thread_modes import DEFAULT
 from telegrad.errors import InternalError, LinearAlgebraError, OutOfMemoryError
 from telegrad_protocol import messages
@@ -286,7 +286,7 @@ def test_an_operation_that_a_device_checks_divides_a_stretch(
     tg: Any, noted: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     checked: set[int] = set()
-    monkeypatch.setattr(stretches, "_checked", checked)
+    monkeypatch.setattr(holding, "_checked", checked)
     x = tg.ones(4)
 
     def run() -> float:

@@ -22,7 +22,7 @@ class Bounded(Protocol):
     most: int
 
     @property
-    def has_checks(self) -> bool: ...
+    def is_divided(self) -> bool: ...
 
 
 Known = TypeVar("Known", bound=Bounded)
@@ -59,7 +59,7 @@ class Layout(Generic[Known]):
         pattern = self.patterns.get(rest)
         if pattern is None or not pattern.least <= first <= pattern.most:
             return None
-        if pattern.has_checks:
+        if pattern.is_divided:
             del self.patterns[rest]  # it will be taken apart in other places
             return None
         return pattern, first

@@ -48,8 +48,12 @@ class CallRecorder(SessionRecorder):
             each for p in operator.op.mutates for each in (args[p] if isinstance(args[p], tuple) else (args[p],))
         ]
         if any([each.__class__ is Value and id(memory_of(each.storage)) in self._given for each in targets]):
-            self.give_up(f"{operator.op.public} changes an input, which cannot be taken back")
+            self.note_write_to_input(operator)
         super().note_operation(operator, args, signature, result)
+
+    def note_write_to_input(self, operator: Operator) -> None:
+        """Give up: an operation changes an input, which cannot be taken back."""
+        self.give_up(f"{operator.op.public} changes an input, which cannot be taken back")
 
     def slot_of(self, value: Value) -> Slot | None:
         known = self._own.get(id(value))

@@ -7,7 +7,7 @@ batch is the same is told by its bytes, see ``layouts``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -17,8 +17,9 @@ from telegrad_protocol import messages, wire
 from telegrad_protocol.programs.rows import Flat, Template, is_writable
 
 from .ending import RunStretch
+from .holding import Holding, divides_of
 from .layouts import Layout, layout_of, least_as_wide, most_as_wide
-from .stretches import FEWEST, Stretch, may_hold
+from .stretches import FEWEST, Stretch
 
 NONE_MADE: Final = 1 << 64
 """Where a batch makes no tensor: a number above those of all tensors."""
@@ -103,9 +104,9 @@ class Pattern:
         return all([one.is_refused for one in self._stretches])
 
     @property
-    def has_checks(self) -> bool:
-        """Whether a device turned out to check what is in a stretch, which has to end before it then."""
-        return any([one.has_checks for one in self._stretches])
+    def is_divided(self) -> bool:
+        """Whether a stretch turned out to hold what it cannot, so that it has to end before that."""
+        return any([one.is_divided for one in self._stretches])
 
     def items(self, first: int, body: memoryview) -> list[Any]:
         """Return what stands for the parts in the session's stream, where this is the first number that moves.
@@ -143,7 +144,7 @@ def pattern_of(state: SessionState, first: Sighting, second: Sighting) -> tuple[
     ends = first.ends()
     if sum(changing) * _CHANGING > count or not moved or ends[: count + 1] != second.ends()[: count + 1]:
         raise DifferentError
-    parts = list(_parts(here, there, changing, ends, moved, distance))
+    parts = list(_Parting(divides_of(state), moved, distance).parts(here, there, changing, ends))
     if not any([part.__class__ is Stretch for part in parts]):
         return None
     holes = [(part.begin, part.end) for part in parts if isinstance(part, _Changing)]
@@ -160,30 +161,36 @@ def _is_same(flat: Flat, other: Flat, distance: int) -> bool:
     )
 
 
-def _parts(
-    here: Sequence[Any], there: Sequence[Any], changing: Sequence[bool], ends: Sequence[int], moved: set[int],
-    distance: int,
-) -> Iterator[_Part]:  # fmt: skip
-    """Yield the parts of two batches."""
-    at = 0
-    for count in _lengths(here, changing):
-        begin, at = at, at + count
-        if any(changing[begin:at]):
-            yield _Changing(count, ends[begin], ends[at])
-        else:
-            yield _part(here[begin:at], there[begin:at], moved, distance)
+class _Parting:
+    """Takes two batches apart whose numbers that move are these, and differ by a distance."""
 
+    def __init__(self, divides: Sequence[Collection[int]], moved: set[int], distance: int) -> None:
+        self._divides, self._moved, self._distance = divides, moved, distance
 
-def _part(here: Sequence[Any], there: Sequence[Any], moved: set[int], distance: int) -> Stretch | _Others:
-    first = _first_made(here)
-    flat, other = Flat(here, first), Flat(there, first if first == NONE_MADE else first + distance)
-    moving = [id in moved for id in flat.inputs]
-    if (
-        flat.rows != other.rows or not _same(flat.constants, other.constants)
-        or [id + distance * moves for id, moves in zip(flat.inputs, moving)] != other.inputs
-    ):  # fmt: skip
-        raise DifferentError
-    return Stretch(here, flat, first, moving) if is_stretch(here) else _Others(flat, first, moving)
+    def parts(
+        self, here: Sequence[Any], there: Sequence[Any], changing: Sequence[bool], ends: Sequence[int]
+    ) -> Iterator[_Part]:  # fmt: skip
+        """Yield the parts of two batches."""
+        at = 0
+        for count in _lengths(here, changing, self._divides):
+            begin, at = at, at + count
+            if any(changing[begin:at]):
+                yield _Changing(count, ends[begin], ends[at])
+            else:
+                yield self._part(here[begin:at], there[begin:at])
+
+    def _part(self, here: Sequence[Any], there: Sequence[Any]) -> Stretch | _Others:
+        first, distance = _first_made(here), self._distance
+        flat, other = Flat(here, first), Flat(there, first if first == NONE_MADE else first + distance)
+        moving = [id in self._moved for id in flat.inputs]
+        if (
+            flat.rows != other.rows or not _same(flat.constants, other.constants)
+            or [id + distance * moves for id, moves in zip(flat.inputs, moving)] != other.inputs
+        ):  # fmt: skip
+            raise DifferentError
+        if is_stretch(here, self._divides):
+            return Stretch(here, flat, first, moving, self._divides)
+        return _Others(flat, first, moving)
 
 
 def _same(constants: Sequence[Any], others: Sequence[Any]) -> bool:
@@ -197,23 +204,32 @@ def _writable(instructions: Sequence[Any]) -> int:
     return next((n for n, one in kept if one.__class__ is messages.Upload or not is_writable(one)), len(instructions))
 
 
-def is_stretch(instructions: Sequence[Any]) -> bool:
+def is_stretch(instructions: Sequence[Any], divides: Sequence[Collection[int]]) -> bool:
     """Return whether so many instructions are worth to be executed as one, and may be."""
-    return sum([one.__class__ is messages.Call for one in instructions]) >= FEWEST and all(map(may_hold, instructions))
+    calls = sum([one.__class__ is messages.Call for one in instructions])
+    return calls >= FEWEST and all(map(Holding(*divides).holds, instructions))
 
 
-def has_stretches(instructions: Sequence[Any]) -> bool:
+def has_stretches(instructions: Sequence[Any], divides: Sequence[Collection[int]]) -> bool:
     """Return whether any instructions in a row are worth to be executed as one, and may be."""
-    return any([is_stretch(list(ones)) for _, ones in groupby(instructions, may_hold)])
+    return any([is_stretch(list(ones), divides) for _, ones in groupby(instructions, Holding(*divides).holds)])
 
 
-def _lengths(instructions: Sequence[Any], changing: Sequence[bool]) -> list[int]:
+def _lengths(
+    instructions: Sequence[Any], changing: Sequence[bool], divides: Sequence[Collection[int]]
+) -> list[int]:  # fmt: skip
     """Return how many instructions each part has: stretches, and what is between them."""
     lengths: list[int] = []
-    at, is_between = 0, False
-    for _, group in groupby(zip(instructions, changing), lambda pair: may_hold(pair[0]) and not pair[1]):
+    at, is_between, holding = 0, False, Holding(*divides)
+
+    def holds(pair: tuple[Any, bool]) -> bool:
+        if pair[1]:
+            holding.end()
+        return not pair[1] and holding.holds(pair[0])
+
+    for _, group in groupby(zip(instructions, changing), holds):
         count = len(list(group))
-        whole = is_stretch(instructions[at : at + count]) and not any(changing[at : at + count])
+        whole = is_stretch(instructions[at : at + count], divides) and not any(changing[at : at + count])
         at += count
         if is_between and not whole:
             lengths[-1] += count

@@ -17,6 +17,7 @@ from telegrad_protocol import wire
 from telegrad_protocol.errors import OutOfMemoryError, ProtocolError
 
 from .first_look import Look, look_at
+from .holding import divides_of
 from .layouts import Layout
 from .patterns import Pattern, Sighting, has_stretches, pattern_of
 from .stretches import FEWEST, SOON
@@ -133,7 +134,7 @@ class RecurringBatches:
         if failures >= _MOST_FAILURES:
             return
         if before.look is not None and now - before.since <= _SOON and look.may_be_same(before.look):
-            if not has_stretches(instructions):
+            if not has_stretches(instructions, divides_of(self._state)):
                 failures = _MOST_FAILURES
             elif self._learn(before.body, body, instructions):
                 self._sightings.pop(look.key)

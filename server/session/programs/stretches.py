@@ -11,36 +11,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from time import monotonic_ns
 from typing import Any, Final
 
-from server.engine.integers.ranges import takes_indices
-from server.engine.operators import BY_INDEX, Operator
 from server.engine.profiling.stretch_notes import Watch
-from server.engine.programs.analysis import is_opaque, shared_memory
-from server.engine.programs.captures import Captures
-from server.engine.programs.executable import Executable
-from server.engine.programs.graph import Slot
+from server.engine.programs.analysis import shared_memory
 from server.engine.programs.recorded.composites import OtherSizesError
-from server.engine.programs.recorded.elastic import Elastic, RecordedRun
-from server.engine.programs.recorded.unchanged import Unchanged
-from server.engine.programs.shared_memory import SharedMemory
 from server.engine.value import Value
 from server.session.state import SessionState
 from telegrad_protocol import messages
 from telegrad_protocol.errors import TelegradError
-from telegrad_protocol.meta import Meta
 from telegrad_protocol.programs.rows import Flat, Template
 
-from .compiled import Given, Variant, is_whole, launched_soon
+from .compiled import Variant
 from .elasticity import UNKNOWN, Elasticity
 from .ending import EndOfCall, EndOfStretch, RestOfStretch, RunStretch
 from .known import used_inputs
-from .noted_calls import CallRecorder, end_call, with_ends
+from .noted_calls import end_call, with_ends
 from .noted_executions import begun, is_noted
-from .recording import Recording
 from .sequences import bind_names, named_before, names_after
 from .situations import modes_of
+from .stretch_recordings import ElasticRecording, StretchRecording
 
 _log = logging.getLogger(__name__)
 FEWEST: Final = 8
@@ -50,32 +40,21 @@ _MOST_VARIANTS: Final = 32
 SOON: Final = 8192
 """A situation that is met again within so many operations is one of a loop."""
 _MOST_REFUSALS: Final = 8
-_HOLDS: Final = frozenset(
-    [
-        operator.op.index for operator in BY_INDEX
-        if not (operator.op.mutates or operator.op.updates or takes_indices(operator))
-    ]
-)  # fmt: skip
-_checked: Final[set[int]] = set()
-"""Operations that turned out to have a device check what they are given."""
-
-
-def may_hold(one: Any) -> bool:
-    """Whether an instruction can be a part of a stretch: it computes, and neither changes nor checks anything."""
-    if one.__class__ is messages.Call:
-        return one.op in _HOLDS and one.op not in _checked
-    return one.__class__ is messages.Free
 
 
 class Stretch:
     """Calls that came twice, and how they are executed in situations that came again."""
 
     __slots__ = (
-        "_inputs", "_moving", "_operations", "_seen", "begins", "calls", "elastic", "first", "refusals", "template",
-        "used", "variants",
+        "_divides", "_inputs", "_moving", "_operations", "_seen", "begins", "calls", "elastic", "first", "refusals",
+        "template", "used", "variants",
     )  # fmt: skip
 
-    def __init__(self, instructions: Sequence[Any], flat: Flat, first: int, moving: Sequence[bool]) -> None:
+    def __init__(
+        self, instructions: Sequence[Any], flat: Flat, first: int, moving: Sequence[bool],
+        divides: Sequence[Collection[int]],
+    ) -> None:  # fmt: skip
+        self._divides = divides
         self.template = Template(len(flat.inputs), flat.rows, flat.constants)
         self._inputs = tuple(flat.inputs)
         self._moving = tuple(moving)
@@ -98,9 +77,9 @@ class Stretch:
         return self.refusals >= _MOST_REFUSALS
 
     @property
-    def has_checks(self) -> bool:
-        """Whether it turned out that a device checks what one of its operations is given."""
-        return bool(_checked) and not _checked.isdisjoint(self._operations)
+    def is_divided(self) -> bool:
+        """Whether it turned out that one of its operations can be no part of it."""
+        return not all([self._operations.isdisjoint(those) for those in self._divides])
 
     def ids(self, distance: int) -> list[int]:
         """Return the ids of calls whose new tensors are so far from those that came first, by slot."""
@@ -144,103 +123,6 @@ class Stretch:
         return before is not None and now - before <= SOON
 
 
-class _StretchRecorder(CallRecorder):
-    """Gives up where an operation is not what a stretch may hold, as far as only its execution tells."""
-
-    def __init__(self, state: SessionState, rows: dict[int, int], watch: Watch | None) -> None:
-        super().__init__(state, rows, False)
-        self._watch = watch
-
-    def note_operation(self, operator: Operator, args: tuple[Any, ...], signature: Any, result: Any) -> None:
-        if is_opaque(operator):
-            self.note_other(operator.op.public)
-        if self._watch is not None:
-            self._watch.times.append(monotonic_ns())
-        super().note_operation(operator, args, signature, result)
-
-    def _note_checks(self, operator: Any, args: tuple[Any, ...]) -> None:
-        _checked.add(self._state.instruction.op)
-        self.give_up(f"only a device can tell whether {operator.op.public} fails")
-
-
-class _StretchRecording(Recording):
-    """A stretch that is being executed call by call, and written down; ``watch`` sees what a profile notes of it."""
-
-    reads_gradients = False
-    watch: Watch | None = None
-    recorder: _StretchRecorder
-
-    def __init__(self, state: SessionState, values: Sequence[Value], instructions: Sequence[Any]) -> None:
-        super().__init__(state, values, instructions)
-        if len(self._takes) < len(values):
-            self.recorder.give_up("two inputs are the same memory, which they need not be the next time")
-        allocator = self._backend.allocator
-        self._memory_state, self._start = allocator.state_number(), allocator.start_sequence()
-
-    def _new_recorder(self, state: SessionState, rows: dict[int, int]) -> _StretchRecorder:
-        profiler = state.context.profiler
-        self.watch = None if profiler is None else Watch(profiler)
-        return _StretchRecorder(state, rows, self.watch)
-
-    def _executable(
-        self, outputs: Sequence[Slot], metas: Sequence[Meta | type], memory: Sequence[int], gradients: Sequence[Any]
-    ) -> tuple[Executable, None, list[Given]]:  # fmt: skip
-        recorder = self.recorder
-        return Unchanged(recorder.steps, recorder.plans, recorder.inputs, outputs, metas), None, []
-
-    @property
-    def _shared_memory(self) -> SharedMemory:
-        """What captured work of the session is done on."""
-        backend, memory = self._backend, self._state.shared_memory
-        if backend.device not in memory:
-            memory[backend.device] = SharedMemory(backend)
-        return memory[backend.device]
-
-    def _launched(self, executable: Executable) -> Executable | Captures:
-        made = launched_soon(executable, self._backend, self._shared_memory)
-        if isinstance(made, Captures):
-            made.note_sighting([given.of(self._values) for given in self._takes], self._memory_state, self._start)
-        return made
-
-
-class _ElasticRecording(_StretchRecording):
-    """One of two runs on inputs of other sizes, which together tell what depends on these."""
-
-    loose: Collection[Slot] = ()
-
-    def variant(self, names: Sequence[tuple[int, Any]]) -> Variant | None:
-        """Return what was recorded; None also where a device could launch too little of it as one."""
-        run = self.run
-        variant = super().variant(names) if run is not None and run.may_vary(self.loose) else None
-        if variant is None or not is_whole(variant.plain, self._backend):
-            return variant
-        executable = variant.plain
-        assert isinstance(executable, Elastic), "it was made for other sizes"
-        if not executable.is_worth_capturing:
-            return None
-        executable.captures_on(self._backend, self._shared_memory)
-        return variant
-
-    @property
-    def run(self) -> RecordedRun | None:
-        """What was executed; None where it cannot be executed alone."""
-        recorder = self.recorder
-        if recorder.reason:
-            return None
-        steps, plans, composites = tuple(recorder.steps), tuple(recorder.plans), tuple(recorder.composites)
-        return RecordedRun(tuple(recorder.inputs), tuple(self._metas), steps, plans, composites)
-
-    def _executable(
-        self, outputs: Sequence[Slot], metas: Sequence[Meta | type], memory: Sequence[int], gradients: Sequence[Any]
-    ) -> tuple[Executable, None, list[Given]]:  # fmt: skip
-        run = self.run
-        assert run is not None, "a record that was given up has no executable"
-        return Elastic(run, outputs, self.loose), None, []
-
-    def _launched(self, executable: Executable) -> Executable:
-        return executable
-
-
 def _situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | None:
     """Return what decides how a stretch is executed on these inputs; None where it is to be call by call.
 
@@ -276,13 +158,13 @@ def run_stretch(state: SessionState, run: RunStretch) -> int:
             stretch.refusals += 1
         else:
             stretch.refusals = 0
-            kind: type[_StretchRecording] | None
+            kind: type[StretchRecording] | None
             if not isinstance(variant, Variant):
                 kind = _recording_of(state, stretch, met)
             elif not is_profiled or is_noted(variant):
                 return _begin(state, stretch, variant, values, ids)
             else:
-                kind = _StretchRecording if variant.plain.notes is None else None
+                kind = StretchRecording if variant.plain.notes is None else None
             if kind is not None:
                 _record(state, stretch, met, values, ids, kind)
                 return 0
@@ -294,23 +176,23 @@ def _one_by_one(state: SessionState, stretch: Stretch, ids: list[int]) -> None:
     state.inbox.extendleft(reversed(stretch.template.instructions(ids)))
 
 
-def _recording_of(state: SessionState, stretch: Stretch, met: Any) -> type[_StretchRecording] | None:
+def _recording_of(state: SessionState, stretch: Stretch, met: Any) -> type[StretchRecording] | None:
     """Return how calls are to be written down in a situation that is not known; None where they are not."""
     if stretch.is_worth_recording(met, state.operations):
-        return _StretchRecording
+        return StretchRecording
     if state.context.profiler is not None:
         return None
-    return _ElasticRecording if stretch.elastic.is_worth_recording(met) else None
+    return ElasticRecording if stretch.elastic.is_worth_recording(met) else None
 
 
 def _record(
-    state: SessionState, stretch: Stretch, met: Any, values: list[Any], ids: list[int], kind: type[_StretchRecording]
+    state: SessionState, stretch: Stretch, met: Any, values: list[Any], ids: list[int], kind: type[StretchRecording]
 ) -> None:
     """Have the calls be next, written down."""
     before = named_before(state, ids[: stretch.inputs])
     instructions = stretch.template.instructions(ids)
     recording = kind(state, values, instructions)
-    if kind is _ElasticRecording:
+    if kind is ElasticRecording:
         instructions = with_ends(stretch, recording.recorder, instructions)
     state.inbox.extendleft(reversed([*instructions, EndOfStretch(stretch, met, recording, ids, before)]))
 
@@ -323,7 +205,7 @@ def end_stretch(state: SessionState, end: EndOfStretch) -> None:
         return
     variants, met = stretch.variants, end.situation
     try:
-        if isinstance(recording, _ElasticRecording):
+        if isinstance(recording, ElasticRecording):
             variants, met = stretch.elastic.variants, stretch.elastic.key(met)
             loose = stretch.elastic.compare(met, recording.run)
             if loose is None:
@@ -349,6 +231,9 @@ def _note(variant: Variant, watch: Watch, ids: list[int]) -> None:
 
 
 def _begin(state: SessionState, stretch: Stretch, variant: Variant, values: list[Any], ids: list[int]) -> int:
+    if variant.checks and not variant.knows_indices(values, stretch.template):
+        _one_by_one(state, stretch, ids)
+        return 0
     generators = [(one, one.initial_seed(), one.offset) for one in state.context.generators.values()]
     execution = begun(variant, values, stretch.template)
     if execution is None:
@@ -364,8 +249,10 @@ def continue_stretch(state: SessionState, rest: RestOfStretch) -> int:
     if state.is_stopped:  # by an interrupt, or by an index that a device has found out of range
         _take_back(state, rest)
         return 0
-    remade = current.remade_nodes
+    remade, checks = current.remade_nodes, current.checks
+    covered = checks.covered
     try:
+        checks.covered = True  # indices were looked at before, and nothing else in a stretch is checked
         with current.below_autocast():
             if not execution.advance(state.replies):
                 state.inbox.appendleft(rest)
@@ -381,6 +268,7 @@ def continue_stretch(state: SessionState, rest: RestOfStretch) -> int:
         return 0
     finally:
         current.remade_nodes = remade
+        checks.covered = covered
     state.operations += stretch.calls
     bind_names(state, ids, names)
     return stretch.calls  # type: ignore[no-any-return]

@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from server.engine import context
 from server.engine.context import Held
+from server.engine.integers.elements import is_integral
+from server.engine.integers.ranges import takes_indices
 from server.engine.operators import Run
 from server.engine.plan import Plan, plan_of
 from server.engine.programs.executable import Executable, Places
@@ -62,9 +64,47 @@ class RecordedRun(NamedTuple):
         slots = [*self.inputs, *[slot for step in self.steps for slot in step.outs]]
         return frozenset([slot for slot, meta, its in zip(slots, here, there, strict=True) if meta is not its])
 
+    def steps_for_one_size(self, loose: Collection[Slot]) -> list[int]:
+        """Return the numbers of steps that must not be executed again where these values have other sizes.
+
+        They write to what the run has made, of which captured sections would write to copies, or take indices of which
+        it is known by these sizes that they are good.
+        """
+        integers = _Integers(self, loose)
+        return [
+            number
+            for number, step in enumerate(self.steps)
+            if step.operator.op.mutates or (takes_indices(step.operator) and not integers.are_fixed(step))
+        ]
+
     def may_vary(self, loose: Collection[Slot]) -> bool:
         """Return whether it can be executed where these values have any sizes."""
         return all([one.is_whole for one in depending(self.composites, self.steps, loose)])
+
+
+class _Integers:
+    """Tells whether the integers that a step of a run takes come of steps that depend on no size."""
+
+    def __init__(self, run: RecordedRun, loose: Collection[Slot]) -> None:
+        self._loose = loose
+        self._makers = {slot: step for step in run.steps for slot in step.outs}
+        metas = [meta for plan in run.plans for meta in plan.outs or ()]
+        made = zip([slot for step in run.steps for slot in step.outs], metas, strict=False)
+        self._integral = {slot for slot, meta in (*zip(run.inputs, run.known), *made) if _is_integral(meta)}
+
+    def are_fixed(self, step: Step) -> bool:
+        """Whether a step, and all that have made integers for it, are the same for all sizes."""
+        if is_loose(step, self._loose):
+            return False
+        return all([self._is_fixed(slot) for slot in slots_in(step.args) if slot in self._integral])
+
+    def _is_fixed(self, slot: Slot) -> bool:
+        maker = self._makers.get(slot)
+        return slot not in self._loose if maker is None else self.are_fixed(maker)
+
+
+def _is_integral(meta: Meta | type) -> bool:
+    return isinstance(meta, Meta) and is_integral(meta)
 
 
 def _calls_of(run: RecordedRun) -> list[Any]:
