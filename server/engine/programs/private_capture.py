@@ -58,43 +58,42 @@ class _Made(NamedTuple):
 class Copies:
     """Copies between memory that stays and memory that is another one each time: words by one kernel for all.
 
-    All have the same sizes each time, so how they are made is looked up once.
+    All have the same sizes each time, so how they are made is looked up once, and their arguments stay: only the blocks
+    of those that move are others.
     """
 
     def __init__(self, backend: Backend, fixed: Sequence[tuple[Block, int]]) -> None:
         self._backend = backend
-        self._sizes = [nbytes for _, nbytes in fixed]
-        dtypes = [uint8 if nbytes % float32.itemsize else float32 for nbytes in self._sizes]
-        self._metas = [
-            Meta.of((nbytes // dtype.itemsize,), dtype, backend.device) for nbytes, dtype in zip(self._sizes, dtypes)
+        dtypes = [uint8 if nbytes % float32.itemsize else float32 for _, nbytes in fixed]
+        metas = [
+            Meta.of((nbytes // dtype.itemsize,), dtype, backend.device) for (_, nbytes), dtype in zip(fixed, dtypes)
         ]
-        fixed_values = [self._over(block, place) for place, (block, _) in enumerate(fixed)]
-        words = [n for n, nbytes in enumerate(self._sizes) if nbytes and dtypes[n] is float32]
-        groups = [[n] for n, dtype in enumerate(dtypes) if dtype is uint8]
-        self._groups = [(group, tuple([fixed_values[n] for n in group])) for group in (*groups, words) if group]
+        staying, moving = ([Value(Storage(backend, *one, REPLAYED), meta, backend) for one, meta in zip(fixed, metas)]
+                           for _ in range(2))  # fmt: skip
+        self._moving = moving
+        words = [n for n, (_, nbytes) in enumerate(fixed) if nbytes and dtypes[n] is float32]
+        groups = [group for group in (*[[n] for n, dtype in enumerate(dtypes) if dtype is uint8], words) if group]
+        self._calls = [
+            [_copy_call(tuple([to[n] for n in group]), tuple([of[n] for n in group])) for group in groups]
+            for to, of in ((staying, moving), (moving, staying))
+        ]
         self._runs: list[Run] = []
 
     def copy_in(self, blocks: Sequence[Block]) -> None:
         """Copy from these blocks to those that stay."""
-        self._make([(staying, self._over_all(group, blocks)) for group, staying in self._groups])
+        self._make(self._calls[0], blocks)
 
     def copy_out(self, blocks: Sequence[Block]) -> None:
         """Copy to these blocks from those that stay."""
-        self._make([(self._over_all(group, blocks), staying) for group, staying in self._groups])
+        self._make(self._calls[1], blocks)
 
-    def _make(self, copies: Sequence[tuple[tuple[Value, ...], tuple[Value, ...]]]) -> None:
-        calls = [_copy_call(targets, sources) for targets, sources in copies]
+    def _make(self, calls: Sequence[tuple[Operator, tuple[Any, ...]]], blocks: Sequence[Block]) -> None:
+        for value, block in zip(self._moving, blocks):
+            value.storage.block, value._array = block, None
         if not self._runs:
             self._runs = [plan_of(one, args, signature_of(one, args)[1]).run for one, args in calls]
         for run, (_, args) in zip(self._runs, calls):
             run(args)
-
-    def _over_all(self, places: Sequence[int], blocks: Sequence[Block]) -> tuple[Value, ...]:
-        return tuple([self._over(blocks[place], place) for place in places])
-
-    def _over(self, block: Block, place: int) -> Value:
-        backend = self._backend
-        return Value(Storage(backend, block, self._sizes[place], REPLAYED), self._metas[place], backend)
 
 
 def _copy_call(targets: tuple[Value, ...], sources: tuple[Value, ...]) -> tuple[Operator, tuple[Any, ...]]:
