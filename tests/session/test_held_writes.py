@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -198,3 +199,69 @@ def test_sizes_may_change_where_indices_do_not_depend_on_them(
         with call_by_call(tg):
             expected = decoded(0)
         np.testing.assert_allclose(decoded(0)[0], expected[0], rtol=1e-3)
+
+
+def _random_loop(chance: random.Random) -> Callable[[Any, list[Any], Any], None]:
+    """A loop's body over six matrices, which stay from round to round: calls that make, view, write and index."""
+    steps = [(chance.choice(list(_KINDS)), *[chance.randrange(6) for _ in range(3)]) for _ in range(28)]
+
+    def body(tg: Any, held: list[Any], there: Any) -> None:
+        for kind, a, b, out in steps:
+            _KINDS[kind](tg, held, a, b, out, there)
+
+    return body
+
+
+def _sums(tg: Any, held: list[Any], a: int, b: int, out: int, there: Any) -> None:
+    index = held[b].argmax(1)
+    held[out] = tg.zeros_like(held[a]).index_add_(0, index, held[a].round())
+
+
+def _chosen(tg: Any, held: list[Any], a: int, b: int, out: int, there: Any) -> None:
+    held[out] = held[a].index_select(0, held[b].topk(6, 1)[1][:, 0]) * 0.5
+
+
+def _written(tg: Any, held: list[Any], a: int, b: int, out: int, there: Any) -> None:
+    made = held[a].clone()
+    made[1:3].mul_(0.5)
+    made.t().select(0, 2).copy_(held[b][0])
+    held[out] = made
+
+
+def _replaced(tg: Any, held: list[Any], a: int, b: int, out: int, there: Any) -> None:
+    held[out] = held[a].sin()
+
+
+_KINDS: dict[str, Callable[[Any, list[Any], int, int, int, Any], None]] = {
+    "make": _replaced, "sums": _sums, "chosen": _chosen, "written": _written,
+    "together": lambda tg, held, a, b, out, there: held.__setitem__(out, (held[a] + held[b]).tanh()),
+    "in place": lambda tg, held, a, b, out, there: held[a].mul_(0.5).add_(held[b].clone(), alpha=0.25),
+    "a view": lambda tg, held, a, b, out, there: held.__setitem__(out, held[a].t()),
+    "a row": lambda tg, held, a, b, out, there: held[a][out].add_(0.125),
+    "given": lambda tg, held, a, b, out, there: tg.maximum(held[a], held[b].clone(), out=held[a]),
+    "there": lambda tg, held, a, b, out, there: there[out].add_(held[a][b]).clamp_(-4, 4),
+    "from there": lambda tg, held, a, b, out, there: held.__setitem__(out, held[a] * there),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_random_loops_come_to_what_their_calls_come_to(
+    on: tuple[Any, str], rng: np.random.Generator, seed: int, number: int
+) -> None:
+    tg, device = on
+    body, data = _random_loop(random.Random(seed + number)), rng.standard_normal((7, 6, 6))
+
+    def results() -> list[np.ndarray[Any, Any]]:
+        *held, there = [tg.tensor(each, device=device) for each in data]
+        found = []
+        for turn in range(2 * ROUNDS):
+            body(tg, held, there)
+            found.append(held[turn % 6].numpy().copy())
+            if turn % 3 == 2:
+                held[:] = [each.clone() for each in held]
+        return [*found, *[each.numpy() for each in held], there.numpy()]
+
+    with call_by_call(tg):
+        expected = results()
+    for found, wanted in zip(results(), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
