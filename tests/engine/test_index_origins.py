@@ -22,6 +22,7 @@ from server.engine.programs.origins import Origins
 from server.engine.programs.recorder import Recorder
 from server.engine.replay import record_key
 from server.engine.signature import metas_of
+from server.engine.value import Storage, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import IndexOutOfRangeError
 from tests.ops.adapters import EngineAdapter
@@ -222,9 +223,11 @@ def test_launches_trust_what_is_known(noting: EngineAdapter, seed: int) -> None:
     note_bounds(index, (0, 9))
     launch((table, 0, index.flip((0,))), ())
     launch((table, 0, index.narrow(0, 1, 2)), ())
+    lent = Storage(index.storage.backend, index.storage.block, index.storage.nbytes, index.storage)
+    launch((table, 0, Value(lent, index.meta, index.backend)), ())
     index.mul_(3)
     launch(args, ())
-    assert [how for how, _ in made] == ["unchecked", "unchecked", "checked"]
+    assert [how for how, _ in made] == ["unchecked", "unchecked", "checked", "checked"]
     assert not context.current.checks.covered
     assert trusting(OPERATORS["sin"].op, (table.meta,), *launches) is launches[0]
 

@@ -131,3 +131,22 @@ def test_training_goes_on_while_indices_are_checked(cuda_tg: Any) -> None:
     expected = np.zeros((10, 4), np.float32)
     expected[1], expected[2] = -25, -50
     np.testing.assert_array_equal(table.detach().numpy(), expected)
+
+
+def test_indices_of_a_captured_graph_are_checked_in_each_replay(cuda_tg: Any) -> None:
+    """When the graph was captured they were known to be good; a replay may find others in the same memory."""
+    tg = cuda_tg
+    table, rows = tg.rand(10, 4, device="cuda"), tg.tensor([1, 9], device="cuda")
+    for _ in range(2):
+        table[rows] + 1
+    graph = tg.cuda.CUDAGraph()
+    with tg.cuda.graph(graph):
+        found = table[rows] + 1
+    for chosen in ([3, 4], [0, 9]):
+        rows.copy_(tg.tensor(chosen))
+        graph.replay()
+        np.testing.assert_array_equal(found.numpy(), table.numpy()[chosen] + 1)
+    rows.copy_(tg.tensor([3, 10]))
+    with pytest.raises(IndexOutOfRangeError):
+        graph.replay()
+        found.tolist()

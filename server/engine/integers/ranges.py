@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from server.engine.operators import Operator
-from server.engine.value import Value, memory_of
+from server.engine.value import Value
+from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op
 
 from .elements import Elements, is_integral, tells
@@ -41,9 +42,17 @@ class Indices(NamedTuple):
     def are_known_to_be_good(self, args: tuple[Any, ...]) -> bool:
         """Whether the host knows that all of them are in range; it waits for nothing."""
         value: Value = self.of(args)
-        storage = memory_of(value.storage)
-        known: Any = getattr(storage, "elements", None)
-        return tells(known, storage, value.meta) and self.range.holds(known)
+        return are_known(value, value.meta, self.range)
+
+
+def are_known(value: Value, read: Meta, range: IndexRange) -> bool:
+    """Whether the host knows that what is read of a value in a layout is in a range; it waits for nothing.
+
+    Memory that is lent by somebody else may be written to later by what does not count that, such as a captured graph.
+    """
+    storage = value.storage
+    known: Any = getattr(storage, "elements", None)
+    return storage.keeper is None and tells(known, storage, read) and range.holds(known)
 
 
 def takes_indices(operator: Operator) -> bool:

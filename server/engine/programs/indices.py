@@ -42,13 +42,6 @@ def _elements(array: np.ndarray[Any, Any], version: int, meta: Meta) -> Elements
     return Elements(version, meta, low, high, int(array[array < 0].max()) if low < 0 else -1)
 
 
-def are_known_to_be_good(check: IndexCheck, value: Value) -> bool:
-    """Whether the host knows that the indices that an input holds are in range; it waits for nothing."""
-    storage = memory_of(value.storage)
-    known: Any = getattr(storage, "elements", None)
-    return tells(known, storage, check.meta) and check.range.holds(known)
-
-
 def are_good(check: IndexCheck, value: Value) -> bool:
     """Whether the indices that an input holds are in range; waits for the device where they are not known."""
     storage = memory_of(value.storage)

@@ -16,10 +16,11 @@ from server.engine.autograd import changes
 from server.engine.autograd.graph import Node
 from server.engine.in_c.runs import Rows, give_gradients, named_by
 from server.engine.integers.elements import Bounds, note_bounds
+from server.engine.integers.ranges import are_known
 from server.engine.programs.captures import CapturedExecution, Captures
 from server.engine.programs.executable import Description, Executable
 from server.engine.programs.execution import Execution
-from server.engine.programs.indices import IndexCheck, are_good, are_known_to_be_good
+from server.engine.programs.indices import IndexCheck, are_good
 from server.engine.programs.shared_memory import SharedMemory
 from server.engine.programs.specialise import Specialisation
 from server.engine.value import AutogradMeta, Backend, Value
@@ -285,7 +286,7 @@ class Variant(NamedTuple):
     def knows_indices(self, values: Sequence[Value], template: Template) -> bool:
         """Whether the host knows that all indices among these values are good, without waiting for a device."""
         taken = self.takes.of(values, template)
-        return all([are_known_to_be_good(check, taken[check.input]) for check in self.checks])
+        return all([are_known(taken[check.input], check.meta, check.range) for check in self.checks])
 
     def begin(self, values: Sequence[Value], template: Template) -> Execution | CapturedExecution | None:
         """Return an execution on these values, and on the constants that a program has now; None as ``taken``."""
