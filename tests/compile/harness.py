@@ -67,7 +67,7 @@ def batch(tg: Any, columns: int = 4, **options: Any) -> Callable[[int, np.random
 def exactly(tg: Any, result: Any) -> Any:
     """Return nested lists that are equal for results that are equal to the bit, of the same types and histories."""
     if isinstance(result, tg.Tensor):
-        kept = result.detach().clone()
+        kept = result.detach().clone() if result.layout is tg.strided else result.detach().to_dense()
         array = (kept.float() if kept.dtype in (tg.bfloat16, tg.float16) else kept).numpy()
         return [str(result.dtype), tuple(result.shape), result.requires_grad, result.is_leaf, Elements(array)]
     if isinstance(result, dict):

@@ -380,3 +380,12 @@ def test_reset_lets_go_of_weights_that_were_replaced(tg: Any) -> None:
     gc.collect()
     assert dead() is None
     assert exactly(tg, called_often(compiled, tg.ones(3, 4))) == exactly(tg, net(tg.ones(3, 4)))
+
+
+def test_an_argument_that_is_missing_is_told_with_the_functions_name(tg: Any) -> None:
+    compiled = tg.compile(given := lambda a, *, b: a.sin() * b + a.cos() - b)
+    for _ in range(6):
+        with pytest.raises(TypeError) as told:
+            compiled(tg.ones(3))
+        assert given.__qualname__ in str(told.value)
+        compiled(tg.ones(3), b=tg.ones(3))

@@ -11,6 +11,7 @@ import numpy as np
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.ops import Op
+from telegrad_protocol.ops.contract import is_integer
 
 _MAX_PATTERNS = 1 << 15
 """The cache is emptied at this size."""
@@ -152,7 +153,7 @@ class _Placeholder:
 def _sources(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int | None]:
     """Return for each parameter the index of its value; of sizes that are not in a tuple, that of the first."""
     start, given = op.varargs_at, len(args)
-    if 0 <= start < given and type(args[start]) is int:
+    if 0 <= start < given and is_integer(args[start]):
         args = args[: start + 1]
     placeholders = tuple([_Placeholder(i) for i in range(len(args))])
     bound = op.bind(placeholders, {name: _Placeholder(given + i) for i, name in enumerate(kwargs)})

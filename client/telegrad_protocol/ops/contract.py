@@ -100,7 +100,7 @@ class Op:
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Return all arguments in declared order, with defaults filled in; their kinds are checked by ``normalize``."""
-        if 0 <= self.varargs_at < len(args) and type(args[self.varargs_at]) is int:
+        if 0 <= self.varargs_at < len(args) and is_integer(args[self.varargs_at]):
             args = (*args[: self.varargs_at], args[self.varargs_at :])
         given = len(args)
         if not kwargs and given <= self.positional and given >= self._required:
@@ -207,6 +207,11 @@ _NOTHING: dict[str, Any] = {}
 def is_view(op: Op, bound: tuple[Any, ...]) -> bool:
     """Tell whether the result of ``op`` on these metas shares memory with its input."""
     return op.view_of is not None and (op.copies is None or not op.copies(*bound))
+
+
+def is_integer(value: Any) -> bool:
+    """Return whether a value is an integer, as members of ``IntEnum`` are, and no truth value."""
+    return isinstance(value, int) and value.__class__ is not bool
 
 
 def describe(value: Any) -> str:

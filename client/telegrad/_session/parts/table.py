@@ -8,7 +8,7 @@ the program.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, Final
 
 from telegrad._session.thread_modes import DEFAULT, Modes
@@ -208,21 +208,35 @@ class ProgramTable:
         """Return what is sent, and the program that all of it is a run of, if it is one run of a known program."""
         sites = [entry for entry in queued if entry.__class__ is messages.Site]
         entries = [entry for entry in queued if entry.__class__ is not messages.Site] if sites else queued
-        instructions, modes = _under_one(entries)
-        if modes is None or not any(map(is_writable, instructions)):
+        if not (_are_of_one_thread(entries) and any(map(_is_writable, entries))):
             return None, None
         sent: list[Any] = []
         is_shorter = False
-        for is_program, stretch in _stretches(instructions):
-            replaced = self._run(stretch, first, tunes) if is_program and len(stretch) >= _FEWEST else None
+        for is_program, stretch in _stretches(entries):
+            replaced = self._run_of(stretch, first, verifies, tunes) if is_program else None
             is_shorter = is_shorter or replaced is not None
             sent += stretch if replaced is None else replaced
         if not is_shorter:
             return None, None
-        whole = self._by_number[sent[0].program] if len(sent) == 1 and not sites else None
-        if whole is not None:
-            whole.under = modes
-        return sites + _sent_under(modes, sent, verifies), whole
+        return sites + sent, None if sites else self._whole(sent)
+
+    def _whole(self, sent: list[Any]) -> Program | None:
+        """Return the program that all of what is sent is a run of, and note the modes that it is run under."""
+        modes, run = sent[0] if sent[0].__class__ is tuple else (DEFAULT, sent[0])
+        if len(sent) > 1 or run.__class__ is not RunProgram:
+            return None
+        whole = self._by_number[run.program]
+        whole.under = modes
+        return whole
+
+    def _run_of(self, stretch: list[Any], first: int, verifies: bool, tunes: bool) -> list[Any] | None:
+        """Return what is sent for entries that are a run of a program, which leaves the modes as they were before it.
+
+        None where they are sent as they are.
+        """
+        instructions, modes = _under_one(stretch)
+        run = self._run(instructions, first, tunes) if len(stretch) >= _FEWEST else None
+        return None if run is None or modes is None else _sent_under(modes, run, verifies)
 
     def _run(self, instructions: list[Any], first: int, tunes: bool) -> list[Any] | None:
         """Return the instructions that run a program; None where the server is not told it."""
@@ -323,21 +337,27 @@ def _under_one(entries: list[Any]) -> tuple[list[Any], Modes | None]:
     modes = modal[0] if modal else DEFAULT
     if all([other is DEFAULT for other in modal]):
         return entries, DEFAULT
-    if any([other.thread != modes.thread for other in modal]):
+    if not _are_of_one_thread(entries):
         return entries, None
     instructions, last = with_modes(entries, modes)
     return [*instructions, *modes.changes_from(last)], modes
 
 
-def _stretches(instructions: list[Any]) -> Iterator[tuple[bool, list[Any]]]:
-    """Yield the stretches of instructions that a program may have, and of others, in order."""
-    stretch: list[Any] = []
-    is_program = True
-    for one in instructions:
-        if is_writable(one) is not is_program:
-            if stretch:
-                yield is_program, stretch
-            stretch, is_program = [], not is_program
-        stretch.append(one)
-    if stretch:
-        yield is_program, stretch
+def _are_of_one_thread(entries: list[Any]) -> bool:
+    """Return whether all entries that depend on modes were queued by one thread."""
+    threads = [
+        (entry[0] if entry.__class__ is tuple else DEFAULT).thread
+        for entry in entries
+        if entry.__class__ is tuple or entry.__class__ in MODAL
+    ]
+    return threads.count(threads[0]) == len(threads) if threads else True
+
+
+def _is_writable(entry: Any) -> bool:
+    return is_writable(entry[1] if entry.__class__ is tuple else entry)
+
+
+def _stretches(entries: list[Any]) -> Iterator[tuple[bool, list[Any]]]:
+    """Yield the stretches of entries that a program may have, and of others, in order."""
+    for is_program, stretch in groupby(entries, _is_writable):
+        yield is_program, [*stretch]

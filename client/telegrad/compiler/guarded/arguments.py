@@ -22,16 +22,18 @@ class Arguments:
     """The tensors among arguments, and ``form``: all that is no tensor, with the places of tensors in it.
 
     Tensors are compared by how they lie, constants by value, containers by their content, and other objects by
-    identity, for which they are referred to weakly.
+    identity, for which they are referred to weakly. Tensors of other classes, such as sparse ones, are such objects.
     """
 
-    __slots__ = ("_given", "_metas", "_names", "_nodes", "_objects", "containers", "form", "tensors")
+    __slots__ = ("_given", "_metas", "_names", "_nodes", "_objects", "containers", "form", "has_others", "tensors")
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._given, self._names = (*args, *kwargs.values()), tuple(kwargs)
         self.tensors: list[Tensor] = []
         self.containers: list[Any] = []
         self._objects: list[Any] = []
+        self.has_others = False
+        """Whether a tensor of another class is among them."""
         self.form: list[Any] = []
         for value in args:
             self._add(value)
@@ -55,7 +57,7 @@ class Arguments:
         kind = value.__class__
         form = self.form
         form.append(kind)
-        if isinstance(value, Tensor):
+        if kind in purity.TENSORS:
             if value._aliases is not None:
                 value._refresh()
             self.tensors.append(value)
@@ -69,6 +71,7 @@ class Arguments:
         else:
             form.append(id(value))
             self._objects.append(value)
+            self.has_others = self.has_others or isinstance(value, Tensor)
 
     def equal(self, other: Arguments) -> bool:
         """Whether another call was given the same, other tensors that lie as these do aside."""
@@ -89,9 +92,9 @@ class Arguments:
         """
         metas, rows = iter(self._metas), []
         for value in self._given:
-            if not (isinstance(value, Tensor) or value.__class__ in purity.CONSTANTS):
+            if not (value.__class__ in purity.TENSORS or value.__class__ in purity.CONSTANTS):
                 return None
-            rows.append(next(metas) if isinstance(value, Tensor) else (value,))
+            rows.append(next(metas) if value.__class__ in purity.TENSORS else (value,))
         return tuple(rows), self._names
 
 

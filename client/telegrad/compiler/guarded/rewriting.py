@@ -37,7 +37,7 @@ def rewritten(function: FunctionType, watcher: Any) -> FunctionType | None:
         return None
     closure = tuple([cells[name] for name in code.co_freevars])
     made = FunctionType(code, {WATCHED: watcher}, function.__name__, function.__defaults__, closure)
-    made.__kwdefaults__ = function.__kwdefaults__
+    made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
     return made
 
 

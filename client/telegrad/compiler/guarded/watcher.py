@@ -173,7 +173,7 @@ def watched(function: Any, args: Any, kwargs: Any, given: Arguments, notes: Note
     notes.given = {id(container): container for container in given.containers}
     notes.given_tensors = given.tensors
     notes.arguments = frozenset([tensor._id for tensor in given.tensors])
-    if any([tensor.__class__ not in purity.TENSORS for tensor in given.tensors]):
+    if given.has_others:
         notes.refuse("an argument of a class of its own")
     result = Watcher(_nothing, notes, first).call(function, *args, **kwargs)()
     notes.forget()
