@@ -54,10 +54,13 @@ class Distribution:
         if cls._validate_args if wanted is None else wanted:
             for name, value in named.items():
                 constraint = cls._constraints().get(name)
-                if isinstance(value, (int, float)) and isinstance(constraint, constraints._Bounded):
+                if (
+                    isinstance(value, (int, float)) and isinstance(constraint, constraints._Bounded)
+                    and not constraint.check(value)
+                ):  # fmt: skip
                     what = f"parameter {name} (Tensor of shape ())"
                     shown = ", ".join([f"{key}: {given}" for key, given in named.items() if key in cls._constraints()])
-                    _require(constraint.check(value), what, f"{cls.__name__}({shown})", constraint, value)
+                    _require(False, what, f"{cls.__name__}({shown})", constraint, value)
         return object.__new__(cls)
 
     def __init__(self, batch_shape: Any = (), event_shape: Any = (), validate_args: bool | None = None) -> None:
