@@ -124,6 +124,33 @@ def test_a_backend_is_given_another_graph_as_in_pytorch(tg: Any, dynamic: bool |
     assert told == counts and counter.op_count == 2 * counts[-1]
 
 
+@pytest.mark.parametrize(("sizes", "counts"), [((3, 1, 4, 0, 6, 1), [1, 2, 3, 4, 4, 4]), ((1, 3, 4, 5), [1, 2, 2, 2])])
+def test_sizes_of_nothing_and_one_tell_that_a_size_varies(tg: Any, sizes: Any, counts: list[int]) -> None:
+    from telegrad.compiler.testing import CompileCounter
+
+    counter = CompileCounter()
+    compiled = tg.compile(lambda x: x.sin() * 2, backend=counter)
+    told = []
+    for size in sizes:
+        x = tg.randn(size)
+        assert tg.equal(compiled(x), x.sin() * 2)
+        told.append(counter.frame_count)
+    assert told == counts
+
+
+def test_a_size_that_varies_does_so_on_every_way_through_a_function(tg: Any) -> None:
+    from telegrad.compiler.testing import CompileCounter
+
+    counter = CompileCounter()
+    compiled = tg.compile(lambda x: x.sin() if x.shape[0] < 5 else x.cos() + 1, backend=counter)
+    told = []
+    for size in (3, 4, 5, 6, 7, 2):
+        x = tg.randn(size, 2)
+        assert tg.equal(compiled(x), x.sin() if size < 5 else x.cos() + 1)
+        told.append(counter.frame_count)
+    assert told == [1, 2, 3, 3, 3, 3]
+
+
 def test_numbers_that_vary_are_inputs_of_a_graph(tg: Any) -> None:
     backend = Backend()
     compiled = tg.compile(lambda x, n: x.view(x.shape[0] * 2, -1) * n, backend=backend)

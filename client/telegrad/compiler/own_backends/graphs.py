@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from telegrad._tensor.tensor import Tensor
 from telegrad.compiler.config import dynamo_config, recompile_limit
@@ -15,6 +15,9 @@ from telegrad.fx.graph_module import GraphModule
 from telegrad.fx.node import Node, map_aggregate
 
 from .writing import UnwritableError
+
+_ARGUMENT: Final = "L_"
+"""How the names of inputs begin that a function is given."""
 
 
 class OwnBackend(NamedTuple):
@@ -34,6 +37,8 @@ class Found(NamedTuple):
     sizes: list[int]
     dynamic: list[bool]
     """Which sizes the program has marked as such that vary."""
+    places: list[tuple[str, int]]
+    """The name of the input that each size is of, and the dimension."""
 
 
 class Compiled:
@@ -49,14 +54,20 @@ class Compiled:
         return all(
             [place in self.lifted or _same(a, b) for place, (a, b) in enumerate(zip(self._numbers, found.numbers))]
         ) and all(
-            [a == b or (place in self.varying and b > 1) for place, (a, b) in enumerate(zip(self._sizes, found.sizes))]
+            [
+                a == b or (place in self.varying and min(a, b) > 1)
+                for place, (a, b) in enumerate(zip(self._sizes, found.sizes))
+            ]
         )
 
-    def widened(self, found: Found) -> Compiled:
-        """Return one for another graph of the same form, too: numbers and sizes that differ are taken as they come."""
+    def widened(self, found: Found, varied: frozenset[int]) -> Compiled:
+        """Return one for another graph of the same form, too: numbers and sizes that differ are taken as they come.
+
+        Sizes that have ``varied`` between graphs of other forms are, too.
+        """
         numbers = {place for place, (a, b) in enumerate(zip(self._numbers, found.numbers)) if not _same(a, b)}
-        sizes = {place for place, (a, b) in enumerate(zip(self._sizes, found.sizes)) if a != b and min(a, b) > 1}
-        return Compiled(found, self.lifted | numbers, self.varying | sizes)
+        sizes = {place for place, (a, b) in enumerate(zip(self._sizes, found.sizes)) if a != b}
+        return Compiled(found, self.lifted | numbers, self.varying | sizes | varied)
 
 
 class Graphs:
@@ -65,6 +76,8 @@ class Graphs:
     def __init__(self, own: OwnBackend) -> None:
         self.backend, self._dynamic, self._fullgraph, self._limit = own
         self._compiled: dict[Any, list[Compiled]] = {}
+        self._sizes: dict[tuple[str, int], int | None] = {}
+        """The sizes of arguments when the backend was asked; None for one that was another one before."""
         self.made = 0
         """How many graphs the backend was given, whatever has become of them."""
         self.epoch = active.epoch
@@ -77,7 +90,7 @@ class Graphs:
     def find(self, graph: Graph, inputs: Sequence[Tensor], situation: Any) -> Callable[[], Any]:
         """Return what does a graph with these inputs: the backend is asked for what it has not been given before."""
         if self.epoch is not active.epoch:
-            self._compiled, self.epoch = {}, active.epoch
+            self._compiled, self._sizes, self.epoch = {}, {}, active.epoch
         found = _found(graph, inputs, situation)
         known = self._compiled.setdefault(found.form, [])
         compiled = next((one for one in known if one.serves(found)), None)
@@ -89,10 +102,22 @@ class Graphs:
         return lambda: compiled.function(*_given(compiled, found, inputs))
 
     def _new(self, known: list[Compiled], found: Found) -> Compiled:
+        varied = self._varied(found) if self._dynamic is None else frozenset()
         if known and self._dynamic is not False:
-            return known[-1].widened(found)
-        varying = [size > 1 and (mark or self._dynamic is True) for size, mark in zip(found.sizes, found.dynamic)]
-        return Compiled(found, frozenset(), frozenset([place for place, varies in enumerate(varying) if varies]))
+            return known[-1].widened(found, varied)
+        varying = [mark or self._dynamic is True for mark in found.dynamic]
+        return Compiled(found, frozenset(), varied.union([place for place, varies in enumerate(varying) if varies]))
+
+    def _varied(self, found: Found) -> frozenset[int]:
+        """Note the sizes of arguments, and return those that have been others in a graph of this function."""
+        varied = []
+        for place, (at, size) in enumerate(zip(found.places, found.sizes)):
+            if at[0].startswith(_ARGUMENT):
+                if self._sizes.setdefault(at, size) != size:
+                    self._sizes[at] = None
+                if self._sizes[at] is None:
+                    varied.append(place)
+        return frozenset(varied)
 
     def _require_room(self) -> None:
         """Raise where the backend is not to be asked again, which is an error or has the function run as it is."""
@@ -135,11 +160,11 @@ def _same(a: Any, b: Any) -> bool:
 
 def _found(graph: Graph, inputs: Sequence[Tensor], situation: Any) -> Found:
     numbers: list[int | float] = []
-    places = {node: place for place, node in enumerate(graph.nodes)}
+    number_of = {node: number for number, node in enumerate(graph.nodes)}
 
     def token(value: Any) -> str:
         if isinstance(value, Node):
-            return f"%{places[value]}"
+            return f"%{number_of[value]}"
         if _is_number(value):
             numbers.append(value)
             return f"<{type(value).__name__}>"
@@ -156,8 +181,11 @@ def _found(graph: Graph, inputs: Sequence[Tensor], situation: Any) -> Found:
         ]
     )
     sizes = [size for tensor in inputs for size in tensor._meta.shape]
-    marks = [place in _marks(tensor) for tensor in inputs for place in range(tensor._meta.ndim)]
-    return Found((rows, tuple(map(_kind, inputs)), situation), numbers, sizes, marks)
+    names = [str(node.target) for node in graph.nodes if node.op == "placeholder"]
+    dims = [(name, tensor, dim) for name, tensor in zip(names, inputs) for dim in range(tensor._meta.ndim)]
+    marks = [dim in _marks(tensor) for _, tensor, dim in dims]
+    places = [(name, dim) for name, _, dim in dims]
+    return Found((rows, tuple(map(_kind, inputs)), situation), numbers, sizes, marks, places)
 
 
 def _is_number(value: Any) -> bool:
