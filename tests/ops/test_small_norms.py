@@ -123,3 +123,20 @@ def test_norms_of_matrices_that_require_grad_have_a_history(tg: Any, rng: np.ran
             grads.append(np.asarray(leaf.grad.tolist()))
         np.testing.assert_allclose(*grads, rtol=1e-6, atol=1e-9)
         tg.linalg.matrix_norm(ours, order)  # without a history, of the same shape
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_no_bit_tells_whether_the_loop_is_loaded(
+    tg: Any, rng: np.random.Generator, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    assert compiled.kernels("tensors.norms")
+    places = int(rng.integers(20, 40))  # shapes that no other test has prepared a launch for
+    operands = [_both(tg, rng, shape, dtype)[0] for shape in ((places,), (5, places), (places, 3, 7))]
+    operands += [operands[1].t(), operands[2][:, ::2]]
+    for x, order, dim in itertools.product(operands, _ORDERS, (None, 0, -1)):
+        with monkeypatch.context() as before:
+            before.setattr(compiled, "kernels_after", lambda runs, name: None)
+            by_numpy = [tg.linalg.vector_norm(x, order, dim).numpy() for _ in range(2)]
+        by_loop = [tg.linalg.vector_norm(x, order, dim).numpy() for _ in range(2)]
+        for one in (*by_numpy, *by_loop):
+            assert one.tobytes() == by_loop[0].tobytes(), (x.shape, order, dim)

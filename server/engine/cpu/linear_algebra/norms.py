@@ -1,6 +1,7 @@
 """Norms of vectors, and of matrices by the sums of their rows or columns, by a compiled loop for any strides.
 
-Where it is not compiled yet, NumPy computes the norms of a few numbers, and the other kernels the rest.
+Where it is not compiled yet, or not loaded, NumPy computes the norms of a few numbers, and the other kernels the rest.
+All add up single precision in double precision, so that no bit tells which of them has computed a norm.
 """
 
 from __future__ import annotations
@@ -124,15 +125,15 @@ def _loop_launch(
 def _numpy_launch(order: float, input: Meta, kept: int) -> Launch:
     """A launch of NumPy's functions for dense numbers, of which the last dimensions are reduced."""
     shape = math.prod(input.shape[:kept]), -1
-    write = _BY_ORDER.get(order) or _of_order(order)
+    write, wide = _BY_ORDER.get(order) or _of_order(order), "D" if input.dtype.is_complex else "d"
 
     def launch(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-        write(args[0].array.reshape(shape), outs[0].array.reshape(-1))
+        rows = args[0].array.reshape(shape).astype(wide, copy=False)
+        results = np.empty(shape[0])
+        write(np.absolute(rows) if wide == "D" else rows, results)
+        outs[0].array.reshape(-1)[...] = results
 
-    def launch_complex(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-        write(np.absolute(args[0].array.reshape(shape)), outs[0].array.reshape(-1))
-
-    return launch_complex if input.dtype.is_complex else launch
+    return launch
 
 
 def _is_for_loop(code: int, input: Meta, step: int, count: int) -> bool:
@@ -162,7 +163,10 @@ def norm(request: Request) -> Launch | None:
         return fallback
 
     def launch_generic(args: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
-        reduce.norm(np, args[0].array, p, dim, keepdim, dtype=dtype, out=outs[0].array)
+        wide = np.empty(outs[0].array.shape)
+        numbers = args[0].array.astype("D" if input.dtype.is_complex else "d", copy=False)
+        reduce.norm(np, numbers, p, dim, keepdim, dtype=None, out=wide)
+        outs[0].array[...] = wide
 
     return _loop_launch((code, -1), order, [*others, *vector], input, out, fallback or launch_generic)
 
