@@ -108,29 +108,29 @@ sort_narrow_i64(const int64_t *numbers, char **at)
 
 /* The product of vectors of three elements: a walk over where they begin, and the steps between elements of both operands and
 the result. */
-static void
-cross_loop(int64_t count, char *const *at, const int64_t *steps, void *state)
-{
-    const int64_t *step = state;
-    for (int64_t i = 0; i < count; i++) {
-        float a[3], b[3];
-        for (int k = 0; k < 3; k++) {
-            a[k] = AT(const float, at[0] + i * steps[0] + k * step[0]);
-            b[k] = AT(const float, at[1] + i * steps[1] + k * step[1]);
-        }
-        for (int k = 0; k < 3; k++) {
-            int l = (k + 1) % 3, m = (k + 2) % 3;
-            float left = a[l] * b[m], right = a[m] * b[l];
-            AT(float, at[2] + i * steps[2] + k * step[2]) = left - right;
-        }
+#define CROSS(name, type)                                                                                              \
+    static void name##_loop(int64_t count, char *const *at, const int64_t *steps, void *state)                         \
+    {                                                                                                                  \
+        const int64_t *step = state;                                                                                   \
+        for (int64_t i = 0; i < count; i++) {                                                                          \
+            type a[3], b[3];                                                                                           \
+            for (int k = 0; k < 3; k++) {                                                                              \
+                a[k] = AT(const type, at[0] + i * steps[0] + k * step[0]);                                             \
+                b[k] = AT(const type, at[1] + i * steps[1] + k * step[1]);                                             \
+            }                                                                                                          \
+            for (int k = 0; k < 3; k++) {                                                                              \
+                int l = (k + 1) % 3, m = (k + 2) % 3;                                                                  \
+                type left = a[l] * b[m], right = a[m] * b[l];                                                          \
+                AT(type, at[2] + i * steps[2] + k * step[2]) = left - right;                                           \
+            }                                                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static int name(const int64_t *numbers, char **at)                                                                 \
+    {                                                                                                                  \
+        walk(numbers, at, 3, name##_loop, (void *)(numbers + walk_size(numbers, 3)));                                  \
+        return 0;                                                                                                      \
     }
-}
-
-static int
-cross_f32(const int64_t *numbers, char **at)
-{
-    walk(numbers, at, 3, cross_loop, (void *)(numbers + walk_size(numbers, 3)));
-    return 0;
-}
+CROSS(cross_f32, float)
+CROSS(cross_f64, double)
 
 #endif

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from server.engine import functional as F
+from server.engine.array_library.addresses import loop_of
 from server.engine.in_c import small
 from server.engine.operators import OPERATORS
 from telegrad_protocol.errors import IndexOutOfRangeError, TelegradError
@@ -121,6 +122,35 @@ def _ordered(rng: random.Random, numbers: np.random.Generator) -> Call:
     ))  # fmt: skip
 
 
+def _factor(rng: random.Random, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """Numbers of a shape in rows, in columns, with gaps, or with rows that overlap."""
+    wide = torch.randn(*shape[:-1], 2 * shape[-1], dtype=dtype)
+    dense = wide[..., : shape[-1]].contiguous()
+    layouts = [dense, dense, wide[..., ::2], wide[..., : shape[-1]]]
+    if dense.ndim > 1:
+        layouts += [dense.mT.contiguous().mT, dense[..., :1, :].expand(shape)]
+    return rng.choice(layouts)
+
+
+def _products(rng: random.Random, numbers: np.random.Generator) -> Call:
+    torch.manual_seed(int(numbers.integers(1 << 30)))
+    dtype = rng.choice((torch.float32, torch.float64, torch.complex64, torch.complex128))
+    b, m, k, n = [rng.choice((1, 2, 3, 5, 8, 17, 33)) for _ in range(4)]
+    of = lambda *shape: _factor(rng, dtype, *shape)
+    left, power = of(m, k), rng.randrange(1, 12)
+    right = rng.choice((left.mT, of(k, n)))  # the square of a matrix is a routine of its own
+    grad, rows, weight = of(m, n).contiguous(), rng.choice((None, of(m, k).contiguous())), of(n, k).contiguous()
+    return rng.choice((
+        ("mm", (left, right), {}), ("mv", (left, of(k)), {}), ("dot", (of(k), of(k)), {}),
+        ("bmm", (of(b, m, k), of(b, k, n)), {}), ("addmm", (of(*rng.choice(((n,), (m, n), (1, n), (m, 1)))),
+        of(m, k), of(k, n)), {}), ("linear", (rng.choice((of(m, k), of(k), of(b, m, k))), of(n, k)), {}),
+        ("linear", (of(m, k).contiguous(), of(n, k), of(n)), {}), ("linalg_vecdot", (left, left.clone()), {}),
+        ("linalg_vecdot", (left, left.clone()), {"dim": 0}), ("linalg_matrix_power", (of(b, m, m) / m, power), {}),
+        ("_linear_backward", (grad, rows, weight, rng.random() < 0.7), {}),
+        ("linalg_cross", (torch.randn(m, 3, dtype=dtype), torch.randn(m, 3, dtype=dtype)), {}),
+    ))  # fmt: skip
+
+
 def _given(adapter: EngineAdapter, item: Any) -> Any:
     if isinstance(item, torch.Tensor):
         return adapter.tensor(item)
@@ -144,7 +174,9 @@ def _outcome(adapter: EngineAdapter, call: Call, loops: bool, monkeypatch: pytes
     return [(adapter.numpy(value), value.meta.strides) for value in values]
 
 
-@pytest.mark.parametrize("kind", [_elementwise, _moving, _places, _ordered], ids=lambda kind: kind.__name__[1:])
+@pytest.mark.parametrize(
+    "kind", [_elementwise, _moving, _places, _ordered, _products], ids=lambda kind: kind.__name__[1:]
+)
 def test_calls_are_the_same_to_the_bit(
     kind: Any, adapter: EngineAdapter, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
@@ -177,6 +209,33 @@ def test_indices_that_lead_nowhere_leave_the_target_as_it_is(adapter: EngineAdap
     with pytest.raises(IndexOutOfRangeError, match="4"):
         value.index_fill_(0, index, 1.0)
     assert not adapter.numpy(value).any()
+
+
+def test_numpys_loops_are_found_for_the_types_that_are_products_here() -> None:
+    for function in (np.matmul, np.vecdot):
+        assert all([loop_of(function, f"{char}{char}->{char}") for char in "fdFD"])
+        assert loop_of(function, "ff->d") is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_products_of_few_elements_are_loops(
+    dtype: torch.dtype, adapter: EngineAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    launch_of = small.launch_of
+    monkeypatch.setattr(small, "launch_of", lambda loop, other: made.append(loop.name) or launch_of(loop, other))
+    matrix, vector = adapter.tensor(torch.randn(4, 4, dtype=dtype)), adapter.tensor(torch.randn(4, dtype=dtype))
+    calls: list[tuple[str, tuple[Any, ...], str]] = [
+        ("mm", (matrix, matrix), "multiply_matrices"), ("mv", (matrix, vector), "multiply_matrices"),
+        ("dot", (vector, vector), "multiply_matrices"), ("linear", (matrix, matrix), "multiply_matrices"),
+        ("linear", (matrix, matrix, vector), "multiply_and_add"),
+        ("addmm", (vector, matrix, matrix), "multiply_and_add"),
+        ("linalg_vecdot", (vector, vector), "multiply_vectors"), ("linalg_matrix_power", (matrix, 5), "raise_matrices"),
+        ("_linear_backward", (matrix, matrix, matrix, True), "multiply_several"),
+    ]  # fmt: skip
+    for name, args, _ in calls:
+        getattr(F, name)(*args)
+    assert made == [loop for _, _, loop in calls]
 
 
 def test_what_c_is_given_is_looked_at() -> None:

@@ -1,4 +1,7 @@
-"""Prepared kernels of a small model's training step: ``linear``, its backward, and SGD without momentum."""
+"""Prepared kernels of a model's training step: ``linear``, its backward, and SGD without momentum.
+
+Products of few elements are ``cpu/small``'s.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.host_libraries import linear_algebra
 from server.engine.blas_threads import LARGE
 from server.engine.device import cancellation, threads
+from server.engine.in_c import small as small_in_c
 from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Launch, Value
@@ -20,6 +24,7 @@ from telegrad_protocol.ops import linalg, optim
 
 from .memory import constant
 from .products.linear import multiply_gradients
+from .small import products as small_products
 
 _FAST = (dtypes.float32, dtypes.float64)
 _SUMMED_ROWS = 2048
@@ -29,6 +34,8 @@ _SUMMED_ROWS = 2048
 @prepares(linalg.linear, keys.CPU)
 def linear(request: Request) -> Launch | None:
     """(m,k) @ (n,k).T + (n) -> (m,n), of so few products that threads do not pay: what the generic kernel computes"""
+    if small_in_c.is_there() and small_products.linear(request) is not None:
+        return None
     input, weight, bias = request.args
     metas = [meta for meta in (input, weight, bias) if meta is not None]
     is_taken = all([meta.is_contiguous and meta.numel and meta.dtype is request.outs[0].dtype for meta in metas])
@@ -49,6 +56,8 @@ def linear(request: Request) -> Launch | None:
 @prepares(linalg._linear_backward, keys.CPU)
 def linear_backward(request: Request) -> Launch | None:
     """(m,n) @ (n,k) -> (m,k); (m,n).T @ (m,k) -> (n,k); a product with ones sums the rows: (m,n) -> (n)"""
+    if small_in_c.is_there() and small_products.linear_backward(request) is not None:
+        return None
     grad, input, weight, bias = request.args
     metas = [meta for meta in (grad, input, weight) if meta is not None]
     if not all([meta.ndim == 2 and meta.is_contiguous and meta.numel and meta.dtype in _FAST for meta in metas]):

@@ -63,6 +63,13 @@ def _is_small(count: int, m: int, n: int, k: int) -> bool:
     return 0 < m * n * k <= _MOST_PRODUCTS and count * m * n * k >= _LEAST_OF_ALL
 
 
+def is_for_loop(left: Meta, right: Meta, out: Meta) -> bool:
+    """Whether the loop multiplies these batches of matrices."""
+    is_real = out.dtype in (float32, float64) and left.dtype is right.dtype is out.dtype
+    count, m, n = out.shape
+    return is_real and out.is_contiguous and _is_small(count, m, n, left.shape[2])
+
+
 def _address(meta: Meta) -> int:
     """Where a tensor's first element is, from the beginning of its storage on."""
     return meta.offset * meta.dtype.itemsize
@@ -72,8 +79,7 @@ def _address(meta: Meta) -> int:
 def bmm(request: Request) -> Launch | None:
     (input, mat2), (out,) = request.args, request.outs
     sizes = out.shape[0], out.shape[1], out.shape[2], input.shape[2]
-    is_real = out.dtype in (float32, float64) and input.dtype is mat2.dtype is out.dtype
-    if not (is_real and out.is_contiguous and _is_small(*sizes)):
+    if not is_for_loop(input, mat2, out):
         return None
     products = _Multiplication(sizes, np.dtype(NUMPY_DTYPES[out.dtype]), (*input.strides, *mat2.strides))
     first, second, goal = map(_address, (input, mat2, out))

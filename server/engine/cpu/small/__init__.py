@@ -7,6 +7,6 @@ compiler is.
 
 from __future__ import annotations
 
-from . import counted, elementwise, moving, places, sorting
+from . import counted, elementwise, moving, places, products, sorting
 
-__all__ = ["counted", "elementwise", "moving", "places", "sorting"]
+__all__ = ["counted", "elementwise", "moving", "places", "products", "sorting"]

@@ -13,6 +13,7 @@ from .layouts import argument, is_small, result, strides_of, walk
 from .registering import small
 
 _LOOPS = {dtypes.float32: "sort_f32", dtypes.int64: "sort_narrow_i64"}
+_CROSS = {dtypes.float32: "cross_f32", dtypes.float64: "cross_f64"}
 
 
 def _order(input: Meta, dim: int, is_descending: bool, values: Meta | None, indices: Meta) -> Loop | None:
@@ -56,13 +57,14 @@ def topk(request: Request) -> Loop | None:
 
 @small(linalg.cross)
 def cross(request: Request) -> Loop | None:
-    """Products of vectors of three elements in single precision."""
+    """Products of vectors of three elements."""
     input, other, dim = request.args
     out = request.outs[0]
-    if not all([meta.dtype is dtypes.float32 for meta in (input, other, out)]) or not is_small(input, other, out):
+    loop = _CROSS.get(out.dtype)
+    if loop is None or not (input.dtype is other.dtype is out.dtype and is_small(input, other, out)):
         return None
     at = out.shape.index(3) if dim is None else wrap_dim("cross", dim, out.ndim)
     strides = [strides_of(meta, out.shape) for meta in (input, other, out)]
     shape = [1 if d == at else size for d, size in enumerate(out.shape)]
     numbers = [*walk(shape, *strides), *[own[at] for own in strides]]
-    return Loop("cross_f32", (argument(0, input), argument(1, other), result(0, out)), numbers)
+    return Loop(loop, (argument(0, input), argument(1, other), result(0, out)), numbers)
