@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import threading
 from functools import cache, lru_cache
+from itertools import count as numbers_from
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,21 @@ _MOST_SYMMETRIC, _MOST_VALUES, _MOST_SINGULAR = 64, 16, 16
 LAPACK's."""
 _MOST_GENERAL = {"f": 100, "d": 128}
 """The same for eigenvalues of others, by type."""
-_LEAST_MATRICES, _LEAST_ELEMENTS = 8, 1 << 10
-"""Batches from which on they are used: loading them takes time once."""
+_LEAST_MATRICES, _LEAST_ELEMENTS = 8, 1 << 8
+"""Batches from which on they are used."""
+_LEAST_SPECTRA, _LEAST_LOADED = 32, 1 << 10
+"""Matrices from which on symmetric matrices and singular values are theirs, and elements from which on they always are.
+
+Of fewer elements many batches are computed before loops are loaded, which takes time once.
+"""
+_runs = numbers_from()
+"""Counts batches of few elements that were computed without loops."""
+
+
+def _kernels(name: str, elements: int) -> Any:
+    """A module of compiled loops for matrices of so many elements, None where it is not there yet."""
+    name = f"factorizations.{name}"
+    return compiled.kernels(name) if elements >= _LEAST_LOADED else compiled.kernels_after(_runs, name)
 
 
 @lru_cache(maxsize=4096)
@@ -44,6 +58,12 @@ def takes(shape: tuple[int, ...], char: str, largest: int = _LARGEST) -> bool:
     return char in "fd" and size <= largest and math.prod(shape) >= least
 
 
+def _are_many(shape: tuple[int, ...]) -> bool:
+    """Whether matrices are so many that loops compute their eigenvalues or singular values."""
+    elements, count = math.prod(shape), math.prod(shape[:-2])
+    return elements >= (_LEAST_ELEMENTS if count >= _LEAST_SPECTRA else _LEAST_LOADED)
+
+
 def are_interleaved(shape: tuple[int, ...], char: str) -> bool:
     """Whether batches of this shape and type are factorized side by side."""
     return takes(shape, char, _INTERLEAVED)
@@ -51,12 +71,12 @@ def are_interleaved(shape: tuple[int, ...], char: str) -> bool:
 
 def loops_for(a: Array, largest: int = _LARGEST) -> Any:
     """The compiled loops if a batch of matrices, of at most so many rows and columns, is one for them; else None."""
-    return compiled.kernels("factorizations.matrices") if takes(a.shape, a.dtype.char, largest) else None
+    return _kernels("matrices", a.size) if takes(a.shape, a.dtype.char, largest) else None
 
 
 def interleaved_for(a: Array) -> Any:
     """The compiled loops that factorize a batch of matrices side by side, if it is one for them; else None."""
-    return compiled.kernels("factorizations.interleaved") if are_interleaved(a.shape, a.dtype.char) else None
+    return _kernels("interleaved", a.size) if are_interleaved(a.shape, a.dtype.char) else None
 
 
 def _writable(a: Array) -> Array:
@@ -237,16 +257,12 @@ def solve_triangular(a: Array, b: Array, upper: bool, unitriangular: bool) -> Ar
 
 def takes_symmetric(shape: tuple[int, ...], char: str, vectors: bool) -> bool:
     """Whether the loops compute eigenvalues of symmetric matrices of this shape and type."""
-    return (
-        shape[-1] <= (_MOST_SYMMETRIC if vectors else _MOST_VALUES)
-        and math.prod(shape) >= _LEAST_ELEMENTS
-        and char in "fd"
-    )
+    return shape[-1] <= (_MOST_SYMMETRIC if vectors else _MOST_VALUES) and _are_many(shape) and char in "fd"
 
 
 def has_singular_loops(shape: tuple[int, ...], char: str) -> bool:
     """Whether they compute singular values alone."""
-    return max(shape[-2:]) <= _MOST_SINGULAR and math.prod(shape) >= _LEAST_ELEMENTS and char == "f"
+    return max(shape[-2:]) <= _MOST_SINGULAR and _are_many(shape) and char == "f"
 
 
 def eigh_into(a: Array, upper: bool, values: Array, vectors: Array | None) -> bool:
@@ -257,7 +273,7 @@ def eigh_into(a: Array, upper: bool, values: Array, vectors: Array | None) -> bo
     size = a.shape[-1]
     if not takes_symmetric(a.shape, a.dtype.char, vectors is not None):
         return False
-    loops = compiled.kernels("factorizations.spectra")
+    loops = _kernels("spectra", a.size)
     if loops is None:
         return False
     columns = np.empty((0, 0, 0), a.dtype) if vectors is None else matrices(vectors)
@@ -268,22 +284,44 @@ def eigh_into(a: Array, upper: bool, values: Array, vectors: Array | None) -> bo
 def eig_into(a: Array, values: Array, vectors: Array | None) -> bool:
     """Write complex eigenvalues and, if they are wanted, eigenvectors of real matrices; as ``eigh_into`` does."""
     size, char = a.shape[-1], a.dtype.char
-    if size > _MOST_GENERAL.get(char, 0) or a.size < _LEAST_ELEMENTS:
+    if not 1 < size <= _MOST_GENERAL.get(char, 0):
         return False
-    loops = compiled.kernels("factorizations.eigenvectors")
+    loops = _kernels("eigenvectors", a.size)
     if loops is None:
         return False
-    columns = np.empty((0, 0, 0), values.dtype) if vectors is None else matrices(vectors)
-    scratch = [np.empty(shape, char) for shape in ((3, size, size), (8, size), (size, loops.LANES))]
-    gemm = address_of(f"{PREFIXES[char]}gemm")
-    return bool(loops.eig(gemm, _writable(a), values.reshape(-1, size), columns, *scratch, np.empty(size)))
+    columns = _nothing(values.dtype.char) if vectors is None else matrices(vectors)
+    given = address_of(f"{PREFIXES[char]}gemm"), _writable(a), values.reshape(-1, size), columns
+    return bool(loops.eig(*given, *_rooms.general(size, char, loops.LANES)))
+
+
+@cache
+def _nothing(char: str) -> Array:
+    return np.empty((0, 0, 0), char)
+
+
+class _Rooms(threading.local):
+    """Scratch memory for eigenvalues of matrices of few rows, which a thread keeps."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], tuple[Array, ...]] = {}
+
+    def general(self, size: int, char: str, lanes: int) -> tuple[Array, ...]:
+        """Three matrices, eight rows, a row of ``lanes`` numbers for each row, and a row in double precision."""
+        room = self._known.get((size, char))
+        if room is None:
+            shapes = (3, size, size), (8, size), (size, lanes)
+            room = self._known[size, char] = *[np.empty(shape, char) for shape in shapes], np.empty(size)
+        return room
+
+
+_rooms = _Rooms()
 
 
 def svdvals_into(a: Array, values: Array) -> bool:
     """Write singular values of single precision; False, and nothing of use, where LAPACK is to compute them."""
     if not has_singular_loops(a.shape, a.dtype.char):
         return False
-    loops = compiled.kernels("factorizations.spectra")
+    loops = _kernels("spectra", a.size)
     if loops is None:
         return False
     tall = a if a.shape[-2] >= a.shape[-1] else a.swapaxes(-2, -1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from . import (
     compact,
     few_matrices,
+    general_spectra,
     least_squares,
     matrices,
     norms,
@@ -19,6 +20,6 @@ from . import (
 )
 
 __all__ = [
-    "compact", "few_matrices", "least_squares", "matrices", "norms", "orthogonal", "small_products",
+    "compact", "few_matrices", "general_spectra", "least_squares", "matrices", "norms", "orthogonal", "small_products",
     "spectra", "transforms", "triangular",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from server.engine import compiled, keys
+from server.engine import keys
 from server.engine.array_library import host_small_matrices as small
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.operators import Request
@@ -68,7 +68,7 @@ def _with_loops(
     """The same, where ``write`` gets the compiled loops first, if they are there."""
 
     def write_with_loops(*arrays: Array) -> bool:
-        loops = compiled.kernels("factorizations.interleaved")
+        loops = small.interleaved_for(arrays[0])
         return loops is not None and write(loops, *arrays)
 
     return launch_of(generic, names, request, write_with_loops)
