@@ -22,7 +22,7 @@ COUNT = 3
 
 @pytest.fixture(autouse=True)
 def _any_number_of_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small, "_LEAST_ELEMENTS", 0)
+    monkeypatch.setattr(small, "_LEAST_LOADED", 0)
 
 
 def eig(a: Any, vectors: bool = True) -> Any:
@@ -136,6 +136,20 @@ def test_eigenvalues_that_a_permutation_shows_are_exact(rng: np.random.Generator
     values = host_spectra.eig(a, True)[0]
     for found, matrix in zip(values, a, strict=True):
         np.testing.assert_array_equal(np.sort(found.real), np.sort(matrix.diagonal()))
+
+
+@pytest.mark.parametrize("kind", EPS)
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_one_small_matrix_is_for_the_loops(
+    rng: np.random.Generator, size: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_spectra, "eig", None)  # what calls LAPACK
+    adapter, a = EngineAdapter(), rng.standard_normal((size, size)).astype(kind)
+    for given in (a, a.T):
+        value = adapter.tensor(torch.from_numpy(given))
+        values, vectors = [adapter.numpy(part) for part in F.linalg_eig(value)]
+        check(given[None], (values[None], vectors[None]), 4 * size + 40)
+        np.testing.assert_allclose(adapter.numpy(F.linalg_eigvals(value)), values, rtol=1e-4 if kind == "f" else 1e-10)
 
 
 def test_batches_of_any_shape_have_eigenvectors(rng: np.random.Generator) -> None:

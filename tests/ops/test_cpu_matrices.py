@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from server.engine import compiled
 from server.engine import functional as F
 from server.engine.array_library import host_lapack
 from server.engine.array_library import host_small_matrices as small
@@ -123,6 +124,33 @@ def test_operations_write_into_their_results(
     turned = function(F.transpose(operands[0], -2, -1), *operands[1:], **keywords)
     first = adapter.numpy(turned[0] if several else turned)
     close(first, adapter.numpy(results[0] if several else results), kind, 40 * size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1, 3, 16])
+def test_systems_with_factors_of_many_matrices_are_solved_by_loops(
+    adapter: EngineAdapter, rng: Any, monkeypatch: pytest.MonkeyPatch, size: int, kind: str
+) -> None:
+    solved = []
+    into = small.lu_solve_into
+    monkeypatch.setattr(small, "lu_solve_into", lambda *arrays: solved.append(into(*arrays)) or solved[-1])
+    a = torch.from_numpy(definite_of(rng, size, kind))
+    sides = torch.from_numpy(rng.standard_normal((*a.shape[:3], 2)).astype(kind))
+    factors = [adapter.tensor(part) for part in torch.linalg.lu_factor(a)]
+    expected = torch.linalg.solve(a.double(), sides.double()).numpy()
+    for given in (sides, sides.mT.contiguous().mT):
+        close(adapter.numpy(F.linalg_lu_solve(*factors, adapter.tensor(given))), expected, kind, 40 * size)
+    assert solved == [True, True]
+
+
+def test_few_elements_are_for_loops_once_there_were_many_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = np.ones((100, 2, 2), "f")
+    assert small.interleaved_for(few[:9]) is None
+    monkeypatch.setattr(compiled, "_loaded", {})
+    monkeypatch.setattr(small, "_runs", iter(range(200)))
+    found = [small.interleaved_for(few) is not None for _ in range(150)]
+    assert not any(found[:50])
+    assert found[-1]
 
 
 @pytest.mark.parametrize("kind", KINDS)

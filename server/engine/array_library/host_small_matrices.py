@@ -25,6 +25,8 @@ _LARGEST = 32
 """The most rows or columns for which the loops are faster than LAPACK, whose calls cost two microseconds."""
 _INTERLEAVED = 16
 """The most rows or columns for which a group of matrices fits into the cache, so that it is factorized side by side."""
+MOST_SUBSTITUTED = 16
+"""The most rows for which systems with LU factorizations take them less time than LAPACK."""
 _GROUP_ELEMENTS, _NARROWEST, _WIDEST = 1 << 14, 16, 64
 """How many elements of matrices a group has at most, and how many matrices at least and at most."""
 _KEPT_GROUPS = 64
@@ -136,6 +138,17 @@ def solve_into(loops: Any, a: Array, b: Array, x: Array, info: Array) -> int:
     sides = np.empty((b.shape[-2], b.shape[-1], group.shape[-1]), a.dtype)
     singular: int = loops.solve(_writable(a), _writable(b), matrices(x), info.reshape(-1), group, sides, tops, chosen)
     return singular
+
+
+def lu_solve_into(lu: Array, pivots: Array, b: Array, x: Array) -> bool:
+    """Write the solutions of A X = B given LU factorizations; False, and nothing written, where LAPACK is to solve."""
+    loops = loops_for(lu, MOST_SUBSTITUTED)
+    if loops is None:
+        return False
+    sides = matrices(b).copy(order="C")
+    loops.lu_solve(_writable(lu), pivots.reshape(-1, pivots.shape[-1]), sides)
+    matrices(x)[...] = sides
+    return True
 
 
 @cache

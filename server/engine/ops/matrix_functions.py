@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -207,6 +208,11 @@ def _pade_parts(A, identity, is_short):
     return odd, A6 @ (b[12] * A6 + b[10] * A4 + b[8] * A2) + b[6] * A6 + b[4] * A4 + b[2] * A2 + b[0] * identity
 
 
+@comes_to(ops.linalg_matrix_exp)
+def _only_exponential(records, A):
+    return Single(OPERATORS["matrix_exp"])
+
+
 @composite(ops.linalg_matrix_exp)
 def linalg_matrix_exp(A):
     return F.matrix_exp(A)
@@ -221,10 +227,10 @@ def multi_dot(tensors):
         matrices[0] = F.unsqueeze(first, 0)
     if last.ndim == 1:
         matrices[-1] = F.unsqueeze(last, -1)
-    sizes = [matrix.shape[0] for matrix in matrices] + [matrices[-1].shape[1]]
+    sizes = (*[matrix.shape[0] for matrix in matrices], matrices[-1].shape[1])
     splits = _best_splits(sizes)
-    product = _product(matrices, splits, 0, len(matrices) - 1)
-    return F.reshape(product, first.shape[:-1] + last.shape[1:])
+    product, shape = _product(matrices, splits, 0, len(matrices) - 1), first.shape[:-1] + last.shape[1:]
+    return product if product.shape == shape else F.reshape(product, shape)
 
 
 def _product(matrices, splits, begin, end):
@@ -234,6 +240,7 @@ def _product(matrices, splits, begin, end):
     return F.mm(_product(matrices, splits, begin, middle), _product(matrices, splits, middle + 1, end))
 
 
+@functools.lru_cache(maxsize=1024)
 def _best_splits(sizes):
     """After which matrix each range of a chain is split, where matrix i has the sizes i and i + 1."""
     count = len(sizes) - 1

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from server.engine import keys
+from server.engine.array_library import host_small_matrices as small
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.operators import Request
 from server.engine.ops import factorizations as generic_factorizations
@@ -18,6 +19,7 @@ from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import factorizations, solvers
 
 from .by_address import count_of, is_for_loops, launch_of_steps, place_of_one, scratch_places
+from .matrices import launch_of
 from .sequences import Call, Copy, EndIfAny, Matrices, Place, Step, matrices_of, numbers_of
 
 _MOST_IN_LOOPS, _LEAST_IN_LOOPS = 4, 256
@@ -98,11 +100,19 @@ def cholesky_inverse(request: Request) -> Launch | None:
     return launch_of_steps(generic_factorizations.cholesky_inverse, (), request, (inverse,), steps)
 
 
+def _lu_solve_by_loops(lu: Any, pivots: Any, b: Any, x: Any) -> bool:
+    generic_factorizations.checked_pivots(np, pivots, lu.shape[-1])
+    return small.lu_solve_into(lu, pivots, b, x)
+
+
 @prepares(factorizations.lu_solve, keys.CPU)
 def lu_solve(request: Request) -> Launch | None:
     (LU, pivots, B, left, adjoint), (X,) = request.args, request.outs
     if not (LU.numel and _is_one_batch(LU, B) and pivots.is_contiguous) or (adjoint and not left):
         return None
+    in_loops = small.takes(LU.shape, NUMPY_DTYPES[LU.dtype].char, small.MOST_SUBSTITUTED)
+    if left and not adjoint and in_loops and pivots.dtype is int32:
+        return launch_of(generic_factorizations.lu_solve, ("left", "adjoint"), request, _lu_solve_by_loops)
     readable = _readable(matrices_of(0, LU), False)
     if readable is None:
         return None
