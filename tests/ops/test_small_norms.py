@@ -11,6 +11,9 @@ import pytest
 import torch
 
 from server.engine import compiled
+from server.engine.cpu.linear_algebra import norms
+
+from .adapters import EngineAdapter
 
 _SHAPES = [(10,), (4, 4), (3, 4, 5), (1, 3), (200, 30), (2, 0), (5, 1, 7)]
 _ORDERS = (2, 1, math.inf, -math.inf, 0, 3, -1, 0.5)
@@ -81,6 +84,20 @@ def test_norms_of_what_is_not_finite_or_far_from_1(tg: Any, rng: np.random.Gener
         for rows in (slice(0, 2), slice(3, 6)):
             mine, other = tg.linalg.matrix_norm(ours[rows], order), torch.linalg.matrix_norm(theirs[rows], order)
             np.testing.assert_allclose(mine.item(), other.item(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("columns", [2, 3, 16])
+def test_norms_of_few_long_columns_are_loops(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, columns: int, dtype: str
+) -> None:
+    assert compiled.kernels("tensors.norms")
+    monkeypatch.setattr(norms, "reduce", None)  # what computes norms of many numbers otherwise
+    x, adapter = rng.standard_normal((20_000, columns)).astype(dtype), EngineAdapter()
+    for order in (2, 1, math.inf):
+        result = adapter.numpy(adapter.functional.norm(adapter.tensor(torch.from_numpy(x)), order, (0,)))
+        exact = _exact(x, order, 0).astype(dtype)
+        np.testing.assert_allclose(result, exact, rtol=6 * float(np.finfo(dtype).eps))
 
 
 def _both(tg: Any, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> tuple[Any, Any]:

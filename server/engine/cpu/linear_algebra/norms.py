@@ -34,8 +34,8 @@ _MODULE = "tensors.norms"
 _COUNT, _SUM, _EUCLIDEAN, _LARGEST, _SMALLEST, _CUBIC, _POWER = range(7)
 """The codes of ``server/engine/compiled/tensors/norms``."""
 _CODES = {0: _COUNT, 1: _SUM, 2: _EUCLIDEAN, math.inf: _LARGEST, -math.inf: _SMALLEST, 3: _CUBIC}
-_MOST_NUMBERS, _MOST_OF_ROW = 1 << 14, 1 << 10
-"""Numbers for which the loop is used, and how many of a row where there are more of them."""
+_MOST_NUMBERS, _MOST_OF_ROW, _FEW_COLUMNS = 1 << 14, 1 << 10, 16
+"""Numbers for which the loop is used, and how many of a row, or columns beside each other, where there are more."""
 
 
 _runs = numbers_from()
@@ -139,6 +139,8 @@ def _numpy_launch(order: float, input: Meta, kept: int) -> Launch:
 def _is_for_loop(code: int, input: Meta, step: int, count: int) -> bool:
     """Whether the loop takes less time than what several threads, or blocks of columns, would."""
     if input.numel <= _MOST_NUMBERS or code in (_CUBIC, _POWER):  # of many numbers these take NumPy the longest
+        return True
+    if 1 < step <= _FEW_COLUMNS:
         return True
     return step == 1 and count <= _MOST_OF_ROW and input.nbytes < threads.LEAST_BYTES
 

@@ -186,7 +186,7 @@ def plain_vecdot(request: Request) -> Loop | None:
     at = wrap_dim("linalg.vecdot", dim, x.ndim)
     others = [d for d in range(x.ndim) if d != at]
     found = _loop(np.vecdot, out.dtype) if x.ndim <= 2 and _are_taken(x, y, out) else None
-    if found is None or not is_small(x, y):
+    if found is None or x.numel > _MOST_PRODUCTS:
         return None
     first, size = (others[0] if others else None), out.dtype.itemsize
     outer = [0, 0, 0] if first is None else [x.strides[first], y.strides[first], out.strides[0]]
