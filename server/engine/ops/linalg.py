@@ -7,11 +7,14 @@ import math
 
 from server.engine import functional as F
 from server.engine.autograd.inplace import requires_grad
+from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS, Single
 from server.engine.registry import comes_to, composite, implements
 from telegrad_protocol.ops import linalg as ops
 
 from .complex import conj
+
+_MM, _BMM, _MV, _VIEW, _RESHAPE = [OPERATORS[name] for name in ("mm", "bmm", "mv", "view", "reshape")]
 
 
 def _conj_number(number):
@@ -233,9 +236,16 @@ def matmul(input, other):
         return F.mv(input, other)
     if dims == (1, 2):
         return F.squeeze(F.mm(F.unsqueeze(input, 0), other), 0)
-    if _folds(input, other):
-        return _folded(input, other)
-    return _batched(input, other)
+    smaller = other if dims[0] >= dims[1] else input
+    return _product_of(input.meta, other.meta, requires_grad(smaller))(input, other)
+
+
+@functools.lru_cache(maxsize=4096)
+def _product_of(left, right, is_trained):
+    """What multiplies operands of these metas, of which the smaller one requires a gradient or does not."""
+    if not _folds(left, right, is_trained):
+        return _batched(left, right)
+    return _folded_transposed if right.ndim > left.ndim else _folded_into(left, right)
 
 
 _PRODUCTS = {(2, 2): "mm", (1, 1): "dot", (2, 1): "mv"}
@@ -248,7 +258,7 @@ def _only_product(records, input, other):
     return name and Single(OPERATORS[name])
 
 
-def _folds(left, right):
+def _folds(left, right, is_trained):
     """Whether the larger operand is folded into a matrix, as PyTorch's ``should_fold`` decides.
 
     It is where that takes no copy, or where the copy saves backward a larger tensor.
@@ -256,52 +266,58 @@ def _folds(left, right):
     larger, smaller = (left, right) if left.ndim >= right.ndim else (right, left)
     if larger.ndim < 3 or smaller.ndim > 2:
         return False
-    if requires_grad(smaller):
+    if is_trained:
         return True
     if left.ndim == 2:
         return False
-    meta = larger.meta
-    if not meta.numel:
+    if not larger.numel:
         return True
-    strides = meta.strides if larger is left else (*meta.strides[:-2], meta.strides[-1], meta.strides[-2])
-    shape = meta.shape if larger is left else (*meta.shape[:-2], meta.shape[-1], meta.shape[-2])
-    return all(strides[d] == strides[d + 1] * shape[d + 1] for d in range(meta.ndim - 2))
+    strides = larger.strides if larger is left else (*larger.strides[:-2], larger.strides[-1], larger.strides[-2])
+    shape = larger.shape if larger is left else (*larger.shape[:-2], larger.shape[-1], larger.shape[-2])
+    return all(strides[d] == strides[d + 1] * shape[d + 1] for d in range(larger.ndim - 2))
 
 
-def _folded(left, right):
-    if right.ndim > left.ndim:
-        return _folded_transposed(left, right)
+def _folded_into(left, right):
+    """What multiplies the rows of all matrices by one matrix or vector."""
     rows = left.shape[:-1]
-    matrix = F.reshape(left, (math.prod(rows), left.shape[-1]))
+    folded = math.prod(rows), left.shape[-1]
     if right.ndim == 1:
-        return F.view(F.mv(matrix, right), rows)
-    return F.view(F.mm(matrix, right), (*rows, right.shape[1]))
+        return lambda left, right: dispatch(_VIEW, (dispatch(_MV, (dispatch(_RESHAPE, (left, folded)), right)), rows))
+    shape = *rows, right.shape[1]
+    return lambda left, right: dispatch(_VIEW, (dispatch(_MM, (dispatch(_RESHAPE, (left, folded)), right)), shape))
 
 
 def _folded_transposed(left, right):
     """left @ right as (right.T @ left.T).T"""
     stack = F.transpose(right, -2, -1)
     if left.ndim == 1:
-        return _folded(stack, left)
-    return F.contiguous(F.transpose(_folded(stack, F.t(left)), -2, -1))
+        return _folded_into(stack.meta, left.meta)(stack, left)
+    turned = F.t(left)
+    return F.contiguous(F.transpose(_folded_into(stack.meta, turned.meta)(stack, turned), -2, -1))
 
 
 def _batched(left, right):
-    """A batched product: batch dimensions broadcast against each other and are flattened into one."""
-    rows = left if left.ndim > 1 else F.unsqueeze(left, 0)
-    columns = right if right.ndim > 1 else F.unsqueeze(right, 1)
+    """What multiplies batches: their dimensions broadcast against each other and are flattened into one."""
     if left.ndim == right.ndim == 3 and left.shape[0] == right.shape[0]:
-        return F.bmm(left, right)
-    (m, k), n = rows.shape[-2:], columns.shape[-1]
-    batch = ops.broadcast_shapes("matmul", rows.shape[:-2], columns.shape[:-2])
-    count = math.prod(batch)
-    flat = F.bmm(_flattened(rows, batch, (count, m, k)), _flattened(columns, batch, (count, k, n)))
-    return F.view(flat, batch + left.shape[-2:-1] + (right.shape[-1:] if right.ndim > 1 else ()))
+        return F.bmm
+    is_row, is_column = left.ndim == 1, right.ndim == 1
+    m, k, n = 1 if is_row else left.shape[-2], left.shape[-1], 1 if is_column else right.shape[-1]
+    batch = ops.broadcast_shapes("matmul", left.shape[:-2], right.shape[:-2])
+    first, second = (math.prod(batch), m, k), (math.prod(batch), k, n)
+    shape = batch + left.shape[-2:-1] + (() if is_column else right.shape[-1:])
+
+    def multiply(left, right):
+        rows = F.unsqueeze(left, 0) if is_row else left
+        columns = F.unsqueeze(right, 1) if is_column else right
+        flat = dispatch(_BMM, (_flattened(rows, batch, first), _flattened(columns, batch, second)))
+        return dispatch(_VIEW, (flat, shape))
+
+    return multiply
 
 
 def _flattened(value, batch, size):
     spread = value if value.shape[:-2] == batch else F.expand(value, batch + value.shape[-2:])
-    return spread if spread.shape == size else F.reshape(spread, size)
+    return spread if spread.shape == size else dispatch(_RESHAPE, (spread, size))
 
 
 @composite(ops.outer)
