@@ -9,6 +9,8 @@ import ctypes
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
+
 _DATA = object.__basicsize__
 """Where an array's structure has the pointer to its elements: it is the first field after the object's head.
 
@@ -44,7 +46,7 @@ def loop_of(function: Any, types: str) -> NumpyLoop | None:
 
     What the structure has is compared with what the function tells about itself before anything is believed.
     """
-    if types not in function.types or ctypes.sizeof(ctypes.c_void_p) != 8:
+    if not isinstance(function, np.ufunc) or types not in function.types or ctypes.sizeof(ctypes.c_void_p) != 8:
         return None
     structure = _Structure.from_address(id(function) + object.__basicsize__)
     counts = structure.nin, structure.nout, structure.nargs, structure.ntypes

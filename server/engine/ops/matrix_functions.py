@@ -10,6 +10,7 @@ import numpy as np
 from server.engine import functional as F
 from server.engine.array_library.lapack import library_of
 from server.engine.autograd.inplace import requires_grad
+from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS, Single
 from server.engine.registry import comes_to, composite, derive, implements
 from telegrad_protocol.ops import matrix_functions as ops
@@ -19,6 +20,8 @@ from .matrices import adjoint, constant_of
 from .matrix_norms import matrix_norm_of
 from .solvers import number_tolerances, tolerances
 from .spectra import plain_eigvalsh, plain_svdvals
+
+_MM = OPERATORS["mm"]
 
 
 def _cond(A, p):
@@ -237,7 +240,8 @@ def _product(matrices, splits, begin, end):
     if begin == end:
         return matrices[begin]
     middle = splits[begin, end]
-    return F.mm(_product(matrices, splits, begin, middle), _product(matrices, splits, middle + 1, end))
+    factors = _product(matrices, splits, begin, middle), _product(matrices, splits, middle + 1, end)
+    return dispatch(_MM, factors)
 
 
 @functools.lru_cache(maxsize=1024)
