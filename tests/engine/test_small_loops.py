@@ -204,6 +204,16 @@ def test_operands_that_overlap_the_target_are_read_before_it_is_written(adapter:
     torch.testing.assert_close(torch.from_numpy(adapter.numpy(value)), expected)
 
 
+def test_what_a_product_is_added_to_is_read_before_it_is_written(adapter: EngineAdapter) -> None:
+    left, right, added = torch.randn(3, 4), torch.randn(4, 5), torch.randn(3, 5)
+    values = [adapter.tensor(tensor) for tensor in (added, left, right)]
+    expected = torch.addmm(added, left, right)
+    for _ in range(2):
+        target = values[0].clone()
+        target.addmm_(*values[1:])
+        torch.testing.assert_close(torch.from_numpy(adapter.numpy(target)), expected)
+
+
 def test_indices_that_lead_nowhere_leave_the_target_as_it_is(adapter: EngineAdapter) -> None:
     value, index = adapter.tensor(torch.zeros(4)), adapter.tensor(torch.tensor([0, 4]))
     with pytest.raises(IndexOutOfRangeError, match="4"):

@@ -90,7 +90,7 @@ def dot(request: Request) -> Loop | None:
     return _loop_of_pairs(left, right, out, numbers)
 
 
-@small(linalg.addmm)
+@small(linalg.addmm, in_place=False)
 def addmm(request: Request) -> Loop | None:
     """A product in real numbers to which something is added as it is."""
     (added, left, right, beta, alpha), (out,) = request.args, request.outs

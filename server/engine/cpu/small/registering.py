@@ -22,13 +22,17 @@ Factory = Callable[[Request], Loop | None]
 CountedFactory = Callable[[Request], Counted | None]
 
 
-def small(*contracts: Op) -> Callable[[Factory], Factory]:
-    """Register a factory of loops for operations on the host."""
+def small(*contracts: Op, in_place: bool = True) -> Callable[[Factory], Factory]:
+    """Register a factory of loops for operations on the host.
+
+    Without ``in_place`` the loops read the first operand after they have written into the result.
+    """
 
     def register(factory: Factory) -> Factory:
         for contract in contracts:
             prepares(contract, keys.CPU)(_launches(factory))
-            small_in_c.FACTORIES[contract.name] = factory
+            if in_place:
+                small_in_c.FACTORIES[contract.name] = factory
         return factory
 
     return register
