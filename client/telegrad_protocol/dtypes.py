@@ -95,6 +95,13 @@ def as_dtype(value: object) -> DType | None:
     return _OF_PYTHON.get(value) if isinstance(value, type) else None
 
 
+def dtype_for(function: str, value: object) -> DType:
+    """Return the element type that a function is given; raises ArgumentTypeError for what names none."""
+    if (dtype := as_dtype(value)) is None:
+        raise ArgumentTypeError(f"{function}: expected a dtype such as float32, not {value!r}")
+    return dtype
+
+
 def of_code(code: int) -> DType:
     """Return the element type of a code in a message; ``ProtocolError`` where there is none."""
     if type(code) is not int or not 0 <= code < len(ALL):
@@ -136,6 +143,9 @@ class _Promotion(dict[tuple[DType, DType], DType]):
     """The common type of every pair that has one."""
 
     def __missing__(self, pair: tuple[DType, DType]) -> DType:
+        known = dtype_for("promote_types", pair[0]), dtype_for("promote_types", pair[1])
+        if known != pair:
+            return self[known]
         raise DTypeError(
             f"promotion of uint16, uint32 and uint64 with other integers is not supported, "
             f"got {pair[0].name} and {pair[1].name}; convert one of them with to()"
@@ -156,7 +166,7 @@ def promote_types(type1: DType, type2: DType) -> DType:
 
 def can_cast(from_: DType, to: DType) -> bool:
     """Tell whether an in-place operation may store results of type ``from_`` in a tensor of type ``to``."""
-    return from_.category <= to.category
+    return dtype_for("can_cast", from_).category <= dtype_for("can_cast", to).category
 
 
 _default: DType = float32

@@ -338,3 +338,18 @@ def test_rows_are_searched_in_the_type_that_both_have_in_common(
     both, each, wide, [t.bucketize(one, rows, right=True).item() for one in single], t.bucketize(x, rows)
     """
     assert_same(*evaluate(program, tg, ties=ties))
+
+
+KINDS = ("float", "complex", "int", "bool", "str", "object", "t.float32", "'float32'")
+OF_KINDS = ["t.finfo({}).dtype", "t.iinfo({}).max", "t.promote_types(t.int8, {})", "t.promote_types({}, t.float16)"] + [
+    "t.can_cast({}, t.int8)", "t.can_cast(t.float16, {})", "t.ones(2, 4).view({})", "t.ones(2, 3).view({}).dtype",
+    "t.frombuffer(bytearray(16), dtype={})", "t.nn.Linear(2, 2).to(dtype={}).weight.dtype",
+    "t.nn.Linear(2, 2).to({}).weight.dtype",
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Complex modules")
+@pytest.mark.parametrize("call", OF_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_types_of_python_name_types_of_elements(call: str, kind: str, tg: Any) -> None:
+    assert_same(*evaluate(call.format(kind), tg))

@@ -303,10 +303,56 @@ storage = x.untyped_storage()
 print(x.untyped_storage() is storage, x.view(-1).untyped_storage() is storage, x[0, 1].untyped_storage() is storage)
 print(x.clone().untyped_storage() is storage)
 """
+STEPS = """
+import warnings
+import torch
+from torch._vmap_internals import _vmap, vmap
+from torch.autograd.functional import (
+    _construct_standard_basis_for, _grad_postprocess, _grad_preprocess, _tuple_postprocess,
+)
+from torch.optim.lbfgs import _cubic_interpolate, _strong_wolfe
+
+x = torch.arange(6.0).reshape(2, 3)
+print(_vmap(lambda a: (a * 2, a.sum()))(x), _vmap(lambda a: a * 2, 1, 1)(x))
+print(_vmap(lambda a: (a, None), allow_none_pass_through=True)(x))
+p = torch.ones(3, requires_grad=True)
+y = p**2
+print(_vmap(lambda v: torch.autograd.grad(y, (p, x.requires_grad_()), v, True, allow_unused=True), 0, 0, True)(
+    torch.eye(3)
+))
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    print(vmap(torch.sum)(x.detach()), [warning.category for warning in told])
+for wrong in (
+    lambda: _vmap(lambda a: [a])(x), lambda: _vmap(lambda a: (a, None))(x), lambda: _vmap(lambda a: a, 0, (0, 0))(x),
+    lambda: _vmap(lambda a: a, 0, [0])(x), lambda: torch.solve(x, x), lambda: torch.symeig(x), lambda: torch.eig(x),
+    lambda: torch.lstsq(x, x), lambda: torch.matrix_rank(x),
+):
+    try:
+        print(wrong())
+    except (ValueError, RuntimeError) as error:
+        print(isinstance(error, ValueError), "removed" in str(error))
+print(_construct_standard_basis_for((x.detach(), p.detach().double()), (6, 3)))
+print(_tuple_postprocess(((1, 2), (3, 4)), (True, False)), _tuple_postprocess((1, 2), False))
+print(_tuple_postprocess(((1, 2),), (False, True)), _tuple_postprocess((1, 2), True))
+prepared = _grad_preprocess((p, torch.ones(1)), True, True)
+print([one.grad_fn is None for one in prepared], [one.requires_grad for one in prepared])
+print(_grad_postprocess(((y, y), (y,)), False), _grad_postprocess((y,), True)[0] is y)
+number = torch.tensor
+print(_cubic_interpolate(number(0.0), number(1.0), number(-1.0), number(2.0), number(2.0), number(1.0)))
+print(_cubic_interpolate(2.0, number(2.0), number(1.5), 0.0, number(1.0), number(-1.0), bounds=(0.1, 0.2)))
+
+def evaluate(x, t, d):
+    at = x + t * d
+    return float((at**4).sum()), 4 * at**3
+
+start = p.detach()
+print(_strong_wolfe(evaluate, start, 0.9, -4 * start, 3.0, 4 * start, -16 * start.sum(), max_ls=5))
+"""
 
 
 @pytest.mark.parametrize(
-    "program", ["TREES", "PER_SAMPLE", "NAMES", "TRANSFORMS", "CONTAINERS", "FILES", "SMALL_NAMES"]
+    "program", ["TREES", "PER_SAMPLE", "NAMES", "TRANSFORMS", "CONTAINERS", "FILES", "SMALL_NAMES", "STEPS"]
 )
 def test_what_suites_use_is_pytorchs(
     program: str, server: ServerProcess, tmp_path: Path, rng: np.random.Generator
@@ -318,3 +364,12 @@ def test_what_suites_use_is_pytorchs(
     found = run("-m", "telegrad", "program.py", seed, folder=tmp_path, url=server.url)
     assert (expected.returncode, found.returncode) == (0, 0), found.stderr + expected.stderr
     assert found.stdout.splitlines() == expected.stdout.splitlines()
+
+
+def test_modules_are_sent_to_processes_by_their_names(server: ServerProcess, tmp_path: Path) -> None:
+    """What ray and joblib pickle functions with looks for a module that is a global of theirs in its own table."""
+    program = "import pickle, torch\nfor module in (torch, torch.nn.functional):\n    "
+    program += "print(pickle.loads(pickle.dumps(module)) is module)"
+    (tmp_path / "program.py").write_text(program)
+    found = run("-m", "telegrad", "program.py", folder=tmp_path, url=server.url)
+    assert found.stdout.split() == ["True", "True"], found.stderr

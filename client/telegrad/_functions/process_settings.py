@@ -12,7 +12,7 @@ from telegrad._session.devices import DeviceLike
 from telegrad._tensor.host_arrays import TO_NUMPY
 from telegrad._tensor.number_checks import is_integer
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.dtypes import DType, get_default_dtype
+from telegrad_protocol.dtypes import DType, dtype_for, get_default_dtype
 from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedError
 
 from .creation import from_numpy
@@ -68,7 +68,7 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
 
     The elements are copied, since tensors live on the server.
     """
-    length = memoryview(buffer).nbytes
+    dtype, length = dtype_for("frombuffer", dtype), memoryview(buffer).nbytes
     if not 0 <= offset < length:
         raise ArgumentError(f"frombuffer: offset {offset} does not lie in a buffer of {length} bytes")
     if count == 0 or count < -1:

@@ -100,6 +100,7 @@ _ELSEWHERE: Final = {
     "_functorch": "_programs.private.functorch",
     "_functorch.config": "compiler.functorch.config",
     "_functorch.vmap": "func._vmap_steps",
+    "_vmap_internals": "_programs.private.legacy_vmap",
     **{f"_functorch.{module}": "func" for module in ("apis", "eager_transforms")},
     "_utils": "_programs.private.utilities",
     "_tensor_str": "_programs.private.tensor_text",
@@ -248,6 +249,10 @@ class TorchModule(ModuleType):
             self.__dict__.pop(name, None)
         elif self.__dict__.pop(name, None) is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the module as its name, where it is a global of a function that is sent to another process."""
+        return import_module, (self.__name__,)
 
     def __dir__(self) -> list[str]:
         names = {name for module in self.__dict__["_served_by"] for name in dir(module) if _is_shown(module, name)}

@@ -61,6 +61,7 @@ _EIGHT_BITS = {
 
 def float_limits(dtype: DType) -> FloatLimits:
     """Return the limits of a floating-point type; of a complex type, those of its real part."""
+    dtype = dtypes.dtype_for("finfo", dtype)
     if dtype.category < dtypes.FLOAT:
         raise ArgumentTypeError(
             f"finfo: torch.finfo() requires a floating point input type, not {dtype.name}; use iinfo()"
@@ -79,6 +80,7 @@ def float_limits(dtype: DType) -> FloatLimits:
 
 def integer_limits(dtype: DType) -> IntegerLimits:
     """Return the limits of an integer type."""
+    dtype = dtypes.dtype_for("iinfo", dtype)
     if dtype.category != dtypes.INTEGER:
         raise ArgumentTypeError(f"iinfo: torch.iinfo() requires an integer input type, not {dtype.name}; use finfo()")
     limits = np.iinfo(TO_NUMPY[dtype])

@@ -12,6 +12,10 @@ from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradE
 from ._columns import forward_jacobian
 from ._passes import grad
 from ._products import jacobian_vector, rows, vector_jacobian
+from ._tuples import _construct_standard_basis_for as _construct_standard_basis_for
+from ._tuples import _grad_postprocess as _grad_postprocess
+from ._tuples import _grad_preprocess
+from ._tuples import _tuple_postprocess as _tuple_postprocess
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
@@ -25,14 +29,6 @@ def _as_tuple(value: Any, what: str, name: str) -> tuple[bool, tuple[Tensor, ...
                 f"The {what} given to {name} must be either a Tensor or a tuple of Tensors, not {type(item).__name__}"
             )
     return is_tuple, values
-
-
-def _inputs(values: Sequence[Tensor], create_graph: bool) -> list[Tensor]:
-    """Return inputs to differentiate by: with ``create_graph`` such as lead back to the given ones."""
-    return [
-        value.view_as(value) if create_graph and value.requires_grad else value.detach().requires_grad_()
-        for value in values
-    ]
 
 
 def _vectors(v: Any, like: Sequence[Tensor], name: str) -> tuple[Tensor, ...]:
@@ -87,7 +83,7 @@ def _multiplied(
     """Return the results of a function, and the product of ``v`` with its Jacobian, or with that of its gradient."""
     with enable_grad():
         inputs_tuple, given = _as_tuple(inputs, "inputs", name)
-        own = _inputs(given, create_graph)
+        own = _grad_preprocess(given, create_graph, True)
         if name in ("vhp", "hvp"):
             outputs_tuple, outputs = False, [_scalar(func, own, name)]
             values: Sequence[Tensor] = vector_jacobian(outputs, own, [outputs[0].detach().new_ones(())], True)
@@ -147,7 +143,7 @@ def jacobian(
         return _forward(func, inputs)
     with enable_grad():
         is_tuple, given = _as_tuple(inputs, "inputs", "jacobian")
-        own = _inputs(given, create_graph)
+        own = _grad_preprocess(given, create_graph, True)
         outputs_tuple, outputs = _call(func, own, "jacobian")
         if strict:
             _check_strict(outputs, own, "jacobian")

@@ -10,7 +10,7 @@ from telegrad._session.devices import DeviceLike, as_device
 from telegrad._session.grad_mode import no_grad
 from telegrad._session.own_code import note
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.dtypes import BY_NAME, DType, as_dtype
+from telegrad_protocol.dtypes import BY_NAME, DType, as_dtype, dtype_for
 from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.memory_format import MemoryFormat
 from telegrad_protocol.meta import Device
@@ -143,4 +143,4 @@ def destination(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Device |
             device = arg
         elif arg is not None and not isinstance(arg, bool):
             raise ArgumentTypeError(f"to: expected a dtype, a device or a tensor, not {type(arg).__name__}")
-    return None if device is None else as_device(device), as_dtype(dtype)
+    return None if device is None else as_device(device), None if dtype is None else dtype_for("to", dtype)

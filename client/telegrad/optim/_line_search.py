@@ -120,3 +120,19 @@ def _between(low: Point, high: Point, made_little: bool) -> tuple[float, bool]:
         is_near_top = abs(at - bounds[1]) < abs(at - bounds[0])
         return (bounds[1] - margin if is_near_top else bounds[0] + margin), False
     return at, True
+
+
+def _strong_wolfe(
+    obj_func: Callable[[Any, Any, Tensor], tuple[Any, Tensor]], x: Any, t: Any, d: Tensor, f: Any, g: Tensor, gtd: Any,
+    c1: float = 1e-4, c2: float = 0.9, tolerance_change: float = 1e-9, max_ls: int = 25,
+) -> tuple[Any, Tensor, Any, int]:  # fmt: skip
+    """Do what `strong_wolfe` does, by the name and with the arguments that PyTorch's file has for it."""
+    return strong_wolfe(lambda at: obj_func(x, at, d), t, d, f, g, gtd, max_ls, c1, c2, tolerance_change)
+
+
+def _cubic_interpolate(
+    x1: Any, f1: Any, g1: Any, x2: Any, f2: Any, g2: Any, bounds: tuple[Any, Any] | None = None
+) -> Any:
+    """Return where the cubic through two points with these losses and slopes is least, within ``bounds``."""
+    unused: Any = None  # gradients
+    return _minimum_of_cubic(Point(x1, f1, unused, g1), Point(x2, f2, unused, g2), bounds)

@@ -10,6 +10,8 @@ from telegrad._session.grad_mode import enable_grad, no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError
 
+from ._line_search import _cubic_interpolate as _cubic_interpolate
+from ._line_search import _strong_wolfe as _strong_wolfe
 from ._line_search import strong_wolfe
 from ._lists import real
 from .foreach import number

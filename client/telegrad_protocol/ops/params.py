@@ -74,7 +74,7 @@ _ALIASES: dict[str, tuple[str, ...]] = {
 
 
 def _is_int(value: Any) -> bool:
-    return isinstance(value, int) or (hasattr(value, "__index__") and not hasattr(value, "_meta"))
+    return isinstance(value, int) or (hasattr(type(value), "__index__") and not hasattr(value, "_meta"))
 
 
 def _integer(value: Any) -> int:

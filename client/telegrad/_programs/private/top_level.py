@@ -23,7 +23,7 @@ from telegrad_protocol.memory_format import contiguous_format as _contiguous_for
 
 from . import checks as _checks
 from . import core_functions as _core_functions
-from . import foreach, symbols
+from . import foreach, removed, symbols
 from .archives import PyTorchFileReader as PyTorchFileReader
 
 _OPERATORS_ALONE = ("_foreach_copy", "_foreach_zero")
@@ -47,6 +47,7 @@ legacy_contiguous_format = _contiguous_format
 has_lapack = has_mkl = has_openmp = has_spectral = True  # older programs ask before they factorise or transform
 globals().update({name: value for name, value in vars(symbols).items() if name.startswith("sym_")})
 globals().update(foreach.functions())
+globals().update(removed.functions())
 globals().update(_SCRIPT_TYPES)
 
 
