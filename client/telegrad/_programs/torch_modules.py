@@ -22,6 +22,7 @@ from telegrad_protocol.shown_name import show_as
 from . import safetensors_torch
 from .absent import reason
 from .shown_classes import show_classes
+from .starred import STARRED
 from .torch_version import TorchVersion
 
 PYTORCH_VERSION: Final = "2.13.0"
@@ -190,7 +191,8 @@ class TorchModule(ModuleType):
     def __getattr__(self, name: str) -> Any:
         full_name, served_by = f"{self.__name__}.{name}", self.__dict__["_served_by"]
         if name == "__all__":
-            return _public_names(served_by[0])
+            starred = STARRED.get(self.__name__.removeprefix("torch."))
+            return _public_names(served_by[0]) if starred is None else starred.split()
         if full_name == _VERSION or full_name.removeprefix("torch.") in _ELSEWHERE:
             return import_module(full_name)
         for module in served_by:

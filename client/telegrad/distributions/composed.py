@@ -82,9 +82,15 @@ class TransformedDistribution(Distribution):
     base_dist: Any
 
     def __init__(self, base_distribution: Any, transforms: Any, validate_args: bool | None = None) -> None:
-        self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
+        self.transforms = [transforms] if isinstance(transforms, Transform) else transforms
+        if not isinstance(self.transforms, list) or not all([isinstance(one, Transform) for one in self.transforms]):
+            raise ValueError(f"transforms must be a Transform or a list of Transforms, but was {transforms}")
         whole = ComposeTransform(self.transforms)
         shape = Size((*base_distribution.batch_shape, *base_distribution.event_shape))
+        if len(shape) < whole.domain.event_dim:
+            raise ValueError(
+                f"base_distribution needs to have shape with size at least {whole.domain.event_dim}, but got {shape}."
+            )
         grown = whole.inverse_shape(whole.forward_shape(shape))
         if tuple(grown) != tuple(shape):
             base_distribution = base_distribution.expand(grown[: len(grown) - len(base_distribution.event_shape)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Number
 from typing import Any
 
 from . import constraints, transforms, vector_transforms
@@ -34,7 +35,8 @@ transform_to = ConstraintRegistry()
 
 
 def _interval(region: Any) -> Any:
-    if (region.lower_bound, region.upper_bound) == (0, 1):
+    bounds = region.lower_bound, region.upper_bound
+    if all([isinstance(bound, Number) for bound in bounds]) and bounds == (0, 1):
         return transforms.SigmoidTransform()
     scale = region.upper_bound - region.lower_bound
     return transforms.ComposeTransform(

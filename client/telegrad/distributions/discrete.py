@@ -44,13 +44,13 @@ class _ByOdds(Distribution):
     _is_binary = True
 
     def _set_odds(self, probs: Any, logits: Any, *others: Any) -> tuple[Any, ...]:
-        """Keep the one that is given, in the shape of all; return the others in that shape."""
+        """Keep the one that is given, in the shape of all; return the others in that shape, and in its type."""
         if (probs is None) == (logits is None):
             raise ValueError("Either `probs` or `logits` must be specified, but not both.")
         name = "logits" if probs is None else "probs"
         *rest, value = broadcast_all(*others, logits if probs is None else probs)
         self.__dict__[name] = self._param = value
-        return tuple(rest)
+        return tuple([other.type_as(value) for other in rest])
 
     @lazy_property
     def logits(self) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from telegrad._functions.composites import broadcast_shapes
 from telegrad._ops.functions import function
 
 from . import constraints
@@ -297,6 +298,11 @@ class PowerTransform(Transform):
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
         return (self.exponent * y / x).abs().log()
 
+    def forward_shape(self, shape: Any) -> Any:
+        return _grown(shape, self.exponent)
+
+    inverse_shape = forward_shape
+
 
 class SigmoidTransform(_Elementwise):
     """y = 1 / (1 + exp(-x)), which is kept off 0 and 1 by what the type can tell apart from them."""
@@ -361,6 +367,17 @@ class AbsTransform(Transform):
         return y
 
 
+def _grown(shape: Any, *parameters: Any) -> Any:
+    """Return the shape that samples of a shape get by parameters, which may be numbers."""
+    return broadcast_shapes(shape, *[getattr(parameter, "shape", ()) for parameter in parameters])
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two parameters, numbers or tensors, have equal elements."""
+    equal = a is b or a == b
+    return equal if isinstance(equal, bool) else bool(equal.all())
+
+
 class AffineTransform(Transform):
     """y = loc + scale * x."""
 
@@ -373,7 +390,7 @@ class AffineTransform(Transform):
             self.domain = self.codomain = constraints.independent(constraints.real, event_dim)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AffineTransform) and self.loc is other.loc and self.scale is other.scale
+        return isinstance(other, AffineTransform) and _same(self.loc, other.loc) and _same(self.scale, other.scale)
 
     __hash__ = Transform.__hash__
 
@@ -393,6 +410,11 @@ class AffineTransform(Transform):
         else:
             each = self.scale.abs().log().expand(x.shape) if self.scale.ndim <= x.ndim else self.scale.abs().log()
         return sum_rightmost(each, self.event_dim)
+
+    def forward_shape(self, shape: Any) -> Any:
+        return _grown(shape, self.loc, self.scale)
+
+    inverse_shape = forward_shape
 
 
 def _log_sigmoid(x: Any) -> Any:
