@@ -396,7 +396,7 @@ inner, outer = whole.base_dist.batch_shape, whole.batch_shape
 """
 BASES = ["d.Normal(0.0, 1.0)", "d.LogNormal(t.zeros(2), 1.0)", "d.Independent(d.LogNormal(t.zeros(1), t.ones(2)), 1)"]
 TRANSFORMS = [
-    "[d.AffineTransform(t.tensor([0.5, 0.25]), 2.0)]", "d.AffineTransform(0, t.tensor([[1.0], [-2.0]]))",
+    "[d.AffineTransform(t.tensor([0.5, 0.25]), 2.0)]", "d.AffineTransform(0, t.tensor([[1.0], [2.0]]))",
     "[d.ExpTransform(), d.PowerTransform(t.tensor([2.0, 3.0]))]", "(d.ExpTransform(),)", "[d.ExpTransform(), 3]", "[]",
     "[d.AffineTransform(t.tensor([0.5, 0.25]), 2.0, event_dim=1)]",
 ]  # fmt: skip

@@ -101,7 +101,7 @@ _ELSEWHERE: Final = {
     "_functorch": "_programs.private.functorch",
     "_functorch.config": "compiler.functorch.config",
     "_functorch.vmap": "func._vmap_steps",
-    "_vmap_internals": "_programs.private.legacy_vmap",
+    "_vmap_internals": "func._legacy_vmap",
     **{f"_functorch.{module}": "func" for module in ("apis", "eager_transforms")},
     "_utils": "_programs.private.utilities",
     "_tensor_str": "_programs.private.tensor_text",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from telegrad._ops.functions import function
 from telegrad._session.grad_mode import enable_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradError, NotSupportedError, ShapeError
@@ -12,10 +13,6 @@ from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradE
 from ._columns import forward_jacobian
 from ._passes import grad
 from ._products import jacobian_vector, rows, vector_jacobian
-from ._tuples import _construct_standard_basis_for as _construct_standard_basis_for
-from ._tuples import _grad_postprocess as _grad_postprocess
-from ._tuples import _grad_preprocess
-from ._tuples import _tuple_postprocess as _tuple_postprocess
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
@@ -29,6 +26,14 @@ def _as_tuple(value: Any, what: str, name: str) -> tuple[bool, tuple[Tensor, ...
                 f"The {what} given to {name} must be either a Tensor or a tuple of Tensors, not {type(item).__name__}"
             )
     return is_tuple, values
+
+
+def _grad_preprocess(inputs: Sequence[Tensor], create_graph: bool, need_graph: bool) -> tuple[Tensor, ...]:
+    """Return inputs to differentiate by: with ``create_graph`` such as lead back to the given ones."""
+    return tuple([
+        value.view_as(value) if create_graph and value.requires_grad else value.detach().requires_grad_(need_graph)
+        for value in inputs
+    ])  # fmt: skip
 
 
 def _vectors(v: Any, like: Sequence[Tensor], name: str) -> tuple[Tensor, ...]:
@@ -202,3 +207,26 @@ def hessian(
 
     found = jacobian(gradient, inputs, create_graph, strict, vectorize, outer_jacobian_strategy)
     return found if is_tuple else found[0]
+
+
+def _tuple_postprocess(res: Any, to_unpack: bool | tuple[bool, bool]) -> Any:
+    """Take results out of the tuples that were put around them: of both levels, where ``to_unpack`` says so of both."""
+    outer, inner = to_unpack if isinstance(to_unpack, tuple) else (to_unpack, True)
+    results = res if inner else tuple([part[0] for part in res])
+    return results if outer else results[0]
+
+
+def _grad_postprocess(inputs: Any, create_graph: bool) -> Any:
+    """Return tensors, or tuples of them, without their history unless ``create_graph`` asks for it."""
+    if not isinstance(inputs[0], Tensor):
+        return tuple([_grad_postprocess(part, create_graph) for part in inputs])
+    return inputs if create_graph else tuple([part.detach() for part in inputs])
+
+
+def _construct_standard_basis_for(tensors: Sequence[Tensor], tensor_numels: Sequence[int]) -> tuple[Tensor, ...]:
+    """Return for each tensor its columns of the identity of as many rows as all of them have elements."""
+    rows, ends = sum(tensor_numels), [sum(tensor_numels[: place + 1]) for place in range(len(tensor_numels))]
+    return tuple([
+        function("eye")(rows, dtype=tensor.dtype, device=tensor.device)[:, end - count : end]
+        for tensor, count, end in zip(tensors, tensor_numels, ends, strict=True)
+    ])  # fmt: skip

@@ -59,7 +59,6 @@ from .transforms import AbsTransform as AbsTransform
 from .transforms import AffineTransform as AffineTransform
 from .transforms import ComposeTransform as ComposeTransform
 from .transforms import ExpTransform as ExpTransform
-from .transforms import IndependentTransform as IndependentTransform
 from .transforms import PowerTransform as PowerTransform
 from .transforms import SigmoidTransform as SigmoidTransform
 from .transforms import SoftplusTransform as SoftplusTransform
@@ -69,6 +68,7 @@ from .transforms import identity_transform as identity_transform
 from .vector_transforms import CatTransform as CatTransform
 from .vector_transforms import CorrCholeskyTransform as CorrCholeskyTransform
 from .vector_transforms import CumulativeDistributionTransform as CumulativeDistributionTransform
+from .vector_transforms import IndependentTransform as IndependentTransform
 from .vector_transforms import LowerCholeskyTransform as LowerCholeskyTransform
 from .vector_transforms import PositiveDefiniteTransform as PositiveDefiniteTransform
 from .vector_transforms import ReshapeTransform as ReshapeTransform

@@ -80,11 +80,13 @@ for _registry in (biject_to, transform_to):
 
 
 def _biject_blocks(region: Any) -> Any:
-    return transforms.IndependentTransform(biject_to(region.base_constraint), region.reinterpreted_batch_ndims)
+    return vector_transforms.IndependentTransform(biject_to(region.base_constraint), region.reinterpreted_batch_ndims)
 
 
 def _transform_blocks(region: Any) -> Any:
-    return transforms.IndependentTransform(transform_to(region.base_constraint), region.reinterpreted_batch_ndims)
+    return vector_transforms.IndependentTransform(
+        transform_to(region.base_constraint), region.reinterpreted_batch_ndims
+    )
 
 
 biject_to.register(constraints.independent, _biject_blocks)

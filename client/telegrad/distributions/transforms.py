@@ -211,40 +211,6 @@ class ComposeTransform(Transform):
 identity_transform = ComposeTransform([])
 
 
-class IndependentTransform(Transform):
-    """A function of elements as one of blocks of them."""
-
-    def __init__(self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0) -> None:
-        super().__init__(cache_size)
-        self.base_transform = base_transform
-        self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
-        self.bijective = base_transform.bijective
-        self.domain = constraints.independent(base_transform.domain, reinterpreted_batch_ndims)
-        self.codomain = constraints.independent(base_transform.codomain, reinterpreted_batch_ndims)
-
-    def __repr__(self) -> str:
-        return f"IndependentTransform({self.base_transform!r}, {self.reinterpreted_batch_ndims})"
-
-    @property
-    def sign(self) -> Any:
-        return self.base_transform.sign
-
-    def _call(self, x: Any) -> Any:
-        return self.base_transform(x)
-
-    def _inverse(self, y: Any) -> Any:
-        return self.base_transform._inv_call(y)
-
-    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
-        return sum_rightmost(self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
-
-    def forward_shape(self, shape: Any) -> Any:
-        return self.base_transform.forward_shape(shape)
-
-    def inverse_shape(self, shape: Any) -> Any:
-        return self.base_transform.inverse_shape(shape)
-
-
 class _Elementwise(Transform):
     bijective = True
     _sign = 1

@@ -1,4 +1,4 @@
-"""Transforms between vectors and matrices, and those made of several along one dimension."""
+"""Transforms of whole events, between vectors and matrices, and those made of several along one dimension."""
 
 from __future__ import annotations
 
@@ -11,6 +11,40 @@ from telegrad._tensor.size import Size
 from . import constraints
 from .transforms import Transform, _Elementwise, _log_sigmoid
 from .utils import clipped_sigmoid, eps_of, sum_rightmost, tiny_of, tril_matrix_to_vec, vec_to_tril_matrix
+
+
+class IndependentTransform(Transform):
+    """A function of elements as one of blocks of them."""
+
+    def __init__(self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.base_transform = base_transform
+        self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
+        self.bijective = base_transform.bijective
+        self.domain = constraints.independent(base_transform.domain, reinterpreted_batch_ndims)
+        self.codomain = constraints.independent(base_transform.codomain, reinterpreted_batch_ndims)
+
+    def __repr__(self) -> str:
+        return f"IndependentTransform({self.base_transform!r}, {self.reinterpreted_batch_ndims})"
+
+    @property
+    def sign(self) -> Any:
+        return self.base_transform.sign
+
+    def _call(self, x: Any) -> Any:
+        return self.base_transform(x)
+
+    def _inverse(self, y: Any) -> Any:
+        return self.base_transform._inv_call(y)
+
+    def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:
+        return sum_rightmost(self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
+
+    def forward_shape(self, shape: Any) -> Any:
+        return self.base_transform.forward_shape(shape)
+
+    def inverse_shape(self, shape: Any) -> Any:
+        return self.base_transform.inverse_shape(shape)
 
 
 class ReshapeTransform(Transform):

@@ -10,8 +10,9 @@ from warnings import warn
 from telegrad._batching import handler as _handler
 from telegrad._ops.batching import Level, batching, entered
 from telegrad._tensor.tensor import Tensor
-from telegrad.func import _vmap_steps as _steps
 from telegrad_protocol.errors import ArgumentError
+
+from . import _vmap_steps as _steps
 
 _ADVICE: Final = "Please use `torch.vmap` instead of `torch._vmap_internals.vmap`."
 
