@@ -28,6 +28,7 @@ from telegrad._ops.overriding import (
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
 
+from . import _reduction
 from ._functional.attention import multi_head_attention_forward as multi_head_attention_forward
 from ._functional.bags import embedding as embedding
 from ._functional.bags import embedding_bag as embedding_bag
@@ -108,6 +109,8 @@ from ._functional.windows import (
     max_pool3d_with_indices as max_pool3d_with_indices,
     unfold as unfold,
 )
+
+_Reduction = _reduction
 
 
 def _activation(name: str, input: Tensor, inplace: bool, *args: Any) -> Tensor:

@@ -23,6 +23,23 @@ from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSuppor
 from telegrad_protocol.meta import Device
 
 from ._lists import copied, names_of, rounds
+from ._own_optimizers import DeviceDict as DeviceDict
+from ._own_optimizers import DeviceDtypeDict as DeviceDtypeDict
+from ._own_optimizers import StateDict as StateDict
+from ._own_optimizers import _capturable_doc as _capturable_doc
+from ._own_optimizers import _default_to_fused_or_foreach as _default_to_fused_or_foreach
+from ._own_optimizers import _device_dtype_check_for_fused as _device_dtype_check_for_fused
+from ._own_optimizers import _differentiable_doc as _differentiable_doc
+from ._own_optimizers import _disable_dynamo_if_unsupported as _disable_dynamo_if_unsupported
+from ._own_optimizers import _foreach_doc as _foreach_doc
+from ._own_optimizers import _fused_doc as _fused_doc
+from ._own_optimizers import _get_capturable_supported_devices as _get_capturable_supported_devices
+from ._own_optimizers import _get_scalar_dtype as _get_scalar_dtype
+from ._own_optimizers import _get_value as _get_value
+from ._own_optimizers import _maximize_doc as _maximize_doc
+from ._own_optimizers import _params_doc as _params_doc
+from ._own_optimizers import _stack_if_compiling as _stack_if_compiling
+from ._own_optimizers import _view_as_real as _view_as_real
 
 Group = dict[str, Any]
 Parameters = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
@@ -85,17 +102,6 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
     run.hooked = True  # type: ignore[attr-defined]
     return run
-
-
-def _get_capturable_supported_devices(supports_xla: bool = True) -> list[str]:
-    return ["cuda"]
-
-
-def _default_to_fused_or_foreach(
-    params: list[Tensor], differentiable: bool, use_fused: bool = False
-) -> tuple[bool, bool]:
-    """Return whether an optimizer in Python is to call fused kernels, and ``_foreach_`` functions: neither."""
-    return False, False
 
 
 class Optimizer:
@@ -389,8 +395,3 @@ def _use_grad_for_differentiable(step: Callable[..., Any]) -> Callable[..., Any]
             return step(self, *args, **kwargs)
 
     return run
-
-
-def _get_value(x: Any) -> Any:
-    """Return a number, read if it is a tensor."""
-    return x.item() if isinstance(x, Tensor) else x

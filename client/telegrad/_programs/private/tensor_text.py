@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from telegrad._tensor import formatting
@@ -22,6 +24,17 @@ class _PrintOptions:
 
 
 PRINT_OPTS = _PrintOptions()
+
+
+@contextmanager
+def printoptions(**kwargs: Any) -> Iterator[None]:
+    """Print tensors with other options, those of `set_printoptions`, in this block."""
+    before = formatting.get_printoptions()
+    formatting.set_printoptions(**kwargs)
+    try:
+        yield
+    finally:
+        formatting.set_printoptions(**before)
 
 
 def _tensor_str(self: Tensor, indent: int) -> str:
