@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import pytest
+
 from .twins import assert_same, evaluate
 
 _spaces = (f"others{number}" for number in itertools.count())
@@ -55,3 +57,31 @@ traced = fx.symbolic_trace(lambda v: twice(ops.scale.default(v, [], 3.0)) + 1)
     ours, theirs = evaluate(PROLOGUE + program, tg, ns=next(_spaces))
     assert theirs[1] == [("call_function", "space.scale.default"), ("call_function", "space.twice.default")]
     assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "t.add(Silent(), 1)", "x + Silent()", "Silent() * x", "asking(Silent())", "x.sum(Silent())",
+        "x.as_subclass(One) + x.as_subclass(Other)", "x - Reflecting()", "x / Reflecting()", "x ** Reflecting()",
+        "x @ Reflecting()",
+    ],
+)  # fmt: skip
+def test_what_nobody_answers_is_refused_in_pytorchs_words_and_operators_ask_the_other_side(tg: Any, call: str) -> None:
+    program = """
+class Reflecting(Silent):
+    def __rsub__(self, other):
+        return "reflected"
+    __rpow__ = __rmatmul__ = __rtruediv__ = __rsub__
+class One(t.Tensor): pass
+class Other(t.Tensor): pass
+def asking(one):
+    return overrides.handle_torch_function(asking, (one,), one)
+overrides = import_module(t.__name__ + ".overrides")
+"""
+    ours, theirs = evaluate(f"{PROLOGUE}{program}\n{call}", tg, ns=next(_spaces))
+    if not isinstance(theirs, Exception):
+        assert ours == theirs == "reflected"
+        return
+    assert isinstance(ours, TypeError) and isinstance(theirs, TypeError)
+    assert str(ours).splitlines()[0] == str(theirs).splitlines()[0]

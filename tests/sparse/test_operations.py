@@ -115,6 +115,7 @@ ELEMENTWISE = [
     "r.clone().zero_()._nnz()",
     "c.__setitem__(0, 1.)",
 ]
+WORDS = ["a.indices()", "a.values()", "t.sparse_csr_tensor([0, 1, 2], [1, 3], [1., 2.], (2, 2), check_invariants=True)"]
 PRODUCTS = [
     "a@d2",
     "r@d2",
@@ -351,3 +352,25 @@ def test_results_and_refusals_are_pytorchs(tg: Any, expressions: list[str]) -> N
         if found:
             differences[text] = found
     assert differences == {}
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+def test_a_sparse_leaf_is_no_other_tensor_than_the_values_that_it_was_made_of(tg: Any, layout: str) -> None:
+    values = tg.tensor([1.0, 2.0])
+    make = tg.sparse_coo_tensor if layout == "coo" else tg.sparse_csr_tensor
+    leaf = make([[0, 1], [1, 0]], values, (2, 2)) if layout == "coo" else make([0, 1, 2], [1, 0], values, (2, 2))
+    plain = leaf.detach()
+    assert leaf.requires_grad_() is leaf and leaf.requires_grad and leaf.is_leaf
+    assert not values.requires_grad and not plain.requires_grad
+    tg.sparse.mm(leaf, tg.ones(2, 1)).sum().backward()
+    assert leaf.grad.to_dense().tolist() == [[0, 1], [1, 0]] and values.grad is None
+    values.mul_(3)  # the memory is the same
+    assert leaf.detach().to_dense().tolist() == [[0, 3], [6, 0]]
+
+
+@pytest.mark.parametrize("text", WORDS)
+def test_refusals_have_pytorchs_words(tg: Any, text: str) -> None:
+    ours, theirs = outcome(text, tg, operands), outcome(text, torch, operands)
+    assert isinstance(ours, RuntimeError) and isinstance(theirs, RuntimeError)
+    words = str(theirs).split(" is not satisfied")[0]
+    assert words in str(ours)

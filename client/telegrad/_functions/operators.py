@@ -15,7 +15,7 @@ from telegrad._ops import functions as _functions
 from telegrad._ops.functions import UnmadeMethod, function, method
 from telegrad._ops.operand_classes import OVERRIDING, modes_entered, overrides, patterns_of
 from telegrad._ops.outputs import check_distinct
-from telegrad._ops.overriding import handle_torch_function, has_torch_function_unary
+from telegrad._ops.overriding import UnansweredError, handle_torch_function, has_torch_function_unary
 from telegrad._session.session import ClientSession
 from telegrad._tensor import host_arrays as _host_arrays
 from telegrad._tensor import indexing as _indexing
@@ -73,7 +73,10 @@ def _overridden(apply: Any, name: str, public: str) -> Callable[[Tensor, Any], A
 
     def ask(self: Tensor, other: Any) -> Any:
         reported = method(public) if is_method else apply
-        return handle_torch_function(reported, (self, other), self, other)
+        try:
+            return handle_torch_function(reported, (self, other), self, other)
+        except UnansweredError:
+            return NotImplemented
 
     return ask
 

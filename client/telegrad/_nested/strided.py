@@ -48,6 +48,9 @@ class StridedNestedTensor(ComposedTensor):
         """The vector of the elements of all tensors of the batch, one tensor behind the other."""
         return self._buffer
 
+    def _hold(self, values: Tensor) -> None:
+        self._buffer = values
+
     def _form(self) -> str:
         return "nested"
 

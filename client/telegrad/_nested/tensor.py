@@ -54,6 +54,9 @@ class NestedTensor(ComposedTensor):
         """The packed values."""
         return self._values
 
+    def _hold(self, values: Tensor) -> None:
+        self._values = values
+
     def _form(self) -> str:
         return "nested"
 

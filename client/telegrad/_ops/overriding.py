@@ -23,6 +23,10 @@ CLASSES, MODES = -1, -2
 SLOTS = ("_aliases", "_base", "_grad", "_id", "_meta", "_node", "_requires_grad", "_seen", "_session")
 
 
+class UnansweredError(ArgumentTypeError):
+    """All whose ``__torch_function__`` was asked returned NotImplemented; operators let Python ask the other operand."""
+
+
 def overriding_of(values: Iterable[Any]) -> list[Any]:
     """Return those arguments, in lists too, whose classes override operations: subclasses first, one of each class."""
     chosen: list[Any] = []
@@ -57,7 +61,7 @@ def _public_function(public: str) -> Callable[..., Any]:
 def dispatch(func: Callable[..., Any], relevant: Iterable[Any], args: Any, kwargs: Any) -> Any:
     """Return what the first of the mode and the arguments answers to ``func``.
 
-    Raises ArgumentTypeError where all of them return NotImplemented.
+    Raises UnansweredError where all of them return NotImplemented.
     """
     chosen = list(relevant)
     types = tuple([type(item) for item in chosen])
@@ -72,10 +76,19 @@ def dispatch(func: Callable[..., Any], relevant: Iterable[Any], args: Any, kwarg
             return result
     if not chosen and not overrides.modes:
         return func(*args, **kwargs)
-    raise ArgumentTypeError(
-        f"Multiple dispatch failed for {getattr(func, '__name__', func)!r}; all __torch_function__ handlers returned "
-        f"NotImplemented: {', '.join([kind.__name__ for kind in types])}"
-    )
+    raise UnansweredError(_refusal(func, types))
+
+
+def _refusal(func: Callable[..., Any], types: tuple[type, ...]) -> str:
+    """Return PyTorch's words where neither the mode nor a class answers a function."""
+    name = import_module(__package__.partition(".")[0]).overrides.resolve_name(func)
+    if name is None:  # a function of the program, which asks by ``handle_torch_function``
+        shown = f"{getattr(func, '__module__', '')}.{getattr(func, '__name__', func)}"
+        text = f"no implementation found for {shown!r} on types that implement __torch_function__: {list(types)}"
+        return text + (f" nor in mode {overrides.modes[-1]}" if overrides.modes else "")
+    asked = [f"mode object {mode}" for mode in overrides.modes[-1:]] + [f"tensor subclass {kind}" for kind in types]
+    listed = "".join(f"  - {item}\n" for item in asked)
+    return f"Multiple dispatch failed for {name!r}; all __torch_function__ handlers returned NotImplemented:\n\n{listed}"
 
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
@@ -102,7 +115,7 @@ def handle_torch_function(
 ) -> Any:
     """Return what the mode, or the first of the arguments that does, answers to ``public_api(*args, **kwargs)``.
 
-    Raises ArgumentTypeError where all of them return NotImplemented.
+    Raises UnansweredError where all of them return NotImplemented.
     """
     return dispatch(public_api, overriding_of(relevant_args), args, kwargs)
 

@@ -76,7 +76,8 @@ def _check_compressed(tensor: SparseTensor) -> None:
             f"`0 <= {name}[..., 1:] - {name}[..., :-1] <= {'ncols' if name[1] == 'r' else 'nrows'}` is not satisfied."
         )
     if plain.size and (plain.min() < 0 or plain.max() >= across):
-        raise IndexOutOfRangeError(f"`0 <= {other} < {across}` is not satisfied.")
+        bound = "ncols" if name[1] == "r" else "nrows"
+        raise IndexOutOfRangeError(f"`0 <= {other} < {bound}` is not satisfied: {bound} is {across}")
     count, stored = math.prod(plain.shape[:-1]), plain.shape[-1]
     for starts, places in zip(compressed.reshape(count, lines + 1), plain.reshape(count, stored), strict=True):
         rising = places[1:] > places[:-1]

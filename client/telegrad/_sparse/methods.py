@@ -134,7 +134,7 @@ def _part_of_coordinates(tensor: Tensor, name: str, spelled: str) -> Tensor:
         raise NotSupportedError(f"{name}: expected sparse coordinate tensor layout but got {spelled}")
     sparse: SparseTensor = tensor  # type: ignore[assignment]
     if sparse._kind is sparse_coo and not sparse._is_coalesced and not name.startswith("_"):
-        raise ShapeError(f"{name}: cannot get {name} on an uncoalesced tensor, please call .coalesce() first")
+        raise ShapeError(f"Cannot get {name} on an uncoalesced tensor, please call .coalesce() first")
     if not is_values:
         return sparse._parts[0]
     return sparse.stored.detach() if name == "_values" else sparse.stored

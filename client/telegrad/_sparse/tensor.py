@@ -91,6 +91,9 @@ class SparseTensor(ComposedTensor):
         """The values, coalesced or not."""
         return self._parts[-1]
 
+    def _hold(self, values: Tensor) -> None:
+        self._parts = (*self._parts[:-1], values)
+
     def _form(self) -> str:
         return "sparse"
 

@@ -27,6 +27,10 @@ class ComposedTensor(Tensor):
         """Return a tensor with these elements in the places of this one's."""
         raise NotImplementedError
 
+    def _hold(self, values: Tensor) -> None:
+        """Take these elements in place of ``stored``."""
+        raise NotImplementedError
+
     def _form(self) -> str:
         """Return what messages call such a tensor."""
         raise NotImplementedError
@@ -58,7 +62,9 @@ class ComposedTensor(Tensor):
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> ComposedTensor:
-        """Set whether gradients flow into the values of this leaf."""
+        """Set whether gradients flow into the values of this leaf, but not into the tensor that it was made of."""
+        if requires_grad and not self.stored.requires_grad:
+            self._hold(self.stored.detach())
         self.stored.requires_grad_(requires_grad)
         return self
 

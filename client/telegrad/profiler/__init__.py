@@ -9,6 +9,7 @@ from . import itt as itt
 from ._events import DeviceType as DeviceType
 from ._events import RecordScope as RecordScope
 from ._execution_trace import ExecutionTraceObserver as ExecutionTraceObserver
+from ._labels import _ExperimentalConfig as _ExperimentalConfig
 from ._page import page as page
 from ._profile import kineto_available as kineto_available
 from ._profile import profile as profile
