@@ -5,7 +5,8 @@ a tensor, ``[0, items]`` a list, ``[1, items]`` a tuple, ``[2, code]`` a dtype, 
 imaginary]`` a complex number, ``[5, pairs]`` a dict. What a function returns travels in the same way, but for tensors:
 ``[6, position]`` is the tensor that the function was given there, counted among its tensors, and ``[7, id, meta,
 requires_grad, base]`` a new one with its meta as ``Description`` has it and its device behind that; ``base`` is the
-position of the argument whose memory it shares, or -1.
+position of the argument whose memory it shares, or -1. ``[8, id]`` is an instance of a class of the extension, and
+``[8, id, class]`` a new one, by the number of its class there; it is freed as tensors are.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from msgspec import Struct
 
 from .queries import SessionQuery
 
-LIST, TUPLE, DTYPE, DEVICE, COMPLEX, DICT, GIVEN, NEW = range(8)
+LIST, TUPLE, DTYPE, DEVICE, COMPLEX, DICT, GIVEN, NEW, INSTANCE = range(9)
+FUNCTION, METHOD, STATIC, GETTER, SETTER = range(5)
 ALWAYS_PLAN: Final = -1
 """The plan of a request that asks for a plan even where the function may have seen elements of tensors."""
 MOST_BYTES: Final = 4 << 20
@@ -49,8 +51,10 @@ class BuildExtension(SessionQuery, frozen=True):
     ``sources`` and ``headers`` are pairs of a file's name and its text, under the client's names of its files, as
     ``include_paths`` are. ``architectures`` is what ``TORCH_CUDA_ARCH_LIST`` says, empty for that of the worker's GPU.
     The answer is a dict: ``log`` is what the compilers said; ``error`` is empty, or says in a word what has failed;
-    ``functions`` has ``[number, name, doc, result, is_exported, parameters]`` with parameters as ``[name, type]`` or
-    ``[name, type, default]``; ``operators`` has ``[namespace, name or schema, key, function or -1, is_definition]``.
+    ``functions`` has ``[number, name, doc, result, is_exported, class, role, parameters]`` with parameters as
+    ``[name, type]`` or ``[name, type, default]``; the class is -1 for a function of the module, and the role says what
+    it is in its class (``FUNCTION``, ``METHOD``, ``STATIC``, ``GETTER``, ``SETTER``). ``classes`` has ``[name, doc,
+    numbers of bases]``; ``operators`` has ``[namespace, name or schema, key, function or -1, is_definition]``.
     ``attributes`` and ``doc`` are those of the module.
     """
 

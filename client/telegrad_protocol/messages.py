@@ -75,6 +75,8 @@ ATTACHED = 0
 WATCHED = (1 << 63) - 1
 """The number of an ``Answer`` that nobody has asked for: whether somebody watches what the session executes. Clients
 count their requests from 1, and never come to it."""
+WARNED = WATCHED - 1
+"""The number of an ``Answer`` that nobody has asked for: the text of a warning, and the site that it belongs to."""
 STREAM_LEVELS = 4
 STREAMS_PER_LEVEL = 32
 """Streams of a session per priority level and device, numbered from 1; number 0 is the default stream."""

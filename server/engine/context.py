@@ -118,6 +118,7 @@ class Context:
         "_grad_enabled", "autocast", "backends", "before_replay", "casts", "checks", "cudnn", "dropped", "excluded",
         "generators", "host_memory", "included", "inference", "own_streams", "owner", "profiler", "programs",
         "recorder", "remade_nodes", "spent", "streams", "switches", "threads", "trace", "tuner",
+        "warn",
     )  # fmt: skip
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
@@ -153,6 +154,8 @@ class Context:
         self.recorder: Recorder | None = None
         """Is told of operations while the Record key is included."""
         self.host_memory: HostMemory = _NoAccount()
+        self.warn: Callable[[str], None] = _ignore
+        """Tells the client of a warning."""
         self.before_replay: Callable[[Callable[[], bool]], None] | None = None
         """Called before a pass is replayed, with a function that says whether it can fail for lack of memory alone."""
 
@@ -197,6 +200,10 @@ class Context:
 
     def _exclude_autograd(self) -> None:
         self.excluded = self.excluded & ~keys.AUTOGRAD if self.is_recording else self.excluded | keys.AUTOGRAD
+
+
+def _ignore(text: str) -> None:
+    """Tell nobody of a warning, where no session is."""
 
 
 class _NoAccount:

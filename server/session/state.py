@@ -43,6 +43,8 @@ MAX_STOPPED_THREADS: Final = 1024
 _ENTRY_BYTES: Final = 400
 _EVENT_BYTES: Final = 1024
 _PASS_BYTES: Final = 4096
+_LONGEST_WARNING: Final = 4000
+"""Characters of a warning that the client is told."""
 _PLAN_BYTES: Final = 1500
 _STATE_BYTES: Final = 256
 _HISTORY_ENTRY_BYTES: Final = 500
@@ -109,9 +111,10 @@ class SessionState:
         for generator in self.context.generators.values():
             generator.seed()
         self.values: dict[int, Value | Absent] = {}
-        """Tensors, and the session's modules and kernels."""
+        """Tensors, the session's modules and kernels, and instances of its extensions' classes."""
         self.host_memory = host = HostAccount(self._count_values, self._count_nodes)
         self.context.host_memory = host
+        self.context.warn = self._warn
         self.events: dict[int, Event] = Charged(host, _EVENT_BYTES)
         self.stops: dict[int, StopOfPass] = Charged(host, _ENTRY_BYTES)
         """The client's nodes and the places in the backward graph that it watches."""
@@ -215,6 +218,10 @@ class SessionState:
     def backend(self, name: str) -> Backend:
         """Return the backend of a device by name; that of the default device where ``name`` is empty."""
         return find_backend(self.backends, self.default_device, name)
+
+    def _warn(self, text: str) -> None:
+        site = getattr(self.instruction, "site", 0)
+        self.replies.add(messages.Answer(messages.WARNED, [text[:_LONGEST_WARNING], site]))
 
     def _count_values(self) -> int:
         return len(self.values)

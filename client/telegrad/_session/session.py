@@ -25,7 +25,7 @@ from telegrad_protocol.failures import error_of, with_remedy
 from telegrad_protocol.messages import Failure, Kept
 from telegrad_protocol.meta import Device
 
-from . import interrupts
+from . import interrupts, warned
 from .parts.repeating import RepeatingQueue
 from .sending import watching
 from .sending.requests import Requests
@@ -126,6 +126,8 @@ class ClientSession(Requests, RepeatingQueue):
         self._confirmed = sent
         if paused is not None:
             paused.resume()
+        if warned.arrived:
+            warned.tell()
         return answer
 
     @staticmethod
@@ -230,6 +232,8 @@ class ClientSession(Requests, RepeatingQueue):
         self._require_open()
         if self._failures:
             self._raise_own_failure()
+        if warned.arrived:
+            warned.tell()
 
     def receive_arrived(self) -> None:
         """Process what has arrived, without waiting."""
@@ -292,6 +296,8 @@ class ClientSession(Requests, RepeatingQueue):
                 answered.set()
         elif request == messages.WATCHED:
             watching.note(self, bool(reply.value))
+        elif request == messages.WARNED:
+            warned.arrived.append((self, *reply.value))
         else:
             self.ahead.take_report(request)
 

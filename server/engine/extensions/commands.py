@@ -109,6 +109,11 @@ def placed(directory: Path, path: str) -> Path:
     return directory / "files" / os.path.normpath(f"/{path}").lstrip("/")
 
 
+def as_given(path: str) -> str:
+    """Return the client's name of a file that was placed in some build directory."""
+    return path.rpartition("/files/")[2] if "/files/" not in path else "/" + path.split("/files/", 1)[1]
+
+
 def _nvcc(toolkit: Toolkit, cxx: str, shared: list[str], architecture: str, request: BuildExtension) -> list[str]:
     command = [toolkit.nvcc, "-ccbin", cxx, "-std=c++17", "-O2", "--expt-relaxed-constexpr", "-diag-suppress", "20012"]
     command += [option for flag in _COMMON[2:] for option in ("-Xcompiler", flag)]

@@ -26,7 +26,7 @@ from telegrad_protocol.meta import CPU, Device
 
 from . import words
 from .nodes import ExtensionNode
-from .runtime import BUFFER, READS_DATA, Runtime
+from .runtime import BUFFER, DEAD_COUNT, READS_DATA, Runtime
 from .words import Reader
 
 _DIFFERENTIATE: Final = "telegrad::differentiate"
@@ -58,6 +58,10 @@ class Function(NamedTuple):
     doc: str
     result: str
     is_exported: bool
+    owner: int
+    """The number of the class that it belongs to; -1 for a function of the module."""
+    role: int
+    """What it is there, as ``Role`` in ``binding.h`` has it."""
     parameters: list[Parameter]
 
 
@@ -77,15 +81,20 @@ class Library:
         """The address of the function that calls the library's functions."""
         self.release = library.telegrad_release
         self.release.argtypes, self.release.restype = [ctypes.c_int64], None
+        self._dropped = library.telegrad_drop
+        self._dropped.argtypes, self._dropped.restype = [ctypes.c_int64], None
+        self._drop = self.drop  # one object, by which instances are known to be this library's
         self.nodes: WeakValueDictionary[int, ExtensionNode] = WeakValueDictionary()
         """Nodes of the backward graph, by the numbers that the library knows them by."""
         self._entry.argtypes, self._entry.restype = [ctypes.c_int64, ctypes.c_void_p], ctypes.c_int64
         if load(ctypes.addressof(shared.memory)):
             raise self._raised("load")
-        functions, self.operators, self.attributes, self.doc = Reader(shared.result(), _no_tensor).value()
+        functions, self.operators, self.attributes, self.doc, classes = Reader(shared.result(), _no_tensor).value()
+        self.classes: list[tuple[str, str, list[int]]] = classes
+        """Names, documentation and bases of the classes that it gives Python."""
         self.functions = [
-            Function(number, name, doc, result, exported, [Parameter(p, kind, default) for p, kind, *default in listed])
-            for number, (name, doc, result, exported, listed) in enumerate(functions)
+            Function(number, *told, [Parameter(p, kind, default) for p, kind, *default in listed])
+            for number, (*told, listed) in enumerate(functions)
         ]
         self._differentiate = next(f.number for f in self.functions if f.name == _DIFFERENTIATE)
         shared.end_call()
@@ -95,15 +104,30 @@ class Library:
         results: list[Value | None] = self.call(self._differentiate, node.name, [number, gradients])
         return results
 
+    def drop(self, number: int) -> None:
+        """Drop an instance of a class, and the values that it alone held; another function may be running."""
+        before = self.runtime.places[DEAD_COUNT]
+        self._dropped(number)
+        self.runtime.drain(before)
+
     def call(self, number: int, name: str, args: list[Any]) -> Any:
         """Call a function on values, numbers, texts and lists of these; returns the same."""
         shared = self.runtime
         shared.places[READS_DATA] = 0
         shared.arguments, shared.emptied = [], []
-        parts = [words.encode(arg, shared.hand_over_argument) for arg in args]
+        parts = [words.encode(arg, self._hand_over) for arg in args]
         gpu = gpu_of(shared.arguments)
         shared.prepare(gpu)
         return self.finish(self.enter(number, name, b"".join(parts), gpu), name)
+
+    def _hand_over(self, value: Any) -> bytes:
+        """Return a tensor or an instance of a class as words. What a function returns may depend on an instance."""
+        if value.__class__ is not words.Instance:
+            return self.runtime.hand_over_argument(value)
+        if value.drop is not self._drop:
+            raise ArgumentTypeError("an instance of another extension's class")
+        self.runtime.places[READS_DATA] = 1
+        return value.words()
 
     def enter(self, number: int, name: str, arguments: bytes | int, gpu: int) -> int:
         """Enter a function with the words of its arguments, or their address; returns 1 where it has thrown."""
@@ -126,7 +150,7 @@ class Library:
             places = shared.places
             if places[BUFFER] == words.TENSOR:
                 return shared.value_of(places[BUFFER + 1])
-            return Reader(shared.result(), shared.value_of).value()
+            return Reader(shared.result(), shared.value_of, self._drop).value()
         finally:
             shared.end_call()
 

@@ -61,8 +61,8 @@ class PreparedCall:
 
     @staticmethod
     def of(library: Library, number: int, name: str, args: list[Any]) -> PreparedCall | None:
-        """Prepare for calls like one that has just been made; None where arguments hold tensors in lists."""
-        if any([arg.__class__ in (list, tuple, dict) for arg in args]):
+        """Prepare for calls like one that has just been made; None where arguments are lists or instances."""
+        if any([arg.__class__ in (list, tuple, dict, words.Instance) for arg in args]):
             return None
         return PreparedCall(library, number, name, args)
 

@@ -23,6 +23,7 @@ from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import CPU, Meta
 
 from . import words
+from .commands import as_given
 from .nodes import record
 from .operations import reads_data, run
 from .words import Reader
@@ -30,8 +31,8 @@ from .words import Reader
 ABI, CALLBACK, RESULT_COUNT, RESULT_ADDRESS, DEAD_COUNT, CURRENT_DEVICE, READS_DATA, DEFAULT_DTYPE, GRAD_MODE = range(9)
 READY_COUNT, READY_ADDRESS, ASKED = 9, 10, 11
 STREAMS, DEAD, BUFFER, WORDS = 16, 64, 1024, 8192
-ABI_VERSION: Final = 1
-EMPTY, CALL, ITEM, HAS_CUDA, MANUAL_SEED, SET_GRAD_MODE, RUN, KEEP, DRAIN, NODE, SAVED = range(11)
+ABI_VERSION: Final = 2
+EMPTY, CALL, ITEM, HAS_CUDA, MANUAL_SEED, SET_GRAD_MODE, RUN, KEEP, DRAIN, NODE, SAVED, WARN = range(12)
 _HEAD: Final = struct.Struct("<qqqqqq")
 _AFTER_RESULTS: Final = KEEP
 """Verbs from here on may come when results stand in the answer already, and among what was dropped."""
@@ -65,7 +66,7 @@ class Runtime:
         self._verbs: dict[int, Callable[[bytes], Any]] = {
             EMPTY: self._empty, CALL: self._call, ITEM: self._item, DRAIN: self._drain_late, HAS_CUDA: self._has_cuda,
             MANUAL_SEED: self._manual_seed, SET_GRAD_MODE: self._set_grad_mode, RUN: self._run, KEEP: self._keep,
-            NODE: self._node, SAVED: self._saved,
+            NODE: self._node, SAVED: self._saved, WARN: _warn,
         }  # fmt: skip
         extension_calls.prepare(
             {
@@ -133,12 +134,12 @@ class Runtime:
             return ctypes.string_at(address, 8 * count)
         return places[BUFFER : BUFFER + count].tobytes()
 
-    def drain(self) -> None:
-        """Forget the values that extensions have dropped."""
+    def drain(self, first: int = 0) -> None:
+        """Forget the values that extensions have dropped, but for the ``first`` ones."""
         places, values = self.places, self.values
         count = places[DEAD_COUNT]
-        places[DEAD_COUNT] = 0
-        for place in range(DEAD, DEAD + count):
+        places[DEAD_COUNT] = min(first, count)
+        for place in range(DEAD + first, DEAD + count):
             values.pop(places[place], None)
 
     def end_call(self) -> None:
@@ -270,6 +271,13 @@ class Runtime:
         current.grad_enabled = bool(struct.unpack("<q", asked)[0])
         self.places[GRAD_MODE] = current.is_recording
         return struct.pack("<q", before)
+
+
+def _warn(asked: bytes) -> None:
+    """Tell the client of a warning: its text, and the file and line of C++ that it comes from."""
+    reader = Reader(asked, _no_tensor)
+    text, file, line = reader.value(), reader.value(), reader.value()
+    context.current.warn(f"{text} (Triggered internally at {as_given(file)}:{line}.)")
 
 
 def _no_tensor(value: Any) -> bytes:

@@ -12,7 +12,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.meta import CPU, Device, Meta
 
-(NONE, TENSOR, INTEGER, FLOAT, BOOLEAN, STRING, LIST, TUPLE, COMPLEX, DTYPE, DEVICE, DICT, KEYWORD) = range(13)
+(NONE, TENSOR, INTEGER, FLOAT, BOOLEAN, STRING, LIST, TUPLE, COMPLEX, DTYPE, DEVICE, DICT, KEYWORD, OBJECT) = range(14)
 TYPE_NUMBERS: Final = {
     dtypes.uint8: 0, dtypes.int8: 1, dtypes.int16: 2, dtypes.int32: 3, dtypes.int64: 4, dtypes.float16: 5,
     dtypes.float32: 6, dtypes.float64: 7, dtypes.complex32: 8, dtypes.complex64: 9, dtypes.complex128: 10,
@@ -24,7 +24,7 @@ TYPES: Final = {number: dtype for dtype, number in TYPE_NUMBERS.items()}
 _PAIR: Final = struct.Struct("<qq")
 _REAL: Final = struct.Struct("<qd")
 _COMPLEX: Final = struct.Struct("<qdd")
-_DEVICE: Final = struct.Struct("<qqq")
+_TRIPLE: Final = struct.Struct("<qqq")
 _NOTHING: Final = struct.pack("<q", NONE)
 
 
@@ -33,6 +33,22 @@ class Keyword(NamedTuple):
 
     name: str
     value: Any
+
+
+class Instance:
+    """An instance of a class of an extension's C++; ``drop`` is called with its number when nothing holds it here."""
+
+    __slots__ = ("drop", "number", "type")
+
+    def __init__(self, number: int, type: int, drop: Callable[[int], Any]) -> None:
+        self.number, self.type, self.drop = number, type, drop
+
+    def words(self) -> bytes:
+        """Return it as words; only the library that ``drop`` belongs to can read them."""
+        return _TRIPLE.pack(OBJECT, self.number, self.type)
+
+    def __del__(self) -> None:
+        self.drop(self.number)
 
 
 @lru_cache(1 << 12)
@@ -81,7 +97,7 @@ def encode(value: Any, encode_tensor: Callable[[Any], bytes]) -> bytes:
             raise ArgumentTypeError(f"extension: {value} has no counterpart in C++")
         return _PAIR.pack(DTYPE, TYPE_NUMBERS[value])
     if kind is Device:
-        return _DEVICE.pack(DEVICE, value is not CPU, device_number(value))
+        return _TRIPLE.pack(DEVICE, value is not CPU, device_number(value))
     if kind is dict:
         parts = [encode(part, encode_tensor) for item in value.items() for part in item]
         return b"".join((_PAIR.pack(DICT, len(value)), *parts))
@@ -89,13 +105,14 @@ def encode(value: Any, encode_tensor: Callable[[Any], bytes]) -> bytes:
 
 
 class Reader:
-    """Reads values from words; ``tensor_of`` finds what a handle stands for."""
+    """Reads values from words; ``tensor_of`` finds what a handle stands for, ``drop`` drops an instance of a class."""
 
-    def __init__(self, data: bytes, tensor_of: Callable[[int], Any]) -> None:
+    def __init__(self, data: bytes, tensor_of: Callable[[int], Any], drop: Callable[[int], Any] | None = None) -> None:
         self._data = data
         self._words = memoryview(data).cast("q")
         self._at = 0
         self._tensor_of = tensor_of
+        self._drop = drop
 
     def word(self) -> int:
         """Return the next word."""
@@ -148,4 +165,6 @@ class Reader:
             self.word()
             name = self.text()
             return Keyword(name, self.value())
+        if kind == OBJECT and self._drop is not None:
+            return Instance(self.word(), self.word(), self._drop)
         raise ArgumentTypeError(f"extension: words of unknown kind {kind}")

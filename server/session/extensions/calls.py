@@ -14,6 +14,7 @@ from server.engine.extensions import commands, library
 from server.engine.extensions.builds import Build
 from server.engine.extensions.functions import Plan, SessionFunction
 from server.engine.extensions.prepared_call import PreparedCall
+from server.engine.extensions.words import Instance
 from server.engine.value import Value
 from server.session.failures import as_telegrad_error
 from server.session.requests import Deferred, answers
@@ -26,7 +27,7 @@ from telegrad_protocol.errors import (
     ProtocolError,
     ToolkitError,
 )
-from telegrad_protocol.extension_messages import ALWAYS_PLAN, GIVEN, NEW
+from telegrad_protocol.extension_messages import ALWAYS_PLAN, GIVEN, INSTANCE, NEW
 from telegrad_protocol.meta import CPU, Meta
 
 from .wire_values import PLAIN, from_wire, to_wire
@@ -106,7 +107,7 @@ def _describe(state: SessionState, name: str, path: Path) -> dict[str, Any]:
         called = function.name if "::" in function.name else f"{name}.{function.name}"
         functions.append(SessionFunction(loaded, function.number, called))
     told = [
-        [first + f.number, f.name, f.doc, f.result, f.is_exported,
+        [first + f.number, f.name, f.doc, f.result, f.is_exported, f.owner, f.role,
          [[p.name, p.type, *[to_wire(value) for value in p.default]] for p in f.parameters]]
         for f in loaded.functions
     ]  # fmt: skip
@@ -115,7 +116,13 @@ def _describe(state: SessionState, name: str, path: Path) -> dict[str, Any]:
         for space, schema, key, number, defines in loaded.operators
     ]
     attributes = [[key, to_wire(value)] for key, value in loaded.attributes]
-    return {"functions": told, "operators": operators, "attributes": attributes, "doc": loaded.doc}
+    return {
+        "functions": told,
+        "operators": operators,
+        "attributes": attributes,
+        "doc": loaded.doc,
+        "classes": loaded.classes,
+    }
 
 
 def call_extension(state: SessionState, call: extension_messages.CallExtension) -> None:
@@ -162,7 +169,11 @@ def _tell(
 ) -> None:  # fmt: skip
     """Answer with what a function has returned; new tensors get numbers of the server's."""
 
-    def show(value: Value) -> Any:
+    def show(value: Any) -> Any:
+        if value.__class__ is Instance:
+            id = state.new_id()
+            state.values[id] = value
+            return [INSTANCE, id, value.type]
         position = _position(value, tensors)
         if position >= 0:
             return [GIVEN, position]

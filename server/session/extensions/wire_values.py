@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from server.engine.extensions.words import Instance
 from server.engine.value import Value
 from server.session.state import SessionState
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import NotSupportedError, ProtocolError, TelegradError
-from telegrad_protocol.extension_messages import COMPLEX, DEVICE, DICT, DTYPE, LIST, TUPLE
+from telegrad_protocol.errors import NotSupportedError, ProtocolError, TelegradError, UnknownIdError
+from telegrad_protocol.extension_messages import COMPLEX, DEVICE, DICT, DTYPE, INSTANCE, LIST, TUPLE
 from telegrad_protocol.meta import Device
 
 PLAIN: Final = frozenset((int, float, bool, str, type(None)))
@@ -36,6 +37,8 @@ def from_wire(state: SessionState, item: Any, tensors: list[Value]) -> Any:
             return Device(content).on_server
         if kind == COMPLEX:
             return complex(content, item[2])
+        if kind == INSTANCE:
+            return _instance(state, content)
         if kind == DICT:
             return {from_wire(state, k, tensors): from_wire(state, v, tensors) for k, v in content}
     except TelegradError:
@@ -45,12 +48,19 @@ def from_wire(state: SessionState, item: Any, tensors: list[Value]) -> Any:
     raise ProtocolError(f"malformed argument of an extension's function: {item!r}")
 
 
+def _instance(state: SessionState, id: int) -> Instance:
+    value: Any = state.values.get(id)
+    if value.__class__ is not Instance:
+        raise UnknownIdError(f"the session has no instance number {id}")
+    return value  # type: ignore[no-any-return]
+
+
 def to_wire(value: Any, tensor: Any = None) -> Any:
-    """Return a value as an element of a message; ``tensor`` says how tensors travel."""
+    """Return a value as an element of a message; ``tensor`` says how tensors and instances travel."""
     kind = value.__class__
     if kind in PLAIN:
         return value
-    if kind is Value and tensor is not None:
+    if (kind is Value or kind is Instance) and tensor is not None:
         return tensor(value)
     if kind is list or kind is tuple:
         return [LIST if kind is list else TUPLE, [to_wire(item, tensor) for item in value]]

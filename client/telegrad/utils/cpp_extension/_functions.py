@@ -7,6 +7,7 @@ wait: the server checks that they return the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 from telegrad._native import ABSENT
@@ -17,13 +18,14 @@ from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import Aliases, OperationNode
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import dtypes
-from telegrad_protocol.errors import ArgumentTypeError, DeviceError
+from telegrad_protocol.errors import ArgumentTypeError, DeviceError, ExtensionError
 from telegrad_protocol.extension_messages import (
     ALWAYS_PLAN,
     DEVICE,
     DICT,
     DTYPE,
     GIVEN,
+    INSTANCE,
     LIST,
     NEW,
     TUPLE,
@@ -31,7 +33,8 @@ from telegrad_protocol.extension_messages import (
 )
 from telegrad_protocol.meta import Device, Meta
 
-from ._arguments import encode, fits
+from ._arguments import CLASS, encode, fits
+from ._classes import ExtensionInstance
 
 _MOST_PLANS = 1 << 12
 Plan: TypeAlias = tuple[int, Any, int, tuple[Any, ...] | None]
@@ -47,7 +50,8 @@ class Parameter(NamedTuple):
     default: list[Any]
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.type}" + (f" = {self.default[0]!r}" if self.default else "")
+        shown = f"{self.name}: {self.type.replace(CLASS, '')}"
+        return shown + (f" = {self.default[0]!r}" if self.default else "")
 
 
 class Overload:
@@ -77,7 +81,7 @@ class Overload:
 
     def signature(self, name: str) -> str:
         """Return how Python would write it."""
-        return f"{name}({', '.join(map(str, self.parameters))}) -> {self.result}"
+        return f"{name}({', '.join(map(str, self.parameters))}) -> {self.result.replace(CLASS, '')}"
 
 
 class ExtensionFunction:
@@ -87,11 +91,14 @@ class ExtensionFunction:
     elements of tensors; True, always; False, only the first call of a kind, whatever the function does.
     """
 
-    def __init__(self, session: ClientSession, module: str, name: str, doc: str) -> None:
+    def __init__(
+        self, session: ClientSession, module: str, name: str, doc: str, classes: dict[int, type[ExtensionInstance]]
+    ) -> None:
         self.__name__ = self.__qualname__ = name
         self.__module__ = module
         self.waits: bool | None = None
         self._session = session
+        self._classes = classes
         self._overloads: list[Overload] = []
         self._plans: dict[Any, Plan] = {}
         self._known: tuple[Any, ...] | None = None
@@ -122,8 +129,8 @@ class ExtensionFunction:
         if kwargs or len(self._overloads) > 1 or len(args) != len(overload.parameters):
             overload, args = self._select(args, kwargs)
         tensors: list[Tensor] = []
-        wire = [encode(argument, tensors) for argument in args]
         session = self._session
+        wire = [encode(argument, tensors, session) for argument in args]
         modes = thread.modes
         records = modes.records
         key: list[Any] = [overload, modes.of_plans, records, dtypes._default]
@@ -197,10 +204,14 @@ class ExtensionFunction:
         answer = session.request(lambda number: CallExtension(overload.number, site, (), wire, wanted, number))
         shape, plan = answer.value
         ids: list[int] = []
-        fixed = _fixed(shape, ids)
+        fixed = _fixed(shape, ids, self._instance)
         if plan and self.waits is not True:
             self._keep(key, (plan, fixed, len(ids), self._usual(fixed, len(ids))))
         return _made(fixed, session, iter(ids), tensors, parents, self)
+
+    def _instance(self, id: int, number: int) -> ExtensionInstance:
+        """Return what stands for a new instance of the extension's class of this number."""
+        return self._classes[number]._holding(self._session, id)
 
     def _usual(self, fixed: Any, count: int) -> tuple[Any, ...] | None:
         """Return what a call in C makes: one new tensor with its own memory, or nothing; None for what is unusual."""
@@ -229,8 +240,11 @@ class _Given(NamedTuple):
     position: int
 
 
-def _fixed(shown: Any, ids: list[int]) -> Any:
-    """Return what a call returns without the numbers of new tensors, which are added to ``ids``."""
+def _fixed(shown: Any, ids: list[int], instance: Callable[[int, int], Any]) -> Any:
+    """Return what a call returns without the numbers of new tensors, which are added to ``ids``.
+
+    ``instance`` makes what stands for an instance of a class, which no plan holds.
+    """
     if not isinstance(shown, (list, tuple)):
         return shown
     kind, content = shown[0], shown[1]
@@ -242,11 +256,13 @@ def _fixed(shown: Any, ids: list[int]) -> Any:
     if kind == GIVEN:
         return _Given(content)
     if kind == LIST:
-        return [_fixed(item, ids) for item in content]
+        return [_fixed(item, ids, instance) for item in content]
     if kind == TUPLE:
-        return tuple([_fixed(item, ids) for item in content])
+        return tuple([_fixed(item, ids, instance) for item in content])
     if kind == DICT:
-        return {_fixed(k, ids): _fixed(v, ids) for k, v in content}
+        return {_fixed(k, ids, instance): _fixed(v, ids, instance) for k, v in content}
+    if kind == INSTANCE:
+        return instance(content, shown[2])
     if kind == DTYPE:
         return dtypes.of_code(content)
     return Device(content) if kind == DEVICE else complex(content, shown[2])
@@ -254,7 +270,11 @@ def _fixed(shown: Any, ids: list[int]) -> Any:
 
 def plain_value(shown: Any) -> Any:
     """Return a value without tensors, such as the default of a parameter."""
-    return _fixed(shown, [])
+    return _fixed(shown, [], _no_instance)
+
+
+def _no_instance(id: int, number: int) -> Any:
+    raise ExtensionError("an instance of a class cannot be a default or an attribute")
 
 
 def _made(
@@ -298,6 +318,8 @@ def _frozen(value: Any) -> Any:
         return tuple([_frozen(item) for item in value])
     if isinstance(value, dict):
         return tuple([(k, _frozen(v)) for k, v in value.items()])
+    if isinstance(value, ExtensionInstance):
+        return type(value)
     return value.__class__, repr(value) if isinstance(value, float) else value
 
 

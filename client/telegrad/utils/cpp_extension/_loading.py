@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,6 +18,8 @@ from telegrad._session.session import ClientSession
 from telegrad.library import Library
 from telegrad_protocol.errors import ArgumentError, CompilationError, ExtensionError
 
+from ._arguments import CLASS
+from ._classes import ExtensionInstance, add_member, classes_of
 from ._functions import ExtensionFunction, Overload, Parameter, plain_value
 from ._sources import Files, bindings, included_by, inline_sources, read_sources
 
@@ -154,20 +157,44 @@ def _module(session: ClientSession, name: str, told: dict[str, Any]) -> Extensio
     _versions[name] += 1
     full = name if not version else f"{name}_v{version}"
     module = ExtensionModule(full, told["doc"] or None)
-    by_number: dict[int, ExtensionFunction] = {}
-    for number, called, doc, result, is_exported, parameters in told["functions"]:
-        function = getattr(module, called, None) if is_exported else None
-        if not isinstance(function, ExtensionFunction):
-            function = ExtensionFunction(session, full, called, doc)
-        listed = [Parameter(p, kind, [plain_value(d) for d in default]) for p, kind, *default in parameters]
-        function.add(Overload(number, result, listed))
-        by_number[number] = function
-        if is_exported:
-            setattr(module, called, function)
+    classes = classes_of(full, told["classes"])
+    for made in classes.values():
+        setattr(module, made.__name__, made)
+    by_number = _functions(session, module, classes, told["functions"])
     for key, value in told["attributes"]:
-        setattr(module, key, plain_value(value))
+        owner, _, attribute = key.rpartition(".")
+        setattr(getattr(module, owner) if owner else module, attribute, plain_value(value))
     _register(name, told["operators"], by_number)
     return module
+
+
+def _functions(
+    session: ClientSession, module: ExtensionModule, classes: dict[int, type[ExtensionInstance]], told: list[list[Any]]
+) -> dict[int, ExtensionFunction]:
+    """Give a module and its classes their functions, and return all by number; those of a name are one's overloads."""
+    names = {f"{CLASS}{number}": f"{CLASS}{made.__name__}" for number, made in classes.items()}
+    by_number, known = {}, dict[Any, ExtensionFunction]()
+    for number, called, doc, result, is_exported, owner, role, parameters in told:
+        key = (owner, role, called if is_exported else number)
+        function = known.get(key)
+        if function is None:
+            shown = module.__name__ if owner < 0 else f"{module.__name__}.{classes[owner].__name__}"
+            function = known[key] = ExtensionFunction(session, shown, called, doc, classes)
+        listed = [
+            Parameter(p, _named(kind, names), [plain_value(d) for d in default]) for p, kind, *default in parameters
+        ]
+        function.add(Overload(number, _named(result, names), listed))
+        by_number[number] = function
+        if is_exported and owner < 0:
+            setattr(module, called, function)
+        elif is_exported:
+            add_member(classes[owner], function, role)
+    return by_number
+
+
+def _named(kind: str, names: dict[str, str]) -> str:
+    """Return a type with the names of the classes in it, which C++ tells of by number."""
+    return re.sub(rf"{CLASS}\d+", lambda match: names[match[0]], kind) if CLASS in kind else kind
 
 
 def _register(extension: str, operators: list[list[Any]], functions: dict[int, ExtensionFunction]) -> None:

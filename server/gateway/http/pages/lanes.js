@@ -109,18 +109,21 @@ export class Lanes {
       const x = (event.ts - from) * this.scale, wide = Math.max(event.dur * this.scale, 1);
       if (x + wide < 0 || x > width) continue;
       const y = top + (event.depth ?? 0) * ROW;
-      pen.fillStyle = lane.kind === "frames" ? ink : colour(event.name);
+      const hue = lane.kind === "frames" ? ink : colour(event.name), isLabel = event.cat === "user_annotation";
+      pen.fillStyle = hue; pen.globalAlpha = isLabel ? 0.35 : 1;
       pen.fillRect(x, y, wide > 3 ? wide - 0.5 : wide, ROW - 2);
+      pen.globalAlpha = 1;
+      if (isLabel && wide > 3) { pen.strokeStyle = hue; pen.lineWidth = 1; pen.strokeRect(x + 0.5, y + 0.5, wide - 1.5, ROW - 3); }
       const left = Math.max(x, 0), seen = Math.min(x + wide, width) - left;
-      if (seen > 36) this.write(pen, event.name, left, y, seen);
+      if (seen > 36) this.write(pen, event.name, left, y, seen, isLabel ? ink : "#111");
       this.boxes.push({ event, lane, x, wide, top: y });
       if (event === this.pointed) { pen.strokeStyle = ink; pen.lineWidth = 2; pen.strokeRect(x, y, wide, ROW - 2); }
     }
   }
 
-  write(pen, text, x, top, wide) {
+  write(pen, text, x, top, wide, ink) {
     pen.save(); pen.beginPath(); pen.rect(x, top, wide - 3, ROW); pen.clip();
-    pen.fillStyle = "#111"; pen.fillText(text, x + 3, top + ROW / 2 - 1);
+    pen.fillStyle = ink; pen.fillText(text, x + 3, top + ROW / 2 - 1);
     pen.restore();
   }
 

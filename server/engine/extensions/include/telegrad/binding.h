@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "autograd.h"
+#include "classes.h"
 #include "dispatch.h"
 #include "composites.h"
 #include "indexing.h"
@@ -33,6 +34,10 @@ struct Traits<R (*)(A...)> {
   static decltype(auto) pass(H& held) {
     if constexpr (std::is_same_v<Plain<P>, const char*>)
       return held.c_str();
+    else if constexpr (is_bound<Plain<P>>)
+      return static_cast<std::conditional_t<std::is_reference_v<P>, P, Plain<P>&>>(*held);
+    else if constexpr (std::is_pointer_v<Plain<P>>)
+      return Plain<P>(held.get());
     else if constexpr (!std::is_same_v<Plain<P>, H>)
       return Plain<P>(held);
     else if constexpr (std::is_lvalue_reference_v<P>)
@@ -53,11 +58,15 @@ struct Parameter {
   bool has_default = false;
   Words value = {};
 };
+enum Role : int64_t { FUNCTION, METHOD, STATIC, GETTER, SETTER };
 struct Function {
   std::string name, doc, result;
   std::vector<Parameter> parameters;
   std::function<void(Reader&, Words&)> run;
   bool is_exported = false;  // a function of the module, not of an operator alone
+  int64_t owner = -1;        // the class that it belongs to
+  Role role = FUNCTION;
+  std::shared_ptr<bool> refers = std::make_shared<bool>(false);  // a reference that it returns is no copy
 };
 struct Operator {
   std::string space, name_or_schema, key;
@@ -92,9 +101,9 @@ Function function_of(std::string name, F given) {
   } else {
     using R = Plain<typename T::Result>;
     function.result = Codec<R>::name();
-    function.run = [given](Reader& reader, Words& words) mutable {
+    function.run = [given, refers = function.refers](Reader& reader, Words& words) mutable {
       auto held = T::take(reader);
-      telegrad::put<R>(words, T::apply(given, held));
+      put_result<R>(words, T::apply(given, held), held, *refers);
     };
   }
   return function;
@@ -147,43 +156,39 @@ struct attribute {
   }
 };
 
+// What follows a function in ``def``: its documentation, names and defaults of arguments, and whose a result is.
+inline void describe(telegrad::Function& function, size_t&, const char* doc) { function.doc = doc; }
+inline void describe(telegrad::Function& function, size_t&, const std::string& doc) { function.doc = doc; }
+inline void describe(telegrad::Function& function, size_t& named, const arg& given) {
+  TORCH_CHECK(named < function.parameters.size(), "def(\"", function.name, "\"): more names than parameters");
+  auto& parameter = function.parameters[named++];
+  parameter.name = given.name;
+  parameter.has_default = given.has_default;
+  parameter.value = given.value;
+}
+inline void describe(telegrad::Function& function, size_t&, return_value_policy policy) {
+  *function.refers = policy == return_value_policy::reference || policy == return_value_policy::reference_internal;
+}
+template <class Other>
+void describe(telegrad::Function&, size_t&, const Other&) {}
+template <class... Extra>
+void enter(telegrad::Function made, [[maybe_unused]] size_t named, const Extra&... extra) {
+  made.is_exported = true;
+  (describe(made, named, extra), ...);
+  telegrad::registry().functions.push_back(std::move(made));
+}
+
 class module_ {
  public:
   template <class F, class... Extra>
   module_& def(const char* name, F&& function, const Extra&... extra) {
-    auto made = telegrad::function_of(name, std::forward<F>(function));
-    made.is_exported = true;
-    [[maybe_unused]] size_t named = 0;
-    (apply(made, named, extra), ...);
-    telegrad::registry().functions.push_back(std::move(made));
+    enter(telegrad::function_of(name, std::forward<F>(function)), 0, extra...);
     return *this;
   }
   attribute attr(const char* name) const { return {name}; }
   std::string& doc() { return telegrad::registry().doc; }
-
- private:
-  static void apply(telegrad::Function& function, size_t&, const char* doc) { function.doc = doc; }
-  static void apply(telegrad::Function& function, size_t&, const std::string& doc) { function.doc = doc; }
-  static void apply(telegrad::Function& function, size_t& named, const arg& given) {
-    TORCH_CHECK(named < function.parameters.size(), "m.def(\"", function.name, "\"): more names than parameters");
-    auto& parameter = function.parameters[named++];
-    parameter.name = given.name;
-    parameter.has_default = given.has_default;
-    parameter.value = given.value;
-  }
-  template <class Other>
-  static void apply(telegrad::Function&, size_t&, const Other&) {}
 };
 using module = module_;
-
-template <class T, class... Options>
-class class_ {
- public:
-  template <class... A>
-  explicit class_(A&&...) {
-    static_assert(sizeof(T) == 0, "telegrad: py::class_ is not supported: an extension's module has functions only");
-  }
-};
 }  // namespace pybind11
 
 namespace telegrad {

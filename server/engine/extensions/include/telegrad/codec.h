@@ -12,13 +12,12 @@
 
 namespace telegrad {
 
+// An instance of a class that the module gives Python: classes.h defines it.
+template <class T>
+struct Bound;
+
 template <class T, class Enable = void>
-struct Codec {
-  static_assert(sizeof(T) == 0,
-                "telegrad: a function of an extension cannot take or return this type; it can be torch::Tensor, "
-                "numbers, bool, std::string, torch::Scalar, ScalarType, Device, and optional, vector, tuple, pair, "
-                "array or map of these");
-};
+struct Codec : Bound<T> {};
 
 [[noreturn]] inline void refuse(const std::string& wanted) { throw c10::TypeError("expected " + wanted); }
 

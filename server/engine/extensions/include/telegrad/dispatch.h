@@ -37,6 +37,7 @@ AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_AND_HALVES(TELEGRAD_TYPE_OF)
 }  // namespace telegrad
 
 #include "dispatch_cases.h"
+#include "dispatch_lists.h"
 
 #define AT_DISPATCH_INDEX_TYPES(TYPE, NAME, ...)                                                           \
   [&] {                                                                                                    \

@@ -76,8 +76,14 @@ std::string message_of(const char* condition, const Parts&... parts) {
 #define AT_ASSERT TORCH_INTERNAL_ASSERT
 #define AT_ASSERTM(condition, ...) TORCH_CHECK(condition, ##__VA_ARGS__)
 #define AT_ERROR(...) throw ::c10::Error(::c10::str(__VA_ARGS__))
-#define TORCH_WARN(...) (void)::c10::str(__VA_ARGS__)
-#define TORCH_WARN_ONCE TORCH_WARN
+// A warning of Python's in the program that called the extension; a program may make it an error there.
+#define TORCH_WARN(...) ::telegrad::warn(::c10::str(__VA_ARGS__), __FILE__, __LINE__)
+#define TORCH_WARN_ONCE(...)                                     \
+  do {                                                           \
+    static const bool has_warned = (TORCH_WARN(__VA_ARGS__), true); \
+    (void)has_warned;                                            \
+  } while (false)
+#define TORCH_WARN_DEPRECATION(...) TORCH_WARN(__VA_ARGS__)
 
 namespace telegrad {
 
@@ -103,6 +109,14 @@ inline const int64_t* request(Verb verb, const Words& words) {
     case 5: throw c10::OutOfMemoryError(message);
     default: throw c10::Error(message);
   }
+}
+
+inline void warn(const std::string& message, const char* file, int line) {
+  Words words;
+  words.put_bytes(message.data(), message.size());
+  words.put_bytes(file, std::strlen(file));
+  words.put(INTEGER, line);
+  request(WARN, words);
 }
 
 }  // namespace telegrad

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "binding.h"
+#include "class_binding.h"
 #include "cuda.h"
 #include "cuda_calls.h"
 
@@ -81,14 +82,16 @@ inline void describe() {
   for (const auto& run : AtLoad::pending()) run();
   AtLoad::pending().clear();
   const auto& known = registry();
-  answer.put(LIST, 4);
+  answer.put(LIST, 5);
   answer.put(LIST, static_cast<int64_t>(known.functions.size()));
   for (const auto& function : known.functions) {
-    answer.put(LIST, 5);
+    answer.put(LIST, 7);
     put(answer, function.name);
     put(answer, function.doc);
     put(answer, function.result);
     put(answer, function.is_exported);
+    put(answer, function.owner);
+    put(answer, static_cast<int64_t>(function.role));
     answer.put(LIST, static_cast<int64_t>(function.parameters.size()));
     for (const auto& parameter : function.parameters) {
       answer.put(LIST, parameter.has_default ? 3 : 2);
@@ -107,6 +110,13 @@ inline void describe() {
     answer.words.insert(answer.words.end(), value.words.begin(), value.words.end());
   }
   put(answer, known.doc);
+  answer.put(LIST, static_cast<int64_t>(classes().size()));
+  for (const auto& one : classes()) {
+    std::vector<int64_t> bases;
+    for (const auto& base : one.bases) bases.push_back(base.first);
+    put(answer, std::make_tuple(one.name, one.doc, bases));
+    if (one.name.empty()) throw c10::TypeError(std::string("a function takes or returns the unregistered type ") + one.type->name());
+  }
 }
 }  // namespace telegrad
 
@@ -143,4 +153,12 @@ extern "C" C10_EXPORT void telegrad_release(int64_t number) {
   if (found == telegrad::differentiated().end()) return;
   const auto dropped = std::move(found->second);
   telegrad::differentiated().erase(found);
+}
+
+// Drops an instance of a class that Python does not hold any more; it may be called while a function runs.
+extern "C" C10_EXPORT void telegrad_drop(int64_t number) {
+  const auto found = telegrad::instances().find(number);
+  if (found == telegrad::instances().end()) return;
+  const auto dropped = std::move(found->second);
+  telegrad::instances().erase(found);
 }

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <set>
 
-#include <telegrad/binding.h>
+#include <telegrad/class_binding.h>
 #include <telegrad/cuda.h>
 
 namespace torch {

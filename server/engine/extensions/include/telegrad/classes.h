@@ -1,0 +1,144 @@
+// Classes of C++ whose instances Python holds: where instances are kept, and how they pass as arguments and results.
+#pragma once
+
+#include <memory>
+#include <typeinfo>
+#include <unordered_map>
+
+#include "codec.h"
+
+namespace telegrad {
+
+// A class that functions name; it has a name of Python's once py::class_ has given it one.
+struct Class {
+  const std::type_info* type;
+  std::string name = {}, doc = {};
+  std::vector<std::pair<int64_t, void* (*)(void*)>> bases = {};
+};
+inline std::vector<Class>& classes() {
+  static std::vector<Class> known;
+  return known;
+}
+template <class T>
+int64_t number_of() {
+  static const int64_t number = [] {
+    classes().push_back({&typeid(T)});
+    return static_cast<int64_t>(classes().size()) - 1;
+  }();
+  return number;
+}
+
+// What Python holds has a number; the worker drops it when Python does.
+struct Instance {
+  std::shared_ptr<void> pointer;
+  int64_t type;
+};
+inline std::unordered_map<int64_t, Instance>& instances() {
+  static std::unordered_map<int64_t, Instance> held;
+  return held;
+}
+
+inline int64_t last_instance = 0;
+
+template <class T>
+void put_instance(Words& words, std::shared_ptr<T> pointer) {
+  if (pointer == nullptr) return words.put(NONE);
+  using Known = std::remove_const_t<T>;
+  const int64_t type = number_of<Known>();
+  if (classes()[static_cast<size_t>(type)].name.empty())
+    throw c10::TypeError(std::string("unregistered type: py::class_ was not called for ") + typeid(T).name());
+  instances().emplace(++last_instance, Instance{std::const_pointer_cast<Known>(std::move(pointer)), type});
+  words.put(OBJECT, last_instance);
+  words.put(type);
+}
+
+// The address of an instance as one of its class or of a class that it is derived from; null where it is neither.
+inline void* as_class(void* pointer, int64_t type, int64_t wanted) {
+  if (type == wanted) return pointer;
+  for (const auto& [base, cast] : classes()[static_cast<size_t>(type)].bases)
+    if (void* found = as_class(cast(pointer), base, wanted)) return found;
+  return nullptr;
+}
+
+template <class T>
+std::shared_ptr<T> take_instance(Reader& reader) {
+  if (reader.next() != OBJECT) refuse("an instance of a class of the extension");
+  const auto found = instances().find(reader.next());
+  reader.next();
+  if (found == instances().end()) refuse("an instance that still exists");
+  const auto& [pointer, type] = found->second;
+  void* address = as_class(pointer.get(), type, number_of<std::remove_const_t<T>>());
+  if (address == nullptr) refuse("an instance of " + classes()[static_cast<size_t>(number_of<std::remove_const_t<T>>())].name);
+  return std::shared_ptr<T>(pointer, static_cast<T*>(address));
+}
+
+template <class T>
+struct Bound {
+  static_assert(std::is_class_v<T>,
+                "telegrad: a function of an extension cannot take or return this type; it can be torch::Tensor, "
+                "numbers, bool, std::string, torch::Scalar, ScalarType, Device, and optional, vector, tuple, pair, "
+                "array or map of these, or a class that py::class_ names");
+  using Held = std::shared_ptr<T>;
+  static void put(Words& words, const T& value) { put_instance(words, std::make_shared<T>(value)); }
+  static Held take(Reader& reader) { return take_instance<T>(reader); }
+  static std::string name() { return "class " + std::to_string(number_of<std::remove_const_t<T>>()); }
+};
+template <class T>
+constexpr bool is_bound = std::is_base_of_v<Bound<T>, Codec<T>>;
+
+// Pointers to instances; None is the null pointer.
+template <class T>
+struct Codec<std::shared_ptr<T>> {
+  using Held = std::shared_ptr<T>;
+  static void put(Words& words, const std::shared_ptr<T>& pointer) { put_instance(words, pointer); }
+  static Held take(Reader& reader) {
+    if (reader.peek() != NONE) return take_instance<T>(reader);
+    reader.next();
+    return nullptr;
+  }
+  static std::string name() { return "Optional[" + Bound<T>::name() + "]"; }
+};
+template <class T>
+struct Codec<T*, std::enable_if_t<std::is_class_v<T>>> : Codec<std::shared_ptr<T>> {
+  static void put(Words& words, T* pointer) { put_instance(words, std::shared_ptr<T>(pointer)); }
+};
+template <class T>
+struct Codec<std::unique_ptr<T>> : Codec<std::shared_ptr<T>> {};
+
+template <class T>
+struct is_unique : std::false_type {};
+template <class T>
+struct is_unique<std::unique_ptr<T>> : std::true_type {};
+template <class T>
+std::shared_ptr<void> owner_of(const std::shared_ptr<T>& held) { return std::const_pointer_cast<std::remove_const_t<T>>(held); }
+template <class T>
+std::shared_ptr<void> owner_of(const T&) { return nullptr; }
+
+// Writes what a function has returned. A reference becomes a copy, as in pybind11, unless the function ``refers`` to
+// what its first argument owns; a bare pointer is Python's from then on.
+template <class R, class Result, class Held>
+void put_result(Words& words, Result&& result, [[maybe_unused]] const Held& held, [[maybe_unused]] bool refers) {
+  if constexpr (is_bound<R>) {
+    if constexpr (std::is_lvalue_reference_v<Result>) {
+      if constexpr (std::tuple_size_v<Held> > 0) {
+        auto* pointer = const_cast<R*>(&result);
+        if (refers) return put_instance(words, std::shared_ptr<R>(owner_of(std::get<0>(held)), pointer));
+      }
+      if constexpr (std::is_copy_constructible_v<R>) put_instance(words, std::make_shared<R>(result));
+      else throw c10::TypeError("a reference to a class that cannot be copied needs return_value_policy::reference_internal");
+    } else {
+      put_instance(words, std::make_shared<R>(std::move(result)));
+    }
+  } else if constexpr (std::is_pointer_v<R> && std::is_class_v<std::remove_pointer_t<R>>) {
+    using Pointed = std::remove_const_t<std::remove_pointer_t<R>>;
+    auto* pointer = const_cast<Pointed*>(result);
+    if constexpr (std::tuple_size_v<Held> > 0)
+      if (refers) return put_instance(words, std::shared_ptr<Pointed>(owner_of(std::get<0>(held)), pointer));
+    put_instance(words, std::shared_ptr<Pointed>(pointer));
+  } else if constexpr (is_unique<R>::value) {
+    put_instance(words, std::shared_ptr<typename R::element_type>(std::move(result)));
+  } else {
+    put<R>(words, result);
+  }
+}
+}  // namespace telegrad
