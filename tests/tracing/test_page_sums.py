@@ -103,7 +103,8 @@ globalThis.matchMedia = () => ({ addEventListener: nothing });
 const { Lanes } = await import("./lanes.js");
 const canvas = { addEventListener: nothing, style: {}, clientWidth: 800, getContext: () => pen };
 const box = (name, cat, depth) => ({ name, cat, depth, ts: 0, dur: 100 });
-const lane = { name: "worker", kind: "host", rows: 2, events: [box("label", "user_annotation", 0), box("op", "cpu_op", 1)] };
+const events = [box("label", "user_annotation", 0), box("op", "cpu_op", 1)];
+const lane = { name: "worker", kind: "host", rows: 2, events };
 new Lanes(canvas, nothing, nothing).set({ lanes: [lane], whole: [0, 100] }, [0, 100]);
 console.log(JSON.stringify(drawn.filter(([, , top]) => top >= 60)));
 """

@@ -1,4 +1,4 @@
-"""Classes that an extension gives Python: their instances are C++ objects in the worker, which methods are called on."""
+"""Classes that an extension gives Python: instances are objects of C++ in the worker, and methods are called there."""
 
 from __future__ import annotations
 
