@@ -70,8 +70,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       .def(py::init([](int64_t n) { return new Average(torch::ones({n}), 2); }))
       .def("add", &Average::add, py::arg("x"), "Add to it.")
       .def("reset", &Average::reset)
-      .def("itself", &Average::self, py::return_value_policy::reference)
-      .def("copied", &Average::self)
+      .def("itself", &Average::self)
       .def("scaled", py::overload_cast<int64_t>(&Average::scaled, py::const_))
       .def("scaled", py::overload_cast<double>(&Average::scaled, py::const_))
       .def("__repr__", [](const Average& one) { return "<average of " + std::to_string(one.total.numel()) + ">"; })
@@ -83,7 +82,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                     [](Average& one, double given) { one.weight = given / 2; })
       .def_static("live", [] { return Average::live; });
   average.attr("UNIT") = "m";
-  py::class_<Holder>(m, "Holder").def(py::init<Average>()).def_readwrite("inner", &Holder::inner);
+  py::class_<Holder>(m, "Holder").def(py::init<Average>())
+      .def("copied", [](Holder& one) -> Average& { return one.inner; })
+      .def("referred", [](Holder& one) -> Average* { return &one.inner; }, py::return_value_policy::reference_internal)
+      .def_readwrite("inner", &Holder::inner);
   py::class_<Fixed>(m, "Fixed").def_readonly("n", &Fixed::n);
   py::class_<Pair>(m, "Pair").def(py::init<int64_t, double>()).def_readwrite("first", &Pair::first);
   m.def("kind_of", [](Named* one) { return one ? one->kind() : "none"; });

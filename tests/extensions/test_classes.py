@@ -82,9 +82,12 @@ def test_instances_are_shared_referred_to_or_copied_as_in_pybind11(tg: Any, exte
     one.weight = 3
     assert average.weight == other.weight == extension.first_of([other]) == 3
     average.itself().weight = 4
-    average.copied().weight = 5
     assert average.weight == 4
     holder = extension.Holder(average)
+    holder.copied().weight = 5
+    assert holder.inner.weight == 4
+    holder.referred().weight = 5
+    assert holder.inner.weight == 5
     inner = holder.inner
     del holder  # what is inside of it lives on
     inner.weight = 6
@@ -96,7 +99,7 @@ def test_what_nothing_refers_to_is_freed(tg: Any, extension: Any) -> None:
     before = extension.Average.live()
     average = extension.Average(2)
     shared = extension.shared(average)
-    copied = average.copied()
+    copied = extension.Holder(average)
     assert extension.Average.live() == before + 2
     del average, copied
     gc.collect()

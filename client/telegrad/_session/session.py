@@ -25,7 +25,8 @@ from telegrad_protocol.failures import error_of, with_remedy
 from telegrad_protocol.messages import Failure, Kept
 from telegrad_protocol.meta import Device
 
-from . import interrupts, warned
+from . import interrupts
+from .catching import warned
 from .parts.repeating import RepeatingQueue
 from .sending import watching
 from .sending.requests import Requests

@@ -93,7 +93,7 @@ class Library:
         self.classes: list[tuple[str, str, list[int]]] = classes
         """Names, documentation and bases of the classes that it gives Python."""
         self.functions = [
-            Function(number, *told, [Parameter(p, kind, default) for p, kind, *default in listed])
+            Function._make((number, *told, [Parameter(p, kind, default) for p, kind, *default in listed]))
             for number, (*told, listed) in enumerate(functions)
         ]
         self._differentiate = next(f.number for f in self.functions if f.name == _DIFFERENTIATE)

@@ -104,7 +104,8 @@ def _describe(state: SessionState, name: str, path: Path) -> dict[str, Any]:
     loaded = library.load(path)
     state.host_memory.note(_FUNCTION_BYTES * len(loaded.functions))
     for function in loaded.functions:
-        called = function.name if "::" in function.name else f"{name}.{function.name}"
+        owner = "" if function.owner < 0 else f"{loaded.classes[function.owner][0]}."
+        called = function.name if "::" in function.name else f"{name}.{owner}{function.name}"
         functions.append(SessionFunction(loaded, function.number, called))
     told = [
         [first + f.number, f.name, f.doc, f.result, f.is_exported, f.owner, f.role,
@@ -172,7 +173,7 @@ def _tell(
     def show(value: Any) -> Any:
         if value.__class__ is Instance:
             id = state.new_id()
-            state.values[id] = value
+            state.values[id] = value  # type: ignore[assignment]  # as modules and kernels are
             return [INSTANCE, id, value.type]
         position = _position(value, tensors)
         if position >= 0:

@@ -52,7 +52,7 @@ def _instance(state: SessionState, id: int) -> Instance:
     value: Any = state.values.get(id)
     if value.__class__ is not Instance:
         raise UnknownIdError(f"the session has no instance number {id}")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def to_wire(value: Any, tensor: Any = None) -> Any:

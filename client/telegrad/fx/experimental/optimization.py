@@ -54,8 +54,7 @@ def fuse(model: Module, inplace: bool = False, no_trace: bool = False) -> Module
             if matches_module_pattern((earlier, later), node, modules):
                 _fold(traced, node, modules, fused)
     traced.graph.lint()
-    traced.recompile()
-    return traced
+    return GraphModule(traced, traced.graph)  # without the modules that nothing calls any more
 
 
 def _fold(traced: GraphModule, node: Node, modules: dict[str, Any], fused: Any) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.extension_messages import GETTER, METHOD, SETTER
 
-if TYPE_CHECKING:
-    from ._functions import ExtensionFunction
+_Function: TypeAlias = Callable[..., Any]
+"""A function of the extension, with its name and documentation."""
 
 
 class ExtensionInstance:
@@ -57,7 +57,7 @@ def classes_of(module: str, told: Iterable[list[Any]]) -> dict[int, type[Extensi
     return made
 
 
-def add_member(owner: type[ExtensionInstance], function: ExtensionFunction, role: int) -> None:
+def add_member(owner: type[ExtensionInstance], function: _Function, role: int) -> None:
     """Give a class a function of its C++, as what its role there is."""
     name = function.__name__
     if name == "__init__":
@@ -73,7 +73,7 @@ def add_member(owner: type[ExtensionInstance], function: ExtensionFunction, role
         setattr(owner, name, staticmethod(function))
 
 
-def _constructor(function: ExtensionFunction) -> Callable[..., None]:
+def _constructor(function: _Function) -> Callable[..., None]:
     def __init__(self: ExtensionInstance, *args: Any, **kwargs: Any) -> None:
         made = function(*args, **kwargs)
         self._session, self._id = made._session, made._id
@@ -82,21 +82,21 @@ def _constructor(function: ExtensionFunction) -> Callable[..., None]:
     return _documented(__init__, function)
 
 
-def _method(function: ExtensionFunction) -> Callable[..., Any]:
+def _method(function: _Function) -> Callable[..., Any]:
     def method(self: ExtensionInstance, *args: Any, **kwargs: Any) -> Any:
         return function(self, *args, **kwargs)
 
     return _documented(method, function)
 
 
-def _discarding(function: ExtensionFunction) -> Callable[[Any, Any], None]:
+def _discarding(function: _Function) -> Callable[[Any, Any], None]:
     def setter(self: ExtensionInstance, value: Any) -> None:
         function(self, value)
 
     return setter
 
 
-def _documented(made: Any, function: ExtensionFunction) -> Any:
+def _documented(made: Callable[..., Any], function: _Function) -> Callable[..., Any]:
     made.__name__, made.__qualname__ = function.__name__, function.__qualname__
     made.__module__, made.__doc__ = function.__module__, function.__doc__
     return made

@@ -13,7 +13,7 @@ from telegrad.fx.graph import Graph
 from telegrad.fx.node import Node
 from telegrad_protocol.errors import ArgumentError
 
-from .fuser_utils import validate_partition
+from ._paths import validate_partition
 
 __all__ = ["InternalMatch", "SubgraphMatcher"]
 

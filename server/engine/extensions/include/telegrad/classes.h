@@ -1,6 +1,7 @@
 // Classes of C++ whose instances Python holds: where instances are kept, and how they pass as arguments and results.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <typeinfo>
 #include <unordered_map>
@@ -39,6 +40,11 @@ inline std::unordered_map<int64_t, Instance>& instances() {
 }
 
 inline int64_t last_instance = 0;
+// The numbers of instances by address, where what is returned by reference may be held already.
+inline std::unordered_multimap<const void*, int64_t>& addresses() {
+  static std::unordered_multimap<const void*, int64_t> known;
+  return known;
+}
 
 template <class T>
 void put_instance(Words& words, std::shared_ptr<T> pointer) {
@@ -47,9 +53,29 @@ void put_instance(Words& words, std::shared_ptr<T> pointer) {
   const int64_t type = number_of<Known>();
   if (classes()[static_cast<size_t>(type)].name.empty())
     throw c10::TypeError(std::string("unregistered type: py::class_ was not called for ") + typeid(T).name());
-  instances().emplace(++last_instance, Instance{std::const_pointer_cast<Known>(std::move(pointer)), type});
+  addresses().emplace(pointer.get(), ++last_instance);
+  instances().emplace(last_instance, Instance{std::const_pointer_cast<Known>(std::move(pointer)), type});
   words.put(OBJECT, last_instance);
   words.put(type);
+}
+
+// What Python holds of an instance at this address already; null where it holds nothing.
+template <class T>
+std::shared_ptr<T> held_at(T* address) {
+  const auto [first, last] = addresses().equal_range(address);
+  for (auto at = first; at != last; ++at) {
+    const auto& [pointer, type] = instances().at(at->second);
+    if (type == number_of<T>()) return std::static_pointer_cast<T>(pointer);
+  }
+  return nullptr;
+}
+inline void drop_instance(int64_t number) {
+  const auto found = instances().find(number);
+  if (found == instances().end()) return;
+  const auto [first, last] = addresses().equal_range(found->second.pointer.get());
+  addresses().erase(std::find_if(first, last, [&](const auto& known) { return known.second == number; }));
+  const auto dropped = std::move(found->second);  // its end may look for others
+  instances().erase(found);
 }
 
 // The address of an instance as one of its class or of a class that it is derived from; null where it is neither.
@@ -114,14 +140,15 @@ std::shared_ptr<void> owner_of(const std::shared_ptr<T>& held) { return std::con
 template <class T>
 std::shared_ptr<void> owner_of(const T&) { return nullptr; }
 
-// Writes what a function has returned. A reference becomes a copy, as in pybind11, unless the function ``refers`` to
-// what its first argument owns; a bare pointer is Python's from then on.
+// Writes what a function has returned. A reference to what Python does not hold becomes a copy, as in pybind11, unless
+// the function ``refers`` to what its first argument owns; a bare pointer is Python's from then on.
 template <class R, class Result, class Held>
 void put_result(Words& words, Result&& result, [[maybe_unused]] const Held& held, [[maybe_unused]] bool refers) {
   if constexpr (is_bound<R>) {
     if constexpr (std::is_lvalue_reference_v<Result>) {
+      auto* pointer = const_cast<R*>(&result);
+      if (auto known = held_at(pointer)) return put_instance(words, std::move(known));
       if constexpr (std::tuple_size_v<Held> > 0) {
-        auto* pointer = const_cast<R*>(&result);
         if (refers) return put_instance(words, std::shared_ptr<R>(owner_of(std::get<0>(held)), pointer));
       }
       if constexpr (std::is_copy_constructible_v<R>) put_instance(words, std::make_shared<R>(result));
@@ -132,6 +159,7 @@ void put_result(Words& words, Result&& result, [[maybe_unused]] const Held& held
   } else if constexpr (std::is_pointer_v<R> && std::is_class_v<std::remove_pointer_t<R>>) {
     using Pointed = std::remove_const_t<std::remove_pointer_t<R>>;
     auto* pointer = const_cast<Pointed*>(result);
+    if (auto known = held_at(pointer)) return put_instance(words, std::move(known));
     if constexpr (std::tuple_size_v<Held> > 0)
       if (refers) return put_instance(words, std::shared_ptr<Pointed>(owner_of(std::get<0>(held)), pointer));
     put_instance(words, std::shared_ptr<Pointed>(pointer));

@@ -156,9 +156,4 @@ extern "C" C10_EXPORT void telegrad_release(int64_t number) {
 }
 
 // Drops an instance of a class that Python does not hold any more; it may be called while a function runs.
-extern "C" C10_EXPORT void telegrad_drop(int64_t number) {
-  const auto found = telegrad::instances().find(number);
-  if (found == telegrad::instances().end()) return;
-  const auto dropped = std::move(found->second);
-  telegrad::instances().erase(found);
-}
+extern "C" C10_EXPORT void telegrad_drop(int64_t number) { telegrad::drop_instance(number); }
