@@ -96,8 +96,8 @@ FILES = {
     "src/scaled.cpp": '#include "scaled.h"\ntorch::Tensor scaled(torch::Tensor x, double s) { return x * s * BY; }\n',
     "src/binding.cpp": '#include "scaled.h"\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("scaled", &scaled); }\n',
     "use.py": "import torch\nfrom package import scaled\nprint(scaled.scaled(torch.ones(2), 2.5).tolist())\n",
-    "wrong.py": SETUP.replace("src/scaled.cpp", "src/wrong.cpp"),
-    "src/wrong.cpp": "#include <torch/extension.h>\nint wrong() { return nothing; }\n",
+    "wrong.py": SETUP.replace('"src/binding.cpp", "src/scaled.cpp"', '"src/wrong.cpp"'),
+    "src/wrong.cpp": "#include <vector>\nint wrong() { return nothing; }\n",
 }
 
 

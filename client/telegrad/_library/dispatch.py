@@ -135,7 +135,9 @@ def checked_result(schema: FunctionSchema, result: Any) -> Any:
             return _list(schema, result)
         return result
     if not returns:
-        return result if schema.is_varret else None
+        if result is not None and not schema.is_varret:
+            raise OperatorError(f"Expected the kernel of {schema.name} to return None but it returned something else")
+        return result
     if result is None or not isinstance(result, (tuple, list)):
         raise OperatorError(f"{schema.name}: expected {len(returns)} results, and the kernel returned {result!r}")
     if len(result) != len(returns):
