@@ -149,8 +149,15 @@ def _of_lines(sent: list[Any]) -> list[Any]:
     return [*said, messages.Free(died)]
 
 
+def _dropped(read: messages.Read) -> messages.Failure:
+    """Return what a program gets for a number that it reads, such as that of a tensor in the place of a number."""
+    return messages.Failure(
+        messages.DROPPED, read.request, "NotComputedError", "nothing is computed", "read", "", "", ""
+    )
+
+
 class Recorder:
-    """A session of an engine that computes nothing: it notes what it is sent, and answers every question."""
+    """A session of an engine that computes nothing: it notes what it is sent, answers questions, and drops reads."""
 
     has_work = waits = False
 
@@ -164,6 +171,7 @@ class Recorder:
         self.sent += batch
         self.sizes.append(len(batch))
         self._answers += [messages.Answer(one.request, None) for one in batch if isinstance(one, messages.Query)]
+        self._answers += [_dropped(one) for one in batch if isinstance(one, messages.Read)]
 
     def take_replies(self) -> list[tuple[int, list[Any]]]:
         answers, self._answers = self._answers, []

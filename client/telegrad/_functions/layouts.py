@@ -83,7 +83,8 @@ def coalesce(self: Tensor) -> Tensor:
 def is_coalesced(self: Any) -> bool:
     """Tell whether a sparse tensor in coordinates has each index once, in order."""
     if self.layout is not sparse_coo:
-        raise NotSupportedError(f"is_coalesced: expected sparse coordinate tensor layout but got {self.layout}")
+        spelled = _sparse("tensor").SPELLED.get(self.layout, "Strided")
+        raise NotSupportedError(f"is_coalesced: expected sparse coordinate tensor layout but got {spelled}")
     return bool(self._is_coalesced)
 
 
