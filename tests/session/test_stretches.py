@@ -311,7 +311,7 @@ def test_an_operation_that_a_device_checks_divides_a_stretch(
 @pytest.mark.parametrize("args", [[1], [[[1]]], ["no tensor"], [{"a": 1}], [1 << 63]], ids=str)
 def test_what_is_no_call_fails_as_ever_however_often_it_comes(tg: Any, args: list[Any]) -> None:
     session = tg.ones(1)._session
-    for op in (1 << 20, TABLE["sin"].index) * 4:
+    for op in (1 << 20, TABLE["sin"].index, TABLE["add_"].index, TABLE["_foreach_zero_"].index) * 4:
         for _ in range(10):
             session.queue(messages.Call(op, 0, (session.new_id(),), args), DEFAULT)
         with pytest.raises(tg.TelegradError) as caught:

@@ -14,6 +14,7 @@ LIMITS: Final = {
     dtypes.int64: 63, dtypes.int32: 31, dtypes.int16: 15, dtypes.int8: 7,
 }  # fmt: skip
 """Bits of the integers that each type holds, whose bounds are noted."""
+_INTEGRAL: Final = frozenset((*LIMITS, dtypes.uint8))
 
 
 class Elements(NamedTuple):
@@ -38,7 +39,7 @@ def tells(known: Any, storage: Storage, read: Meta) -> bool:
 
 def is_integral(meta: Meta) -> bool:
     """Whether a tensor can hold indices."""
-    return meta.dtype in (dtypes.int64, dtypes.int32, dtypes.int16, dtypes.int8, dtypes.uint8)
+    return meta.dtype in _INTEGRAL
 
 
 def covers(known: Meta, read: Meta) -> bool:

@@ -49,8 +49,10 @@ class Origins:
     def note(self, operator: Operator, args: tuple[Any, ...], result: Any) -> None:
         """Note where the integers that an operation has made come from, where that can be told."""
         op = operator.op
+        if op.view_of is not None or op.mutates:
+            return
         for number, value in enumerate(result if result.__class__ is tuple else (result,)):
-            if value.__class__ is Value and is_integral(value.meta) and op.view_of is None and not op.mutates:
+            if value.__class__ is Value and is_integral(value.meta):
                 named = {p.name: arg for p, arg in zip(op.params, args, strict=False)}
                 origin = self._origin(op.base.name, named, number)
                 if origin is not None:

@@ -37,30 +37,27 @@ class Holding:
     A tensor that the stretch has made may be written to. ``divides`` are operations that it never holds.
     """
 
-    __slots__ = ("_divides", "_made")
+    __slots__ = ("_made", "_never")
 
     def __init__(self, *divides: Collection[int]) -> None:
-        self._divides = divides
+        self._never = frozenset[int]().union(*divides)
         self._made: set[int] = set()
 
     def holds(self, one: Any) -> bool:
         """Whether a stretch can hold an instruction; where it cannot, another stretch may begin after that."""
-        if one.__class__ is messages.Free or (one.__class__ is messages.Call and self._may_call(one)):
+        if one.__class__ is messages.Call:
+            op = one.op
+            if op not in self._never and (op in _MAKES or self._writes_to_own(one)):
+                self._made.update(one.outs)
+                return True
+        elif one.__class__ is messages.Free:
             return True
-        self.end()
+        self._made.clear()
         return False
 
     def end(self) -> None:
         """Note that the next instruction is the first of a stretch."""
         self._made.clear()
-
-    def _may_call(self, call: messages.Call) -> bool:
-        if any([call.op in those for those in self._divides]):
-            return False
-        if call.op not in _MAKES and not self._writes_to_own(call):
-            return False
-        self._made.update(call.outs)
-        return True
 
     def _writes_to_own(self, call: messages.Call) -> bool:
         positions = _WRITES.get(call.op, ())
@@ -68,4 +65,7 @@ class Holding:
         return bool(targets) and all([self._is_own(target) for target in targets])
 
     def _is_own(self, target: Any) -> bool:
-        return self._made.issuperset(target) if target.__class__ is list else target in self._made
+        """A client may send anything in the place of a tensor, also what no set can hold."""
+        if target.__class__ is list:
+            return all([each.__class__ is int and each in self._made for each in target])
+        return target.__class__ is int and target in self._made
