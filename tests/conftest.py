@@ -98,7 +98,20 @@ def rng(seed: int) -> np.random.Generator:
 
 
 @pytest.fixture(scope="session")
-def host() -> Any:
+def loaded_loops() -> None:
+    """Loops that come after a hundred small calls are there from the beginning: a library's differ by a rounding."""
+    from server.engine import compiled
+    from server.engine.array_library import host_fourier
+
+    matrices = [
+        f"factorizations.{name}" for name in ("sequences", "matrices", "interleaved", "spectra", "eigenvectors")
+    ]
+    for name in (*host_fourier.MODULES, "tensors.norms", *matrices):
+        compiled.kernels(name)
+
+
+@pytest.fixture(scope="session")
+def host(loaded_loops: None) -> Any:
     """An engine in this process."""
     from server.worker.host import Host
 

@@ -12,16 +12,6 @@ if TYPE_CHECKING:
     from tests.ops.adapters import EngineAdapter
 
 
-@pytest.fixture(scope="session")
-def loaded_loops() -> None:
-    """Loops that come after a hundred small calls are there from the beginning: a library's differ by a rounding."""
-    from server.engine import compiled
-    from server.engine.array_library import host_fourier
-
-    for name in (*host_fourier.MODULES, "tensors.norms", "factorizations.sequences"):
-        compiled.kernels(name)
-
-
 @pytest.fixture
 def adapter(loaded_loops: None) -> Iterator[EngineAdapter]:
     """An engine whose memory is all given back at the end, without a garbage collection."""

@@ -321,12 +321,12 @@ class Runner:
                 if turn.drops:
                     del kept[-1][1::2]
         finally:
-            self.t.set_default_dtype(self.t.float32)
+            self._set_default("float32")
         return [_told(one) for one in [*kept, self.c, self.w, list(self.large.values()), self.others]]
 
     def _turn(self, turn: Turn) -> list[Any]:
         t, out = self.t, []
-        t.set_default_dtype(getattr(t, turn.default))
+        self._set_default(turn.default)
         self.w[0].requires_grad_(turn.requires_grad)
         self.w[0].grad = None
         try:
@@ -340,6 +340,13 @@ class Runner:
             return ["failed", isinstance(error, IndexError)]
         self.c[:] = [[e.detach() for e in one] if isinstance(one, list) else one.detach() for one in self.c]
         return [one.detach() for one in out]
+
+    def _set_default(self, name: str) -> None:
+        """Set the default type once all calls were executed: a server in this process has the same one at once."""
+        wanted = getattr(self.t, name)
+        if wanted is not self.t.get_default_dtype():
+            self.others.sum().item()
+            self.t.set_default_dtype(wanted)
 
     def _mode(self, name: str) -> Any:
         if name == "autocast":

@@ -14,7 +14,7 @@ from server.engine.operators import OPERATORS
 from server.session.programs.stretches import Stretch
 from telegrad.errors import IndexOutOfRangeError
 
-from .stretches import call_by_call
+from .stretches import call_by_call, past_small_numbers
 
 ROUNDS = 9
 
@@ -199,6 +199,39 @@ def test_sizes_may_change_where_indices_do_not_depend_on_them(
         with call_by_call(tg):
             expected = decoded(0)
         np.testing.assert_allclose(decoded(0)[0], expected[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize("captures", ["captured"], indirect=True)
+def test_rows_of_what_grows_are_held_while_their_places_are_rows(
+    tg: Any, rng: np.random.Generator, noted: Counter[str]
+) -> None:
+    """Places among four are rows of what has four rows, however long these are; of what has three they may not be."""
+    tg = past_small_numbers(tg)
+    scores, data = tg.tensor(rng.standard_normal((4, 4))), rng.standard_normal((4, 40))
+    chosen = scores.numpy().argmax(1)
+
+    def run(rows: int, length: int) -> np.ndarray[Any, Any]:
+        grown = tg.tensor(data[:rows, :length])
+        grown.sum().item()
+        places = ((scores * 2.0 + 1.0) * 0.5).argmax(1)
+        y = grown.index_select(0, places)
+        for _ in range(4):
+            y = (y * 1.5).tanh()
+        return y.numpy()
+
+    def expected(length: int) -> np.ndarray[Any, Any]:
+        y = data[chosen, :length]
+        for _ in range(4):
+            y = np.tanh(y * 1.5)
+        return y
+
+    for length in range(3, 20):
+        np.testing.assert_allclose(run(4, length), expected(length), rtol=1e-12)
+    assert noted["_begin"] > 5 and not noted["_take_back"]
+    scores.copy_(tg.eye(4))
+    with pytest.raises(IndexOutOfRangeError, match="index 3 is out of range"):
+        run(3, 30)
+    assert noted["_take_back"] == 1
 
 
 def _random_loop(chance: random.Random) -> Callable[[Any, list[Any], Any], None]:

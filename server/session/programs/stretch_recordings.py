@@ -6,16 +6,17 @@ from collections.abc import Collection, Sequence
 from time import monotonic_ns
 from typing import Any
 
-from server.engine.integers.ranges import takes_indices
+from server.engine.integers.ranges import indices_in, takes_indices
 from server.engine.operators import Operator
 from server.engine.profiling.stretch_notes import Watch
 from server.engine.programs.analysis import is_opaque
 from server.engine.programs.captures import Captures
 from server.engine.programs.executable import Executable
 from server.engine.programs.graph import Slot
-from server.engine.programs.recorded.elastic import Elastic, RecordedRun
+from server.engine.programs.recorded.elastic import Elastic, KnownIndices, RecordedRun
 from server.engine.programs.recorded.unchanged import Unchanged
 from server.engine.programs.shared_memory import SharedMemory
+from server.engine.signature import metas_of
 from server.engine.value import Value
 from server.session.state import SessionState
 from telegrad_protocol.meta import Meta
@@ -34,6 +35,8 @@ class _StretchRecorder(CallRecorder):
         self._watch = watch
         self.callers: list[int] = []
         """The operation that the program has called, for each step."""
+        self.known: list[KnownIndices | None] = []
+        """What is known of the indices that each step takes; None for one that takes none."""
 
     def note_operation(self, operator: Operator, args: tuple[Any, ...], signature: Any, result: Any) -> None:
         if is_opaque(operator):
@@ -41,16 +44,18 @@ class _StretchRecorder(CallRecorder):
         if self._watch is not None:
             self._watch.times.append(monotonic_ns())
         self.callers.append(getattr(self._state.instruction, "op", -1))
-        if self._can_capture and takes_indices(operator):
-            self._note_indices(operator, args)
+        self.known.append(self._known_indices(operator, args) if takes_indices(operator) else None)
         super().note_operation(operator, args, signature, result)
 
-    def _note_indices(self, operator: Operator, args: tuple[Any, ...]) -> None:
+    def _known_indices(self, operator: Operator, args: tuple[Any, ...]) -> KnownIndices:
         """Note what must hold of inputs so that indices are good; a stretch cannot hold what nobody can tell of."""
-        checks = self._origins.checks(operator, args)
-        if checks is None:
-            self.divide(self.callers[-1], f"only a device can tell whether {operator.op.public} fails")
-        self.checks += checks or ()
+        indices = indices_in(operator.op, metas_of(args)) or ()
+        if self._can_capture:
+            checks = self._origins.checks(operator, args)
+            if checks is None:
+                self.divide(self.callers[-1], f"only a device can tell whether {operator.op.public} fails")
+            self.checks += checks or ()
+        return tuple([(one, self._origins.bounds_of(one.of(args))) for one in indices])
 
     def _note_checks(self, operator: Any, args: tuple[Any, ...]) -> None:
         if not takes_indices(operator):
@@ -133,7 +138,8 @@ class ElasticRecording(StretchRecording):
         if recorder.reason:
             return None
         steps, plans, composites = tuple(recorder.steps), tuple(recorder.plans), tuple(recorder.composites)
-        return RecordedRun(tuple(recorder.inputs), tuple(self._metas), steps, plans, composites)
+        indices = {step.outs: known for step, known in zip(steps, recorder.known, strict=True) if known is not None}
+        return RecordedRun(tuple(recorder.inputs), tuple(self._metas), steps, plans, composites, indices)
 
     def _executable(
         self, outputs: Sequence[Slot], metas: Sequence[Meta | type], memory: Sequence[int], gradients: Sequence[Any]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from server.engine import context
 from server.engine.context import Held
-from server.engine.integers.elements import is_integral
-from server.engine.integers.ranges import takes_indices
-from server.engine.operators import Run
+from server.engine.integers.elements import Bounds, is_integral
+from server.engine.integers.ranges import Indices, indices_in, takes_indices
+from server.engine.operators import Operator, Run
 from server.engine.plan import Plan, plan_of
 from server.engine.programs.executable import Executable, Places
 from server.engine.programs.execution import NEVER, Call, Execution, Stop
@@ -27,7 +28,7 @@ from server.engine.view_plan import view_below_autograd
 from telegrad_protocol.errors import OutOfMemoryError
 from telegrad_protocol.meta import Meta
 
-from .composites import Composite, depending, is_loose, require, with_whole
+from .composites import Composite, OtherSizesError, depending, is_loose, require, with_whole
 from .sections import Part, Sectioned, kernels_in, sectioned, sections_in
 from .unchanged import AsRecorded, unchanged_call
 
@@ -43,6 +44,8 @@ _MOST_FAILURES: Final = 3
 """So often what was captured may turn out not to fit."""
 
 
+KnownIndices: TypeAlias = tuple[tuple[Indices, Bounds | None], ...]
+"""The operands of a step that hold indices, and their bounds; None where these are those of an input."""
 How: TypeAlias = Plan | Composite | Meta
 """What executes a step: a plan, a composite that is dispatched, or the meta of a view."""
 
@@ -55,6 +58,8 @@ class RecordedRun(NamedTuple):
     steps: tuple[Step, ...]
     plans: tuple[Plan, ...]
     composites: tuple[Composite, ...]
+    indices: Mapping[tuple[Slot, ...], KnownIndices] = MappingProxyType({})
+    """What is known of the indices that steps take, by the results of these steps."""
 
     def differing(self, other: RecordedRun) -> frozenset[Slot] | None:
         """Return the inputs and results whose metas differ between two runs; None where they did something else."""
@@ -71,10 +76,14 @@ class RecordedRun(NamedTuple):
         it is known by these sizes that they are good.
         """
         integers = _Integers(self, loose)
+        whole = {
+            number for one in depending(self.composites, self.steps, loose) for number in range(one.begin, one.end)
+        }
         return [
             number
             for number, step in enumerate(self.steps)
-            if step.operator.op.mutates or (takes_indices(step.operator) and not integers.are_fixed(step))
+            if step.operator.op.mutates
+            or (takes_indices(step.operator) and not integers.are_good(step, number in whole))
         ]
 
     def may_vary(self, loose: Collection[Slot]) -> bool:
@@ -86,21 +95,32 @@ class _Integers:
     """Tells whether the integers that a step of a run takes come of steps that depend on no size."""
 
     def __init__(self, run: RecordedRun, loose: Collection[Slot]) -> None:
-        self._loose = loose
+        self._loose, self._indices = loose, run.indices
         self._makers = {slot: step for step in run.steps for slot in step.outs}
         metas = [meta for plan in run.plans for meta in plan.outs or ()]
         made = zip([slot for step in run.steps for slot in step.outs], metas, strict=False)
         self._integral = {slot for slot, meta in (*zip(run.inputs, run.known), *made) if _is_integral(meta)}
 
-    def are_fixed(self, step: Step) -> bool:
-        """Whether a step, and all that have made integers for it, are the same for all sizes."""
-        if is_loose(step, self._loose):
+    def are_good(self, step: Step, is_part_of_whole: bool) -> bool:
+        """Whether the indices of a step are good on all sizes, or it is found out before they are used.
+
+        A step that depends on sizes looks at the ranges where these are new, but not as a part of a whole composite.
+        """
+        known = self._indices.get(step.outs)
+        if known is None or not all([self._is_fixed(one.of(step.args)) for one, _ in known]):
             return False
-        return all([self._is_fixed(slot) for slot in slots_in(step.args) if slot in self._integral])
+        if not is_loose(step, self._loose):
+            return True
+        return not is_part_of_whole and all([bounds is not None for _, bounds in known])
 
     def _is_fixed(self, slot: Slot) -> bool:
+        """Whether a value, and all that have made integers for it, are the same for all sizes."""
         maker = self._makers.get(slot)
-        return slot not in self._loose if maker is None else self.are_fixed(maker)
+        if maker is None or slot in self._loose:
+            return slot not in self._loose
+        if is_loose(maker, self._loose):
+            return False
+        return all([self._is_fixed(one) for one in slots_in(maker.args) if one in self._integral])
 
 
 def _is_integral(meta: Meta | type) -> bool:
@@ -125,7 +145,7 @@ class Elastic(AsRecorded):
     def __init__(self, run: RecordedRun, outputs: Sequence[Slot], loose: Collection[Slot]) -> None:
         places = Places(run.inputs)
         self._run = _without_chains(run, outputs, loose)
-        self._plain = [_call(step, how, places, loose) for step, how in self._run]
+        self._plain = [_call(step, how, places, loose, run.indices.get(step.outs, ())) for step, how in self._run]
         looked_up = sum([is_loose(step, loose) for step, _ in self._run])
         self._kept = Held(context.current.host_memory, looked_up * _MOST_KEPT * _KEPT_BYTES)
         super().__init__([step for step, _ in self._run], self._plain, run.plans, places, outputs, run.known)
@@ -264,7 +284,7 @@ def _viewed(step: Step) -> Slot | None:
     return source if isinstance(source, Slot) else None
 
 
-def _call(step: Step, how: How, places: Places, loose: Collection[Slot]) -> Call:
+def _call(step: Step, how: How, places: Places, loose: Collection[Slot], indices: KnownIndices = ()) -> Call:
     if isinstance(how, Meta):
         return Call(view_below_autograd(how), places.take(step.args), places.of(step.outs[0]), (), ())
     fixed = {number: meta for number, (slot, meta) in enumerate(zip(step.outs, how.outs or ())) if slot not in loose}
@@ -273,13 +293,16 @@ def _call(step: Step, how: How, places: Places, loose: Collection[Slot]) -> Call
     call = unchanged_call(step, how, places)
     if not is_loose(step, loose):
         return call
-    return call._replace(run=_looked_up(step, loose, fixed))
+    return call._replace(run=_looked_up(step, loose, fixed, indices))
 
 
-def _looked_up(step: Step, loose: Collection[Slot], fixed: Mapping[int, Meta]) -> Callable[[tuple[Any, ...]], Any]:
+def _looked_up(
+    step: Step, loose: Collection[Slot], fixed: Mapping[int, Meta], indices: KnownIndices
+) -> Callable[[tuple[Any, ...]], Any]:  # fmt: skip
     """Return what executes a step on operands of any sizes; ``fixed`` are the metas that results have to have.
 
-    OtherSizesError where they have others. Which plan executes it is kept by the metas that are others each time.
+    OtherSizesError where they have others, or an index may be out of range on these sizes. Which plan executes it is
+    kept by the metas that are others each time.
     """
     operator, key_of = step.operator, _key_of(step, loose)
     runs: dict[Any, Run] = {}
@@ -290,6 +313,8 @@ def _looked_up(step: Step, loose: Collection[Slot], fixed: Mapping[int, Meta]) -
         if known is None:
             if len(runs) >= _MOST_KEPT:
                 runs.clear()
+            if indices:
+                _require_inside(operator, args, indices)
             known = runs[key] = plan_of(operator, args, signature_of(operator, args)[1]).run
         result = known(args)
         for number, meta in fixed.items():
@@ -297,6 +322,13 @@ def _looked_up(step: Step, loose: Collection[Slot], fixed: Mapping[int, Meta]) -
         return result
 
     return run
+
+
+def _require_inside(operator: Operator, args: tuple[Any, ...], indices: KnownIndices) -> None:
+    """Raise OtherSizesError where indices that lie within bounds may be out of range for these operands."""
+    for (_, bounds), one in zip(indices, indices_in(operator.op, metas_of(args)) or (), strict=True):
+        if bounds is None or bounds[0] < one.range.low or bounds[1] >= one.range.end:
+            raise OtherSizesError(f"{operator.op.public}: an index may be out of range on these sizes")
 
 
 def _key_of(step: Step, loose: Collection[Slot]) -> Callable[[tuple[Any, ...]], Any]:
