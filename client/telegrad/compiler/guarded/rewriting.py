@@ -8,6 +8,7 @@ own, or that this does not know, has no such form. Knows nothing of tensors.
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator
 from functools import partial
 from types import CodeType, FunctionType
@@ -36,7 +37,8 @@ def rewritten(function: FunctionType, watcher: Any) -> FunctionType | None:
     if any([name not in cells for name in code.co_freevars]):
         return None
     closure = tuple([cells[name] for name in code.co_freevars])
-    made = FunctionType(code, {WATCHED: watcher}, function.__name__, function.__defaults__, closure)
+    names = {WATCHED: watcher, "__builtins__": builtins}  # without which CPython 3.13 cannot warn from here
+    made = FunctionType(code, names, function.__name__, function.__defaults__, closure)
     made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
     return made
 
