@@ -170,6 +170,7 @@ def test_operations_on_known_integers_tell_bounds_of_what_they_make(noting: Engi
 TAKING: dict[str, Callable[[Any, Any, Any], tuple[Any, ...]]] = {
     "_embedding": lambda x, index, other: (index.select(0, 0), x, -1, False),
     "take": lambda x, index, other: (x, index),
+    "put": lambda x, index, other: (x, index, other, False),
     "gather": lambda x, index, other: (x, 1, index, False),
     "index_select": lambda x, index, other: (x, 0, index.select(0, 0)),
     "index_add": lambda x, index, other: (x, 1, index.select(0, 0), other, 1),

@@ -108,7 +108,7 @@ def _in_dims(args: dict[str, Any]) -> _Found:
 
 _RULES: Final[dict[str, Callable[[dict[str, Any]], _Found]]] = {
     "_cross_entropy": _classes, "_nll_loss_forward": _classes, "_embedding": _rows, "take": _everywhere,
-    "index": _in_dims, "index_put": _in_dims,
+    "put": _everywhere, "index": _in_dims, "index_put": _in_dims,
     **dict.fromkeys(("gather", "index_select", "index_add", "index_copy", "index_fill"), _along),
     **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce"), _along),
 }  # fmt: skip
