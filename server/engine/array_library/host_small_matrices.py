@@ -39,7 +39,7 @@ _MOST_GENERAL = {"f": 100, "d": 128}
 _LEAST_MATRICES, _LEAST_ELEMENTS = 8, 1 << 8
 """Batches from which on they are used."""
 _LEAST_SPECTRA, _LEAST_LOADED = 32, 1 << 10
-"""Matrices from which on symmetric matrices and singular values are theirs, and elements from which on they always are.
+"""Matrices from which on eigenvalues and singular values are theirs, and elements from which on they always are.
 
 Of fewer elements many batches are computed before loops are loaded, which takes time once.
 """
@@ -269,8 +269,13 @@ def solve_triangular(a: Array, b: Array, upper: bool, unitriangular: bool) -> Ar
 
 
 def takes_symmetric(shape: tuple[int, ...], char: str, vectors: bool) -> bool:
-    """Whether the loops compute eigenvalues of symmetric matrices of this shape and type."""
-    return shape[-1] <= (_MOST_SYMMETRIC if vectors else _MOST_VALUES) and _are_many(shape) and char in "fd"
+    """Whether the loops compute eigenvalues of symmetric matrices of this shape and type.
+
+    Vectors may have another sign than LAPACK's, which must not depend on how many were computed before.
+    """
+    if vectors:
+        return shape[-1] <= _MOST_SYMMETRIC and math.prod(shape) >= _LEAST_LOADED and char in "fd"
+    return shape[-1] <= _MOST_VALUES and _are_many(shape) and char in "fd"
 
 
 def has_singular_loops(shape: tuple[int, ...], char: str) -> bool:
@@ -295,9 +300,12 @@ def eigh_into(a: Array, upper: bool, values: Array, vectors: Array | None) -> bo
 
 
 def eig_into(a: Array, values: Array, vectors: Array | None) -> bool:
-    """Write complex eigenvalues and, if they are wanted, eigenvectors of real matrices; as ``eigh_into`` does."""
+    """Write complex eigenvalues and, if they are wanted, eigenvectors of real matrices; as ``eigh_into`` does.
+
+    They may come in another order than LAPACK's, and vectors with another sign, so few numbers are always LAPACK's.
+    """
     size, char = a.shape[-1], a.dtype.char
-    if not 1 < size <= _MOST_GENERAL.get(char, 0):
+    if not 1 < size <= _MOST_GENERAL.get(char, 0) or a.size < _LEAST_LOADED:
         return False
     loops = _kernels("eigenvectors", a.size)
     if loops is None:
