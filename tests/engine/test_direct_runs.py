@@ -210,9 +210,11 @@ def test_what_is_no_kernel_is_refused() -> None:
 
 
 def test_a_kernel_may_have_no_results(adapter: EngineAdapter, way: str, seed: int) -> None:
-    grad = adapter.tensor(torch.from_numpy(np.random.default_rng(seed).integers(-4, 5, 2)))
-    for _ in range(3):
-        assert F._linear_backward(grad, None, None, False) == ()
+    rng = np.random.default_rng(seed)
+    for given in (rng.integers(-4, 5, 2), rng.standard_normal((3, 3)), rng.standard_normal((2, 4)).astype("f")):
+        grad = adapter.tensor(torch.from_numpy(given))
+        for _ in range(3):
+            assert F._linear_backward(grad, None, None, False) == ()
 
 
 def test_nothing_is_looked_up_by_calls_that_came_before(

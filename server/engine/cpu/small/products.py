@@ -165,7 +165,7 @@ class _Factors(NamedTuple):
 def _several(products: Sequence[_Factors], targets: Sequence[Place], dtype: DType, ones: int) -> Loop | None:
     """The loop of several products, of which a constant operand is so many ones."""
     found = _loop(np.matmul, dtype)
-    if found is None or sum([math.prod(product.sizes) for product in products]) > _MOST_PRODUCTS:
+    if not products or found is None or sum([math.prod(product.sizes) for product in products]) > _MOST_PRODUCTS:
         return None
     numbers, places = [len(products)], []
     for product, target in zip(products, targets, strict=True):
