@@ -117,8 +117,7 @@ class Context:
     __slots__ = (
         "_grad_enabled", "autocast", "backends", "before_replay", "casts", "checks", "cudnn", "dropped", "excluded",
         "generators", "host_memory", "included", "inference", "own_streams", "owner", "profiler", "programs",
-        "recorder", "remade_nodes", "spent", "streams", "switches", "threads", "trace", "tuner",
-        "warn",
+        "recorder", "remade_nodes", "spent", "streams", "switches", "threads", "trace", "tuner", "warn",
     )  # fmt: skip
 
     def __init__(self, backends: dict[Device, Backend], owner: int = 0) -> None:
@@ -155,7 +154,7 @@ class Context:
         """Is told of operations while the Record key is included."""
         self.host_memory: HostMemory = _NoAccount()
         self.warn: Callable[[str], None] = _ignore
-        """Tells the client of a warning."""
+        """Called with the text of a warning of host code, of which the client then warns the program."""
         self.before_replay: Callable[[Callable[[], bool]], None] | None = None
         """Called before a pass is replayed, with a function that says whether it can fail for lack of memory alone."""
 

@@ -35,7 +35,7 @@ class Indices(NamedTuple):
     range: IndexRange
 
     def of(self, args: tuple[Any, ...]) -> Any:
-        """Return the operand."""
+        """Return the operand, given the arguments of a call: values, metas, or what stands for either."""
         item = args[self.position]
         return item if self.place is None else item[self.place]
 

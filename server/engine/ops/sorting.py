@@ -70,12 +70,16 @@ def topk(xp, input, k, dim, largest, sorted, *, out):
 
 _PARTITION_RATIO = 8
 """If at most one element in this many is wanted, partitioning first is faster than sorting all of them."""
+_IN_LOOPS = np.dtype("float32"), np.dtype("int64")
+_FEW = 4096
+"""Types, and how many elements, for which a loop takes the first of equal elements, as a sort does and no partition."""
 
 
 def _top_indices(xp, rows, k, largest):
     """Indices of the ``k`` largest or smallest elements of every row, in sorted order."""
     length = rows.shape[-1]
-    if xp is not np or k * _PARTITION_RATIO > length:
+    is_for_loops = rows.size <= _FEW and rows.dtype in _IN_LOOPS
+    if xp is not np or k * _PARTITION_RATIO > length or is_for_loops:
         return _order(xp, rows, rows.ndim - 1, largest)[..., :k]
     split = length - k if largest else k - 1
     candidates = np.argpartition(rows, split, axis=-1)

@@ -78,7 +78,7 @@ def any_chain(*op_support: OperatorSupportBase) -> OperatorSupportBase:
 
 
 class OpSupports:
-    """Usual parts of chains."""
+    """What is often asked of nodes, to be put together by ``chain``."""
 
     @classmethod
     def decline_if_input_dtype(cls, dtype: DType) -> OperatorSupportBase:

@@ -9,8 +9,8 @@ from typing import Any
 
 from .infra.pass_manager import (
     Constraint,
+    OrderedPasses,
     Pass,
-    _validate_pass_schedule_constraint,
     this_before_that_pass_constraint,
 )
 
@@ -50,28 +50,16 @@ def these_before_those_pass_constraint(these: Pass, those: Pass) -> Constraint:
     return lambda first, second: unwrap(first) is not those or unwrap(second) is not these
 
 
-class PassManager:
+class PassManager(OrderedPasses):
     """Passes and constraints of their order, which is checked before the first run."""
 
     def __init__(self, passes: list[Pass] | None = None, constraints: list[Constraint] | None = None) -> None:
-        self.passes: list[Pass] = passes or []
-        self.constraints: list[Constraint] = constraints or []
-        self._validated = False
+        super().__init__(passes, constraints)
 
     @classmethod
     def build_from_passlist(cls, passes: list[Pass]) -> PassManager:
         """Return a manager of these passes."""
         return cls(passes)
-
-    def add_pass(self, _pass: Pass) -> None:
-        """Run one more pass at the end."""
-        self.passes.append(_pass)
-        self._validated = False
-
-    def add_constraint(self, constraint: Constraint) -> None:
-        """Keep to one more constraint."""
-        self.constraints.append(constraint)
-        self._validated = False
 
     def remove_pass(self, _passes: list[str]) -> None:
         """Leave out the passes of these names."""
@@ -80,10 +68,7 @@ class PassManager:
 
     def validate(self) -> None:
         """Raise RuntimeError where the passes are in an order that a constraint forbids."""
-        if not self._validated:
-            for constraint in self.constraints:
-                _validate_pass_schedule_constraint(constraint, self.passes)
-            self._validated = True
+        self._require_order()
 
     def __call__(self, source: Any) -> Any:
         self.validate()

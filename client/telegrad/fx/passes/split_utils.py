@@ -9,6 +9,8 @@ from telegrad.fx.graph import Graph
 from telegrad.fx.graph_module import GraphModule
 from telegrad.fx.node import Node, map_arg
 
+from .utils._paths import graph_of, inputs_of
+
 __all__ = ["getattr_recursive", "setattr_recursive", "split_by_tags"]
 
 _SHARED = ("placeholder", "get_attr", "output")
@@ -46,11 +48,10 @@ def split_by_tags(
     for tag in tags:
         nodes = _tagged(gm, tag)
         inside = set(nodes)
-        inputs = dict.fromkeys(used for node in nodes for used in node.all_input_nodes if used not in inside)
+        inputs = inputs_of(nodes, inside)
         others = [node for node in gm.graph.nodes if node not in inside]
-        used_there = dict.fromkeys(used for node in others for used in node.all_input_nodes if used in inside)
-        outputs = [node for node in used_there if node.op != "get_attr"]
-        graph = _component(nodes, list(inputs), outputs, return_tuple)
+        outputs = [node for node in inputs_of(others, set(others)) if node.op != "get_attr"]
+        graph = graph_of(nodes, inputs, outputs, return_tuple)
         parts[tag] = GraphModuleCls(gm, graph)
         used = [str(node.target) for node in nodes if node.op in ("call_module", "get_attr")]
         paths.update({f"{tag}.{path}": path for path in used})
@@ -72,15 +73,3 @@ def _tagged(gm: GraphModule, tag: str) -> list[Node]:
         node for node in gm.graph.nodes
         if node in wanted or (node.op == "get_attr" and not wanted.isdisjoint(node.users))
     ]  # fmt: skip
-
-
-def _component(nodes: list[Node], inputs: list[Node], outputs: list[Node], return_tuple: bool) -> Graph:
-    graph, made = Graph(), dict[Node, Node]()
-    for node in inputs:
-        made[node] = graph.placeholder(node.name, type_expr=node.type)
-        made[node].meta = node.meta.copy()
-    for node in nodes:
-        made[node] = graph.node_copy(node, made.__getitem__)
-    results = tuple([made[node] for node in outputs])
-    graph.output(results[0] if len(results) == 1 and not return_tuple else results)
-    return graph

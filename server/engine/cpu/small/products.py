@@ -46,7 +46,7 @@ def _product(left: Meta, right: Meta, out: Meta, sizes: Sequence[int], steps: Se
 
 
 def _of_matrices(left: Meta, right: Meta, out: Meta) -> list[int] | None:
-    """The same for two matrices."""
+    """The numbers of ``multiply_matrices`` for a product of two matrices; None where the loop does not take them."""
     sizes = 1, *left.shape, right.shape[1]
     return _product(left, right, out, sizes, (0, 0, 0, *left.strides, *right.strides, *out.strides))
 

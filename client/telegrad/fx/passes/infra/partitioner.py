@@ -9,6 +9,7 @@ from typing import Any, Final
 from telegrad.fx.graph_module import GraphModule
 from telegrad.fx.node import Node, _get_qualified_name
 from telegrad.fx.passes.operator_support import OperatorSupportBase
+from telegrad.fx.passes.utils._paths import leads_back
 from telegrad.fx.passes.utils.fuser_utils import fuse_by_partitions
 
 __all__ = ["CapabilityBasedPartitioner", "Partition"]
@@ -27,15 +28,15 @@ class Partition:
         return str(self.nodes)
 
     def add_node(self, node: Node) -> None:
-        """Add a node."""
+        """Have one more node be in the partition."""
         self.nodes[node] = None
 
     def remove_node(self, node: Node) -> None:
-        """Leave a node out."""
+        """Have a node no more be in the partition."""
         del self.nodes[node]
 
     def size(self) -> int:
-        """Return the number of nodes."""
+        """Return how many nodes are in the partition."""
         return len(self.nodes)
 
 
@@ -59,19 +60,12 @@ class _Assignment:
 
     def can_join(self, one: Partition, other: Partition) -> bool:
         """Whether no path leads out of two partitions and back, where partitions on the way are passed as one."""
-        inside = {**one.nodes, **other.nodes}
-        waiting = [user for node in inside for user in node.users if user not in inside]
-        seen: set[Node] = set()
-        while waiting:
-            node = waiting.pop()
-            if node in inside:
-                return False
-            if node not in seen:
-                owner = self.owners.get(node)
-                passed = owner.nodes if owner is not None else (node,)
-                seen.update(passed)
-                waiting.extend(user for each in passed for user in each.users)
-        return True
+
+        def passed_with(node: Node) -> Iterable[Node]:
+            owner = self.owners.get(node)
+            return (node,) if owner is None else owner.nodes
+
+        return not leads_back({**one.nodes, **other.nodes}, passed_with)
 
 
 class CapabilityBasedPartitioner:
@@ -156,7 +150,7 @@ class CapabilityBasedPartitioner:
         return list(removed)
 
     def partition_and_fuse(self, prefix: str = "fused_") -> GraphModule:
-        """Find partitions and fuse them."""
+        """Return the module, with a call of a module in place of each partition that is proposed."""
         return self.fuse_partitions(self.propose_partitions(), prefix)
 
 

@@ -66,37 +66,48 @@ def _in_order(passes: list[Pass], constraints: list[Constraint]) -> list[Pass]:
     return ordered
 
 
-class PassManager:
+class OrderedPasses:
+    """Passes, and constraints of their order, which are looked at again once either has changed."""
+
+    def __init__(self, passes: list[Pass] | None, constraints: list[Constraint] | None) -> None:
+        self.passes: list[Pass] = passes or []
+        self.constraints: list[Constraint] = constraints or []
+        self._validated = False
+
+    def add_pass(self, _pass: Pass) -> None:
+        """Run one more pass behind the others, or where constraints want it."""
+        self.passes.append(_pass)
+        self._validated = False
+
+    def add_constraint(self, constraint: Constraint) -> None:
+        """Have the order of the passes keep to one more constraint."""
+        self.constraints.append(constraint)
+        self._validated = False
+
+    def _require_order(self) -> None:
+        """Raise RuntimeError where the passes are in an order that a constraint forbids."""
+        if not self._validated:
+            for constraint in self.constraints:
+                _validate_pass_schedule_constraint(constraint, self.passes)
+            self._validated = True
+
+
+class PassManager(OrderedPasses):
     """Passes that run one after the other, ``steps`` times at most, and checks of the module between them."""
 
     def __init__(
         self, passes: list[Pass] | None = None, constraints: list[Constraint] | None = None, steps: int | None = None,
         run_checks_after_each_pass: bool = False, suppress_check_failures: bool = False,
     ) -> None:  # fmt: skip
-        self.passes: list[Pass] = passes or []
-        self.constraints: list[Constraint] = constraints or []
+        super().__init__(passes, constraints)
         self.steps = steps or 1
         self.run_checks_after_each_pass = run_checks_after_each_pass
         self.suppress_check_failures = suppress_check_failures
         self.checks: list[Callable[[Module], Any]] = []
-        self._validated = False
-
-    def add_pass(self, _pass: Pass) -> None:
-        """Run one more pass, at the end unless constraints say otherwise."""
-        self.passes.append(_pass)
-        self._validated = False
-
-    def add_constraint(self, constraint: Constraint) -> None:
-        """Keep to one more constraint."""
-        self.constraints.append(constraint)
-        self._validated = False
 
     def validate_constraints(self) -> None:
         """Raise RuntimeError where the passes are in an order that a constraint forbids."""
-        if not self._validated:
-            for constraint in self.constraints:
-                _validate_pass_schedule_constraint(constraint, self.passes)
-            self._validated = True
+        self._require_order()
 
     def solve_constraints(self) -> None:
         """Put the passes in an order that the constraints allow."""
@@ -110,7 +121,7 @@ class PassManager:
         self.checks.append(check)
 
     def check(self, module: Module) -> None:
-        """Run all checks."""
+        """Call each function that ``add_checks`` was given with a module."""
         for check in self.checks:
             check(module)
 

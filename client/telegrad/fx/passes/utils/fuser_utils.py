@@ -6,12 +6,11 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
-from telegrad.fx.graph import Graph
 from telegrad.fx.graph_module import GraphModule
 from telegrad.fx.node import Node
 from telegrad.fx.passes.tools_common import stable_topological_sort
 
-from ._paths import validate_partition
+from ._paths import graph_of, inputs_of, validate_partition
 from .common import lift_subgraph_as_module
 
 __all__ = [
@@ -34,16 +33,9 @@ def fuse_as_graphmodule(
 ) -> tuple[GraphModule, tuple[Node, ...], tuple[Node, ...]]:  # fmt: skip
     """Return nodes in order as a module, what it takes, and of which nodes it returns the results."""
     inside = set(nodes)
-    inputs = dict.fromkeys(used for node in nodes for used in node.all_input_nodes if used not in inside)
+    inputs = inputs_of(nodes, inside)
     outputs = [node for node in nodes if any(user not in inside for user in node.users)]
-    graph, made = Graph(), dict[Node, Node]()
-    for node in inputs:
-        made[node] = graph.placeholder(node.name, type_expr=node.type)
-        made[node].meta = node.meta.copy()
-    for node in nodes:
-        made[node] = graph.node_copy(node, made.__getitem__)
-    results = tuple([made[node] for node in outputs])
-    graph.output(results[0] if len(results) == 1 and not always_return_tuple else results)
+    graph = graph_of(nodes, inputs, outputs, always_return_tuple)
     graph.lint()
     fused, _ = lift_subgraph_as_module(gm, graph, comp_name="", class_name=module_name)
     return fused, tuple(inputs), tuple(outputs)
