@@ -21,6 +21,7 @@ from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Device, Meta
 
+from .device import interface
 from .device.graph_memory import GraphMemory
 from .device.interface import Capture, Counter, DeviceFigures, Download, Event, Mark, NoCounter, RandomState, Upload
 from .device.streams import StreamUser
@@ -313,6 +314,10 @@ class Backend(DeviceFigures):
     def capture(self, work: Callable[[], bool]) -> Capture | None:
         """Capture what ``work`` launches instead of executing it; None if that fails or ``work`` returns False."""
         raise NotImplementedError
+
+    def relocatable(self, work: interface.RelocatableWork) -> interface.Relocatable | None:
+        """Note the launches of some work, to make them again on other memory; None where it does more than launch."""
+        return None
 
     def random_state(self) -> RandomState:
         """Memory for a generator's state, which kernels of captured work read."""

@@ -15,12 +15,21 @@ in a buffer of the launch, constants are written once, and addresses each time. 
 #define MOST_PARAMETERS 64
 #define MOST_BYTES 4096
 #define ALIGNMENT 16 /* of constants, in bytes */
+#define MOST_COMPARED 12 /* addresses that are compared with those of the last time */
+
+/* The driver's description of a node of a graph that starts a kernel. */
+typedef struct {
+    void *function;
+    unsigned grid[3], block[3], shared;
+    void **parameters, **extra, *kernel, *context;
+} KernelNode;
 
 typedef struct {
     PyObject_VAR_HEAD
     vectorcallfunc vectorcall;
     PyObject *kernel, *queue, *start; /* ``start`` takes ``call`` */
     PyObject *call[CALL_SIZE];
+    KernelNode node;      /* the same for a graph; without a function where it can be none */
     Py_ssize_t addresses; /* so many are filled in, from the beginning of the buffer */
     uint64_t buffer[];    /* the values of all parameters, then where each of them lies */
 } KernelLaunch;
@@ -122,6 +131,20 @@ whole_number(PyObject *item)
     return PyLong_Check(item) ? Py_NewRef(item) : PyNumber_Index(item);
 }
 
+/* Write addresses into the buffer; -1 for an error. */
+static int
+fill_addresses(KernelLaunch *launch, PyObject *const *given)
+{
+    for (Py_ssize_t i = 0; i < launch->addresses; i++) {
+        PyObject *address = whole_number(given[i]);
+        uint64_t value = address == NULL ? 0 : PyLong_AsUnsignedLongLong(address);
+        Py_XDECREF(address);
+        if (PyErr_Occurred()) return -1;
+        launch->buffer[i] = value;
+    }
+    return 0;
+}
+
 /* Start the kernel, given the stream and addresses, or let it wait where its queue does. */
 static PyObject *
 start_kernel(PyObject *self, PyObject *const *given)
@@ -129,13 +152,7 @@ start_kernel(PyObject *self, PyObject *const *given)
     KernelLaunch *launch = (KernelLaunch *)self;
     if (SLOT(launch->queue, LaunchQueue__is_open) == Py_True)
         return wait_in_queue(launch->queue, self, given, 1 + launch->addresses);
-    for (Py_ssize_t i = 0; i < launch->addresses; i++) {
-        PyObject *address = whole_number(given[1 + i]);
-        uint64_t value = address == NULL ? 0 : PyLong_AsUnsignedLongLong(address);
-        Py_XDECREF(address);
-        if (PyErr_Occurred()) return NULL;
-        launch->buffer[i] = value;
-    }
+    if (fill_addresses(launch, given + 1) < 0) return NULL;
     PyObject *call[CALL_SIZE];
     memcpy(call, launch->call, sizeof call);
     call[AT_STREAM] = given[0];
@@ -206,6 +223,23 @@ addresses_in(PyObject *varying)
     return formats != NULL && (Py_ssize_t)strspn(formats, "PQ") == size ? size : -1;
 }
 
+/* Describe the launch as a node of a graph, without a function where the driver could not be told so. */
+static void
+describe_node(KernelLaunch *launch, void **parameters)
+{
+    KernelNode *node = &launch->node;
+    for (int i = 0; i < 3; i++) {
+        node->grid[i] = (unsigned)PyLong_AsUnsignedLong(launch->call[1 + i]);
+        node->block[i] = (unsigned)PyLong_AsUnsignedLong(launch->call[4 + i]);
+    }
+    node->shared = (unsigned)PyLong_AsUnsignedLong(launch->call[7]);
+    node->parameters = parameters;
+    node->function = PyLong_AsVoidPtr(launch->call[0]);
+    if (!PyErr_Occurred()) return;
+    PyErr_Clear();
+    node->function = NULL;
+}
+
 /* A launch over parameters that are arranged; NULL for an error. */
 static PyObject *
 kernel_launch_of(PyObject *const *given, const Parameters *parameters, Py_ssize_t addresses)
@@ -229,7 +263,10 @@ kernel_launch_of(PyObject *const *given, const Parameters *parameters, Py_ssize_
     launch->call[AT_PARAMETERS + 1] = Py_NewRef(zero);
     int failed = launch->call[AT_PARAMETERS] == NULL || put_sizes(launch->call + 1, given[4]) || put_sizes(launch->call + 4, given[5]);
     PyObject_GC_Track(launch);
-    if (!failed) return (PyObject *)launch;
+    if (!failed) {
+        describe_node(launch, (void **)(launch->buffer + values));
+        return (PyObject *)launch;
+    }
     Py_DECREF(launch);
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }

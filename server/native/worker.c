@@ -11,6 +11,7 @@ anything. Where something is not as it expects, the function of Python is called
 #include "metas.h"
 #include "operand_launches.h"
 #include "philox.h"
+#include "relocations.h"
 #include "runs.h"
 #include "small_launches.h"
 #include "views.h"
@@ -322,6 +323,8 @@ static PyMethodDef methods[] = {
     {"prepare_launches", prepare_launches, METH_O, "Take classes and objects by their names."},
     {"bound_to_queue", bound_to_queue, METH_O, "Return work whose launches wait in a queue where they may."},
     {"prepare_kernel", (PyCFunction)(void (*)(void))prepare_kernel, METH_FASTCALL, "Return a launch of a kernel, or None."},
+    {"chains", (PyCFunction)(void (*)(void))new_chains, METH_FASTCALL, "Return what makes launches in chains."},
+    {"relocated", (PyCFunction)(void (*)(void))new_relocated, METH_FASTCALL, "Return launches that are made again elsewhere, or None."},
     {"operand_launch", (PyCFunction)(void (*)(void))operand_launch, METH_FASTCALL, "Return a launch on operands, or None."},
     {"beginnings_of", call_beginnings_of, METH_O, "Return where the memory of values begins."},
     {"note_writes", (PyCFunction)(void (*)(void))call_note_writes, METH_FASTCALL, "Count a modification of arguments."},
@@ -367,7 +370,7 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC
 PyInit__worker(void)
 {
-    PyObject *module = ready_launch_types() | PyType_Ready(&LookupType) | PyType_Ready(&SmallLaunchType) ? NULL : PyModule_Create(&definition);
+    PyObject *module = ready_launch_types() | PyType_Ready(&ChainType) | PyType_Ready(&ChainsType) | PyType_Ready(&RelocatedChainType) | PyType_Ready(&LookupType) | PyType_Ready(&SmallLaunchType) ? NULL : PyModule_Create(&definition);
     if (module != NULL && PyModule_AddIntConstant(module, "MOST_READY", MOST_READY) < 0) Py_CLEAR(module);
     return module;
 }

@@ -41,7 +41,7 @@ from .modes import set_mode
 from .profiling.profiles import drop_profile, note_frame, numbers_drawn
 from .programs import graphs, sequences, stretches
 from .programs import reports as _reports  # likewise
-from .programs.recurring import RecurringBatches
+from .programs.batches.recurring import RecurringBatches
 from .replies import Frame
 from .rollback import Rollback
 from .state import SessionState, Suspended

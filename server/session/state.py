@@ -136,6 +136,8 @@ class SessionState:
         self.divides: set[int] = set()
         """Operations that no stretch holds any more: they turned out to write to what was there before it, or to take
         indices of which only a device can tell whether they are good."""
+        self.fixed_numbers: set[tuple[int, int]] = set()
+        """Calls of which stretches hold no numbers that change, as ``programs.numbered`` has their places."""
         self.capture: ClientCapture | None = None
         """What is being captured."""
         self.verifies_programs = False

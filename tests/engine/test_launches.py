@@ -28,6 +28,7 @@ from server.engine.value import Backend
 from tests.engine.cuda_registrations import withdraw
 from tests.ops.adapters import EngineAdapter
 from tests.support.compilers import needs_calls_in_c
+from tests.support.parameters import parameters_at
 
 withdraw()
 _FORMS = {"int": "i", "unsigned": "I", "i64": "q", "u64": "Q", "float": "f", "double": "d", "pointer": "Q"}
@@ -59,10 +60,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 def _parameters(call: tuple[Any, ...], formats: Sequence[str]) -> list[Any]:
     """The parameters, read as a kernel of this signature reads them."""
-    addresses = (ctypes.c_void_p * len(formats)).from_address(call[-2])
-    sizes = [struct.calcsize(f"={code}") for code in formats]
-    raw = [ctypes.string_at(address, size) for address, size in zip(addresses, sizes, strict=True)]
-    return [struct.unpack(f"={code}", item)[0] for code, item in zip(formats, raw, strict=True)]
+    return parameters_at(call[-2], formats)
 
 
 def _launches() -> LaunchQueue:

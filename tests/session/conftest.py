@@ -74,8 +74,8 @@ def on(request: pytest.FixtureRequest) -> Iterator[tuple[Any, str]]:
         yield past_small_numbers(telegrad), request.param
 
 
-@pytest.fixture(params=["launch by launch", "captured"])
+@pytest.fixture(params=["launch by launch", "captured", "noted"])
 def captures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether the host pretends to capture work."""
-    if request.param == "captured":
-        simulate_captures(monkeypatch)
+    """Whether the host pretends to capture work, or to note its launches and make them again on other memory."""
+    if request.param != "launch by launch":
+        simulate_captures(monkeypatch, relocates=request.param == "noted")

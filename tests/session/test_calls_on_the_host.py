@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from server.session.programs import recurring
+from server.session.programs.batches import recurring
 
 from .queued import queued_host
 from .stretches import past_small_numbers

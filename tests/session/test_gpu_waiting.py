@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from server.engine.devices import open_device
-from server.session.programs import recurring
+from server.session.programs.batches import recurring
 from telegrad_protocol.meta import Device
 
 pytestmark = pytest.mark.gpu

@@ -320,11 +320,11 @@ def test_what_is_no_call_fails_as_ever_however_often_it_comes(tg: Any, args: lis
     assert tg.ones(1).item() == 1.0
 
 
-@pytest.mark.parametrize(("is_seen", "least", "most"), [(True, 0, 0), (False, 1, 4)])
+@pytest.mark.parametrize("is_seen", [True, False])
 def test_numbers_that_change_each_time_are_not_looked_at_forever(
-    tg: Any, noted: Counter[str], monkeypatch: pytest.MonkeyPatch, is_seen: bool, least: int, most: int
-) -> None:  # fmt: skip
-    """Where the first look at a batch sees some of them, it tells at once that the batch is another."""
+    tg: Any, noted: Counter[str], monkeypatch: pytest.MonkeyPatch, is_seen: bool
+) -> None:
+    """Whether the first look at a batch sees some of them or none: no operation of the host reads numbers."""
     x = tg.ones(4)
     batches = x._session.transport._session._batches
     looks, plain = [], batches._learn
@@ -334,7 +334,7 @@ def test_numbers_that_change_each_time_are_not_looked_at_forever(
         for _ in range(10):
             y = (y * factor).sin() if is_seen else y.sin() * factor
         y.sum().item()
-    assert least <= len(looks) <= most and not noted
+    assert 1 <= len(looks) <= 4 and not noted
 
 
 def test_a_program_that_records_what_it_does_has_no_batch_compared(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:

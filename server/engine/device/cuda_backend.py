@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, cast
 
 import cupy as cp
@@ -22,7 +23,7 @@ from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.cuda.random.placed_state import PlacedState
 from server.engine.cuda.runtime.launch import launches_on
 from server.engine.cuda.runtime.user_driver import CudaKernelDriver, kernel_driver_of
-from server.engine.device.interface import Download, Event, Mark, Upload
+from server.engine.device.interface import Download, Event, Mark, RelocatableWork, Upload
 from server.engine.profiling.cuda_work import open_tracer
 from server.engine.profiling.device_work import DeviceTracer
 from server.engine.value import Launch, Storage, Value
@@ -37,6 +38,7 @@ from .cuda_streams import CudaEvent, StreamPool
 from .cuda_transfers import SMALL_BYTES, CudaDownload, CudaUpload, KeptCopy, PinnedMemory, SmallDownload
 from .current_device import current_device, device_count, on_its_device, run_on
 from .peers import enable_peer_access, has_peer_access
+from .relocated_graph import RelocatedGraph, WaitingCounter
 from .stream_backend import StreamedBackend
 from .streams import StreamUser
 
@@ -207,6 +209,12 @@ class CudaBackend(StreamedBackend):
 
     def captured_work(self) -> GraphCounter:
         return GraphCounter(self.stream)
+
+    @on_its_device
+    def relocatable(self, work: RelocatableWork) -> RelocatedGraph | None:
+        counter = WaitingCounter(self.launches)
+        run = partial(work.note, counter)
+        return RelocatedGraph.noted(self.launches, self.stream, run, work.rows, counter.counts)
 
     def random_state(self) -> PlacedState:
         return PlacedState(self)

@@ -62,10 +62,13 @@ class CudaGraph:
     @on_its_device
     def launch(self) -> bool:
         try:
-            runtime.graphLaunch(self._launches, self._stream)
+            return self._start()
         except runtime.CUDARuntimeError as error:
             log.warning("a graph could not be launched", extra={"cause": str(error)})
             return False
+
+    def _start(self) -> bool:
+        runtime.graphLaunch(self._launches, self._stream)
         return True
 
     def __del__(self) -> None:

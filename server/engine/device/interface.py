@@ -87,6 +87,28 @@ class Capture(Protocol):
         """Execute the work on the stream that it was captured on; False if the device refused and did nothing."""
 
 
+class RelocatableWork(Protocol):
+    """Work that is noted to be done again on other memory, and with other numbers."""
+
+    def note(self, counter: Counter) -> bool:
+        """Do it once; returns whether all of it was done. ``counter`` counts its launches."""
+
+    def rows(self) -> Sequence[tuple[int, int, int, int]]:
+        """Return what will be others: kinds, numbers, and where memory begins and ends, as of the time it was done."""
+
+
+class Relocatable(Protocol):
+    """Work that was noted, and is done again on other memory: ``counts`` and ``nbytes`` are as of a capture."""
+
+    nbytes: int
+
+    @property
+    def counts(self) -> Sequence[int]: ...
+
+    def launch_on(self, values: Sequence[Any], made: Sequence[Any]) -> bool:
+        """Do it on the memory of these values and for these storages; False if the device refused and did nothing."""
+
+
 class RandomState(Protocol):
     """Where the kernels of a graph read seed and offset of a generator on the device."""
 

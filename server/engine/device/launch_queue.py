@@ -9,6 +9,7 @@ way, has ``flush`` called first. Knows no CUDA and no operations.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -24,20 +25,30 @@ FIRST, MOST = 2, 64
 """How many launches wait at first, so that an idle device gets work at once, and how many at most."""
 
 
+class NotALaunchError(Exception):
+    """Launches are only noted, and something else was to be done."""
+
+
 class LaunchQueue:
     """The launches of one device, in the order in which they were made.
 
     ``policy`` decides whether launches wait at all; it counts sequences that were launched as one as hits, others as
     misses, and flushes as the events of a cooldown. ``sequences`` decides what is captured. ``index`` is that of the
-    device, which is made current for its launches.
+    device, which is made current for its launches. ``chains`` makes launches of kernels as graphs whose nodes are
+    given other parameters each time, as `cuda.runtime.chains` says; None: launches are made one by one.
     """
 
-    __slots__ = ("_hits", "_is_allowed", "full", "index", "is_open", "may_wait", "policy", "sequences", "waiting")
+    __slots__ = (
+        "_hits", "_is_allowed", "_is_noting", "chains", "full", "index", "is_open", "may_wait", "policy", "sequences",
+        "waiting",
+    )  # fmt: skip
 
     def __init__(
-        self, capture: Capturing, is_idle: Callable[[int], bool], limits: Limits = LAUNCH_SEQUENCES, index: int = 0
+        self, capture: Capturing, is_idle: Callable[[int], bool], limits: Limits = LAUNCH_SEQUENCES, index: int = 0,
+        chains: Any = None,
     ) -> None:  # fmt: skip
         self.index = index
+        self.chains = chains
         self.sequences = LaunchSequences(capture, is_idle, limits)
         self.policy = ReplayPolicy(LAUNCH_WAITING)
         self.waiting: list[Launch] = []
@@ -47,11 +58,8 @@ class LaunchQueue:
         """Whether launches may wait at all: they are allowed to, and no cooldown is on."""
         self.full = FIRST
         """How many launches may wait; doubles each time that it is reached, until the next flush."""
-        self._is_allowed = False
+        self._is_allowed = self._is_noting = False
         self._hits = 0
-
-    _perform = staticmethod(perform)
-    """Makes launches one by one; a queue that is traced notes each."""
 
     def allow(self) -> None:
         """Let launches wait from here on; the caller sees to it that they are flushed."""
@@ -64,6 +72,8 @@ class LaunchQueue:
 
     def flush(self) -> None:
         """Make the launches that wait: before work of any other kind, before events, and before memory is freed."""
+        if self._is_noting:
+            raise NotALaunchError
         if self.waiting:
             self.full = FIRST
             self._make()
@@ -109,6 +119,8 @@ class LaunchQueue:
         """Drop what was captured of launches by these functions, which can be made no more."""
         self.flush()
         self.sequences.forget(performs)
+        if self.chains is not None:
+            self.chains.forget()
 
     def deferring(self, work: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
         """Return ``work``, all of whose launches look at ``is_open``, with these waiting where they may."""
@@ -139,7 +151,7 @@ class LaunchQueue:
         waiting = self.waiting
 
         def flushed(*args: Any) -> Any:
-            if waiting:
+            if waiting or self._is_noting:
                 self.flush()
             before = self.may_wait, self.is_open
             self.may_wait = self.is_open = False
@@ -150,25 +162,47 @@ class LaunchQueue:
 
         return flushed
 
+    def noted(self, work: Callable[[], bool]) -> tuple[Launch, ...] | None:
+        """Return the launches that some work makes, of which none is made now; None where it does more, or fails.
+
+        The work returns whether it was done; it is told by a `NotALaunchError` where it does more than launch.
+        """
+        self.flush()
+        before = self.is_open, self.may_wait, self.full
+        self.is_open = self.may_wait = self._is_noting = True
+        self.full = sys.maxsize
+        try:
+            return tuple(self.waiting) if work() else None
+        except NotALaunchError:
+            return None
+        finally:
+            self.waiting.clear()
+            self._is_noting = False
+            self.is_open, self.may_wait, self.full = before
+
     @on_its_device
     def _make(self) -> None:
-        """Make the launches that wait: as one graph if they were captured, one by one otherwise."""
+        """Make the launches that wait: as one graph if they were captured, in chains or one by one otherwise."""
         sequence = tuple(self.waiting)
         self.waiting.clear()
         before, self.is_open = self.is_open, False
-        has_missed = False
+        chained = len(sequence)
         try:
-            if len(sequence) < FEW:
-                self._perform(sequence)
-            elif self.sequences.replay(sequence):
+            if len(sequence) >= FEW and self.sequences.replay(sequence):
                 self._hits += 1
             else:
-                has_missed = True
-                self._perform(sequence)
+                chained = self._perform(sequence)
         finally:
             self.is_open = before
-        if has_missed:
+        if len(sequence) >= FEW and 2 * chained < len(sequence):
             self._miss()
+
+    def _perform(self, sequence: tuple[Launch, ...]) -> int:
+        """Make launches one after the other, and return how many were made in chains; a traced queue notes each."""
+        if self.chains is None:
+            perform(sequence)
+            return 0
+        return self.chains.perform(sequence)  # type: ignore[no-any-return]
 
     def _miss(self) -> None:
         if self._hits:

@@ -31,3 +31,16 @@ operand_launch: Final[Callable[..., Any]] = (lambda *described: None) if module 
 """Returns what ``operands.on_operands`` does, by its arguments; None where that is Python's."""
 queued_call: Final[Callable[..., Any]] = (lambda *described: None) if module is None else module.queued_call
 """Returns what ``operands.queued`` does, by its arguments; None where that is Python's."""
+chains: Final[Callable[..., Any]] = (lambda *described: None) if module is None else module.chains
+"""Returns what makes launches of kernels in a row as one graph, as `cuda.runtime.chains` says; None without C.
+
+It takes the addresses of the driver's functions, and how many launches all graphs may have together.
+"""
+relocated: Final[Callable[..., Any]] = (lambda *described: None) if module is None else module.relocated
+"""Returns launches as one graph that is launched on other memory and with other numbers; None where that cannot be.
+
+It takes the chains of their device, the launches, and rows of what is relocated: a kind, the number of a value or of a
+result, and where its memory begins and ends, or the bits of a number.
+"""
+OF_VALUE, OF_MADE, OF_SINGLE, OF_DOUBLE = range(4)
+"""Kinds of what is relocated: memory of a value, memory that is made, and numbers among the values, in two types."""

@@ -94,12 +94,12 @@ class TracedLaunchQueue(LaunchQueue):
                 log.note_parts(self.sequences.launched.counts)
             log.note(begin, count)
 
-    def _perform(self, sequence: Launches) -> None:
+    def _perform(self, sequence: Launches) -> int:
         log = _LOGS[self]
         if len(log.rows) + 4 * len(sequence) > 4 * MOST_FLUSHES:
             log.made += len(sequence)
             perform(sequence)
-            return
+            return 0
         failure: Exception | None = None
         note, made, at = log.rows.extend, log.made, now()
         for launch, *arguments in sequence:
@@ -113,6 +113,7 @@ class TracedLaunchQueue(LaunchQueue):
         log.made = made
         if failure is not None:
             raise failure
+        return 0
 
 
 class EagerLaunchQueue(LaunchQueue):

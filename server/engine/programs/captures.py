@@ -42,6 +42,7 @@ from .described import (
 from .executable import Executable
 from .execution import NEVER, Execution, Stop
 from .private_capture import PrivateCapture, captured_on_memory_of_its_own
+from .recorded.relocated import RelocatedRun, relocated_on_memory_of_its_own
 from .shared_memory import SharedMemory
 
 FEWEST_MISSES: Final = 10
@@ -91,7 +92,7 @@ class Captures:
 
     __slots__ = (
         "_copied", "_copied_bytes", "_expects", "_fewest", "_misses", "_moving", "_private", "_random", "_seen_blocks",
-        "_shared", "_table", "_tuned", "backend", "executable", "settles",
+        "_shared", "_table", "_tuned", "backend", "executable", "has_fixed_numbers", "settles",
     )  # fmt: skip
 
     def __init__(
@@ -112,9 +113,11 @@ class Captures:
         self._random = backend.random_state()
         """Where launches read the generator's state; made now, for captures must leave memory as it is."""
         self._table: CaptureTable[_Captured] = CaptureTable(PROGRAM_CAPTURES)
-        self._private: PrivateCapture | None = None
+        self._private: PrivateCapture | RelocatedRun | None = None
         self._misses = 0
         """Executions in a row that were not launched."""
+        self.has_fixed_numbers = False
+        """Whether it turned out that other numbers among the inputs take another capture."""
         self._copied = self._copied_bytes = 0
         """Launches on shared memory since one was captured where it lay, and the bytes that these have copied."""
         self._moving: set[int] = set()
@@ -175,7 +178,10 @@ class Captures:
     @property
     def _has_paid(self) -> bool:
         """Whether copies have cost as much as a capture of what needs none, which a compiled program has at once."""
-        return self._shared is None or self._copied >= _WORTH or self._copied_bytes >= _WORTH_BYTES
+        if self._shared is None:
+            return True
+        copies = not isinstance(self._private, RelocatedRun)
+        return copies and (self._copied >= _WORTH or self._copied_bytes >= _WORTH_BYTES)
 
     def _storage(self, memory: Memory) -> Storage:
         storage = Storage(self.backend, memory.block, memory.nbytes)
@@ -183,15 +189,16 @@ class Captures:
         return storage
 
     def _launch_private(
-        self, private: PrivateCapture, state: _State, values: Sequence[Any]
+        self, private: PrivateCapture | RelocatedRun, state: _State, values: Sequence[Any]
     ) -> tuple[Any, ...] | None:  # fmt: skip
         """The same for one that was captured on memory of its own."""
         if not private.fits(values, state.numbers, state.place):
             return None
-        made = private.new_storages()
+        made = private.results.new_storages()
         if private.is_dropped:  # to make room for these
             return None
-        drawn = self._place_generator(private.words)
+        results = private.results
+        drawn = self._place_generator(results.words)
         if not private.launch(values, made):
             self._restore_generator(drawn)
             self._private = None
@@ -200,8 +207,8 @@ class Captures:
         self._copied += 1
         self._copied_bytes += private.copied_bytes
         self._table.note_launch()
-        _count_modifications(values, private.modified)
-        return results_of(private.outputs, values, made)
+        _count_modifications(values, results.modified)
+        return results_of(results.outputs, values, made)
 
     def _place_generator(self, words: int) -> tuple[int, int] | None:
         """Draw words of the device's generator for a launch; returns its state before, None where none are drawn."""
@@ -289,9 +296,17 @@ class Captures:
         moving, self._misses = self._moving, 0
         if self._shared is None:  # an input may have been elsewhere once; what shares memory may copy a few that were
             self._moving = set()
-        self._private = captured_on_memory_of_its_own(
+        generator = PlacedGenerator(self._random.pointer)
+        if self._shared is not None:
+            self._private = relocated_on_memory_of_its_own(
+                self.executable, self.backend, values, generator, outputs, self._shared
+            )
+        self.has_fixed_numbers = bool(state.numbers) and self._private is None
+        if self.has_fixed_numbers and self._shared is not None:
+            return
+        self._private = self._private or captured_on_memory_of_its_own(
             self.executable, self.backend, values, {block for n, block in enumerate(state.blocks) if n in moving},
-            PlacedGenerator(self._random.pointer), outputs, self._shared,
+            generator, outputs, self._shared,
         )  # fmt: skip
 
     def _perform(self, calls: CallSequence, inputs: Inputs, generator: PlacedGenerator) -> bool:

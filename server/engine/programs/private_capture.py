@@ -15,7 +15,7 @@ from server.allocator import Block
 from server.allocator.cache.shadow_blocks import Arena, ShadowBlock
 from server.engine import context
 from server.engine.context import Held
-from server.engine.device.interface import Capture
+from server.engine.device.interface import Capture, Counter, Relocatable
 from server.engine.operators import OPERATORS, Operator, Run
 from server.engine.plan import plan_of
 from server.engine.random import PlacedGenerator
@@ -103,19 +103,18 @@ def _copy_call(targets: tuple[Value, ...], sources: tuple[Value, ...]) -> tuple[
     return OPERATORS["_foreach_apply_"], (targets, "copy_", sources, (), (), (0.0,) * len(targets))
 
 
-class CapturedRun:
-    """An execution that was captured on memory which stays: its graph, and copies of the inputs that move.
+class RunOnOwnMemory:
+    """An execution on memory which stays as long as there is this; ``graph`` is what a device launches.
 
     ``memory`` is what the block of the run is a part of.
     """
 
-    def __init__(self, run: PrivateRun, graph: Capture, memory: Memory) -> None:
-        self._backend, self._memory, self._graph = run.backend, memory, graph
+    def __init__(self, backend: Backend, graph: Capture | Relocatable, memory: Memory) -> None:
+        self._backend, self._memory, self._graph = backend, memory, graph
         memory.enter()
-        self._inward = Copies(run.backend, [(one.block, one.nbytes) for one in run.moved])
         self._held = Held(context.current.host_memory, graph.nbytes)
         self.is_dropped = False
-        run.backend.graph_memory.add(self, graph.nbytes, context.current.owner, _Drop(self))
+        backend.graph_memory.add(self, graph.nbytes, context.current.owner, _Drop(self))
 
     def __del__(self) -> None:
         if not self.__dict__.get("is_dropped", True):
@@ -128,6 +127,16 @@ class CapturedRun:
         self._memory.leave_at_once()
         self._graph = self._held = None  # type: ignore[assignment]
 
+
+class CapturedRun(RunOnOwnMemory):
+    """An execution that was captured on memory which stays, with copies of the inputs that move."""
+
+    _graph: Capture
+
+    def __init__(self, run: PrivateRun, graph: Capture, memory: Memory) -> None:
+        super().__init__(run.backend, graph, memory)
+        self._inward = Copies(run.backend, [(one.block, one.nbytes) for one in run.moved])
+
     def launch_on(self, blocks: Sequence[Block]) -> bool:
         """Copy the inputs that move from these blocks, and launch; False if the device refuses to launch."""
         self._inward.copy_in(blocks)
@@ -138,18 +147,38 @@ class CapturedRun:
         return True
 
 
+class Results:
+    """What an execution leaves each time: ``outputs``, over memory that is allocated for them.
+
+    ``words`` are those that it draws of the device's generator, ``modified`` says how often it modifies inputs.
+    """
+
+    def __init__(self, run: PrivateRun) -> None:
+        self.words, self.outputs, self.modified = run.generator.words, run.outputs, run.modified
+        self._backend = run.backend
+        self._metas = [Meta.of((one.nbytes,), uint8, run.backend.device) for one in run.made]
+        self._versions = [one.version for one in run.made]
+
+    def new_storages(self) -> list[Storage]:
+        """Allocate memory for the results, which may have captures dropped."""
+        made = []
+        for meta, version in zip(self._metas, self._versions):
+            storage = self._backend.empty(meta).storage
+            storage.version = version
+            made.append(storage)
+        return made
+
+
 class PrivateCapture(CapturedRun):
-    """Such an execution whose results are copied out. ``words`` are those that it draws of the device's generator.
+    """Such an execution whose results are copied out.
 
     ``fixed`` are numbers of the inputs' memory that must lie where it lay, with the addresses.
     """
 
     def __init__(self, run: PrivateRun, graph: Capture, memory: Memory, fixed: Sequence[tuple[int, int]]) -> None:
         super().__init__(run, graph, memory)
-        self.words, self.outputs, self.modified = run.generator.words, run.outputs, run.modified
+        self.results = Results(run)
         self._fixed, self._moved = tuple(fixed), tuple([one.number for one in run.moved])
-        self._made = tuple(run.made)
-        self._metas = [Meta.of((one.nbytes,), uint8, run.backend.device) for one in run.made]
         self._outward = Copies(run.backend, [(one.block, one.nbytes) for one in run.made])
         self._numbers, self._place = run.numbers, run.backend.place()
         self.copied_bytes = sum([one.nbytes for one in run.moved]) + sum([one.nbytes for one in run.made])
@@ -160,15 +189,6 @@ class PrivateCapture(CapturedRun):
         if self.is_dropped or numbers != self._numbers or place != self._place:
             return False
         return all([block_of(values[number]).pointer == pointer for number, pointer in self._fixed])
-
-    def new_storages(self) -> list[Storage]:
-        """Allocate memory for the results, which may have this capture dropped."""
-        made = []
-        for meta, one in zip(self._metas, self._made):
-            storage = self._backend.empty(meta).storage
-            storage.version = one.version
-            made.append(storage)
-        return made
 
     def launch(self, values: Sequence[Any], made: Sequence[Storage]) -> bool:
         """Copy inputs in, launch, and copy results out to the storages; False if the device refuses to launch."""
@@ -186,7 +206,7 @@ class _Drop:
 
     __slots__ = ("_capture",)
 
-    def __init__(self, capture: CapturedRun) -> None:
+    def __init__(self, capture: RunOnOwnMemory) -> None:
         self._capture = ref(capture)
 
     def __call__(self) -> None:
@@ -200,9 +220,10 @@ class PrivateRun:
 
     def __init__(
         self, executable: Executable, backend: Backend, values: Sequence[Any], extents: dict[Block, int],
-        generator: PlacedGenerator, block: Block,
+        generator: PlacedGenerator, block: Block, counter: Counter | None = None,
     ) -> None:  # fmt: skip
         self.backend, self.generator = backend, generator
+        self._counter = counter
         self._block = block
         self.numbers = tuple([value for value in values if value.__class__ is not Value])
         self._executable, self._inputs, self._extents = executable, Inputs(values), extents
@@ -234,7 +255,7 @@ class PrivateRun:
             lambda block: copies.get(block) or arena.shadow(self._lying.get(block, block)), self.backend
         )
         versions = versions_of(values)
-        execution = self._executable.begin_counted(values, self.backend.captured_work())
+        execution = self._executable.begin_counted(values, self._counter or self.backend.captured_work())
         execution.advance()
         outputs = execution.outputs()
         described = Description(values, outputs)
@@ -257,8 +278,7 @@ def captured_on_memory_of_its_own(
     extents = extents_of(values, moving)
     if extents is None:
         return None
-    results = sum({id(v.storage): v.storage.nbytes for v in outputs if v.__class__ is Value}.values())
-    nbytes = executable.describe().temporary_bytes_after + results + sum(extents.values()) + _SPARE_BYTES
+    nbytes = nbytes_of(executable, outputs) + sum(extents.values())
     for _ in range(_ATTEMPTS):
         try:
             memory = Memory(backend, nbytes) if shared is None else shared.of(nbytes)
@@ -277,6 +297,12 @@ def captured_on_memory_of_its_own(
         nbytes = run.most if graph is not None else 2 * max(nbytes, memory.nbytes)
         del memory, run, graph
     return None
+
+
+def nbytes_of(executable: Executable, outputs: Sequence[Any]) -> int:
+    """Return about how much memory an execution takes that has left these results."""
+    results = sum({id(v.storage): v.storage.nbytes for v in outputs if v.__class__ is Value}.values())
+    return executable.describe().temporary_bytes_after + results + _SPARE_BYTES
 
 
 def _kept(run: PrivateRun, graph: Capture, values: Sequence[Any], memory: Memory) -> PrivateCapture | None:

@@ -66,14 +66,20 @@ def run_of_any_numbers(
         remember_latest(general, key)
     if seen is None or seen in (key, general):
         return None
-    plan = Plan(operator, args, exact := partial(_by_its_plan, operator))
-    if plan.run is exact:
+    plan = plan_of_any_numbers(operator, args)
+    if plan is None:
         latest[general] = general  # do not try again soon
         return None
     latest.pop(general, None)
     run = plan.run if around is None else around(operator, plan)
     remember(operator.runs, general, run)
     return run
+
+
+def plan_of_any_numbers(operator: Operator, args: tuple[Any, ...]) -> Plan | None:
+    """Return a plan whose launches read floats that vary in each call; None where no kernel does."""
+    plan = Plan(operator, args, exact := partial(_by_its_plan, operator))
+    return None if plan.run is exact else plan
 
 
 def _by_its_plan(operator: Operator, args: tuple[Any, ...]) -> Any:

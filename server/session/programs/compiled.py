@@ -250,6 +250,11 @@ class Variant(NamedTuple):
         return bool(self.replaced) + bool(self.gradients)
 
     @property
+    def has_fixed_numbers(self) -> bool:
+        """Whether it turned out that it cannot be launched as one with other numbers each time."""
+        return isinstance(self.executable, Captures) and self.executable.has_fixed_numbers
+
+    @property
     def plain(self) -> Executable:
         """What executes it step by step."""
         return self.executable.executable if isinstance(self.executable, Captures) else self.executable

@@ -44,10 +44,11 @@ class EndOfVerification(NamedTuple):
 
 
 class RunStretch(NamedTuple):
-    """Calls that came again: which ones, and the ids of their inputs and results, by slot."""
+    """Calls that came again: which ones, the ids of their inputs and results by slot, and numbers that change."""
 
     stretch: Any
     ids: list[int]
+    numbers: tuple[float, ...] = ()
 
 
 class EndOfStretch(NamedTuple):

@@ -19,7 +19,7 @@ from server.engine.programs.origins import Origins
 from server.engine.programs.recorder import Recorder
 from server.engine.programs.specialise import Specialisation, optimised
 from server.engine.replay import record_key
-from server.engine.value import Backend, Value
+from server.engine.value import Value
 from server.session.state import SessionState
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.programs.rates import rate_of
@@ -164,7 +164,7 @@ class Recording:
         gradients = self._gradients_after(outcomes)
         if recorder.reason:
             return None
-        constants = [_placed(constant, known, self._backend) for constant, known in recorder.constants]
+        constants = [self._placed(constant, known) for constant, known in recorder.constants]
         metas: list[Meta | type] = [*self._metas, *[known for _, known in constants]]
         memory = [*self._memory, *range(len(metas), len(metas) + len(constants))]
         takes = (*self._takes, *[constant for constant, _ in constants])
@@ -176,6 +176,13 @@ class Recording:
             tuple([given.place for given in replaced]), awaited=awaited,
             bounds=recorder.bounds([(outcome, value) for (_, value), (_, outcome) in zip(names, named, strict=True)]),
         ).prepared()  # fmt: skip
+
+    def _placed(self, constant: Number | Uploaded, known: Meta | type) -> tuple[Constant, Meta | type]:
+        """Return a constant as a backend takes it, and its meta or class: numbers of captured work are in memory."""
+        if isinstance(constant, Uploaded) or not self._backend.can_capture:
+            return constant, known
+        number = NumberOnDevice(constant, self._backend)
+        return number, number.meta
 
     def _launched(self, executable: Executable) -> Executable | Captures:
         return launched(executable, self._backend, self._tunes)
@@ -216,14 +223,6 @@ class Recording:
             given for given, slot in zip(self._takes, graph.inputs)
             if given.is_gradient and slot not in kept and given not in after
         ]  # fmt: skip
-
-
-def _placed(constant: Number | Uploaded, known: Meta | type, backend: Backend) -> tuple[Constant, Meta | type]:
-    """Return a constant as a backend takes it, and its meta or class: numbers of captured work are in memory."""
-    if isinstance(constant, Uploaded) or not backend.can_capture:
-        return constant, known
-    number = NumberOnDevice(constant, backend)
-    return number, number.meta
 
 
 class _Outcomes:

@@ -8,6 +8,7 @@ from typing import Any
 
 from server.engine.integers.ranges import indices_in, takes_indices
 from server.engine.operators import Operator
+from server.engine.plan import Plan
 from server.engine.profiling.stretch_notes import Watch
 from server.engine.programs.analysis import is_opaque
 from server.engine.programs.captures import Captures
@@ -16,23 +17,32 @@ from server.engine.programs.graph import Slot
 from server.engine.programs.recorded.elastic import Elastic, KnownIndices, RecordedRun
 from server.engine.programs.recorded.unchanged import Unchanged
 from server.engine.programs.shared_memory import SharedMemory
+from server.engine.replay.varying import plan_of_any_numbers
 from server.engine.signature import metas_of
 from server.engine.value import Value
 from server.session.state import SessionState
 from telegrad_protocol.meta import Meta
 
-from .compiled import Given, Variant, is_whole, launched_soon
+from .compiled import Constant, Given, Number, Variant, is_whole, launched_soon
 from .holding import note_check
 from .noted_calls import CallRecorder
 from .recording import Recording
+from .uploaded import Uploaded
 
 
 class _StretchRecorder(CallRecorder):
     """Gives up where an operation is not what a stretch may hold, as far as only its execution tells."""
 
-    def __init__(self, state: SessionState, rows: dict[int, int], can_capture: bool, watch: Watch | None) -> None:
+    def __init__(
+        self, state: SessionState, rows: dict[int, int], can_capture: bool, watch: Watch | None,
+        numbers: Sequence[tuple[int, int]],
+    ) -> None:  # fmt: skip
         super().__init__(state, rows, can_capture)
         self._watch = watch
+        self._numbers: dict[int, list[int]] = {}
+        """Positions of numbers that are others each time among the arguments of a call, by its row."""
+        for row, position in numbers:
+            self._numbers.setdefault(row, []).append(position)
         self.callers: list[int] = []
         """The operation that the program has called, for each step."""
         self.known: list[KnownIndices | None] = []
@@ -45,7 +55,25 @@ class _StretchRecorder(CallRecorder):
             self._watch.times.append(monotonic_ns())
         self.callers.append(getattr(self._state.instruction, "op", -1))
         self.known.append(self._known_indices(operator, args) if takes_indices(operator) else None)
-        super().note_operation(operator, args, signature, result)
+        row = self._rows.get(id(self._state.instruction), -1)
+        plan = self._plan_of_any_numbers(operator, args) if row in self._numbers else None
+        if plan is None:
+            super().note_operation(operator, args, signature, result)
+            return
+        given = list(args)
+        for position in self._numbers[row]:
+            given[position] = self._number(self._state.instruction, position)
+        super().note_operation(operator, tuple(given), signature, result)
+        if not self.reason:
+            self.plans[-1] = plan
+
+    def _plan_of_any_numbers(self, operator: Operator, args: tuple[Any, ...]) -> Plan | None:
+        """Return a plan that reads the numbers of a call in each launch; None for what it does on the way to that."""
+        instruction = self._state.instruction
+        if getattr(instruction, "op", -1) != operator.op.index:
+            return None
+        positions = self._numbers[self._rows[id(instruction)]]
+        return plan_of_any_numbers(operator, args) if all([args[p].__class__ is float for p in positions]) else None
 
     def _known_indices(self, operator: Operator, args: tuple[Any, ...]) -> KnownIndices:
         """Note what must hold of inputs so that indices are good; a stretch cannot hold what nobody can tell of."""
@@ -78,7 +106,12 @@ class StretchRecording(Recording):
     watch: Watch | None = None
     recorder: _StretchRecorder
 
-    def __init__(self, state: SessionState, values: Sequence[Value], instructions: Sequence[Any]) -> None:
+    def __init__(
+        self, state: SessionState, values: Sequence[Value], instructions: Sequence[Any],
+        numbers: Sequence[tuple[int, int]] = (),
+    ) -> None:  # fmt: skip
+        self._numbers = numbers
+        """Where numbers are that will be others: the row of a call, and the position among its arguments."""
         super().__init__(state, values, instructions)
         if len(self._takes) < len(values):
             self.recorder.give_up("two inputs are the same memory, which they need not be the next time")
@@ -88,7 +121,15 @@ class StretchRecording(Recording):
     def _new_recorder(self, state: SessionState, rows: dict[int, int]) -> _StretchRecorder:
         profiler = state.context.profiler
         self.watch = None if profiler is None else Watch(profiler)
-        return _StretchRecorder(state, rows, self._backend.can_capture, self.watch)
+        return _StretchRecorder(state, rows, self._backend.can_capture, self.watch, self._numbers)
+
+    @property
+    def has_all_numbers(self) -> bool:
+        """Whether each number that will be another one is what a launch reads."""
+        return bool(self.recorder.reason) or len(self.recorder.constants) == len(self._numbers)
+
+    def _placed(self, constant: Number | Uploaded, known: Meta | type) -> tuple[Constant, Meta | type]:
+        return constant, known
 
     def _executable(
         self, outputs: Sequence[Slot], metas: Sequence[Meta | type], memory: Sequence[int], gradients: Sequence[Any]

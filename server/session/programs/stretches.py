@@ -16,6 +16,7 @@ from typing import Any, Final
 from server.engine.profiling.stretch_notes import Watch
 from server.engine.programs.analysis import shared_memory
 from server.engine.programs.recorded.composites import OtherSizesError
+from server.engine.replay.varying import varies
 from server.engine.value import Value
 from server.session.state import SessionState
 from telegrad_protocol import messages
@@ -28,6 +29,7 @@ from .ending import EndOfCall, EndOfStretch, RestOfStretch, RunStretch
 from .known import used_inputs
 from .noted_calls import end_call, with_ends
 from .noted_executions import begun, is_noted
+from .numbered import Numbers, place_of
 from .sequences import bind_names, named_before, names_after
 from .situations import modes_of
 from .stretch_recordings import ElasticRecording, StretchRecording
@@ -46,15 +48,19 @@ class Stretch:
     """Calls that came twice, and how they are executed in situations that came again."""
 
     __slots__ = (
-        "_divides", "_inputs", "_moving", "_operations", "_seen", "begins", "calls", "elastic", "first", "refusals",
-        "template", "used", "variants",
+        "_divides", "_inputs", "_moving", "_operations", "_seen", "begins", "calls", "elastic", "first",
+        "has_other_numbers", "numbers", "refusals", "template", "used", "variants",
     )  # fmt: skip
 
     def __init__(
         self, instructions: Sequence[Any], flat: Flat, first: int, moving: Sequence[bool],
-        divides: Sequence[Collection[int]],
+        divides: Sequence[Collection[int]], numbers: Numbers,
     ) -> None:  # fmt: skip
         self._divides = divides
+        self.numbers = numbers
+        """Those that are others each time."""
+        self.has_other_numbers = False
+        """Whether it turned out that one of them is needed before the stretch is launched."""
         self.template = Template(len(flat.inputs), flat.rows, flat.constants)
         self._inputs = tuple(flat.inputs)
         self._moving = tuple(moving)
@@ -77,9 +83,14 @@ class Stretch:
         return self.refusals >= _MOST_REFUSALS
 
     @property
+    def holes(self) -> Sequence[tuple[int, int]]:
+        """Where bytes of a batch begin and end that may be others."""
+        return self.numbers.holes
+
+    @property
     def is_divided(self) -> bool:
         """Whether it turned out that one of its operations can be no part of it."""
-        return not all([self._operations.isdisjoint(those) for those in self._divides])
+        return self.has_other_numbers or not all([self._operations.isdisjoint(those) for those in self._divides])
 
     def ids(self, distance: int) -> list[int]:
         """Return the ids of calls whose new tensors are so far from those that came first, by slot."""
@@ -101,7 +112,26 @@ class Stretch:
         What a profile notes has sizes of its own each time, so calls on other sizes are executed one by one under it.
         """
         variant = self.variants.get(met, UNKNOWN)
-        return self.elastic.variant(met) if variant is UNKNOWN and not is_profiled else variant
+        is_elastic = variant is UNKNOWN and not is_profiled and not self.numbers.constants
+        return self.elastic.variant(met) if is_elastic else variant
+
+    def take(self, numbers: tuple[float, ...]) -> bool:
+        """Have its calls be made with numbers from now on; returns whether they are of those that launches read."""
+        if numbers:
+            self.template.change(self.numbers.as_constants(numbers))
+        return all(map(varies, numbers))
+
+    def divide_at_numbers(self, state: SessionState) -> None:
+        """Have later stretches of a session end where this one has a number that is another each time."""
+        self.has_other_numbers = True
+        state.fixed_numbers.update([place_of(call) for call in self.numbered])
+
+    @property
+    def numbered(self) -> list[messages.Call]:
+        """The calls that have such numbers."""
+        rows = {self.template.place(constant)[0] for constant in self.numbers.constants}
+        ids = self.template.ids(self.first, self._inputs)
+        return [self.template.instruction(ids, row) for row in rows]
 
     def forget(self, variant: Variant) -> None:
         """Forget a variant that failed; it may be recorded again."""
@@ -148,8 +178,8 @@ def _situation(state: SessionState, values: Sequence[Any]) -> tuple[Any, ...] | 
 
 def run_stretch(state: SessionState, run: RunStretch) -> int:
     """Handle the calls: execute them as one, or have them be next; return what the turn is to count."""
-    stretch, ids = run
-    if not state.is_stopped:
+    stretch, ids, numbers = run
+    if stretch.take(numbers) and not state.is_stopped:
         values: list[Any] = [state.values.get(ids[position]) for position in stretch.used]
         met = _situation(state, values)
         is_profiled = state.context.profiler is not None
@@ -180,7 +210,7 @@ def _recording_of(state: SessionState, stretch: Stretch, met: Any) -> type[Stret
     """Return how calls are to be written down in a situation that is not known; None where they are not."""
     if stretch.is_worth_recording(met, state.operations):
         return StretchRecording
-    if state.context.profiler is not None:
+    if state.context.profiler is not None or stretch.numbers.constants:
         return None
     return ElasticRecording if stretch.elastic.is_worth_recording(met) else None
 
@@ -191,7 +221,7 @@ def _record(
     """Have the calls be next, written down."""
     before = named_before(state, ids[: stretch.inputs])
     instructions = stretch.template.instructions(ids)
-    recording = kind(state, values, instructions)
+    recording = kind(state, values, instructions, [stretch.template.place(one) for one in stretch.numbers.constants])
     if kind is ElasticRecording:
         instructions = with_ends(stretch, recording.recorder, instructions)
     state.inbox.extendleft(reversed([*instructions, EndOfStretch(stretch, met, recording, ids, before)]))
@@ -202,6 +232,9 @@ def end_stretch(state: SessionState, end: EndOfStretch) -> None:
     stretch, recording = end.stretch, end.recording
     recording.stop()
     if recording.has_failed:
+        return
+    if not recording.has_all_numbers:
+        stretch.divide_at_numbers(state)
         return
     variants, met = stretch.variants, end.situation
     try:
@@ -269,6 +302,8 @@ def continue_stretch(state: SessionState, rest: RestOfStretch) -> int:
     finally:
         current.remade_nodes = remade
         checks.covered = covered
+    if stretch.numbers.constants and variant.has_fixed_numbers:
+        stretch.divide_at_numbers(state)
     state.operations += stretch.calls
     bind_names(state, ids, names)
     return stretch.calls  # type: ignore[no-any-return]

@@ -23,6 +23,7 @@ from server.engine.device.launch_queue import LaunchQueue
 from server.engine.in_c.launches import kernel_launch
 from server.engine.value import Value
 
+from .chains import new_chains
 from .compiler import KernelCompilationError, compile_cubin
 from .overlapping import can_overlap, launch_overlapping
 
@@ -37,7 +38,7 @@ Launch = Callable[..., None]
 @functools.cache
 def launches_on(device: int) -> LaunchQueue:
     """The launches of a device, which there is one of in a process."""
-    return LaunchQueue(captured_launches, is_idle, index=device)
+    return LaunchQueue(captured_launches, is_idle, index=device, chains=new_chains())
 
 
 class Kernel:

@@ -16,11 +16,11 @@ from server.session.state import SessionState
 from telegrad_protocol import wire
 from telegrad_protocol.errors import OutOfMemoryError, ProtocolError
 
+from ..holding import divides_of
+from ..stretches import FEWEST, SOON
 from .first_look import Look, look_at
-from .holding import divides_of
 from .layouts import Layout
 from .patterns import Pattern, Sighting, has_stretches, pattern_of
-from .stretches import FEWEST, SOON
 
 _MOST_BYTES: Final = 1 << 15
 """Longer batches are uploads, or lists of tensors, that are not worth a comparison."""

@@ -16,10 +16,11 @@ from server.session.state import SessionState
 from telegrad_protocol import messages, wire
 from telegrad_protocol.programs.rows import Flat, Template, is_writable
 
-from .ending import RunStretch
-from .holding import Holding, divides_of
+from ..ending import RunStretch
+from ..holding import Holding, divides_of
+from ..numbered import Numbered, Numbers, Place, differing, is_same
+from ..stretches import FEWEST, Stretch
 from .layouts import Layout, layout_of, least_as_wide, most_as_wide
-from .stretches import FEWEST, Stretch
 
 NONE_MADE: Final = 1 << 64
 """Where a batch makes no tensor: a number above those of all tensors."""
@@ -36,6 +37,9 @@ class DifferentError(Exception):
 class _Others:
     """Instructions of a pattern that are executed one by one."""
 
+    holes: Final[Sequence[tuple[int, int]]] = ()
+    """Where bytes begin and end that may be others."""
+
     def __init__(self, flat: Flat, first: int, moving: Sequence[bool]) -> None:
         self._template = Template(len(flat.inputs), flat.rows, flat.constants)
         self._inputs, self._first, self._moving = flat.inputs, first, moving
@@ -51,11 +55,12 @@ class _Changing:
 
     def __init__(self, count: int, begin: int, end: int) -> None:
         self._header = wire.encode_batch([None] * count)[:-count]
-        self.begin, self.end = begin, end
+        self._begin, self._end = begin, end
+        self.holes = ((begin, end),)
 
     def instructions(self, _: int, body: memoryview) -> list[Any]:
         """Return what a batch has in this place; ProtocolError where it has something else in it."""
-        return wire.decode_instructions(self._header + bytes(body[self.begin : self.end]))
+        return wire.decode_instructions(self._header + bytes(body[self._begin : self._end]))
 
 
 _Part: TypeAlias = "Stretch | _Others | _Changing"
@@ -117,7 +122,7 @@ class Pattern:
         items: list[Any] = []
         for part in self.parts:
             if part.__class__ is Stretch:
-                items.append(RunStretch(part, part.ids(distance)))
+                items.append(RunStretch(part, part.ids(distance), part.numbers.of(body)))
             else:
                 items += part.instructions(distance, body)  # type: ignore[union-attr]
         return items
@@ -136,7 +141,11 @@ def pattern_of(state: SessionState, first: Sighting, second: Sighting) -> tuple[
     distance = max([b - a for these, those in zip(*flats) for a, b in zip(these.inputs, those.inputs)], default=0)
     if count < FEWEST or len(there) < count or distance <= 0:
         return None
-    changing = [not _is_same(these, those, distance) for these, those in zip(*flats)]
+    varying = [
+        _numbers(one, other, these, those, distance, state.fixed_numbers)
+        for one, other, these, those in zip(here, there, *flats)
+    ]
+    changing = [numbers is None for numbers in varying]
     moved = {
         a for changes, these, those in zip(changing, *flats) if not changes
         for a, b in zip(these.inputs, those.inputs) if a != b
@@ -144,21 +153,26 @@ def pattern_of(state: SessionState, first: Sighting, second: Sighting) -> tuple[
     ends = first.ends()
     if sum(changing) * _CHANGING > count or not moved or ends[: count + 1] != second.ends()[: count + 1]:
         raise DifferentError
-    parts = list(_Parting(divides_of(state), moved, distance).parts(here, there, changing, ends))
+    parts = list(_Parting(divides_of(state), moved, distance).parts(here, there, varying, ends))
     if not any([part.__class__ is Stretch for part in parts]):
         return None
-    holes = [(part.begin, part.end) for part in parts if isinstance(part, _Changing)]
+    holes = [hole for part in parts for hole in part.holes]
     found: tuple[Layout[Pattern], int] | None = layout_of(first.body, second.body, ends[count], distance, moved, holes)
     return None if found is None else (found[0], Pattern(state, count, found[1], sorted(moved), parts))
 
 
-def _is_same(flat: Flat, other: Flat, distance: int) -> bool:
-    """Return whether two instructions differ in numbers of tensors alone; DifferentError where they are no such two."""
+def _numbers(
+    here: Any, there: Any, flat: Flat, other: Flat, distance: int, fixed: Collection[Place]
+) -> list[Numbered] | None:  # fmt: skip
+    """Return the numbers in which two instructions differ beside those of tensors; None where they differ in more.
+
+    DifferentError where they are no such two.
+    """
     if flat.rows != other.rows:
         raise DifferentError
-    return _same(flat.constants, other.constants) and all(
-        [b - a in (0, distance) for a, b in zip(flat.inputs, other.inputs)]
-    )
+    if not all([b - a in (0, distance) for a, b in zip(flat.inputs, other.inputs)]):
+        return None
+    return differing(here, there, flat.constants, other.constants, fixed)
 
 
 class _Parting:
@@ -168,34 +182,48 @@ class _Parting:
         self._divides, self._moved, self._distance = divides, moved, distance
 
     def parts(
-        self, here: Sequence[Any], there: Sequence[Any], changing: Sequence[bool], ends: Sequence[int]
+        self, here: Sequence[Any], there: Sequence[Any], varying: Sequence[list[Numbered] | None], ends: Sequence[int]
     ) -> Iterator[_Part]:  # fmt: skip
-        """Yield the parts of two batches."""
+        """Yield the parts of two batches, whose instructions differ in these numbers, or in more where it is None."""
         at = 0
-        for count in _lengths(here, changing, self._divides):
+        for count in _lengths(here, [numbers is None for numbers in varying], self._divides):
             begin, at = at, at + count
-            if any(changing[begin:at]):
+            some, those = here[begin:at], varying[begin:at]
+            is_one = None not in those and is_stretch(some, self._divides)
+            if any([numbers is None or (numbers and not is_one) for numbers in those]):
                 yield _Changing(count, ends[begin], ends[at])
             else:
-                yield self._part(here[begin:at], there[begin:at])
+                yield self._part(some, there[begin:at], those, ends[begin:at], is_one)
 
-    def _part(self, here: Sequence[Any], there: Sequence[Any]) -> Stretch | _Others:
+    def _part(
+        self, here: Sequence[Any], there: Sequence[Any], varying: Sequence[list[Numbered] | None],
+        begins: Sequence[int], is_one: bool,
+    ) -> Stretch | _Others:  # fmt: skip
         first, distance = _first_made(here), self._distance
         flat, other = Flat(here, first), Flat(there, first if first == NONE_MADE else first + distance)
         moving = [id in self._moved for id in flat.inputs]
+        numbered = _numbered(here, varying, begins)
+        apart = {one.constant for one in numbered}
+        pairs = enumerate(zip(flat.constants, other.constants))
         if (
-            flat.rows != other.rows or not _same(flat.constants, other.constants)
+            flat.rows != other.rows or not all([n in apart or is_same(*pair) for n, pair in pairs])
             or [id + distance * moves for id, moves in zip(flat.inputs, moving)] != other.inputs
         ):  # fmt: skip
             raise DifferentError
-        if is_stretch(here, self._divides):
-            return Stretch(here, flat, first, moving, self._divides)
+        if is_one:
+            return Stretch(here, flat, first, moving, self._divides, Numbers(numbered))
         return _Others(flat, first, moving)
 
 
-def _same(constants: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Return whether constants are the same to the bit: 0.0 is not -0.0, and nan is nan."""
-    return wire.encode_batch(list(constants)) == wire.encode_batch(list(others))
+def _numbered(
+    instructions: Sequence[Any], varying: Sequence[list[Numbered] | None], begins: Sequence[int]
+) -> list[Numbered]:  # fmt: skip
+    """Return numbers by their places among the constants of all instructions, and from where the batch begins."""
+    found, before = [], 0
+    for one, numbers, begin in zip(instructions, varying, begins, strict=True):
+        found += [Numbered(before + each.constant, begin + each.offset, each.is_list) for each in numbers or ()]
+        before += len(Flat([one], NONE_MADE).constants)
+    return found
 
 
 def _writable(instructions: Sequence[Any]) -> int:

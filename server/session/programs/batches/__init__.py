@@ -1,0 +1,1 @@
+"""Batches that came before: found by their bytes, and taken apart into stretches."""

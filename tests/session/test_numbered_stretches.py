@@ -1,0 +1,143 @@
+"""Stretches whose numbers are others each time: one execution with the numbers that were sent, equal to the calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from server.engine import keys
+from server.engine.device.cpu_backend import CpuBackend
+from server.session.programs.stretches import Stretch
+from tests.support.reading_numbers import reading_numbers
+
+from .stretches import call_by_call
+
+ROUNDS = 12
+Arrays = list[np.ndarray[Any, Any]]
+STEPS: Final[list[Callable[..., Any]]] = [
+    lambda tg, x, y, n: x * n, lambda tg, x, y, n: x / n, lambda tg, x, y, n: x.add(y, alpha=n),
+    lambda tg, x, y, n: n - x, lambda tg, x, y, n: x.sub(y, alpha=n), lambda tg, x, y, n: tg.where(x > n, x, y),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _reads(gains_by_stretches: None, captures: None, on: tuple[Any, str]) -> Iterator[None]:
+    """Have operations of the host read numbers as those of GPUs do, and gain by stretches, captured or not."""
+    with ExitStack() as stack:
+        if on[1] == "cpu":
+            stack.enter_context(reading_numbers(keys.CPU))
+        yield
+
+
+@pytest.fixture
+def stretches(monkeypatch: pytest.MonkeyPatch) -> list[Stretch]:
+    """Those that are made."""
+    made: list[Stretch] = []
+    plain = Stretch.__init__
+
+    def noting(self: Stretch, *args: Any) -> None:
+        plain(self, *args)
+        made.append(self)
+
+    monkeypatch.setattr(Stretch, "__init__", noting)
+    return made
+
+
+def _same_as_calls(tg: Any, run: Callable[[int], Arrays], rounds: int = ROUNDS) -> None:
+    with call_by_call(tg):
+        expected = [run(number) for number in range(rounds)]
+    for number in range(rounds):
+        for found, wanted in zip(run(number), expected[number], strict=True):
+            np.testing.assert_array_equal(found, wanted, err_msg=f"round {number}")
+
+
+def _is_captured_alone(on: tuple[Any, str]) -> bool:
+    """Whether launches of a stretch are captured with their numbers."""
+    return on[1] == "cpu" and CpuBackend.can_capture and "relocatable" not in vars(CpuBackend)
+
+
+def test_a_step_with_other_numbers_each_time_is_one_execution(
+    on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str], stretches: list[Stretch]
+) -> None:
+    """The weights of a particle filter, whose observations are numbers."""
+    tg, device = on
+    seen = rng.uniform(1.1, 1.4, ROUNDS).tolist()
+    x = tg.tensor(rng.standard_normal(50), dtype=tg.float32, device=device)
+
+    def run(number: int) -> Arrays:
+        weights = x
+        for _ in range(2):
+            weights = weights * (seen[number] - x) / (1 + seen[number] ** 2)
+            weights = weights.sub(x, alpha=0.3 * seen[number]) * seen[number] + x
+            weights = (weights - x * 0.25).relu().neg().exp()
+        return [weights.numpy()]
+
+    _same_as_calls(tg, run)
+    assert not noted["_take_back"]
+    assert max([len(one.numbers.constants) for one in stretches]) >= 8
+    assert any([one.has_other_numbers for one in stretches]) == _is_captured_alone(on)
+    assert noted["_begin"] >= ROUNDS // 2 or _is_captured_alone(on)
+
+
+def test_numbers_that_have_expressions_of_their_own_are_computed_as_such(
+    on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str]
+) -> None:
+    """Factors of 1, powers, infinities and what is not a number, in the middle of others."""
+    tg, device = on
+    x = tg.tensor(rng.standard_normal(40), dtype=tg.float32, device=device)
+    special = [1.0, 0.0, -0.0, float("inf"), float("nan"), 1e-40, -1.0, 2.5]
+    numbers = [special[n // 3 % 8] if n > 12 and n % 3 == 0 else float(rng.uniform(1.1, 1.4)) for n in range(40)]
+
+    def run(number: int) -> Arrays:
+        y = x.neg()
+        for _ in range(4):
+            y = (y * numbers[number] + x).neg() - x
+        return [y.numpy()]
+
+    _same_as_calls(tg, run, len(numbers))
+    assert noted["_begin"] > 10 or _is_captured_alone(on)
+
+
+def test_numbers_of_operations_that_need_them_at_once_divide_a_stretch(
+    on: tuple[Any, str], rng: np.random.Generator, stretches: list[Stretch]
+) -> None:
+    """A quantile, whose number says which elements it takes, and a power of whole numbers."""
+    tg, device = on
+    shares = rng.uniform(0.11, 0.39, ROUNDS).tolist()
+    x = tg.tensor(rng.standard_normal(40), dtype=tg.float32, device=device)
+
+    def run(number: int) -> Arrays:
+        y = x.neg().exp().sin().cos().abs().sqrt().neg().exp() * x
+        y = tg.nn.functional.leaky_relu(y - x, shares[number])
+        z = y.neg().exp().sin().cos().abs().sqrt().neg().exp() * x
+        return [y.numpy(), (z * tg.quantile(z, shares[number])).numpy()]
+
+    _same_as_calls(tg, run)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_loops_come_to_what_their_calls_come_to(
+    on: tuple[Any, str], rng: np.random.Generator, seed: int, noted: Counter[str]
+) -> None:
+    """Random chains of operations, of which a random part has numbers that change."""
+    tg, device = on
+    kinds, changing = rng.integers(len(STEPS), size=24).tolist(), (rng.random(24) < 0.4).tolist()
+    plan = list(zip(kinds, changing, *rng.integers(1, 9, (2, 24)).tolist()))
+    start = [*tg.tensor(rng.uniform(0.5, 1.5, (3, 20)), dtype=tg.float32, device=device)]
+    numbers = rng.uniform(1.01, 1.2, (ROUNDS, len(plan)))
+
+    def run(number: int) -> Arrays:
+        made = [each.neg() for each in start]
+        for place, (kind, changes, a, b) in enumerate(plan):
+            n = float(numbers[number if changes else 0, place])
+            x, y = made[-min(a, len(made))], made[-min(b, len(made))]
+            made.append(STEPS[kind](tg, x, y, n).clamp(-9, 9))
+        return [each.numpy() for each in made[-3:]]
+
+    _same_as_calls(tg, run)
+    assert noted["_begin"]
