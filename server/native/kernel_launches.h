@@ -137,7 +137,7 @@ fill_addresses(KernelLaunch *launch, PyObject *const *given)
 {
     for (Py_ssize_t i = 0; i < launch->addresses; i++) {
         PyObject *address = whole_number(given[i]);
-        uint64_t value = address == NULL ? 0 : PyLong_AsUnsignedLongLong(address);
+        uint64_t value = address == NULL ? 0 : PyLong_AsUnsignedLongLongMask(address);
         Py_XDECREF(address);
         if (PyErr_Occurred()) return -1;
         launch->buffer[i] = value;
@@ -214,13 +214,14 @@ static PyTypeObject KernelLaunchType = {
     .tp_dealloc = free_kernel_launch,
 };
 
-/* How many addresses a text of formats stands for, each a P or a Q; -1 where something else varies. */
+/* How many addresses a text of formats stands for, each a P or a Q, or an integer of four bytes in the place of one; -1 where
+something else varies. */
 static Py_ssize_t
 addresses_in(PyObject *varying)
 {
     Py_ssize_t size = 0;
     const char *formats = PyUnicode_CheckExact(varying) ? PyUnicode_AsUTF8AndSize(varying, &size) : NULL;
-    return formats != NULL && (Py_ssize_t)strspn(formats, "PQ") == size ? size : -1;
+    return formats != NULL && (Py_ssize_t)strspn(formats, "PQiI") == size ? size : -1;
 }
 
 /* Describe the launch as a node of a graph, without a function where the driver could not be told so. */

@@ -174,11 +174,11 @@ def _value(pointer: int) -> Value:
 
 
 class _Elsewhere:
-    """Launches on memory that moves, on memory that stays, and with numbers, noted once."""
+    """Launches on memory that moves, on memory that stays, and with numbers, noted once; some are none of kernels."""
 
     _BYTES = 4096
 
-    def __init__(self, device: _Device) -> None:
+    def __init__(self, device: _Device, alone: int = 0) -> None:
         self._device, self._rng = device, device.rng
         self._moving = int(device.rng.integers(1, 6))
         self._numbers = int(device.rng.integers(0, 3))
@@ -189,6 +189,8 @@ class _Elsewhere:
             (kernel, device.rng.integers(3), [self._source() for _ in range(device.launches[kernel][0][0])])
             for kernel in _kernels(device)
         ]
+        for _ in range(alone):
+            self._plan.insert(int(self._rng.integers(len(self._plan) + 1)), (-1, 0, [self._source() for _ in range(5)]))
         sources = [one for _, _, all_of_one in self._plan for one in all_of_one]
         self.has_all_numbers = all([any([one[:2] == ("number", n) for one in sources]) for n in range(self._numbers)])
 
@@ -214,9 +216,12 @@ class _Elsewhere:
             return which if kind == "staying" else begins[which] + more
 
         return tuple([
-            (self._device.launches[kernel][variant][1], 5, *[given(*source) for source in sources])
+            (self._device.launches[kernel][variant][1] if kernel >= 0 else self._call, 5, *[given(*one) for one in sources])
             for kernel, variant, sources in self._plan
         ])  # fmt: skip
+
+    def _call(self, *given: int) -> None:
+        self._device.driver.started.append(given)
 
     def run(self) -> Any:
         """What makes them elsewhere."""
@@ -238,7 +243,7 @@ class _Elsewhere:
 def test_noted_launches_are_made_on_other_memory_and_with_other_numbers(device: _Device) -> None:
     made = 0
     for _ in range(20):
-        work = _Elsewhere(device)
+        work = _Elsewhere(device, int(device.rng.integers(4)))
         run = work.run()
         assert (run is not None) == work.has_all_numbers, "a number that no parameter has cannot be another one"
         for _ in range(3 if run is not None else 0):
@@ -268,11 +273,20 @@ def test_noted_launches_that_the_driver_refuses_do_nothing(device: _Device, refu
         assert device.driver.alive == 0
 
 
-def test_what_is_no_launch_of_a_kernel_cannot_be_made_elsewhere(device: _Device) -> None:
-    kernels = [device.entry(kernel, 5) for kernel in (0, 1)]
-    for others in ((lambda stream: None, 5), device.entry(2, 6)):
-        assert launches_in_c.relocated(device.chains, (*kernels, others), ()) is None
-    assert launches_in_c.relocated(device.chains, (), ()) is None
+def test_launches_on_another_stream_or_of_libraries_alone_cannot_be_made_elsewhere(device: _Device) -> None:
+    kernels, call = [device.entry(kernel, 5) for kernel in (0, 1)], (lambda stream: None, 5)
+    for launches in ((*kernels, device.entry(2, 6)), (call,), (*kernels, *(5 * [call])), ()):
+        assert launches_in_c.relocated(device.chains, launches, ()) is None
+
+
+def test_a_call_that_fails_elsewhere_says_so(device: _Device) -> None:
+    def failing(stream: int) -> None:
+        raise ArithmeticError("it fails")
+
+    run = launches_in_c.relocated(device.chains, (device.entry(0, 5), (failing, 5), device.entry(1, 5)), ())
+    with pytest.raises(ArithmeticError, match="it fails"):
+        run.launch(5, [], [])
+    assert len(device.driver.started) == 1
 
 
 def test_noting_makes_nothing_and_ends_where_something_else_is_done(device: _Device) -> None:

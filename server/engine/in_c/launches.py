@@ -31,6 +31,8 @@ operand_launch: Final[Callable[..., Any]] = (lambda *described: None) if module 
 """Returns what ``operands.on_operands`` does, by its arguments; None where that is Python's."""
 queued_call: Final[Callable[..., Any]] = (lambda *described: None) if module is None else module.queued_call
 """Returns what ``operands.queued`` does, by its arguments; None where that is Python's."""
+can_chain: Final = module is not None
+"""Whether launches that never come again with the same arguments gain by waiting, too."""
 chains: Final[Callable[..., Any]] = (lambda *described: None) if module is None else module.chains
 """Returns what makes launches of kernels in a row as one graph, as `cuda.runtime.chains` says; None without C.
 

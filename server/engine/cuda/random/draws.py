@@ -19,6 +19,7 @@ from server.engine.cuda.pointwise.pointwise import computing
 from server.engine.cuda.runtime.geometry import VECTOR_BYTES, Layout, blocks, layout_of, layout_type, packed
 from server.engine.cuda.runtime.launch import load, nothing
 from server.engine.cuda.runtime.prelude import CTYPES
+from server.engine.in_c.launches import can_chain
 from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Backend, Launch
@@ -216,17 +217,17 @@ def draw(request: Request) -> Launch | None:
 
 
 for _op in _RECIPES:
-    prepares(_op, keys.CUDA)(draw)
+    prepares(_op, keys.CUDA, deferrable=can_chain)(draw)
 
 
-@prepares(random.bernoulli, keys.CUDA)
+@prepares(random.bernoulli, keys.CUDA, deferrable=can_chain)
 def draw_by_probabilities(request: Request) -> Launch | None:
     """1 with the probability that each element holds."""
     text = "(double)value < cast<double>(input) * 4294967296.0"
     return _filtering(request, Recipe("words"), [text])
 
 
-@prepares(nn.native_dropout, keys.CUDA)
+@prepares(nn.native_dropout, keys.CUDA, deferrable=can_chain)
 def drop(request: Request) -> Launch | None:
     """Elements scaled or dropped, and which were kept, in one pass."""
     meta, p, train = request.args

@@ -122,6 +122,11 @@ def select_rank(backend: Any, job: Job) -> Sort:
     )
 
 
+def _clear(stream: int, begin: int, nbytes: int) -> None:
+    """Fill memory with zeros, as a launch that may wait."""
+    cp.cuda.runtime.memsetAsync(begin, 0, nbytes, stream)
+
+
 def _long(backend: Any, job: Job) -> Sort:
     itemsize = job.dtype.itemsize
     passes = min(job.digits, itemsize)
@@ -140,7 +145,7 @@ def _long(backend: Any, job: Job) -> Sort:
         stream = backend.stream
         memory = backend.empty(scratch)
         base = memory.storage.block.pointer
-        cp.cuda.runtime.memsetAsync(base, 0, zeroed, stream)
+        backend.launches.launch(_clear, stream, base, zeroed)
         counts = base + 256
         count(stream, input, counts)
         source_at = 0

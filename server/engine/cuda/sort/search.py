@@ -83,7 +83,7 @@ def _kernel(layout: Layout, line: Meta, out: Meta, right: bool, is_wide: bool) -
     return load(text, "find").prepare(blocks(layout.numel, _THREADS), _THREADS, "PPP", constants)
 
 
-@prepares(ops.searchsorted, keys.CUDA)
+@prepares(ops.searchsorted, keys.CUDA, deferrable=True)
 def searchsorted(request: Request) -> Launch | None:
     named = request.named
     if named["sorter"] is not None:
@@ -92,7 +92,7 @@ def searchsorted(request: Request) -> Launch | None:
     return _search(request, named["sorted_sequence"], named["input"], right, (0, 1))
 
 
-@prepares(ops.bucketize, keys.CUDA)
+@prepares(ops.bucketize, keys.CUDA, deferrable=True)
 def bucketize(request: Request) -> Launch | None:
     named = request.named
     return _search(request, named["boundaries"], named["input"], bool(named["right"]), (1, 0))

@@ -43,7 +43,7 @@ def _window(request: Request, dim: int, descending: bool, start: int, size: int,
     return job if job.length < LONGEST else None
 
 
-@prepares(ops.sort, keys.CUDA)
+@prepares(ops.sort, keys.CUDA, deferrable=True)
 def sort(request: Request) -> Launch | None:
     input, dim, descending = request.args[:3]
     if not input.numel:
@@ -52,7 +52,7 @@ def sort(request: Request) -> Launch | None:
     return job and _both(request, input, sorting(request.backend, job))
 
 
-@prepares(ops.argsort, keys.CUDA)
+@prepares(ops.argsort, keys.CUDA, deferrable=True)
 def argsort(request: Request) -> Launch | None:
     input, dim, descending = request.args[:3]
     if not input.numel:
@@ -69,7 +69,7 @@ def argsort(request: Request) -> Launch | None:
     return launch
 
 
-@prepares(ops.topk, keys.CUDA)
+@prepares(ops.topk, keys.CUDA, deferrable=True)
 def topk(request: Request) -> Launch | None:
     input, k, dim, largest = request.args[:4]
     if not request.outs[0].numel:
@@ -82,13 +82,13 @@ def topk(request: Request) -> Launch | None:
     return _both(request, input, chosen)
 
 
-@prepares(ops.kthvalue, keys.CUDA)
+@prepares(ops.kthvalue, keys.CUDA, deferrable=True)
 def kthvalue(request: Request) -> Launch | None:
     k, dim = request.args[1:3]
     return _one(request, dim, k - 1, False)
 
 
-@prepares(ops.median_dim, keys.CUDA)
+@prepares(ops.median_dim, keys.CUDA, deferrable=True)
 def median_dim(request: Request) -> Launch | None:
     input, dim = request.args[:2]
     return _one(request, dim, ((input.shape[dim] if input.ndim else 1) - 1) // 2, True)
