@@ -216,8 +216,8 @@ class _Elsewhere:
             return which if kind == "staying" else begins[which] + more
 
         return tuple([
-            (self._device.launches[kernel][variant][1] if kernel >= 0 else self._call, 5, *[given(*one) for one in sources])
-            for kernel, variant, sources in self._plan
+            (self._device.launches[n][variant][1] if n >= 0 else self._call, 5, *[given(*one) for one in sources])
+            for n, variant, sources in self._plan
         ])  # fmt: skip
 
     def _call(self, *given: int) -> None:

@@ -8,7 +8,7 @@ once. Knows what `recall` knows.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -142,9 +142,12 @@ class CallSequences:
             yield dry_run
 
     @contextmanager
-    def run_in(self, block: Block) -> Iterator[Arena]:
-        """Within the block, calls are served from one block of the caller; Python's garbage collector is off."""
-        arena = Arena(block, self._null)
+    def run_in(self, block: Block, apart: Collection[int] = (), behind: int = 0) -> Iterator[Arena]:
+        """Within the block, calls are served from one block of the caller; Python's garbage collector is off.
+
+        ``apart`` and ``behind`` are as of an `Arena`.
+        """
+        arena = Arena(block, self._null, apart, behind)
         with self._served_by(arena):
             yield arena
 

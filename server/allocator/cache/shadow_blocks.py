@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from server.allocator.core.block import Block
@@ -29,12 +30,18 @@ class ShadowBlock(Block):
 
 
 class Arena:
-    """Serves the requests of one run from a block: where each lies depends on nothing but the requests before it."""
+    """Serves the requests of one run from a block: where each lies depends on nothing but the requests before it.
 
-    def __init__(self, block: Block, null: Block) -> None:
+    Those whose numbers are in ``apart`` lie from ``behind`` on, in bytes, where nothing else ever lies.
+    """
+
+    def __init__(self, block: Block, null: Block, apart: Collection[int] = (), behind: int = 0) -> None:
         self._block = block
+        self._apart, self._behind = apart, behind
+        self.numbers: dict[Block, int] = {}
+        """Of what was taken, as how-manieth."""
         self._null = null
-        self._free = [(0, block.size)]
+        self._free = [(0, behind if apart else block.size)]
         """Offsets and sizes of what is free, by offset."""
         self._taken: dict[Block, int] = {}
         self.most = 0
@@ -55,6 +62,11 @@ class Arena:
     def take(self, nbytes: int) -> Block:
         """Return the first free part that is large enough; ReplayMismatch where there is none."""
         size = -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+        if len(self.numbers) in self._apart:
+            offset, self._behind = self._behind, self._behind + size
+            if self._behind <= self._block.size:
+                return self._part(offset, size, nbytes)
+            self._free = []
         for place, (offset, room) in enumerate(self._free):
             if room >= size:
                 self._free[place : place + 1] = [(offset + size, room - size)] if room > size else []
@@ -68,6 +80,7 @@ class Arena:
         part.requested = nbytes
         shadow = ShadowBlock(part)
         self._taken[shadow] = offset
+        self.numbers[shadow] = len(self.numbers)
         self.most = max(self.most, offset + size)
         return shadow
 

@@ -87,11 +87,18 @@ class Capture(Protocol):
         """Execute the work on the stream that it was captured on; False if the device refused and did nothing."""
 
 
+class NotingCounter(Counter, Protocol):
+    """Counts launches that are being noted."""
+
+    def forget(self) -> None:
+        """Forget the launches that were noted so far."""
+
+
 class RelocatableWork(Protocol):
     """Work that is noted to be done again on other memory, and with other numbers."""
 
-    def note(self, counter: Counter) -> bool:
-        """Do it once; returns whether all of it was done. ``counter`` counts its launches."""
+    def note(self, counter: NotingCounter) -> bool:
+        """Do it; returns whether all of it was done. ``counter`` counts its launches."""
 
     def rows(self) -> Sequence[tuple[int, int, int, int]]:
         """Return what will be others: kinds, numbers, and where memory begins and ends, as of the time it was done."""

@@ -63,6 +63,10 @@ class WaitingCounter:
     def begin(self) -> int:
         return len(self._queue.waiting)
 
+    def forget(self) -> None:
+        """Forget the launches that were noted so far."""
+        self._queue.waiting.clear()
+
     def note_counts(self, counts: Sequence[int]) -> None:
         """Keep what was counted."""
         self.counts[:] = counts

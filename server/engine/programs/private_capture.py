@@ -7,7 +7,7 @@ memory that is allocated for them: whoever keeps them keeps ordinary memory, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 from weakref import ref
 
@@ -220,10 +220,14 @@ class PrivateRun:
 
     def __init__(
         self, executable: Executable, backend: Backend, values: Sequence[Any], extents: dict[Block, int],
-        generator: PlacedGenerator, block: Block, counter: Counter | None = None,
+        generator: PlacedGenerator, block: Block, counter: Counter | None = None, apart: Collection[int] = (),
+        behind: int = 0,
     ) -> None:  # fmt: skip
         self.backend, self.generator = backend, generator
         self._counter = counter
+        self._apart, self._behind = apart, behind
+        self.numbers_of_made: list[int] = []
+        """As how-manieth the memory of results was taken."""
         self._block = block
         self.numbers = tuple([value for value in values if value.__class__ is not Value])
         self._executable, self._inputs, self._extents = executable, Inputs(values), extents
@@ -241,10 +245,11 @@ class PrivateRun:
         """Make the run; returns whether all that it has taken, and not given back, are its results."""
         with (
             drawing_from(self.backend.device, self.generator),
-            self.backend.allocator.run_in(self._block) as arena,
+            self.backend.allocator.run_in(self._block, self._apart, self._behind) as arena,
         ):
             is_whole = succeeds(self._run, arena)
             self.most, self.is_too_small = arena.most, arena.is_too_small
+            self.numbers_of_made = [arena.numbers[one.block] for one in self.made if one.block in arena.numbers]
             kept = {one.block for one in self.moved} | {one.block for one in self.made if one.nbytes}
             return is_whole and arena.taken == kept
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from server.engine.device.interface import Counter, Relocatable
+from server.engine.device.interface import NotingCounter, Relocatable
 from server.engine.in_c.launches import OF_DOUBLE, OF_MADE, OF_SINGLE, OF_VALUE
 from server.engine.programs.described import block_of
 from server.engine.programs.executable import Executable
@@ -62,12 +62,24 @@ class Work:
         self._generator, self._memory = generator, memory
         self.run: PrivateRun | None = None
 
-    def note(self, counter: Counter) -> bool:
-        """Execute it, on the memory where inputs lie now."""
-        self.run = PrivateRun(
-            self.executable, self._backend, self._values, {}, self._generator, self._memory.block, counter
-        )
-        return self.run()
+    def note(self, counter: NotingCounter) -> bool:
+        """Execute it, on the memory where inputs lie now.
+
+        That is done twice: what tells where a result lies is an address, so nothing else may lie there at any time.
+        """
+        self.run = first = self._run(counter)
+        if not first():
+            return False
+        counter.forget()
+        self._generator.words = 0
+        self.run = self._run(counter, first.numbers_of_made, first.most)
+        return self.run() and self.run.numbers_of_made == first.numbers_of_made
+
+    def _run(self, counter: NotingCounter, apart: Collection[int] = (), behind: int = 0) -> PrivateRun:
+        return PrivateRun(
+            self.executable, self._backend, self._values, {}, self._generator, self._memory.block, counter,
+            frozenset(apart), behind,
+        )  # fmt: skip
 
     def rows(self) -> list[tuple[int, int, int, int]]:
         """Return where the memory of inputs and results lies."""
