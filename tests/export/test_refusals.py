@@ -121,7 +121,7 @@ def test_what_is_said_of_dimensions_must_fit(tg: Any) -> None:
     for shapes, said in (
         ({"y": {0: rows}}, "names 'y'; the arguments are input"),
         ({"input": {2: rows}}, "names dimension 2"),
-        ({"input": {0: Dim("rows", min=5)}}, "is 3, which Dim('rows') cannot be"),
+        ({"input": {0: Dim("rows", min=5)}}, "is 3, which Dim('rows', min=5) cannot be"),
         ({"input": {0: 4}}, "is said to be 4, and is 3"),
         ({"input": {0: rows, 1: rows}}, "says that rows is 4, and another one 3"),
         (({0: rows}, None), "one entry for each of input"),

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from telegrad._tensor.tensor import Tensor
 from telegrad.utils._pytree import tree_flatten
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from telegrad_protocol.exported.sizes import Formula, symbol
 
 
@@ -19,6 +19,8 @@ class DimHint:
     """
 
     def __init__(self, kind: str, min: int | None = None, max: int | None = None) -> None:
+        if min is not None and max is not None and min > max:
+            raise ArgumentError(f"Dim.{kind}: min must be <= max, got min={min}, max={max}")
         self.kind, self.min, self.max = kind, min, max
 
     def __call__(self, min: int | None = None, max: int | None = None) -> DimHint:
@@ -27,7 +29,8 @@ class DimHint:
         return DimHint(self.kind, min, max)
 
     def __repr__(self) -> str:
-        return f"DimHint({self.kind})"
+        limits = [f", {name}={limit}" for name, limit in (("min", self.min), ("max", self.max)) if limit is not None]
+        return f"DimHint({self.kind}{''.join(limits)})"
 
 
 class Dim:
@@ -46,12 +49,13 @@ class Dim:
         low = 0 if min is None else min
         if max is not None and max < max_of(low, 1):
             raise ArgumentError(f"Dim: cannot create Dim with inconsistent min={min}, max={max}")
-        self.__name__, self.min, self.max = name, low, max
+        self.__name__, self.root, self.min, self.max = name, name, low, max
         self.factor, self.offset = 1, 0
 
     def _derived(self, factor: int, offset: int) -> Dim:
-        made = Dim(self.__name__, min=self.min, max=self.max)
+        made = Dim(self.root, min=self.min, max=self.max)
         made.factor, made.offset = self.factor * factor, self.offset * factor + offset
+        made.__name__ = str(made.formula)
         return made
 
     def __add__(self, other: int) -> Dim:
@@ -61,29 +65,36 @@ class Dim:
         return self._derived(1, -_integer(other))
 
     def __mul__(self, other: int) -> Dim:
-        return self._derived(_integer(other), 0)
+        return self._derived(_integer(other, at_least=1), 0)
 
     __radd__, __rmul__ = __add__, __mul__
 
     def __repr__(self) -> str:
-        return str(self.formula) if (self.factor, self.offset) != (1, 0) else f"Dim('{self.__name__}')"
+        if (self.factor, self.offset) != (1, 0):
+            return self.__name__
+        limits = (("min", self.min, 2), ("max", self.max, None))
+        return f"Dim({self.root!r}{''.join([f', {name}={limit}' for name, limit, usual in limits if limit != usual])})"
 
     @property
     def formula(self) -> Formula:
         """The size in terms of the named one."""
-        whole = symbol(self.__name__)
+        whole = symbol(self.root)
         if (self.factor, self.offset) == (1, 0):
             return whole
         constant: tuple[tuple[int | str, ...], ...] = ((self.offset,),) if self.offset else ()
-        return Formula(((self.factor, self.__name__), *constant))
+        return Formula(((self.factor, self.root), *constant))
 
 
 max_of: Final = max
 
 
-def _integer(value: Any) -> int:
-    if type(value) is not int:
-        raise ArgumentTypeError(f"Dim: only integers can be added or multiplied, not {value!r}")
+def _integer(value: Any, at_least: int | None = None) -> int:
+    if type(value) is not int or (at_least is not None and value < at_least):
+        kind = "integer" if at_least is None else "positive integer"
+        raise NotSupportedError(
+            f"Dim: expected a{'' if at_least else 'n'} {kind}, not {value!r}: only increasing linear operations with "
+            "integers are supported"
+        )
     return value
 
 

@@ -32,21 +32,36 @@ def settle(symbols: Sequence[Symbol], record: Record) -> tuple[Samples, dict[str
         if _varies(symbol, [symbol], kept, became, record):
             kept.append(symbol)
             became[symbol.name] = symbol.name
+            _find_factor(symbol, kept, became, record)
     for symbol in hints:
         if symbol.name not in became:
             _join(symbol, [other for other in hints if other.name not in became], kept, became, record)
     samples = _samples(kept, became, record)
     samples.first()
     samples.moved = [samples.moved_by_one(index) for index in range(len(kept))]
+    for index, symbol in enumerate(kept):
+        if not symbol.is_named and abs(samples.moved[index][index] - symbol.base) == 1:
+            _narrow(samples, index, symbol)
     _record_more(samples)
     for index, symbol in enumerate(kept):
         _find_range(samples, index, symbol)
+    _admit_empty(samples, [index for index, symbol in enumerate(kept) if symbol.takes_none and symbol.min == 1])
     return samples, became
+
+
+def _admit_empty(samples: Samples, indices: Sequence[int]) -> None:
+    """Let symbols be 0 where the module does the same on tensors without elements, for each alone and for all."""
+    empty = [index for index in indices if samples.does_the_same_at(samples.with_size(index, 0))]
+    if len(empty) > 1:
+        point = tuple([0 if index in empty else size for index, size in enumerate(samples.base)])
+        empty = empty if samples.does_the_same_at(point) else empty[:1]
+    for index in empty:
+        samples.symbols[index].min = 0
 
 
 def _samples(kept: Sequence[Symbol], became: dict[str, str | None], record: Record) -> Samples:
     def at(point: Point) -> Recording:
-        sizes = {symbol.name: size for symbol, size in zip(kept, point, strict=True)}
+        sizes = {symbol.name: size * symbol.factor for symbol, size in zip(kept, point, strict=True)}
         joined = {name: sizes[to] for name, to in became.items() if to is not None and to in sizes}
         return record({**sizes, **joined})
 
@@ -57,7 +72,7 @@ def _join(
     symbol: Symbol, waiting: Sequence[Symbol], kept: list[Symbol], became: dict[str, str | None], record: Record
 ) -> None:  # fmt: skip
     """Find the symbols of the same size with which one varies, and note what becomes of it and of them."""
-    for other in [other for other in kept if other.base == symbol.base]:
+    for other in [other for other in kept if other.base * other.factor == symbol.base]:
         if _varies(other, [symbol], kept, became, record):
             became[symbol.name] = other.name
             return
@@ -68,10 +83,21 @@ def _join(
             if _varies(symbol, together, kept, became, record):
                 kept.append(symbol)
                 became.update(dict.fromkeys([one.name for one in together], symbol.name))
+                _find_factor(symbol, kept, became, record)
                 return
     if symbol.kind == "DYNAMIC":
         _samples([*kept, symbol], became, record).moved_by_one(len(kept))  # raises what is wrong
     became[symbol.name] = None
+
+
+def _find_factor(symbol: Symbol, kept: Sequence[Symbol], became: dict[str, str | None], record: Record) -> None:
+    """Have a hint's dimension be a multiple of what it has to be one of, if it cannot be moved by one."""
+    samples, index = _samples(kept, became, record), kept.index(symbol)
+    for factor in [factor for factor in range(1, symbol.base + 1) if symbol.base % factor == 0]:
+        near = (symbol.base + factor, symbol.base - factor, symbol.base + 3 * factor)
+        if all([samples.is_recorded_at(samples.with_size(index, size)) for size in filter(symbol.takes, near)]):
+            symbol.count_by(factor)
+            return
 
 
 def _varies(
@@ -109,13 +135,18 @@ def _find_range(samples: Samples, index: int, symbol: Symbol) -> None:
         if symbol.is_named and symbol.min > 1:
             raise
         low = symbol.min = 2
-        samples.record_at(samples.with_size(index, max(low, min(symbol.base, 2))))
+        try:
+            samples.record_at(samples.with_size(index, max(low, min(symbol.base, 2))))
+        except ProgramError:
+            if symbol.is_named:
+                raise
+            low = _last_alike(samples, index, symbol.base, low)
     symbol.min = low
     high = max(LARGE, 16 * symbol.base) + 3 if symbol.max is None else symbol.max
     try:
         samples.record_at(samples.with_size(index, high))
     except ProgramError as error:
-        most = _largest(samples, index, symbol, high)
+        most = _last_alike(samples, index, max(symbol.base, samples.moved[index][index]), high)
         if symbol.is_named:
             said = "has no maximum" if symbol.max is None else f"may be {symbol.max}"
             raise ProgramError(
@@ -125,14 +156,19 @@ def _find_range(samples: Samples, index: int, symbol: Symbol) -> None:
         symbol.max = most
 
 
-def _largest(samples: Samples, index: int, symbol: Symbol, high: int) -> int:
-    """Return the largest size at which the module does the same."""
-    works = max(samples.base[index], samples.moved[index][index])
-    while high - works > 1:
-        middle = (works + high) // 2
-        try:
-            samples.record_at(samples.with_size(index, middle))
+def _narrow(samples: Samples, index: int, symbol: Symbol) -> None:
+    """Find the range of a hint around whose size in the example the module does the same, though not far from it."""
+    far = max(symbol.base + 2 * LARGE, 2) if symbol.max is None else symbol.max
+    symbol.max = _last_alike(samples, index, symbol.base, far + 1)
+    symbol.min = _last_alike(samples, index, symbol.base, max(symbol.min, 1) - 1)
+
+
+def _last_alike(samples: Samples, index: int, works: int, fails: int) -> int:
+    """Return the last size from one that works towards one that does not at which the module does the same."""
+    while abs(fails - works) > 1:
+        middle = (works + fails) // 2
+        if samples.is_recorded_at(samples.with_size(index, middle)):
             works = middle
-        except ProgramError:
-            high = middle
+        else:
+            fails = middle
     return works

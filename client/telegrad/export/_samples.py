@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from telegrad._dispatch.programs import Operand
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ProgramError
-from telegrad_protocol.exported.sizes import Size
+from telegrad_protocol.exported.sizes import Formula, Size, symbol
 from telegrad_protocol.meta import Meta
 
 from ._fitting import Fit, Point
@@ -26,15 +26,28 @@ class Symbol:
     """A size that may differ: what it is in the example, and from where to where it goes.
 
     ``is_named`` tells that the program has named it, so that what it cannot be is an error; ``kind`` is that of a hint.
+    ``takes_none`` tells that the program does not exclude 0. The size of a dimension is ``factor`` times the symbol's:
+    that of a hint may have to be a multiple.
     """
 
     def __init__(self, name: str, base: int, min: int, max: int | None, kind: str = "") -> None:
         self.name, self.base, self.min, self.max, self.kind = name, base, min, max, kind
+        self.takes_none = min < 1
+        self.factor = 1
 
     @property
     def is_named(self) -> bool:
         """Whether the program has given it a name."""
         return not self.kind
+
+    def count_by(self, factor: int) -> None:
+        """Have the dimension be a multiple of ``factor``, of which base and range are told from here on."""
+        self.factor, self.base, self.min = factor, self.base // factor, -(-self.min // factor)
+        self.max = None if self.max is None else self.max // factor
+
+    def multiple(self) -> Formula:
+        """Return the size of the dimension of a hint."""
+        return symbol(self.name) if self.factor == 1 else Formula(((self.factor, self.name),))
 
     def takes(self, size: int) -> bool:
         """Whether a size is in the range."""
@@ -59,6 +72,7 @@ class Samples:
         self._flat: dict[Point, Flat] = {}
         self.recordings: dict[Point, Recording] = {}
         self.moved: list[Point] = []
+        self._sizes: list[Size] | None = None
 
     def first(self) -> Recording:
         """Return the recording of the example."""
@@ -66,17 +80,24 @@ class Samples:
         return self.recordings[self.base]
 
     def moved_by_one(self, index: int) -> Point:
-        """Return the point where this symbol alone is moved, and record there."""
+        """Return the point where this symbol alone is moved, and record there; a hint's is moved by one if need be."""
         symbol = self.symbols[index]
-        size = next((symbol.base + d for step in _STEPS for d in (step, -step) if symbol.takes(symbol.base + d)), None)
-        if size is None:
+        sizes = [symbol.base + d for step in _STEPS for d in (step, -step) if symbol.takes(symbol.base + d)]
+        if not sizes:
             raise ProgramError(
                 f"export: the dimension {symbol.name} can only be {symbol.base} (from {symbol.min} to {symbol.max}); "
                 "make it static (Dim.STATIC)"
             )
-        point = self.with_size(index, size)
-        self.record_at(point)
-        return point
+        near = [] if symbol.is_named else [size for size in sizes[1:] if abs(size - symbol.base) == 1 < size]
+        errors: list[ProgramError] = []
+        for point in [self.with_size(index, size) for size in (sizes[0], *near)]:
+            try:
+                self.record_at(point)
+            except ProgramError as error:
+                errors.append(error)
+            else:
+                return point
+        raise errors[0]
 
     def with_size(self, index: int, size: int) -> Point:
         """Return the example's point with one symbol's size replaced."""
@@ -87,12 +108,41 @@ class Samples:
         flat, base = self._flat_at(point), self._flat_at(self.base)
         for place, (ours, theirs) in enumerate(zip(flat.same, base.same)):
             if ours != theirs:
-                raise ProgramError(f"export: {self._changes(point)} the module {self._difference(point, place)}")
-        if len(flat.same) != len(base.same) or len(flat.integers) != len(base.integers):
-            raise ProgramError(f"export: {self._changes(point)} the module does more or fewer operations")
+                self._forget(point, f"the module {self._difference(point, place)}")
+        if len(flat.same) != len(base.same) or flat.places != base.places:
+            self._forget(point, "the module does more or fewer operations, or on tensors of more or fewer dimensions")
+
+    def is_recorded_at(self, point: Point) -> bool:
+        """Record there; whether the module does the operations of the example."""
+        try:
+            self.record_at(point)
+        except ProgramError:
+            return False
+        return True
+
+    def _forget(self, point: Point, difference: str) -> NoReturn:
+        """Raise what is different there, and keep nothing of it: the program is not for that point."""
+        del self._flat[point], self.recordings[point]
+        raise ProgramError(f"export: {self._changes(point)} {difference}")
+
+    def does_the_same_at(self, point: Point) -> bool:
+        """Whether the module does there what all other recordings tell."""
+        if point in self._flat:
+            return True
+        sizes = self.sizes()
+        if not self.is_recorded_at(point):
+            return False
+        values = {symbol.name: size for symbol, size in zip(self.symbols, point, strict=True)}
+        told = [size.value(values) if isinstance(size, Formula) else size for size in sizes]
+        return self._flat.pop(point).integers == told
 
     def sizes(self) -> list[Size]:
         """Return all integers of the recordings, those that depend on symbols as formulas."""
+        if self._sizes is None:
+            self._sizes = self._fitted()
+        return self._sizes
+
+    def _fitted(self) -> list[Size]:
         names = [symbol.name for symbol in self.symbols]
         base = self._flat_at(self.base)
         fits: list[Size] = []
@@ -125,7 +175,7 @@ class Samples:
 
     def _changes(self, point: Point) -> str:
         changed = [
-            f"{symbol.name}={size} in place of {symbol.base}"
+            f"{symbol.name}={size * symbol.factor} in place of {symbol.base * symbol.factor}"
             for symbol, size in zip(self.symbols, point, strict=True)
             if size != symbol.base
         ]

@@ -56,6 +56,8 @@ class Upload(NamedTuple):
 class RecordingSession(ShapeSession):
     """Keeps the calls of one run of a module; ``captured`` are tensors of the program by the number they have here."""
 
+    is_for_all_sizes = True
+
     def __init__(self) -> None:
         devices: tuple[Device, ...] = (CPU, META)
         first = CPU

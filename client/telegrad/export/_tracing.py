@@ -62,10 +62,10 @@ class Tracer:
         if not isinstance(size, Formula):
             return size
         (name,) = size.names()
-        if name in kept:
-            return size
-        other = became.get(name)
-        return static if other is None else symbol(other)
+        leader = kept.get(name) or kept.get(became.get(name) or "")
+        if leader is None:
+            return static
+        return size if leader.is_named else leader.multiple()
 
     def _read(self, specs: dict[int, list[Any]]) -> dict[int, list[Size]]:
         """Return the size of each dimension of each input, and note the symbols in them."""
@@ -89,9 +89,9 @@ class Tracer:
         base = (size - spec.offset) // spec.factor
         if base * spec.factor + spec.offset != size or base < spec.min or (spec.max is not None and base > spec.max):
             raise ArgumentError(f"export: {where} is {size}, which {spec!r} cannot be")
-        known = self._symbols.setdefault(spec.__name__, Symbol(spec.__name__, base, spec.min, spec.max))
+        known = self._symbols.setdefault(spec.root, Symbol(spec.root, base, spec.min, spec.max))
         if known.base != base:
-            raise ArgumentError(f"export: {where} says that {spec.__name__} is {base}, and another one {known.base}")
+            raise ArgumentError(f"export: {where} says that {spec.root} is {base}, and another one {known.base}")
         return spec.formula
 
     def _record(self, sizes: dict[str, int]) -> Recording:

@@ -10,6 +10,7 @@ from typing import Any
 from telegrad._ops.functions import check_memory_format, function, in_memory_format
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.layout import contiguous_strides
 from telegrad_protocol.memory_format import (
     MemoryFormat,
     channels_last,
@@ -25,10 +26,18 @@ from telegrad_protocol.memory_format import (
 def contiguous(self: Tensor, memory_format: MemoryFormat = contiguous_format) -> Tensor:
     """Return the tensor without gaps, in the order of a format; itself if it is that already."""
     if memory_format is contiguous_format:
-        return self if self._meta.is_contiguous else function("contiguous")(self)
+        return self if _is_kept(self) else function("contiguous")(self)
     if memory_format is preserve_format:
         raise ArgumentError("contiguous: preserve_format is not an order of elements")
     return in_memory_format("contiguous", self, memory_format)
+
+
+def _is_kept(tensor: Tensor) -> bool:
+    """Whether the elements lie without gaps, and do so at all sizes where these are yet to be known."""
+    meta = tensor._meta
+    if not meta.is_contiguous or not tensor._session.is_for_all_sizes:
+        return meta.is_contiguous
+    return meta.strides == contiguous_strides(meta.shape)
 
 
 def is_contiguous(self: Tensor, memory_format: MemoryFormat = contiguous_format) -> bool:
