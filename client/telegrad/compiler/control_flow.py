@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from telegrad._batching.tensor import BatchedTensor
 from telegrad._functions.creation import where
 from telegrad._tensor.tensor import Tensor
 from telegrad.utils._pytree import tree_flatten, tree_unflatten
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
+from telegrad_protocol.errors import ArgumentError
 
 from . import exporting
 
@@ -18,21 +19,29 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], o
 
     Only the one that is chosen is called. A tensor is read for it, which waits for the server and is a graph break in a
     compiled function; ``torch.where`` waits for nothing. In a module that is exported, where a tensor decides when the
-    program runs, both are computed, and what they return is selected. Raises ArgumentError for a predicate of several
-    elements, and there for functions that return what cannot be selected of: other shapes, types or structures.
+    program runs, and in ``vmap``, where it decides for each element of the batch, both are computed, and what they
+    return is selected. Raises ArgumentError for a predicate of several elements, for operands that are no tensors, and
+    where both are computed for functions that return what cannot be selected of: other shapes, types or structures.
     """
     if not callable(true_fn) or not callable(false_fn):
-        raise ArgumentTypeError("cond: expected two functions")
-    if not isinstance(operands, (tuple, list)):
-        raise ArgumentTypeError(f"cond: expected a tuple or list of operands, not {type(operands).__name__}")
-    if exporting.state.is_active and isinstance(pred, Tensor):
+        raise ArgumentError("cond: Expect both branches to be callable.")
+    if not isinstance(operands, (tuple, list)) or not _are_tensors(operands):
+        raise ArgumentError(
+            "cond: Expect operands to be a tuple of possibly nested dict/list/tuple that only consists of tensor "
+            f"leaves, but got {operands}."
+        )
+    if isinstance(pred, BatchedTensor) or (exporting.state.is_active and isinstance(pred, Tensor)):
         _require_one("cond", pred)
         return _selected(pred.reshape(()).bool(), true_fn(*operands), false_fn(*operands))
     return (true_fn if is_true("cond", pred) else false_fn)(*operands)
 
 
+def _are_tensors(tree: Any) -> bool:
+    return all([isinstance(leaf, Tensor) for leaf in tree_flatten(tree)[0]])
+
+
 def _selected(pred: Tensor, chosen: Any, other: Any) -> Any:
-    """Return what two functions have returned, each tensor selected as the program will find the predicate to be."""
+    """Return what two functions have returned, each tensor selected as the predicate will be found to be."""
     mine, structure = tree_flatten(chosen)
     theirs, other_structure = tree_flatten(other)
     if structure != other_structure:
@@ -56,21 +65,46 @@ def _selected_of(pred: Tensor, chosen: Any, other: Any) -> Any:
 def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Sequence[Any]) -> Any:
     """Call ``body_fn`` on what it returned, at first on ``carried_inputs``, while ``cond_fn`` of the same says so.
 
-    Returns what ``body_fn`` returned last, or the inputs, as a tuple. Each iteration reads what ``cond_fn`` returns if
-    that is a tensor. Raises ArgumentError where ``body_fn`` returns another number of values than it takes.
+    Returns what ``body_fn`` returned last, or the inputs, in the kind of sequence that the inputs are. Each iteration
+    reads what ``cond_fn`` returns if that is a tensor. Raises ArgumentError where ``body_fn`` returns another number of
+    values than it takes, or a tensor of another shape, type or device.
     """
     if not callable(cond_fn) or not callable(body_fn):
-        raise ArgumentTypeError("while_loop: expected two functions")
+        raise ArgumentError("while_loop: Expect cond_fn and body_fn to be callable.")
     if not isinstance(carried_inputs, (tuple, list)):
-        raise ArgumentTypeError(f"while_loop: expected a tuple of carried inputs, not {type(carried_inputs).__name__}")
+        raise ArgumentError(
+            f"while_loop: Expect carried_inputs to be a tuple or a list, but got {type(carried_inputs)}."
+        )
     carried = tuple(carried_inputs)
     while is_true("while_loop", cond_fn(*carried)):
         made = body_fn(*carried)
         returned = tuple(made) if isinstance(made, (tuple, list)) else (made,)
         if len(returned) != len(carried):
             raise ArgumentError(f"while_loop: body_fn takes {len(carried)} values and has returned {len(returned)}")
+        require_same("while_loop", "body_fn_output and carried_inputs", returned, carried)
         carried = returned
-    return carried
+    return list(carried) if isinstance(carried_inputs, list) else carried
+
+
+def require_same(
+    name: str, compared: str, made: Any, wanted: Any, attributes: Sequence[str] = ("shape", "dtype", "device")
+) -> None:  # fmt: skip
+    """Raise ArgumentError where trees have other structures, or tensors that differ in these attributes."""
+    mine, structure = tree_flatten(made)
+    theirs, wanted_structure = tree_flatten(wanted)
+    if structure != wanted_structure:
+        raise ArgumentError(
+            f"{name}: Expected {compared} to have same structure but got {structure} and {wanted_structure}"
+        )
+    differences = [
+        f"pair[{place}] differ in '{attribute}: {getattr(one, attribute)} vs {getattr(other, attribute)}'"
+        for place, (one, other) in enumerate(zip(mine, theirs, strict=True))
+        if isinstance(one, Tensor) and isinstance(other, Tensor)
+        for attribute in attributes
+        if getattr(one, attribute) != getattr(other, attribute)
+    ]
+    if differences:
+        raise ArgumentError(f"{name}: Expected {compared} to have same metadata but found:\n" + "\n".join(differences))
 
 
 def is_true(name: str, pred: Any) -> bool:
@@ -79,10 +113,12 @@ def is_true(name: str, pred: Any) -> bool:
         _require_one(name, pred)
         return bool(pred)
     if not isinstance(pred, (bool, int, float)):
-        raise ArgumentTypeError(f"{name}: expected a bool or a tensor as predicate, not {type(pred).__name__}")
+        raise ArgumentError(f"{name}: Expected pred to be bool or tensor, but got {pred}.")
     return bool(pred)
 
 
 def _require_one(name: str, pred: Tensor) -> None:
     if pred.numel() != 1:
-        raise ArgumentError(f"{name}: expected a predicate of one element, got one of shape {tuple(pred.shape)}")
+        raise ArgumentError(
+            f"{name}: Expected pred to be bool or single-element tensor, but got one of shape {tuple(pred.shape)}."
+        )
