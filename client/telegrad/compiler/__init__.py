@@ -47,6 +47,8 @@ def compile(
 ) -> Any:  # fmt: skip
     """Return a function that does what ``model`` does, and sends what it queues as programs; a module for a module.
 
+    Of a class, what its objects do when they are called is compiled, and it is returned.
+
     A module's state has PyTorch's prefix ``_orig_mod.``. With ``fullgraph`` a graph break raises ``Unsupported`` at its
     line, unless PyTorch has in one graph what waits there. A ``backend`` that is a function, or was registered, is
     given a graph of ``torch.fx`` and its inputs, and returns what computes it; ``dynamic`` and ``recompile_limit``
@@ -68,7 +70,7 @@ def compile(
         )  # fmt: skip
     if not callable(model):
         raise ArgumentTypeError(f"compile: expected a function or a module, not {type(model).__name__}")
-    if disable:
+    if disable or getattr(model, "_torchdynamo_disable", False):
         return model
     given = options or {}
     tunes = (mode or "").startswith("max-autotune") or bool(given.get("max_autotune"))
@@ -83,8 +85,16 @@ def compile(
     if isinstance(model, Module):
         return OptimizedModule(model, chosen, own)
     if isinstance(model, type):
-        raise ArgumentTypeError(f"compile: {model.__name__} is a class; compile an object of it, or a method")
+        return _with_calls(model, functools.partial(compiled, options=chosen, own=own))
     return compiled(model, chosen, own)
+
+
+def _with_calls(cls: type[Any], changed: Callable[[Callable[..., Any]], Callable[..., Any]]) -> type[Any]:
+    """Have calls of a class's objects be calls of another function; returns the class."""
+    name = "forward" if issubclass(cls, Module) else "__call__"
+    if name in dir(cls):
+        setattr(cls, name, changed(getattr(cls, name)))
+    return cls
 
 
 _MODES: Final = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite")
@@ -113,6 +123,8 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
     if isinstance(fn, Module):
         fn.forward = disable(fn.forward, recursive, reason=reason)  # type: ignore[method-assign]
         return fn
+    if isinstance(fn, type):
+        return _with_calls(fn, functools.partial(disable, recursive=recursive, reason=reason))
     function = original_of(fn) or fn
     if not recursive:
         return function

@@ -165,6 +165,7 @@ class LBFGS(Optimizer):
         result = result * state["H_diag"]
         for (change, step, inverse), factor in zip(past, reversed(factors), strict=True):
             result = result + step * (factor - change.dot(result) * inverse)
+        state["al"] = [*reversed(factors), *[None] * (size - len(factors))]
         return result
 
 
