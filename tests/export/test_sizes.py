@@ -76,6 +76,35 @@ def test_hints_have_the_range_of_the_path_that_the_example_takes(tg: Any) -> Non
                 program(tg.ones(rows, 4))
 
 
+@pytest.mark.parametrize(
+    ("forward", "rows", "within", "beyond"),
+    [
+        (lambda x: x * 2 if x.shape[0] > 2 else x * 3, 5, (3, 4, 70_000), (2,)),
+        (lambda x: x * 2 if x.shape[0] < 7 else x * 3, 5, (0, 1, 6), (7,)),
+        (lambda x: x[: max(x.shape[0] - 2, 1)], 6, (3, 9), (2,)),
+        (lambda x: x[: min(x.shape[0], 7)], 5, (1, 7), (8,)),
+        (lambda x: x[: min(x.shape[0], 7)], 9, (7, 300), (6,)),
+    ],
+)
+def test_hints_have_the_range_in_which_integers_have_one_formula(
+    tg: Any, forward: Callable[..., Any], rows: int, within: tuple[int, ...], beyond: tuple[int, ...]
+) -> None:  # fmt: skip
+    program = _program(tg, forward, rows, tg.export.Dim.AUTO)
+    for size in (rows, *within):
+        x = tg.arange(4.0 * size).view(size, 4)
+        assert tg.equal(program(x), forward(x))
+    for size in beyond:
+        with pytest.raises(RuntimeError, match="the program takes sizes from"):
+            program(tg.ones(size, 4))
+
+
+def test_a_step_between_the_sizes_that_were_tried_is_found(tg: Any) -> None:
+    for step in (6, 7, 8, 10, 12):
+        program = _program(tg, lambda x, step=step: x * (2 + x.shape[0] // step), 5, tg.export.Dim.AUTO)
+        for size in (5, step - 1, step, step + 1, 2 * step):
+            assert program(tg.ones(size, 4)).unique().tolist() == [2 + size // step]
+
+
 def test_hints_may_be_multiples(tg: Any) -> None:
     program = _program(tg, lambda x: x.view(3, -1, 2, 4), 12, tg.export.Dim.AUTO(max=40))
     for rows in (6, 12, 36):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
+from telegrad_protocol.errors import ProgramError
 from telegrad_protocol.exported.sizes import Floor, Formula, Size, Term
 
 Point = tuple[int, ...]
@@ -21,6 +22,8 @@ MAX_JOINT: Final = 4
 """An integer depends on at most so many symbols."""
 _DIVISORS: Final = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 24, 32, 48)
 _MOST_OVER: Final = 1 << 16
+_FARTHEST: Final = 512
+"""A floor's next step is looked for so far from the example."""
 
 
 class Fit:
@@ -39,7 +42,8 @@ class Fit:
             return self._values[self._base]
         if not self._depends or len(self._depends) > MAX_JOINT:
             return None
-        return next(filter(self._has_all_values, self._candidates()), None)
+        fitting = filter(self._has_all_values, self._candidates())
+        return next((candidate for candidate in fitting if self._has_steps(candidate)), None)
 
     def _alone(self, index: int) -> list[tuple[int, int]]:
         """Return sizes of one symbol and values, where all others are those of the example."""
@@ -51,6 +55,33 @@ class Fit:
     def _has_all_values(self, candidate: Formula) -> bool:
         names = self._names
         return all([candidate.value(dict(zip(names, p, strict=True))) == v for p, v in self._values.items()])
+
+    def _has_steps(self, candidate: Formula) -> bool:
+        """Whether the integer steps where a floor next does, on either side: the sizes known may lie around that."""
+        if candidate.over == 1 and not any([isinstance(factor, Floor) for term in candidate.sum for factor in term]):
+            return True
+        return all([self._has_step(candidate, index, sign) for index in self._depends for sign in (1, -1)])
+
+    def _has_step(self, candidate: Formula, index: int, sign: int) -> bool:
+        base = self._base[index]
+
+        def at(size: int) -> Point:
+            return (*self._base[:index], size, *self._base[index + 1 :])
+
+        def told(size: int) -> int:
+            return candidate.value(dict(zip(self._names, at(size), strict=True)))
+
+        far = base + sign * _FARTHEST if sign > 0 else max(base - _FARTHEST, 1)
+        sizes = range(base, far, sign)
+        bend = next((s for s in sizes if told(s - 1) + told(s + 1) != 2 * told(s)), None)
+        return bend is None or all([self._is(at(size), told(size)) for size in (bend - 1, bend, bend + 1)])
+
+    def _is(self, point: Point, told: int) -> bool:
+        """Whether the integer is what is told; also where the program is not for that point."""
+        try:
+            return self._value_at(point) == told
+        except ProgramError:
+            return True
 
     def _candidates(self) -> Iterator[Formula]:
         whole: dict[int, Factor] = {i: self._names[i] for i in self._depends}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from telegrad_protocol.errors import ProgramError
@@ -43,10 +43,50 @@ def settle(symbols: Sequence[Symbol], record: Record) -> tuple[Samples, dict[str
         if not symbol.is_named and abs(samples.moved[index][index] - symbol.base) == 1:
             _narrow(samples, index, symbol)
     _record_more(samples)
+    within = samples.points
     for index, symbol in enumerate(kept):
         _find_range(samples, index, symbol)
+    _fit(samples, within)
     _admit_empty(samples, [index for index, symbol in enumerate(kept) if symbol.takes_none and symbol.min == 1])
     return samples, became
+
+
+def _fit(samples: Samples, within: Sequence[Point]) -> None:
+    """Find formulas that hold in all ranges; or in a part of those of hints, whose ranges are narrowed to it."""
+    try:
+        samples.sizes()
+    except ProgramError:
+        if not any([_holds_in_a_part(samples, points) for points in (within, *_parts(samples, within))]):
+            raise
+        for index, symbol in enumerate(samples.symbols):
+            if not symbol.is_named:
+                _narrow_to_formulas(samples, index, symbol)
+
+
+def _parts(samples: Samples, within: Sequence[Point]) -> Iterator[list[Point]]:
+    """Yield the points from the example on, and those next to it, from which hints are then thought to be moved."""
+    yield [point for point in within if all([size >= base for size, base in zip(point, samples.base, strict=True)])]
+    near = [samples.with_size(index, size + 1) for index, size in enumerate(samples.base)]
+    samples.moved = [
+        near[index] if not symbol.is_named and near[index] in within else samples.moved[index]
+        for index, symbol in enumerate(samples.symbols)
+    ]
+    yield [point for point in within if all([abs(a - b) < 2 for a, b in zip(point, samples.base, strict=True)])]
+
+
+def _holds_in_a_part(samples: Samples, points: Sequence[Point]) -> bool:
+    return any([not symbol.is_named for symbol in samples.symbols]) and samples.fit(points)
+
+
+def _narrow_to_formulas(samples: Samples, index: int, symbol: Symbol) -> None:
+    def holds(size: int) -> bool:
+        return samples.does_the_same_at(samples.with_size(index, size))
+
+    if not holds(symbol.min):
+        symbol.min = _last(holds, symbol.base, symbol.min)
+    high = _far(symbol) if symbol.max is None else symbol.max
+    if not holds(high):
+        symbol.max = _last(holds, max(symbol.base, samples.moved[index][index]), high)
 
 
 def _admit_empty(samples: Samples, indices: Sequence[int]) -> None:
@@ -142,7 +182,7 @@ def _find_range(samples: Samples, index: int, symbol: Symbol) -> None:
                 raise
             low = _last_alike(samples, index, symbol.base, low)
     symbol.min = low
-    high = max(LARGE, 16 * symbol.base) + 3 if symbol.max is None else symbol.max
+    high = _far(symbol) if symbol.max is None else symbol.max
     try:
         samples.record_at(samples.with_size(index, high))
     except ProgramError as error:
@@ -165,10 +205,19 @@ def _narrow(samples: Samples, index: int, symbol: Symbol) -> None:
 
 def _last_alike(samples: Samples, index: int, works: int, fails: int) -> int:
     """Return the last size from one that works towards one that does not at which the module does the same."""
+    return _last(lambda size: samples.is_recorded_at(samples.with_size(index, size)), works, fails)
+
+
+def _last(holds: Callable[[int], bool], works: int, fails: int) -> int:
     while abs(fails - works) > 1:
         middle = (works + fails) // 2
-        if samples.is_recorded_at(samples.with_size(index, middle)):
+        if holds(middle):
             works = middle
         else:
             fails = middle
     return works
+
+
+def _far(symbol: Symbol) -> int:
+    """Return the size at which a dimension without a bound is recorded."""
+    return max(LARGE, 16 * symbol.base) + 3

@@ -142,6 +142,20 @@ class Samples:
             self._sizes = self._fitted()
         return self._sizes
 
+    @property
+    def points(self) -> list[Point]:
+        """Return where the module was recorded."""
+        return [*self._flat]
+
+    def fit(self, points: Sequence[Point]) -> bool:
+        """Forget all recordings but those at these points; whether there are formulas for all integers of these."""
+        self._flat = {point: self._flat_at(point) for point in {*points, *self.moved, self.base}}
+        try:
+            self.sizes()
+        except ProgramError:
+            return False
+        return True
+
     def _fitted(self) -> list[Size]:
         names = [symbol.name for symbol in self.symbols]
         base = self._flat_at(self.base)
@@ -155,6 +169,8 @@ class Samples:
         return fits
 
     def _integer(self, index: int, point: Point) -> int:
+        if not all([symbol.takes(size) for symbol, size in zip(self.symbols, point, strict=True)]):
+            raise ProgramError(f"export: {self._changes(point)} sizes are beyond their ranges")
         self.record_at(point)
         return self._flat[point].integers[index]
 
