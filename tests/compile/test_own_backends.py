@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -262,6 +263,25 @@ def test_a_dimension_that_is_marked_takes_all_sizes_at_once(tg: Any) -> None:
     assert len(backend.graphs) == 1
     dynamo.mark_static(x)
     assert not x._dynamo_dynamic_indices
+
+
+def test_each_size_of_a_dimension_that_is_marked_static_is_a_graph(tg: Any) -> None:
+    import torch
+    from torch._dynamo.testing import CompileCounter as Theirs
+
+    from telegrad.compiler.testing import CompileCounter as Ours
+
+    for lib, counter, mark in (
+        (tg, Ours(), import_module("telegrad.compiler.dynamo").mark_static),
+        (torch, Theirs(), torch._dynamo.mark_static),
+    ):
+        compiled = lib.compile(lambda x: x.sum(1) * 2, backend=counter)
+        for rows, columns in ((3, 2), (4, 2), (5, 2), (3, 4), (3, 5), (3, 6)):
+            x = lib.ones(rows, columns)
+            mark(x, 0)
+            compiled(x)
+        assert counter.frame_count == 4  # one for each number of rows with two columns, one for all others of three
+        torch._dynamo.reset()
 
 
 def test_modules_and_copies_of_them_have_backends(tg: Any) -> None:

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from telegrad._tensor.tensor import Tensor
+
 from . import allow_in_graph as allow_in_graph
 from . import assume_constant_result as assume_constant_result
 from . import compile as compile
@@ -59,17 +61,27 @@ def graph_break(msg: str = "") -> None:
 
 def mark_dynamic(t: Any, index: int | Sequence[int], **options: Any) -> None:
     """Note that a dimension of a tensor varies: a backend of the program's own is given one graph for its sizes."""
-    vars(t).setdefault("_dynamo_dynamic_indices", set()).update([index] if isinstance(index, int) else index)
+    _note_dimensions(t, index, "_dynamo_dynamic_indices", "_dynamo_static_indices")
 
 
 maybe_mark_dynamic = mark_unbacked = mark_dynamic
 
 
 def mark_static(t: Any, index: int | Sequence[int] | None = None) -> None:
-    """Note that dimensions of a tensor, all unless some are given, do not vary."""
-    marked = vars(t).get("_dynamo_dynamic_indices")
-    if marked:
-        marked.difference_update(marked.copy() if index is None else [index] if isinstance(index, int) else index)
+    """Note that dimensions of a tensor, all unless some are given, do not vary: each of their sizes is a graph.
+
+    What is no tensor, such as a class of modules, has no dimensions to be noted.
+    """
+    if isinstance(t, Tensor):
+        given = range(t.ndim) if index is None else index
+        _note_dimensions(t, given, "_dynamo_static_indices", "_dynamo_dynamic_indices")
+
+
+def _note_dimensions(t: Any, index: int | Sequence[int], kind: str, other: str) -> None:
+    """Note dimensions of a tensor as of one kind, and no longer as of another one."""
+    indices = [index] if isinstance(index, int) else index
+    vars(t).setdefault(kind, set()).update(indices)
+    vars(t).get(other, set()).difference_update(indices)
 
 
 def mark_static_address(t: Any, *args: Any, **options: Any) -> None:

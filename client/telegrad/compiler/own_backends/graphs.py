@@ -39,6 +39,8 @@ class Found(NamedTuple):
     """Which sizes the program has marked as such that vary."""
     places: list[tuple[str, int]]
     """The name of the input that each size is of, and the dimension."""
+    static: frozenset[int] = frozenset()
+    """Which sizes the program has marked as such that do not vary, by their places."""
 
 
 class Compiled:
@@ -67,7 +69,7 @@ class Compiled:
         """
         numbers = {place for place, (a, b) in enumerate(zip(self._numbers, found.numbers)) if not _same(a, b)}
         sizes = {place for place, (a, b) in enumerate(zip(self._sizes, found.sizes)) if a != b}
-        return Compiled(found, self.lifted | numbers, self.varying | sizes | varied)
+        return Compiled(found, self.lifted | numbers, (self.varying | sizes | varied) - found.static)
 
 
 class Graphs:
@@ -106,7 +108,8 @@ class Graphs:
         if known and self._dynamic is not False:
             return known[-1].widened(found, varied)
         varying = [mark or self._dynamic is True for mark in found.dynamic]
-        return Compiled(found, frozenset(), varied.union([place for place, varies in enumerate(varying) if varies]))
+        places = varied.union([place for place, varies in enumerate(varying) if varies])
+        return Compiled(found, frozenset(), places - found.static)
 
     def _varied(self, found: Found) -> frozenset[int]:
         """Note the sizes of arguments, and return those that have been others in a graph of this function."""
@@ -185,7 +188,8 @@ def _found(graph: Graph, inputs: Sequence[Tensor], situation: Any) -> Found:
     dims = [(name, tensor, dim) for name, tensor in zip(names, inputs) for dim in range(tensor._meta.ndim)]
     marks = [dim in _marks(tensor) for _, tensor, dim in dims]
     places = [(name, dim) for name, _, dim in dims]
-    return Found((rows, tuple(map(_kind, inputs)), situation), numbers, sizes, marks, places)
+    static = frozenset([place for place, (_, tensor, dim) in enumerate(dims) if dim in _static_marks(tensor)])
+    return Found((rows, tuple(map(_kind, inputs)), situation), numbers, sizes, marks, places, static)
 
 
 def _is_number(value: Any) -> bool:
@@ -195,6 +199,11 @@ def _is_number(value: Any) -> bool:
 def _marks(tensor: Tensor) -> set[int]:
     """Return the dimensions that ``mark_dynamic`` was given for a tensor."""
     return getattr(tensor, "_dynamo_dynamic_indices", set())
+
+
+def _static_marks(tensor: Tensor) -> set[int]:
+    """Return the dimensions that ``mark_static`` was given for a tensor."""
+    return getattr(tensor, "_dynamo_static_indices", set())
 
 
 def _kind(tensor: Tensor) -> tuple[Any, ...]:
