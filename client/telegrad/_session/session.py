@@ -40,11 +40,8 @@ class ClientSession(Requests, RepeatingQueue):
     """One session on a server: its queue of instructions, the requests that wait, and what has failed.
 
     ``default_device`` may be ``cuda`` without an index, the current GPU of whoever makes a tensor. ``places`` are it
-    and all devices: they are part of the key of calls that make tensors. ``is_for_all_sizes`` tells that what is called
-    on tensors of some sizes is to hold for others.
+    and all devices: they are part of the key of calls that make tensors.
     """
-
-    is_for_all_sizes = False
 
     def __init__(self, open_transport: Callable[[Callable[[], object]], Transport]) -> None:
         self._reading = threading.RLock()

@@ -57,6 +57,7 @@ class RecordingSession(ShapeSession):
     """Keeps the calls of one run of a module; ``captured`` are tensors of the program by the number they have here."""
 
     is_for_all_sizes = True
+    """What is called on tensors of some sizes is to hold for others."""
 
     def __init__(self) -> None:
         devices: tuple[Device, ...] = (CPU, META)

@@ -55,8 +55,8 @@ class SendQueue(RefusingQueue):
         "__dict__", "__weakref__", "_dead", "_full_at", "_is_armed", "_is_urgent", "_pending", "free", "new_id",
         "operations", "sites",
     )  # fmt: skip
-    holds_gradients = False
-    """Whether the gradients of its tensors are objects of the program, which no number names."""
+    holds_gradients = is_for_all_sizes = False
+    """Whether gradients are objects of the program, which no number names, and calls are to hold for other sizes."""
     adopt: Callable[[Any], Any] | None = None
     """Gives new gradients the class that tensors of the session have, where that is not ``Tensor``."""
 
