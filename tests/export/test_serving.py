@@ -137,6 +137,21 @@ def test_what_is_computed_once_is_right_for_every_call(
                 np.testing.assert_allclose(found[name], tensor.detach().numpy(), rtol=1e-4, atol=1e-3)
 
 
+def test_a_call_may_have_no_rows(server: ServerProcess) -> None:
+    for columns, kind in ((4, SAFETENSORS), (4, NPY)):
+        empty = np.zeros((0, columns), np.float32)
+        body = io.BytesIO()
+        np.save(body, empty)
+        content = body.getvalue() if kind == NPY else _file({"input": empty})
+        for _ in range(3):
+            answer = server.http.post("/v1/programs/mlp", content=content, headers={"Content-Type": kind})
+            assert answer.status_code == 200, answer.text
+            found = np.load(io.BytesIO(answer.content)) if kind == NPY else _tensors(answer.content)["output"]
+            assert found.shape == (0, 3)
+    answer = server.http.post("/v1/programs/mlp", json={"inputs": {"input": [[0, 0, 0, 0]]}})
+    assert len(answer.json()["outputs"]["output"]) == 1
+
+
 def test_large_inputs_and_outputs_go_in_pieces(server: ServerProcess, rng: np.random.Generator) -> None:
     x = rng.standard_normal((90_000, 4)).astype(np.float32)
     body = io.BytesIO()
