@@ -31,10 +31,15 @@ _INDEXING = frozenset((
 _DIVISIONS = frozenset(("div", "floor_divide", "fmod", "remainder"))
 
 
+def may_fail(op: Op) -> bool:
+    """Whether an operation factors or solves, which fails for what the elements are."""
+    return op.base.public in _FACTORS
+
+
 def late_error(op: Op, outs: tuple[Meta, ...] | None, device: Device) -> int:
     """Return how calls are awaited where their errors would be caught; 0 where the call itself finds them."""
     name = op.base.public
-    if name in _FACTORS:
+    if may_fail(op):
         return ALWAYS
     if sum([meta.nbytes for meta in outs or ()]) >= MUCH_MEMORY:
         return PATIENTLY

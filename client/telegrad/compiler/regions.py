@@ -122,6 +122,11 @@ class Region:
         return self._observer is not None
 
     @property
+    def waits_for_errors(self) -> bool:
+        """Whether a factorization whose error the program would catch may be a graph break."""
+        return not (self._options.fullgraph or self._options.verify or active.errors_on_breaks)
+
+    @property
     def first(self) -> int:
         """The number that the part began with."""
         return self._part.first

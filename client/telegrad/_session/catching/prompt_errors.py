@@ -27,8 +27,14 @@ _MOST_FRAMES: Final = 64
 
 
 def wait_where_caught(session: ClientSession, how: int) -> None:
-    """Wait for what was just queued, where the program would catch its error."""
-    if not (session.blocking or session.holder is not None or sync_debug.mode):
+    """Wait for what was just queued, where the program would catch its error.
+
+    What is held back is awaited for calls alone that are awaited each time, and not by every holder.
+    """
+    if session.blocking or sync_debug.mode:
+        return
+    holder = session.holder
+    if holder is None or (how == ALWAYS and getattr(holder, "waits_for_errors", False)):
         check_where_caught(session.synchronize, how)
 
 

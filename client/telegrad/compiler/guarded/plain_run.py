@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
+from telegrad._ops.late_errors import may_fail
 from telegrad._session.parts.table import instructions_of
 from telegrad_protocol import messages, wire
 from telegrad_protocol.ops import TABLE
@@ -49,6 +50,10 @@ class PlainRun:
             raise ImpureError(f"it sends {min([kind.__name__ for kind in unknown])}")
         self.steps = not kinds.isdisjoint(_OF_STEPS)
         """Whether it changes gradients."""
+        self.may_fail = any(
+            [may_fail(_BY_INDEX[one.op]) for one in self.instructions if one.__class__ is messages.Call]
+        )
+        """Whether it fails for what elements are, which is to be known where the program would catch that."""
         made = {id for one in self.instructions for id in _made_by(one) if id > first}
         freed = [id for one in self.instructions for id in _freed_by(one)]
         self._freed = [id for id in freed if id not in made]

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from telegrad._native.binding import ids_of, match_arguments, new_tensor
+from telegrad._session.catching.prompt_errors import ALWAYS, wait_where_caught
 from telegrad._session.parts.template_runs import TemplateTexts
 from telegrad._tensor.autograd_graph import Aliases, GradientEdge, OperationNode
 from telegrad._tensor.tensor import Tensor
@@ -49,7 +50,7 @@ class _Record:
         """
         self._situation, self._arguments = situation, arguments
         self._flat = Flat(run.instructions, run.first)
-        self._count, self._unfreed = run.count, run.unfreed
+        self._count, self._unfreed, self._may_fail = run.count, run.unfreed, run.may_fail
         places = {tensor._id: place for place, tensor in enumerate(arguments.tensors)}
         of_leaves = [number for number in inputs if number in notes.gradients.by_number]
         leaves = [notes.gradients.by_number[number] for number in of_leaves]
@@ -117,6 +118,8 @@ class _Record:
         result = self._result(first, made)
         for effect in self._effects:
             effect.act(first, made)
+        if self._may_fail:
+            wait_where_caught(self._situation.session, ALWAYS)
         return result
 
     def _is_known(self) -> bool:

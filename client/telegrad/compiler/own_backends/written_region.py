@@ -51,6 +51,8 @@ class _Writing(TorchFunctionMode):
 class WrittenRegion(Region):
     """A call that is written as graphs, each up to the next graph break."""
 
+    waits_for_errors = False
+
     def __init__(
         self, session: ClientSession, function: Any, options: regions.Options, graphs: Graphs, names: Any
     ) -> None:
