@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from telegrad._ops.functions import function
 from telegrad._tensor.size import Size
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.dtypes import int64
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
+from telegrad_protocol.dtypes import as_dtype, int32, int64
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DTypeError, ShapeError
 from telegrad_protocol.layout import broadcast_shapes as broadcast_sizes
 from telegrad_protocol.ops.contract import describe
 
@@ -133,21 +135,21 @@ def tril_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None, layout: Any = None
 ) -> Tensor:
     """Return the positions of the lower triangle of a matrix: a row of row numbers and one of column numbers."""
-    _check_sides("tril_indices", row, col)
-    pairs = [(i, j) for i in range(row) for j in range(min(col, max(i + offset + 1, 0)))]
-    return tensor([[i for i, _ in pairs], [j for _, j in pairs]], dtype=dtype, device=device)
+    _check_sides("tril_indices", row, col, dtype)
+    return tensor(np.stack(np.tril_indices(row, offset, col)), dtype=dtype, device=device)
 
 
 def triu_indices(
     row: int, col: int, offset: int = 0, *, dtype: Any = int64, device: Any = None, layout: Any = None
 ) -> Tensor:
     """Return the positions of the upper triangle of a matrix: a row of row numbers and one of column numbers."""
-    _check_sides("triu_indices", row, col)
-    pairs = [(i, j) for i in range(row) for j in range(max(i + offset, 0), col)]
-    return tensor([[i for i, _ in pairs], [j for _, j in pairs]], dtype=dtype, device=device)
+    _check_sides("triu_indices", row, col, dtype)
+    return tensor(np.stack(np.triu_indices(row, offset, col)), dtype=dtype, device=device)
 
 
-def _check_sides(name: str, row: int, col: int) -> None:
+def _check_sides(name: str, row: int, col: int, dtype: Any) -> None:
+    if dtype is not None and as_dtype(dtype) not in (int32, int64):
+        raise DTypeError(f"{name}: not implemented for {dtype}; the type of indices is int32 or int64")
     for label, side in (("row", row), ("col", col)):
         if side < 0:
             raise ArgumentError(f"{name}: {label} must be non-negative, got {side}")

@@ -166,7 +166,7 @@ def _shown(data: Any) -> str:
 
 def check_fit(array: Array, dtype: DType) -> None:
     """Raise ArgumentError for Python numbers that do not fit into the type that the program asks for."""
-    if array.dtype.kind == "c" and not dtype.is_complex:
+    if array.dtype.kind == "c" and not dtype.is_complex and dtype is not dtypes.bool_:
         raise ArgumentTypeError(f"tensor: complex numbers do not become {dtype.name}; take their real part")
     if dtype.category != dtypes.INTEGER or not array.size or array.dtype.kind not in "iuf":
         return

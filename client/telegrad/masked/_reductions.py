@@ -54,7 +54,7 @@ def sum(
     kind = _counted(input, dtype)
     dims = _dims(input, dim)
     values = _filled(input, mask, 0, kind)
-    return values.sum(dims, keepdim) if dims else values
+    return values.sum(dims, keepdim, dtype=kind) if dims else values
 
 
 def prod(
@@ -195,12 +195,14 @@ def normalize(
 
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """Return the running sums of the chosen elements along a dimension."""
-    return _filled(input, mask, 0, _counted(input, dtype)).cumsum(dim)
+    kind = _counted(input, dtype)
+    return _filled(input, mask, 0, kind).cumsum(dim, dtype=kind)
 
 
 def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None, mask: Tensor | None = None) -> Tensor:
     """Return the running products of the chosen elements along a dimension."""
-    return _filled(input, mask, 1, _counted(input, dtype)).cumprod(dim)
+    kind = _counted(input, dtype)
+    return _filled(input, mask, 1, kind).cumprod(dim, dtype=kind)
 
 
 def logaddexp(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from telegrad_protocol.dtypes import BOOL, COMPLEX, FLOAT, DType, get_default_dtype, int64, of_scalar
+from telegrad_protocol.dtypes import BOOL, COMPLEX, FLOAT, DType, bool_, get_default_dtype, int64, of_scalar
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.layout import Size, broadcast_shapes, result_strides
 from telegrad_protocol.meta import CPU, Device, Meta
@@ -25,8 +25,10 @@ def like(input: Meta, dtype: DType | None, device: Device | None) -> Meta:
 
 def check_fits(name: str, value: Scalar, dtype: DType) -> None:
     """Refuse a number that a tensor of ``dtype`` cannot hold."""
+    if isinstance(value, complex) and not value.imag and dtype.category < COMPLEX:
+        value = value.real
     if isinstance(value, complex):
-        if dtype.category < COMPLEX:
+        if BOOL < dtype.category < COMPLEX:
             raise DTypeError(
                 f"{name}: value cannot be converted to type {dtype.name} without overflow: the complex number {value}"
             )
@@ -221,6 +223,8 @@ def _spaced(
         )
     is_complex = any(b.dtype.is_complex if isinstance(b, Meta) else isinstance(b, complex) for b in bounds)
     natural = get_default_dtype().to_complex() if is_complex else get_default_dtype()
+    if dtype is bool_ and steps > 1:
+        raise DTypeError(f"{name}: not implemented for bool; make numbers and compare them")
     if is_complex and dtype is not None and not dtype.is_complex:
         raise DTypeError(f"{name}: complex bounds do not give {dtype.name}")
     for bound in bounds:

@@ -220,8 +220,8 @@ fftn, ifftn, rfftn, irfftn, hfftn, ihfftn = map(_many_dimensional, ("fft", "ifft
 def _frequencies(name: str, n: int, d: float, size: int, dtype: DType | None, device: Device | None) -> Meta:
     if n < 1 or d == 0:
         raise ArgumentError(f"{name}: expected a positive n and a spacing other than 0, got {n} and {d}")
-    if dtype is not None and dtype.category < FLOAT:
-        raise DTypeError(f"{name}: expected a floating-point or complex type, not {dtype.name}")
+    if dtype is not None and dtype.category != FLOAT:
+        raise DTypeError(f"{name}: expected a floating-point type, not {dtype.name}")
     return new(name, (size,), dtype, device)
 
 

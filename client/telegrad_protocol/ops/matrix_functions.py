@@ -24,17 +24,8 @@ def vector_norm(
     x: Meta, ord: Scalar = 2, dim: int | Size | None = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Meta:
     """Compute the norm of order ``ord`` of vectors along dimensions, or of all elements."""
-    _check_converted("linalg.vector_norm", x, dtype)
+    spread.check_converted("linalg.vector_norm", x, dtype)
     return spread.norm.rule(x, ord, dim, keepdim, dtype=dtype)
-
-
-def _check_converted(name: str, A: Meta, dtype: DType | None) -> None:
-    if not A.dtype.is_differentiable:
-        raise DTypeError(f"{name}: expected a floating point or complex tensor, got {A}")
-    if dtype is not None and (
-        not dtype.is_differentiable or A.dtype.is_complex != dtype.is_complex or dtype.itemsize < A.dtype.itemsize
-    ):
-        raise DTypeError(f"{name}: dtype={dtype.name} is not a wider type of the same kind as that of {A}")
 
 
 def matrix_dims(name: str, A: Meta, dim: Size) -> tuple[int, int]:
@@ -53,7 +44,7 @@ _NUMBERS = (2, -2, 1, -1, math.inf, -math.inf)
 
 def _check_matrix_norm(name: str, A: Meta, ord: Scalar | str, dim: Size, dtype: DType | None) -> None:
     check_matrix(name, A)
-    _check_converted(name, A, dtype)
+    spread.check_converted(name, A, dtype)
     rows, columns = matrix_dims(name, A, dim)
     if (isinstance(ord, str) and ord not in _NAMED) or (not isinstance(ord, str) and ord not in _NUMBERS):
         raise ArgumentError(f"{name}: order {ord!r} is not supported; the orders are {_NAMED} and {_NUMBERS}")
@@ -110,7 +101,7 @@ def norm(
     dtype: DType | None = None,
 ) -> Meta:  # fmt: skip
     """Compute the norm of vectors or matrices; without an order the 2-norm of the elements."""
-    _check_converted("linalg.norm", input, dtype)
+    spread.check_converted("linalg.norm", input, dtype)
     if ord is None:
         return _normed("linalg.norm", input, dim, keepdim, dtype)
     listed = (dim,) if isinstance(dim, int) else dim

@@ -14,6 +14,8 @@ from .creation import integer_range, largest_of, like, new
 
 _DRAWN: dict[str, Any] = {"out": False, "differentiable": False, "random": True}
 _DRAWN_INTO = _DRAWN | {"out_rules": ("copied",)}
+_DIGITS = {"float16": 11, "float32": 24, "float64": 53}
+"""Bits of the floating-point types of which ``randperm`` gives exact integers only."""
 _MOST_CATEGORIES = 1 << 24
 """Of ``multinomial``, as in PyTorch."""
 
@@ -42,14 +44,28 @@ def _check_range(name: str, low: int, high: int) -> None:
 
 
 def _randint(low: int, high: int, size: Size, dtype: DType | None, device: Device | None) -> Meta:
-    _check_range("randint", low, high)
-    return new("randint", size, _holding("randint", dtype or int64), device)
+    _check_drawn("randint", dtype or int64, low, high)
+    return new("randint", size, dtype or int64, device)
 
 
 def _holding(name: str, dtype: DType) -> DType:
     if dtype.is_complex:
         raise DTypeError(f"{name}: not defined for {dtype.name}")
     return dtype
+
+
+def _check_drawn(name: str, dtype: DType, low: int, to: int) -> None:
+    """Refuse a range of integers that is empty, or that a type does not hold."""
+    _check_range(name, low, to)
+    _holding(name, dtype)
+    smallest, largest = (0, 1) if dtype is bool_ else integer_range(dtype) if dtype.category < FLOAT else _reach(dtype)
+    for bound, number in (("from", low), ("to - 1", to - 1)):
+        if not smallest <= number <= largest:
+            raise ArgumentError(f"{name}: {bound} is out of bounds for {dtype.name}, got {number}")
+
+
+def _reach(dtype: DType) -> tuple[float, float]:
+    return -largest_of(dtype), largest_of(dtype)
 
 
 @op(method=False, **_DRAWN_INTO)
@@ -67,7 +83,13 @@ def randint_low(low: int, high: int, size: Size, *, dtype: DType | None = None, 
 @op(method=False, **_DRAWN_INTO)
 def randperm(n: int, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
     """Make a vector of the integers from 0 to n - 1 in random order."""
-    return new("randperm", (n,), _holding("randperm", dtype or int64), device)
+    kind = _holding("randperm", dtype or int64)
+    if kind is bool_:
+        raise DTypeError("randperm: not implemented for bool")
+    most = integer_range(kind)[1] + 1 if kind.category < FLOAT else (1 << _DIGITS.get(kind.name, 63)) + 1
+    if n > most:
+        raise ArgumentError(f"randperm: n cannot be greater than {most} for {kind.name}, got {n}")
+    return new("randperm", (n,), kind, device)
 
 
 @op(method=False, **_DRAWN)
@@ -85,8 +107,7 @@ def randn_like(input: Meta, *, dtype: DType | None = None, device: Device | None
 @op(method=False, **_DRAWN)
 def randint_like(input: Meta, high: int, *, dtype: DType | None = None, device: Device | None = None) -> Meta:
     """Make integers evenly distributed in [0, high), in the shape and layout of ``input``."""
-    _check_range("randint_like", 0, high)
-    _holding("randint_like", dtype or input.dtype)
+    _check_drawn("randint_like", dtype or input.dtype, 0, high)
     return like(input, dtype, device)
 
 
@@ -95,8 +116,7 @@ def randint_like_low(
     input: Meta, low: int, high: int, *, dtype: DType | None = None, device: Device | None = None
 ) -> Meta:
     """Make integers evenly distributed in [low, high), in the shape and layout of ``input``."""
-    _check_range("randint_like", low, high)
-    _holding("randint_like", dtype or input.dtype)
+    _check_drawn("randint_like", dtype or input.dtype, low, high)
     return like(input, dtype, device)
 
 
@@ -146,6 +166,7 @@ def bernoulli(input: Meta) -> Meta:
 def bernoulli_p(input: Meta, p: float) -> Meta:
     """Draw 1 with probability ``p``, else 0, in the shape of ``input``."""
     check_probability("bernoulli", p)
+    _holding("bernoulli", input.dtype)
     return like(input, None, None)
 
 
@@ -159,6 +180,7 @@ def check_probability(name: str, p: float) -> None:
 def bernoulli_(input: Meta, p: float = 0.5) -> Meta:
     """Overwrite every element with 1 with probability ``p``, else with 0."""
     check_probability("bernoulli_", p)
+    _holding("bernoulli_", input.dtype)
     return input
 
 
@@ -166,6 +188,7 @@ def bernoulli_(input: Meta, p: float = 0.5) -> Meta:
 def bernoulli_tensor_(input: Meta, p: Meta) -> Meta:
     """Overwrite every element with 1 with the probability that ``p`` holds, else with 0."""
     _floating("bernoulli_", p)
+    _holding("bernoulli_", input.dtype)
     if broadcast_shapes("bernoulli_", input.shape, p.shape) != input.shape:
         raise ShapeError(f"bernoulli_: {p} does not broadcast to {input}")
     return input
@@ -235,31 +258,17 @@ def random_(input: Meta) -> Meta:
     return input
 
 
-def _check_drawn(dtype: DType, low: int, to: int) -> None:
-    """Refuse a range of integers that a type does not hold."""
-    _check_range("random_", low, to)
-    _holding("random_", dtype)
-    smallest, largest = (0, 1) if dtype is bool_ else integer_range(dtype) if dtype.category < FLOAT else _reach(dtype)
-    for name, number in (("from", low), ("to - 1", to - 1)):
-        if not smallest <= number <= largest:
-            raise ArgumentError(f"random_: {name} is out of bounds for {dtype.name}, got {number}")
-
-
-def _reach(dtype: DType) -> tuple[float, float]:
-    return -largest_of(dtype), largest_of(dtype)
-
-
 @op(name="random_.to", mutates="input", out=False, random=True)
 def random_to_(input: Meta, to: int) -> Meta:
     """Overwrite every element with an integer in [0, to)."""
-    _check_drawn(input.dtype, 0, to)
+    _check_drawn("random_", input.dtype, 0, to)
     return input
 
 
 @op(name="random_.range", mutates="input", out=False, random=True)
 def random_range_(input: Meta, low: int, to: int) -> Meta:
     """Overwrite every element with an integer in [low, to); PyTorch's name of ``low`` is a keyword of Python."""
-    _check_drawn(input.dtype, low, to)
+    _check_drawn("random_", input.dtype, low, to)
     return input
 
 

@@ -89,6 +89,7 @@ def mean(input: Meta, dim: int | Size | None = None, keepdim: bool = False, *, d
 def nanmean(input: Meta, dim: int | Size | None = None, keepdim: bool = False, *, dtype: DType | None = None) -> Meta:
     """Compute the mean over dimensions, or over all, of the elements that are not NaN."""
     check_differentiable("nanmean", input.dtype, input)
+    check_differentiable("nanmean", dtype or input.dtype, input)
     check_real("nanmean", input)
     return input.like(reduced("nanmean", input, dim, keepdim), dtype=dtype)
 

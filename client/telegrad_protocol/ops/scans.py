@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from telegrad_protocol.dtypes import DType, int64
-from telegrad_protocol.errors import ArgumentError, ShapeError
+from telegrad_protocol.dtypes import DType, bool_, int64
+from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.layout import result_strides, wrap_dim
 from telegrad_protocol.meta import Meta
 
@@ -13,6 +13,10 @@ from .reduce import check_differentiable, check_real
 
 def _accumulated(name: str, input: Meta, dim: int, dtype: DType | None) -> Meta:
     wrap_dim(name, dim, input.ndim)
+    if dtype is bool_:
+        raise DTypeError(
+            f"{name}: not implemented for bool; without dtype= the results of {input} are counted in int64"
+        )
     return input.like(dtype=dtype or (input.dtype if input.dtype.category >= 2 else int64))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from telegrad_protocol.dtypes import DType
+from telegrad_protocol.dtypes import DType, bool_
 from telegrad_protocol.errors import DTypeError, ShapeError
 from telegrad_protocol.layout import wrap_dim
 from telegrad_protocol.meta import Meta
@@ -55,6 +55,10 @@ def log_softmax_functional(
 @op(module="nn.functional", method=False, out=False)
 def softmin(input: Meta, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Meta:
     """Compute softmax(-input) along a dimension."""
+    if input.dtype is bool_:
+        raise DTypeError(
+            "softmin: Negation, the `-` operator, on a bool tensor is not supported; use ~ to invert a mask"
+        )
     return normalized("softmin", input, dim, dtype)
 
 

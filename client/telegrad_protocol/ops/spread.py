@@ -11,13 +11,23 @@ from .contract import Scalar, op, pointwise_meta
 from .reduce import check_differentiable, check_nonempty, reduced
 
 
+def check_converted(name: str, input: Meta, dtype: DType | None) -> None:
+    """Refuse to take a norm of whole numbers, or in a type that is not as wide as the input's or of another kind."""
+    check_differentiable(name, input.dtype, input)
+    if dtype is not None and (
+        not dtype.is_differentiable or input.dtype.is_complex != dtype.is_complex
+        or dtype.itemsize < input.dtype.itemsize
+    ):  # fmt: skip
+        raise DTypeError(f"{name}: dtype={dtype.name} is not a wider type of the same kind as that of {input}")
+
+
 @op
 def norm(
     input: Meta, p: Scalar | None = 2, dim: int | Size | None = None, keepdim: bool = False, *,
     dtype: DType | None = None,
 ) -> Meta:  # fmt: skip
     """Compute sum(|input| ** p) ** (1 / p); for p = inf or -inf the largest or smallest magnitude."""
-    check_differentiable("norm", dtype or input.dtype, input)
+    check_converted("norm", input, dtype)
     if isinstance(p, (complex, bool)):
         raise ArgumentError(f"norm: the order must be a real number, not {p}")
     if p is not None and (p < 0 or p == float("inf")):
@@ -35,7 +45,7 @@ def norm_named(
     count = input.ndim if dim is None else 1 if isinstance(dim, int) else len(dim)
     if p == "nuc" and count != 2:
         raise ShapeError(f"norm: the nuclear norm is of matrices in two dimensions, got {input} and dim={dim}")
-    check_differentiable("norm", dtype or input.dtype, input)
+    check_converted("norm", input, dtype)
     return input.like(reduced("norm", input, dim, keepdim), dtype=(dtype or input.dtype).to_real())
 
 

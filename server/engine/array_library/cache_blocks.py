@@ -84,6 +84,7 @@ def unwritten(dtype: Any) -> Any:
 
 def number(value: Any, dtype: Any) -> Any:
     """``value`` as ``dtype`` holds it; integers wrap around, imaginary parts are dropped where it is real."""
-    if isinstance(value, complex) and np.dtype(dtype).kind != "c":
+    held = np.dtype(dtype)
+    if isinstance(value, complex) and held.kind not in "cb" and held.name != "complex32":
         value = value.real
     return np.asarray(value).astype(dtype)[()]

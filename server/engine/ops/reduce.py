@@ -44,16 +44,16 @@ def converted(input, dtype):
     """``input`` cast to ``dtype``; the imaginary parts of complex numbers are dropped if ``dtype`` is real."""
     if input.dtype == dtype:
         return input
-    is_narrowing = input.dtype.kind == "c" and dtype.kind not in "cb"
+    is_narrowing = input.dtype.kind == "c" and dtype.kind not in "cb" and dtype.name != "complex32"
     return (input.real if is_narrowing else input).astype(dtype)
 
 
 @implements(ops.sum, input=lambda grad, input_meta, dim, keepdim: expand_reduced(grad, input_meta, dim, keepdim))
 def sum(xp, input, dim, keepdim, *, dtype, out):
-    if input.dtype.kind in "fc" or out.dtype.kind in "fc":
-        out[...] = sum_over(xp, converted(input, out.dtype), axes(input, dim), keepdim)
-    else:
+    if input.dtype.kind in "biu" and out.dtype.kind in "biu":
         xp.sum(input, axis=axes(input, dim), keepdims=keepdim, dtype=out.dtype, out=out)
+    else:
+        out[...] = sum_over(xp, converted(input, out.dtype), axes(input, dim), keepdim)
 
 
 def _nansum_backward(grad, input, input_meta, dim, keepdim):
