@@ -47,3 +47,18 @@ def test_attention_with_all_options_is_pytorchs(tg: Any, appended: str, mask: st
             operands.append(torch.randn(shape, dtype=torch.float64, requires_grad=True))
         called = {**_masks(mask, is_batched), "need_weights": weights, "average_attn_weights": not batch_first}
         pair.compare(tg, operands, called)
+
+
+@pytest.mark.parametrize("needs_weights", ["attended", "itself", "itself without gradients", "itself in training"])
+def test_results_with_weights_lie_in_memory_as_pytorchs(needs_weights: str, tg: Any) -> None:
+    for is_batch_first, average in product((True, False), (True, False)):
+        seen = []
+        for t in (tg, torch):
+            layer = t.nn.MultiheadAttention(WIDTH, 2, batch_first=is_batch_first)
+            layer.train("training" in needs_weights)
+            x = t.ones(BATCH, LENGTH, WIDTH)
+            other = t.ones(BATCH, LENGTH, WIDTH) if needs_weights == "attended" else x
+            with t.set_grad_enabled("without" not in needs_weights):
+                output, weights = layer(x, other, other, average_attn_weights=average)
+            seen.append((tuple(output.stride()), tuple(weights.stride())))
+        assert seen[0] == seen[1], (is_batch_first, average)

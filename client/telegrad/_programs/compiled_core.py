@@ -105,6 +105,12 @@ _jit_set_profiling_executor = _jit_set_texpr_fuser_enabled = _jit_set_nvfuser_en
 _jit_override_can_fuse_on_cpu = _jit_override_can_fuse_on_gpu = _jit_set_profiling_mode
 
 
+def _current_graph_task_id() -> int:
+    """Return the number of the backward pass that this thread is in, such as in a hook, -1 outside of passes."""
+    innermost = import_module("telegrad.autograd._client_pass").running.innermost
+    return -1 if innermost is None else int(innermost._number)
+
+
 def _get_cudnn_enabled() -> bool:
     return bool(import_module("telegrad.backends.cudnn").enabled)
 

@@ -156,6 +156,8 @@ _ELSEWHERE: Final = {
     "utils.data._utils.worker": "utils.data.workers",
     "utils.data._utils.collate": "utils.data.collate",
     "utils.data._utils.pin_memory": "utils.data.pinned",
+    "_prims_common": "_programs.prims",
+    "utils._device": "_programs.device_mode",
     "utils._foreach_utils": "_programs.private.foreach_groups",
     "utils.hooks": "_tensor.hooks",
     "utils.model_zoo": "hub",

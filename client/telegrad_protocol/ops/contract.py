@@ -361,11 +361,7 @@ def _inplace_form(op: Op) -> Op:
     def infer(input: Meta, *args: Any, **kwargs: Any) -> Meta:
         result = op.rule(input, *args, **kwargs)
         _check_target(f"{op.public}_", input, typing.cast(Meta, result))
-        if kwargs.get("dtype") not in (None, input.dtype):
-            raise DTypeError(
-                f"{op.public}_: Bad in-place call: dtype={kwargs['dtype'].name} and the type of {input} should match"
-            )
-        check_target_type(f"{op.public}_", input.dtype, typing.cast(Meta, result).dtype)
+        check_target_type(f"{op.public}_", input.dtype, typing.cast(Meta, result).dtype, kwargs.get("dtype"))
         if op.promotion == "complex_to_float" and input.dtype.is_complex:
             raise DTypeError(f"{op.public}_: the real result does not go into {input}")
         return input

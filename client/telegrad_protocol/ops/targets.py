@@ -43,8 +43,13 @@ ONE_VALUE_EVERYWHERE: Final = frozenset(("fill_", "zero_"))
 """Operations that write one value everywhere, so that elements of their target may share memory."""
 
 
-def check_target_type(name: str, target: DType, result: DType) -> None:
-    """Refuse a target that cannot hold a result's type, or for a function of ``EXACT_TARGETS`` has another one."""
+def check_target_type(name: str, target: DType, result: DType, asked: DType | None = None) -> None:
+    """Refuse a target that cannot hold a result's type, or for a function of ``EXACT_TARGETS`` has another one.
+
+    ``asked`` is the type that a call in place names, which is that of its target.
+    """
+    if asked is not None and asked is not target:
+        raise DTypeError(f"{name}: Bad in-place call: dtype={asked.name} and the tensor's {target.name} should match")
     if target is result or name in TARGETS_OF_ANY_TYPE or (name not in EXACT_TARGETS and can_cast(result, target)):
         return
     function = name.partition(".")[0]

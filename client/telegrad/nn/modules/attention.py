@@ -10,6 +10,7 @@ from typing import Any
 
 from telegrad._ops.operands.asserted_errors import AssertedArgumentError, AssertedShapeError
 from telegrad._session.devices import DeviceLike
+from telegrad._session.grad_mode import is_grad_enabled
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
 from telegrad.nn import init
@@ -115,9 +116,10 @@ class MultiheadAttention(Module):
         else:
             weights = None
             attended = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)
-        output = self._joined(attended, is_batched)
         if weights is None:
-            return output, None
+            return self._joined(attended, is_batched), None
+        is_by_position = is_batched and self.batch_first and not self._is_at_once(query, key, value)
+        output = self._joined(attended, is_batched, not is_by_position)
         shown = weights.mean(1) if average_attn_weights else weights
         return output, shown if is_batched else shown.squeeze(0)
 
@@ -164,15 +166,23 @@ class MultiheadAttention(Module):
         batch, length, _ = tensor.shape
         return tensor.reshape(batch, length, self.num_heads, self.head_dim).transpose(1, 2)
 
-    def _joined(self, heads: Tensor, is_batched: bool) -> Tensor:
+    def _is_at_once(self, query: Tensor, key: Tensor, value: Tensor) -> bool:
+        """Whether PyTorch's fast path computes this, whose results have the order of their dimensions."""
+        if self.training or query is not key or key is not value or self.num_heads % 2:
+            return False
+        return not is_grad_enabled() or not any(tensor.requires_grad for tensor in (query, *self.parameters()))
+
+    def _joined(self, heads: Tensor, is_batched: bool, is_by_batch: bool = True) -> Tensor:
+        """(n, h, l, e / h) -> (n, l, e) or (l, n, e) or (l, e); elements lie by batch first, or by position first."""
         batch, _, length, _ = heads.shape
         if not is_batched:
             joined = heads.transpose(1, 2).reshape(length, self.embed_dim)
-        elif self.batch_first:
+        elif self.batch_first and is_by_batch:
             joined = heads.transpose(1, 2).reshape(batch, length, self.embed_dim)
         else:
             joined = heads.permute(2, 0, 1, 3).reshape(length, batch, self.embed_dim)
-        return self.out_proj(joined)  # type: ignore[no-any-return]
+        output: Tensor = self.out_proj(joined)
+        return output.transpose(0, 1) if self.batch_first and not is_by_batch else output
 
     def _mask(self, attn_mask: Tensor | None, padding: Tensor | None, query: Tensor, key: Tensor) -> Tensor | None:
         """Return what is added to the scores (n, h, l, s), None where nothing is masked."""
