@@ -195,12 +195,16 @@ from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 from torch._higher_order_ops.associative_scan import associative_scan
 from torch._tensor import _rebuild_from_type_v2
 from torch._utils import _get_device_index
+from torch.ao.nn.intrinsic import ConvReLU2d
 from torch.ao.quantization import FakeQuantizeBase, ObserverBase
+from torch.ao.quantization.qconfig import QConfig
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointImpl
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, Shard
 from torch.futures import Future
+from torch.nn.quantized.dynamic import LSTM
+from torch.quantization.observer import HistogramObserver
 from torch.quasirandom import SobolEngine
 from torch.serialization import DEFAULT_PROTOCOL
 from torch.utils.data._utils.collate import collate_tensor_fn
@@ -209,8 +213,10 @@ net, x = torch.nn.Linear(2, 2), torch.arange(1.0, 8.0)
 grouped = _group_tensors_by_device_and_dtype([[x, x.int(), x], [x, x, x + 1]], with_indices=True)
 print(isinstance(x, TensorType), sorted((str(key[1]), len(lists[1]), at) for key, (lists, at) in grouped.items()))
 print([norm.item() for norm in torch._foreach_norm([x, x[:2]], ord=1)])
-print([isinstance(net, kind) for kind in (FullyShardedDataParallel, ObserverBase, FakeQuantizeBase)],
+print([isinstance(net, k) for k in (FullyShardedDataParallel, ObserverBase, FakeQuantizeBase, LSTM, ConvReLU2d)],
       isinstance(net.weight, DTensor), issubclass(ZeroRedundancyOptimizer, torch.optim.Optimizer))
+config = QConfig(HistogramObserver.with_args(reduce_range=True), HistogramObserver.with_args(bins=3).with_args(eps=1.0))
+print(type(config).__name__, callable(config.weight))
 print(MixedPrecision(param_dtype=torch.bfloat16).param_dtype, ShardingStrategy.NO_SHARD.name, CheckpointImpl.REENTRANT)
 print(associative_scan(lambda a, b: a * b, x, 0, combine_mode="generic").tolist(), Future[int] is not None)
 print(associative_scan(torch.add, x.view(7, 1), 0, reverse=True, combine_mode="generic").flatten().tolist())

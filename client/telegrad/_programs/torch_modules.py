@@ -12,6 +12,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
+from itertools import product
 from opcode import opmap
 from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
@@ -76,6 +77,9 @@ _OF_PROCESSES: Final = (
     "tensor.experimental._attention tensor.parallel tensor.placement_types utils"
 )
 """Modules below ``torch.distributed`` for what groups of processes share, which one module of telegrad's serves."""
+_QUANTIZERS: Final = ("quantization", "ao.quantization")
+_QUANTIZER_PARTS: Final = "fake_quantize observer qconfig quantize stubs"
+_QUANTIZED_LAYERS: Final = ".intrinsic .qat .quantizable .quantized .intrinsic.qat .intrinsic.quantized"
 _ELSEWHERE: Final = {
     **{f"distributed.{module}": "_programs.private.process_groups" for module in _OF_PROCESSES.split()},
     "distributed.checkpoint.state_dict": "_programs.state_dicts",
@@ -134,7 +138,13 @@ _ELSEWHERE: Final = {
     "_logging": "compiler.logs",
     "_logging._internal": "compiler.logs",
     "_inductor.config": "compiler.inductor.config",
-    **dict.fromkeys(("ao", "ao.quantization", "quantization"), "_programs.private.quantization"),
+    **dict.fromkeys(("ao", *_QUANTIZERS), "_programs.private.quantization"),
+    **{f"{q}.{part}": "_programs.private.quantization" for q, part in product(_QUANTIZERS, _QUANTIZER_PARTS.split())},
+    **{
+        f"{above}nn{layers}{part}": "_programs.quantized_layers"
+        for above, layers, part in product(("", "ao."), _QUANTIZED_LAYERS.split(), ("", ".dynamic", ".modules"))
+    },
+    "ao.nn": "_programs.quantized_layers",
     "autograd.profiler_util": "autograd.profiler",
     **{f"fx.{module}": f"fx.{module}" for module in ("_compatibility", "_pytree", "_symbolic_trace")},
     "distributions.multivariate_normal": "distributions.multivariate",

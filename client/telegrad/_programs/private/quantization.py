@@ -5,6 +5,7 @@ Packages name classes and settings, to ask with ``isinstance`` and as defaults. 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from telegrad.nn import Module
@@ -31,9 +32,42 @@ class ObserverBase(Module):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         _refuse()
 
+    @classmethod
+    def with_args(cls, **kwargs: Any) -> Constructor:
+        """Return what makes such an object with these settings."""
+        return Constructor(partial(cls, **kwargs))
+
+    with_callable_args = with_args
+
+
+class Constructor:
+    """Makes an observer with settings that were given beforehand, as settings of a package name it."""
+
+    def __init__(self, made: partial[Any]) -> None:
+        self.p = made
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.p(*args, **kwargs)
+
+    def with_args(self, **kwargs: Any) -> Constructor:
+        """Return one that has these settings, too."""
+        return Constructor(partial(self.p, **kwargs))
+
 
 class FakeQuantizeBase(ObserverBase):
     """What would round numbers as if they were quantised, for ``isinstance``."""
+
+
+_OBSERVERS = (
+    "UniformQuantizationObserverBase MinMaxObserver MovingAverageMinMaxObserver PerChannelMinMaxObserver "
+    "MovingAveragePerChannelMinMaxObserver HistogramObserver FixedQParamsObserver PlaceholderObserver "
+    "RecordingObserver NoopObserver"
+)
+_FAKES = "FakeQuantize FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize"
+for _base, _names in ((ObserverBase, _OBSERVERS), (FakeQuantizeBase, _FAKES)):
+    globals().update(
+        {name: type(name, (_base,), {"__doc__": _base.__doc__, "__module__": __name__}) for name in _names.split()}
+    )
 
 
 class QConfig(NamedTuple):
