@@ -129,6 +129,22 @@ def test_callbacks_are_called_when_a_pass_has_accumulated(tg: Any) -> None:
         engine.queue_callback(seen.clear)
 
 
+def test_a_callback_at_the_end_of_a_pass_may_ask_for_another(tg: Any) -> None:
+    weight, seen = tg.ones(2, requires_grad=True), []
+    engine = tg.autograd.Variable._execution_engine
+
+    def first() -> None:
+        seen.append("first")
+        engine.queue_callback(lambda: seen.append("second"))
+
+    result = weight * 2
+    result.register_hook(lambda _: engine.queue_callback(first))
+    result.sum().backward()
+    assert seen == ["first", "second"]
+    with pytest.raises(RuntimeError, match="during backward pass"):
+        engine.queue_callback(seen.clear)
+
+
 def test_swapped_tensors_are_what_the_other_was(tg: Any) -> None:
     first, second = tg.nn.Parameter(tg.ones(2)), tg.nn.Parameter(tg.full((3,), 2.0))
     first.mark = "first"

@@ -89,3 +89,13 @@ def test_hooks_are_told_which_pass_they_are_in(tg: Any) -> None:
         doubled.sum().backward()
     assert len(set(told)) == 2 and min(told) >= 0
     assert _current_graph_task_id() == -1
+
+
+def test_functions_are_told_whether_a_pass_may_begin_in_theirs(tg: Any) -> None:
+    told: list[bool] = []
+    x = tg.ones(2, requires_grad=True)
+    doubled = x * 2
+    doubled.register_hook(lambda grad: told.append(tg.autograd._is_checkpoint_valid()))
+    tg.autograd.grad(doubled.sum(), x, retain_graph=True)
+    doubled.sum().backward()
+    assert told == [False, True] and tg.autograd._is_checkpoint_valid()

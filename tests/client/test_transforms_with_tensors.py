@@ -90,3 +90,25 @@ def test_numbers_of_trials_have_the_type_of_the_odds(
     ours, theirs = evaluate(program, tg, odds=rng.uniform(0.1, 0.9, 2))
     assert_same(ours[:-1], theirs[:-1])
     assert repr(ours[-1]) == repr(theirs[-1])
+
+
+BASES = [
+    ("distributions.Transform", "()"), ("distributions.AffineTransform", "(0.0, 1.0)"),
+    ("distributions.PowerTransform", "(2.0,)"), ("distributions.StackTransform", "([t.distributions.ExpTransform()],)"),
+    ("distributions.Normal", "(0.0, t.ones(2))"), ("distributions.Distribution", "()"),
+    ("distributions.constraints.independent", "(t.distributions.constraints.real, 1)"),
+    ("utils.data.ConcatDataset", "([[1]],)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("base", "arguments"), BASES)
+def test_what_a_class_is_derived_from_besides_is_initialised(base: str, arguments: str, tg: Any) -> None:
+    program = f"""
+    class Layer(t.{base}, t.nn.Module):
+        __hash__ = t.nn.Module.__hash__
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.weight = t.nn.Parameter(t.ones(2))
+    [name for name, _ in Layer(*{arguments}).named_parameters()]
+    """
+    assert_same(*evaluate(program, tg))

@@ -112,6 +112,7 @@ def test_transforms_that_make_no_sense_are_refused(adapter: EngineAdapter) -> No
         (lambda: F.stft(signal, 8, win_length=9, return_complex=True), ArgumentError, "win_length <= n_fft"),
         (lambda: F.stft(signal, 80, return_complex=True), ShapeError, "padding of 40"),
         (lambda: F.stft(signal, 8, return_complex=True, align_to_window=True), ArgumentError, "center = false"),
+        (lambda: F.stft(signal, 8, pad_mode=None, return_complex=True), ArgumentError, "with center=False only"),
         (lambda: F.istft(F.view_as_real(spectrum), 8), DTypeError, "complex-valued input"),
         (lambda: F.istft(spectrum, 10), ShapeError, "frequency dimension"),
         (lambda: F.istft(spectrum, 8, window=adapter.tensor(torch.zeros(8))), ArgumentError, "window overlap add min"),
@@ -129,3 +130,10 @@ def test_a_program_filters_sound(tg: Any, rng: np.random.Generator) -> None:
     assert spectrum.shape == (33, 26)
     back = tg.istft(spectrum, 64, 16, window=window, length=400)
     np.testing.assert_allclose(back.numpy(), samples, atol=1e-9)
+
+
+def test_a_signal_that_is_not_padded_needs_no_mode(adapter: EngineAdapter) -> None:
+    signal = torch.randn(40, dtype=torch.float64)
+    mine = adapter.functional.stft(adapter.tensor(signal), 8, center=False, pad_mode=None, return_complex=True)
+    theirs = torch.stft(signal, 8, center=False, pad_mode=None, return_complex=True)  # type: ignore[arg-type]
+    np.testing.assert_allclose(adapter.numpy(mine), theirs.numpy(), atol=1e-12)

@@ -28,6 +28,8 @@ from .function import Function as Function
 from .function import NestedIOFunction as NestedIOFunction
 from .variable import Variable as Variable
 
+_is_checkpoint_valid = Variable._execution_engine.is_checkpoint_valid
+
 if TYPE_CHECKING:
     from . import anomaly_mode as anomaly_mode
     from . import forward_ad as forward_ad

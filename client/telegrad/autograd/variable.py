@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from telegrad._session.own_code import note
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import AutogradError
 
-from ._client_pass import running
+from ._client_pass import ClientPass, running
 
 
 class VariableMeta(type):
@@ -17,6 +18,15 @@ class VariableMeta(type):
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Tensor)
+
+
+def _call_within(running_pass: ClientPass, callback: Callable[[], None]) -> None:
+    """Call a pass's last function, which may ask for another one."""
+    outer, running.innermost = running.innermost, running_pass
+    try:
+        callback()
+    finally:
+        running.innermost = outer
 
 
 class _Engine:
@@ -29,7 +39,11 @@ class _Engine:
         """
         if running.innermost is None:
             raise AutogradError("Final callbacks can only be installed during backward pass.")
-        running.innermost.final.append(callback)
+        running.innermost.final.append(partial(_call_within, running.innermost, callback))
+
+    def is_checkpoint_valid(self) -> bool:
+        """Tell whether a function of the program's may begin a pass within this one, which `inputs` would forbid."""
+        return running.innermost is None or not running.innermost.has_inputs
 
 
 class Variable(metaclass=VariableMeta):

@@ -99,6 +99,7 @@ class _Bounded(Constraint):
 
 class _Interval(_Bounded):
     def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
+        super().__init__()
         self.lower_bound = lower_bound
         self.upper_bound = upper_bound
 
@@ -115,6 +116,7 @@ class _GreaterThan(_Bounded):
     includes = (False, True)
 
     def __init__(self, lower_bound: Any) -> None:
+        super().__init__()
         self.lower_bound = lower_bound
 
 
@@ -130,6 +132,7 @@ class _LessThan(_Bounded):
     includes = (True, False)
 
     def __init__(self, upper_bound: Any) -> None:
+        super().__init__()
         self.upper_bound = upper_bound
 
 
@@ -150,6 +153,7 @@ class _Multinomial(Constraint):
     event_dim = 1
 
     def __init__(self, upper_bound: Any) -> None:
+        super().__init__()
         self.upper_bound = upper_bound
 
     def check(self, value: Any) -> Any:
@@ -201,6 +205,7 @@ class MixtureSameFamilyConstraint(Constraint):
     """The region that the components of a mixture share."""
 
     def __init__(self, base_constraint: Any) -> None:
+        super().__init__()
         self.base_constraint = base_constraint
         self.is_discrete = base_constraint.is_discrete
         self.event_dim = base_constraint.event_dim
@@ -217,6 +222,7 @@ class _IndependentConstraint(Constraint):
     """A region whose values are whole blocks of values of another one."""
 
     def __init__(self, base_constraint: Any, reinterpreted_batch_ndims: int) -> None:
+        super().__init__()
         self.base_constraint = base_constraint
         self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
         self.is_discrete = base_constraint.is_discrete
@@ -234,6 +240,7 @@ class _Joined(Constraint):
     """Regions of parts of a tensor along one dimension."""
 
     def __init__(self, cseq: Any, dim: int = 0, lengths: Any = None) -> None:
+        super().__init__()
         self.cseq = list(cseq)
         self.dim = dim
         self.lengths = [1] * len(self.cseq) if lengths is None else list(lengths)

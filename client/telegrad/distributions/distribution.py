@@ -76,6 +76,7 @@ class Distribution:
                 name for name, value in vars(self).items() if isinstance(value, Tensor) and value.device.type != "meta"
             ]
             check_where_caught(lambda: self._check_parameters(given))
+        super().__init__()  # of what else a program's class is derived from
 
     @classmethod
     def _constraints(cls) -> dict[str, Any]:

@@ -23,7 +23,8 @@ class Transform:
 
     def __init__(self, cache_size: int = 0) -> None:
         self._cache_size = cache_size
-        self._last: tuple[Any, Any] | None = None
+        self._cached_x_y: tuple[Any, Any] = None, None
+        super().__init__()  # of a module, where a program's transform is one
 
     @property
     def event_dim(self) -> int:
@@ -47,7 +48,7 @@ class Transform:
     def with_cache(self, cache_size: int = 1) -> Any:
         """Return the function with a memory of its last value, or without."""
         copied = object.__new__(type(self))
-        copied.__dict__.update(self.__dict__, _cache_size=cache_size, _last=None)
+        copied.__dict__.update(self.__dict__, _cache_size=cache_size, _cached_x_y=(None, None))
         return copied
 
     def __eq__(self, other: object) -> bool:
@@ -56,19 +57,19 @@ class Transform:
     __hash__ = object.__hash__
 
     def __call__(self, x: Any) -> Any:
-        if self._last is not None and self._last[0] is x:
-            return self._last[1]
+        if self._cached_x_y[0] is x:
+            return self._cached_x_y[1]
         y = self._call(x)
         if self._cache_size:
-            self._last = x, y
+            self._cached_x_y = x, y
         return y
 
     def _inv_call(self, y: Any) -> Any:
-        if self._last is not None and self._last[1] is y:
-            return self._last[0]
+        if self._cached_x_y[1] is y:
+            return self._cached_x_y[0]
         x = self._inverse(y)
         if self._cache_size:
-            self._last = x, y
+            self._cached_x_y = x, y
         return x
 
     def _call(self, x: Any) -> Any:

@@ -33,7 +33,7 @@ def _check_sides(name: str, onesided: bool | None, *operands: Meta | None) -> bo
 @op
 def stft(
     input: Meta, n_fft: int, hop_length: int | None = None, win_length: int | None = None, window: Meta | None = None,
-    center: bool = True, pad_mode: str = "reflect", normalized: bool = False, onesided: bool | None = None,
+    center: bool = True, pad_mode: str | None = "reflect", normalized: bool = False, onesided: bool | None = None,
     return_complex: bool | None = None, align_to_window: bool | None = None,
 ) -> Meta:  # fmt: skip
     """Compute the Fourier transforms of windows of a signal that are ``hop_length`` apart: (..., L) -> (..., N, T)."""
@@ -47,6 +47,8 @@ def stft(
     length = input.shape[-1]
     if center:
         pad = n_fft // 2
+        if pad_mode is None:
+            raise ArgumentError("stft: pad_mode says how a signal is padded, and may be None with center=False only")
         if pad_mode == "reflect" and pad >= length:
             raise ShapeError(f"stft: padding of {pad} should be less than the length of {input}")
         length += 2 * pad

@@ -50,6 +50,7 @@ _CHOICES: Final = {
     "StateDictType": "FULL_STATE_DICT LOCAL_STATE_DICT SHARDED_STATE_DICT",
 }
 
+_get_global_rank = _distributed.get_global_rank
 init_device_mesh = _distributed.init_device_mesh
 default_pg_timeout = _distributed.default_pg_timeout
 is_xccl_available = _distributed.is_available

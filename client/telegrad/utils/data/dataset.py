@@ -111,6 +111,7 @@ class ConcatDataset(Dataset[T_co]):
     cumulative_sizes: list[int]
 
     def __init__(self, datasets: Iterable[Dataset[T_co]]) -> None:
+        super().__init__()
         self.datasets = list(datasets)
         if not self.datasets:
             raise AssertedArgumentError("ConcatDataset: datasets should not be an empty iterable")
