@@ -74,6 +74,8 @@ PROGRAM = """
     with _reparametrize_module(linear, {"weight": torch.eye(2)}):
         assert linear(torch.ones(2)).tolist() == [1.0, 1.0]
     assert isinstance(linear.weight, torch.nn.Parameter)
+    for path in ("fx.experimental.proxy_tensor", "fx.passes.operator_support", "utils.collect_env"):
+        assert eval(f"torch.{path}").__name__ == f"torch.{path}"
     from torch.cuda.amp.grad_scaler import OptState
     from torch.amp.grad_scaler import OptState as SameState
     assert OptState is SameState

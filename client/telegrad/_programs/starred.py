@@ -297,5 +297,77 @@ STARRED: Final = {
     "utils.module_tracker": "ModuleTracker",
     "utils.tensorboard.writer": "FileWriter SummaryWriter",
     "version": "__version__ cuda debug git_version hip xpu",
+    "quantization": (
+        "DeQuantStub HistogramObserver ObserverBase QConfig QuantStub convert default_observer "
+        "default_per_channel_weight_observer default_weight_observer fuse_modules prepare prepare_qat "
+        "prepare_qat quantize quantize_dynamic"
+    ),
+    "ao.quantization": (
+        "DeQuantStub FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize FixedQParamsObserver "
+        "FusedMovingAvgObsFakeQuantize HistogramObserver MinMaxObserver MovingAverageMinMaxObserver "
+        "MovingAveragePerChannelMinMaxObserver NoopObserver ObserverBase PerChannelMinMaxObserver "
+        "PlaceholderObserver QConfig QuantStub RecordingObserver UniformQuantizationObserverBase convert "
+        "default_observer default_per_channel_weight_observer default_weight_observer fuse_modules "
+        "fuse_modules_qat get_default_qat_qconfig get_default_qconfig prepare prepare_qat quantize "
+        "quantize_dynamic"
+    ),
+    "ao.quantization.fake_quantize": (
+        "FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize FusedMovingAvgObsFakeQuantize"
+    ),
+    "ao.quantization.observer": (
+        "FixedQParamsObserver HistogramObserver MinMaxObserver MovingAverageMinMaxObserver "
+        "MovingAveragePerChannelMinMaxObserver NoopObserver ObserverBase PerChannelMinMaxObserver "
+        "PlaceholderObserver RecordingObserver UniformQuantizationObserverBase default_observer "
+        "default_per_channel_weight_observer default_weight_observer"
+    ),
+    "ao.quantization.qconfig": "QConfig get_default_qat_qconfig get_default_qconfig",
+    "ao.quantization.quantize": "convert prepare prepare_qat quantize quantize_dynamic",
+    "ao.quantization.stubs": "DeQuantStub QuantStub",
+    **dict.fromkeys(
+        ("nn.intrinsic", "nn.intrinsic.modules"),
+        (
+            "BNReLU2d BNReLU3d ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d ConvBnReLU3d ConvReLU1d "
+            "ConvReLU2d ConvReLU3d LinearBn1d LinearReLU"
+        ),
+    ),
+    **dict.fromkeys(
+        ("nn.qat", "nn.qat.modules", "ao.nn.qat.modules"),
+        "Conv1d Conv2d Conv3d Embedding EmbeddingBag Linear",
+    ),
+    **dict.fromkeys(
+        ("nn.quantizable.modules", "ao.nn.quantizable.modules"),
+        "LSTM LSTMCell MultiheadAttention",
+    ),
+    **dict.fromkeys(
+        ("nn.quantized", "nn.quantized.modules", "ao.nn.quantized", "ao.nn.quantized.modules"),
+        (
+            "BatchNorm2d BatchNorm3d Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d "
+            "DeQuantize Dropout ELU Embedding EmbeddingBag FXFloatFunctional FloatFunctional GroupNorm Hardswish "
+            "InstanceNorm1d InstanceNorm2d InstanceNorm3d LSTM LayerNorm LeakyReLU Linear MultiheadAttention "
+            "PReLU QFunctional Quantize ReLU6 Sigmoid Softmax"
+        ),
+    ),
+    **dict.fromkeys(
+        ("nn.intrinsic.qat.modules", "ao.nn.intrinsic.qat.modules"),
+        (
+            "ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d ConvBnReLU3d ConvReLU1d ConvReLU2d ConvReLU3d "
+            "LinearBn1d LinearReLU"
+        ),
+    ),
+    **dict.fromkeys(
+        ("nn.intrinsic.quantized", "nn.intrinsic.quantized.modules"),
+        "BNReLU2d BNReLU3d ConvReLU1d ConvReLU2d ConvReLU3d LinearReLU",
+    ),
+    **dict.fromkeys(
+        ("ao.nn.intrinsic", "ao.nn.intrinsic.modules"),
+        (
+            "BNReLU2d BNReLU3d ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d ConvBnReLU3d ConvReLU1d "
+            "ConvReLU2d ConvReLU3d LinearBn1d LinearLeakyReLU LinearReLU LinearTanh"
+        ),
+    ),
+    **dict.fromkeys(
+        ("ao.nn.intrinsic.quantized", "ao.nn.intrinsic.quantized.modules"),
+        "BNReLU2d BNReLU3d ConvReLU1d ConvReLU2d ConvReLU3d LinearLeakyReLU LinearReLU LinearTanh",
+    ),
 }
 """Names by the module below ``torch``, separated by blanks; each is there."""

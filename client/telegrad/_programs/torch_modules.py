@@ -220,7 +220,7 @@ class TorchModule(ModuleType):
                 return value
         if full_name == "torch.torch":
             return self
-        if name in _PARTS.get(self.__name__.removeprefix("torch").removeprefix("."), "").split():
+        if not name.startswith("_") and _origins(full_name):  # PyTorch has imported most of its modules beforehand
             return import_module(full_name)
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
