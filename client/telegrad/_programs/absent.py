@@ -28,6 +28,8 @@ INSTEAD: Final = {
     "_dynamo": "telegrad does not trace Python; torch.compile sends what a function queues as a program",
     "_inductor": "telegrad does not trace Python; torch.compile sends what a function queues as a program",
     "ao": "telegrad does not quantise; use half precision (torch.autocast, Module.half)",
+    "cuda._memory_viz": "pytorch.org/memory_viz draws the file that torch.cuda.memory._dump_snapshot writes; "
+    "torch.cuda.memory_summary tells as text",
     "distributed": "a session has all GPUs of its worker: see torch.nn.DataParallel, or Module.to('cuda:1')",
     "jit": "TorchScript is not served; call the function or the module itself",
     "mps": "the server's GPUs are CUDA devices; see torch.cuda",
