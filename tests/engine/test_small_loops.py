@@ -195,6 +195,22 @@ def test_calls_are_the_same_to_the_bit(
     assert taken > CASES // 3
 
 
+@pytest.mark.parametrize("loops", [True, False], ids=["loops", "numpy"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64], ids=str)
+def test_rows_of_one_place_are_added_one_after_the_other_as_pytorch_adds_them(
+    dtype: torch.dtype, loops: bool, adapter: EngineAdapter, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(seed)
+    for width in (1, 4):
+        x, source = torch.randn(3, width, dtype=dtype), torch.randn(40, width, dtype=dtype)
+        index = torch.randint(0, 3, (40,))
+        added = _outcome(adapter, ("index_add", (x, 0, index, source), {}), loops, monkeypatch)
+        columns = _outcome(adapter, ("index_add", (x.mT, 1, index, source.mT), {}), loops, monkeypatch)
+        assert isinstance(added, list) and isinstance(columns, list)
+        np.testing.assert_array_equal(added[0][0], x.index_add(0, index, source).numpy())
+        np.testing.assert_array_equal(columns[0][0].T, added[0][0])
+
+
 def test_operands_that_overlap_the_target_are_read_before_it_is_written(adapter: EngineAdapter) -> None:
     whole = torch.arange(8.0)
     value = adapter.tensor(whole)

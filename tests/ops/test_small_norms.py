@@ -62,7 +62,8 @@ def test_norms_of_any_strides_are_exact(tg: Any, rng: np.random.Generator, dtype
                 if order == -1 and (dim is None or (other.numpy() == 0).any()):
                     continue
                 result, exact = tg.linalg.vector_norm(mine, order, dim), _exact(other.numpy(), order, dim)
-                np.testing.assert_allclose(result.numpy(), exact.astype(other.real.numpy().dtype), rtol=6 * unit)
+                bound = (2 + 4 * max(1, 1 / abs(order or 1))) * unit  # a root of order 1/2 doubles what a sum has lost
+                np.testing.assert_allclose(result.numpy(), exact.astype(other.real.numpy().dtype), rtol=bound)
 
 
 @pytest.mark.parametrize("dtype", [*_TYPES, "complex128"])

@@ -23,6 +23,8 @@ _SMALL = 1 << 12
 """Arrays of at most so many bytes are made without looking whether there is room for them."""
 _FEW = 16
 """Sums of at most so many numbers are made in the numbers' own type: their rounding errors stay small."""
+_PIECE = 1 << 16
+"""The elements of rows whose places are worked out at once: they fit the cache."""
 
 
 def negative(xp: Any, array: Array, out: Array) -> None:
@@ -292,21 +294,18 @@ def _adds_in_loop(target: Array, index: Array, rows: Array) -> bool:
 
 
 def _reduce_host(target: Array, index: Array, rows: Array, how: str) -> None:
-    ufunc = _UFUNCS[how]
+    """Add one row after the other, as all loops do: with another order sums would have other last bits."""
     if how == "sum" and _adds_in_loop(target, index, rows):
         return
-    if target.shape[1] == 1:
-        ufunc.at(target[:, 0], index, rows[:, 0].astype(target.dtype, copy=False))
-        return
-    order = index.argsort(kind="stable")
-    ordered = index[order]
-    begins = np.empty(ordered.size, bool)
-    begins[0] = True
-    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
-    starts = begins.nonzero()[0]
-    sums = ufunc.reduceat(rows[order].astype(target.dtype, copy=False), starts, axis=0)
-    places = ordered[starts]
-    target[places] = ufunc(target[places], sums)
+    width = target.shape[1]
+    flat, columns = target.reshape(-1), np.arange(width)
+    step = max(1, _PIECE // width)
+    for start in range(0, index.size, step):
+        places = (index[start : start + step, None] * width + columns).reshape(-1)
+        values = rows[start : start + step].reshape(-1).astype(target.dtype, copy=False)
+        _UFUNCS[how].at(flat, places, values)
+    if not np.may_share_memory(flat, target):
+        target[...] = flat.reshape(target.shape)
 
 
 _SEGMENTS: dict[str, Any] = {}
