@@ -11,6 +11,7 @@ import pytest
 
 import telegrad
 from telegrad._session.catching import prompt_errors
+from tests.support.pytorch_process import PyTorchProcess, pytorch_process
 
 from ..transport.waiting import wait_until
 from .server_process import ROOT, ServerProcess, clean_environment
@@ -52,6 +53,13 @@ def unbounded_tg(server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setenv("TELEGRAD_MAX_AHEAD_SECONDS", "inf")
     with telegrad.connect(server.unix):
         yield telegrad
+
+
+@pytest.fixture(scope="session")
+def pytorch() -> Iterator[PyTorchProcess]:
+    """Runs programs under PyTorch, each in a process of its own."""
+    with pytorch_process() as process:
+        yield process
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pytorch_process import PyTorchProcess
+
 from .programs import run
 from .server_process import ServerProcess
 
@@ -45,10 +47,10 @@ for refused in (lambda: batch.cumsum(1), lambda: batch + batch.clone().sum(0), l
 """
 
 
-def test_the_same_is_printed(server: ServerProcess, tmp_path: Path, seed: int) -> None:
+def test_the_same_is_printed(server: ServerProcess, pytorch: PyTorchProcess, tmp_path: Path, seed: int) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     ours = run("-m", "telegrad", "program.py", str(seed), folder=tmp_path, url=server.url)
-    theirs = run("-W", "ignore", "program.py", str(seed), folder=tmp_path)
+    theirs = pytorch.run("program.py", seed, folder=tmp_path)
     assert (ours.returncode, theirs.returncode) == (0, 0), ours.stderr + theirs.stderr
     assert ours.stdout == theirs.stdout
     losses, expected = (list(map(float, run.stderr.split())) for run in (ours, theirs))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.support.pytorch_process import PyTorchProcess
+
 from ..examples.running import run_on_pytorch
+from .programs import run
 from .server_process import ServerProcess
 
 PROGRAM = """
@@ -169,22 +169,27 @@ def _lines(printed: str, folder: Path) -> list[str]:
     return re.sub(r"w-\w{8}", "w-hash", printed.replace(str(folder), "")).splitlines()
 
 
-def _run(*command: object, folder: Path, url: str = "") -> tuple[list[str], str]:
+def _run(*command: object, folder: Path, url: str) -> tuple[list[str], str]:
     folder.mkdir()
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("TELEGRAD_")}
-    environment |= {"TELEGRAD_URL": url} if url else {}
-    arguments = [sys.executable, "-W", "ignore", *map(str, command)]
-    done = subprocess.run(arguments, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+    done = run("-W", "ignore", *command, folder=folder, url=url)
     return _lines(done.stdout, folder), done.stderr
 
 
-def test_what_packages_use_beside_tensors_is_pytorchs(server: ServerProcess, tmp_path: Path) -> None:
+def _apart(pytorch: PyTorchProcess, program: Path, folder: Path) -> tuple[list[str], str]:
+    """The same under PyTorch in a process of its own."""
+    folder.mkdir()
+    done = pytorch.run(program, folder=folder)
+    return _lines(done.stdout, folder), done.stderr
+
+
+def test_what_packages_use_beside_tensors_is_pytorchs(
+    server: ServerProcess, pytorch: PyTorchProcess, tmp_path: Path
+) -> None:
     """PyTorch has a process of its own, in which bars of progress leave a thread."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    assert _run("-m", "telegrad", program, folder=tmp_path / "a", url=server.url) == _run(
-        program, folder=tmp_path / "b"
-    )
+    ours = _run("-m", "telegrad", program, folder=tmp_path / "a", url=server.url)
+    assert ours == _apart(pytorch, program, tmp_path / "b")
 
 
 PRIVATE = """
@@ -392,11 +397,11 @@ print(issubclass(IterDataPipe, IterableDataset), issubclass(MapDataPipe, torch.u
 """
 
 
-def test_data_pipes_are_joined_by_calls(server: ServerProcess, tmp_path: Path) -> None:
+def test_data_pipes_are_joined_by_calls(server: ServerProcess, pytorch: PyTorchProcess, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PIPES)
     ours = _run("-m", "telegrad", program, folder=tmp_path / "a", url=server.url)
-    assert ours == _run(program, folder=tmp_path / "b") and len(ours[0]) > 20
+    assert ours == _apart(pytorch, program, tmp_path / "b") and len(ours[0]) > 20
 
 
 CASES = """
@@ -457,8 +462,8 @@ print([test._testMethodName for test, _ in result.failures], result.errors)
 """
 
 
-def test_cases_of_packages_compare_tensors(server: ServerProcess, tmp_path: Path) -> None:
+def test_cases_of_packages_compare_tensors(server: ServerProcess, pytorch: PyTorchProcess, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(CASES)
     ours = _run("-m", "telegrad", program, folder=tmp_path / "a", url=server.url)
-    assert ours == _run(program, folder=tmp_path / "b") and len(ours[0]) > 15
+    assert ours == _apart(pytorch, program, tmp_path / "b") and len(ours[0]) > 15

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pytorch_process import PyTorchProcess
+
 from ..examples.running import run_on_pytorch
 from .programs import run
 from .server_process import ServerProcess
@@ -251,10 +253,12 @@ def test_what_programs_print_is_what_they_print_under_pytorch(
     assert found.stdout.splitlines() == run_on_pytorch(file, []).splitlines()
 
 
-def test_settings_and_names_beside_tensors_are_pytorchs(server: ServerProcess, tmp_path: Path) -> None:
+def test_settings_and_names_beside_tensors_are_pytorchs(
+    server: ServerProcess, pytorch: PyTorchProcess, tmp_path: Path
+) -> None:
     """PyTorch has a process of its own, whose settings the program changes."""
     (tmp_path / "program.py").write_text(NAMES)
-    expected = run("program.py", folder=tmp_path)
+    expected = pytorch.run("program.py", folder=tmp_path)
     found = run("-m", "telegrad", "program.py", folder=tmp_path, url=server.url)
     assert (expected.returncode, found.returncode) == (0, 0), found.stderr + expected.stderr
     assert found.stdout.splitlines() == expected.stdout.splitlines()

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pytorch_process import PyTorchProcess
+
 from .programs import run
 from .server_process import ServerProcess
 
@@ -55,11 +57,11 @@ if __name__ == "__main__":
 
 
 def test_a_program_gives_the_same_losses_under_pytorch_and_telegrad(
-    server: ServerProcess, tmp_path: Path, seed: int
+    server: ServerProcess, pytorch: PyTorchProcess, tmp_path: Path, seed: int
 ) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     options = ["program.py", "--steps", 5, "--seed", seed]
-    expected = run(*options, folder=tmp_path)
+    expected = pytorch.run(*options, folder=tmp_path)
     for found in (
         run("-m", "telegrad", *options, folder=tmp_path),
         run("-m", "telegrad", "run", "-m", "program", *options[1:], folder=tmp_path, url=server.url),
@@ -143,7 +145,7 @@ def test_torch_is_served_to_a_notebook_once(server: ServerProcess, tmp_path: Pat
     assert (found.returncode, found.stderr) == (0, "")
 
 
-def test_pytorch_that_is_imported_already_is_not_replaced(tmp_path: Path) -> None:
+def test_pytorch_that_is_imported_already_is_not_replaced(pytorch: PyTorchProcess, tmp_path: Path) -> None:
     (tmp_path / "cells.py").write_text("import torch, telegrad\ntelegrad.as_torch()\n")
-    found = run("cells.py", folder=tmp_path)
+    found = pytorch.run("cells.py", folder=tmp_path)
     assert found.returncode == 1 and "ImportError: PyTorch is imported in this process already" in found.stderr

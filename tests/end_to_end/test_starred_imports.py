@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.support.pytorch_process import PyTorchProcess
+
 from .programs import run
 from .server_process import ServerProcess
 
@@ -44,10 +46,10 @@ BASES = (
 )
 
 
-def test_stars_import_what_pytorchs_do(server: ServerProcess, tmp_path: Path) -> None:
+def test_stars_import_what_pytorchs_do(server: ServerProcess, pytorch: PyTorchProcess, tmp_path: Path) -> None:
     (tmp_path / "listed.py").write_text(LISTED)
     (tmp_path / "stars.py").write_text(STARS)
-    expected = run("listed.py", BASES, folder=tmp_path)
+    expected = pytorch.run("listed.py", BASES, folder=tmp_path)
     assert expected.returncode == 0, expected.stderr
     found = run("-m", "telegrad", "stars.py", folder=tmp_path, url=server.url)
     assert found.stdout.splitlines() == ["True"], found.stderr
@@ -91,9 +93,11 @@ print(torch.tensor([1 / 3]), F._Reduction.get_enum("mean"))
 """
 
 
-def test_optimizers_written_like_pytorchs_find_what_they_import(server: ServerProcess, tmp_path: Path) -> None:
+def test_optimizers_written_like_pytorchs_find_what_they_import(
+    server: ServerProcess, pytorch: PyTorchProcess, tmp_path: Path
+) -> None:
     (tmp_path / "program.py").write_text(OWN)
-    expected = run("program.py", folder=tmp_path)
+    expected = pytorch.run("program.py", folder=tmp_path)
     found = run("-m", "telegrad", "program.py", folder=tmp_path, url=server.url)
     assert (expected.returncode, found.returncode) == (0, 0), found.stderr + expected.stderr
     assert found.stdout.splitlines() == expected.stdout.splitlines()

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.pytorch_process import PyTorchProcess
+
 from .programs import run
 from .server_process import ServerProcess
 
@@ -355,12 +357,12 @@ print(_strong_wolfe(evaluate, start, 0.9, -4 * start, 3.0, 4 * start, -16 * star
     "program", ["TREES", "PER_SAMPLE", "NAMES", "TRANSFORMS", "CONTAINERS", "FILES", "SMALL_NAMES", "STEPS"]
 )
 def test_what_suites_use_is_pytorchs(
-    program: str, server: ServerProcess, tmp_path: Path, rng: np.random.Generator
+    program: str, server: ServerProcess, pytorch: PyTorchProcess, tmp_path: Path, rng: np.random.Generator
 ) -> None:
     """PyTorch has a process of its own, in which the program registers classes."""
     seed = int(rng.integers(2**32))
     (tmp_path / "program.py").write_text(globals()[program])
-    expected = run("program.py", seed, folder=tmp_path)
+    expected = pytorch.run("program.py", seed, folder=tmp_path)
     found = run("-m", "telegrad", "program.py", seed, folder=tmp_path, url=server.url)
     assert (expected.returncode, found.returncode) == (0, 0), found.stderr + expected.stderr
     assert found.stdout.splitlines() == expected.stdout.splitlines()

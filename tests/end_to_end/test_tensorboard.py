@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.support.pytorch_process import PyTorchProcess
 
 from .programs import run
 from .server_process import ServerProcess
@@ -89,14 +92,17 @@ for path in sorted(files, key=lambda path: (os.path.dirname(path), os.path.getmt
 """
 
 
-def test_files_hold_pytorchs_records(server: ServerProcess, tmp_path: Path, rng: np.random.Generator) -> None:
+def test_files_hold_pytorchs_records(
+    server: ServerProcess, pytorch: PyTorchProcess, tmp_path: Path, rng: np.random.Generator
+) -> None:
     seed = int(rng.integers(2**32))
     printed = []
-    for name, command in (("theirs", ()), ("ours", ("-m", "telegrad"))):
+    ours = partial(run, "-W", "ignore", "-m", "telegrad", url=server.url)
+    for name, run_program in (("theirs", pytorch.run), ("ours", ours)):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "program.py").write_text(PROGRAM)
-        done = run("-W", "ignore", *command, "program.py", seed, folder=folder, url=server.url)
+        done = run_program("program.py", seed, folder=folder)
         assert done.returncode == 0, done.stderr
         printed.append(done.stdout.splitlines())
     assert printed[0] == printed[1]
