@@ -17,6 +17,7 @@ from ..transport.waiting import wait_until
 from .server_process import ROOT, ServerProcess, clean_environment
 
 LEASE_SECONDS = 4.0
+TOKEN = "correct-horse-battery"
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +39,13 @@ def server(shared_server: ServerProcess) -> Iterator[ServerProcess]:
     yield shared_server
     wait_until(lambda: not shared_server.sessions, "the sessions ended")
     assert shared_server.allocated_bytes == 0
+
+
+@pytest.fixture(scope="session")
+def guarded_server() -> Iterator[ServerProcess]:
+    """One that wants ``TOKEN``, and is never killed."""
+    with ServerProcess(TELEGRAD_TOKEN=TOKEN) as process:
+        yield process
 
 
 @pytest.fixture

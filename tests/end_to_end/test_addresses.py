@@ -20,6 +20,7 @@ import telegrad as tg
 from telegrad._transport.address import parse_address
 from telegrad.errors import ArgumentTypeError, AuthenticationError, ConnectError
 
+from .conftest import TOKEN
 from .server_process import ServerProcess
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -183,13 +184,12 @@ def test_something_else_at_the_address(status: int, headers: dict[str, str], bod
         assert said in refused(address)
 
 
-def test_a_token_that_is_missing_wrong_or_cannot_be_sent() -> None:
-    with ServerProcess(TELEGRAD_TOKEN="correct-horse-battery") as server:
-        assert "wants a token\n  give connect(token=...)" in refused(server.url)
-        assert "was given the wrong token" in refused(server.url, token="another-horse")
-        assert "cannot be sent" in refused(server.url, token="höhe")
-        with tg.connect(server.url, token="correct-horse-battery\n"):
-            assert tg.ones(1).item() == 1.0
+def test_a_token_that_is_missing_wrong_or_cannot_be_sent(guarded_server: ServerProcess) -> None:
+    assert "wants a token\n  give connect(token=...)" in refused(guarded_server.url)
+    assert "was given the wrong token" in refused(guarded_server.url, token="another-horse")
+    assert "cannot be sent" in refused(guarded_server.url, token="höhe")
+    with tg.connect(guarded_server.url, token=f"{TOKEN}\n"):
+        assert tg.ones(1).item() == 1.0
 
 
 def test_a_server_that_starts_its_worker_is_waited_for(

@@ -18,10 +18,10 @@ from telegrad_protocol.errors import AuthenticationError, ConfigurationError
 from tests.support import plain_http
 
 from ..transport.waiting import wait_until
+from .conftest import TOKEN
 from .server_process import ServerProcess, clean_environment
 
 Start = Callable[..., subprocess.Popen[str]]
-TOKEN = "correct-horse-battery"
 MINE, OTHER = "mine-mine-mine-mine", "other-other-other-other"
 HOLD = """
 import sys
@@ -50,36 +50,39 @@ def _shell(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str
 
 
 def test_ones_own_sessions_are_listed_and_ended(
-    start_program: Start, owner: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
+    guarded_server: ServerProcess,
+    start_program: Start,
+    owner: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def shell(*arguments: str) -> tuple[int, str, str]:
         status = main(["sessions", *arguments])
         return (status, *capsys.readouterr())
 
-    with ServerProcess(TELEGRAD_TOKEN=TOKEN) as server:
-        variables = {"TELEGRAD_TOKEN": TOKEN, "TELEGRAD_URL": server.url}
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        program = start_program(HOLD, server.url, **(variables | {"TELEGRAD_OWNER": owner}))
-        other = start_program(HOLD, server.url, **(variables | {"TELEGRAD_OWNER": OTHER}))
-        assert program.stdout is not None and other.stdout is not None
-        session, foreign = program.stdout.readline().strip(), other.stdout.readline().strip()
-        listed = _shell("sessions", **(variables | {"TELEGRAD_OWNER": owner}))
-        assert (listed.returncode, listed.stderr) == (0, "") and session in shell()[1]
-        title, row = listed.stdout.splitlines()
-        assert title.split()[:3] == ["SESSION", "OPENED", "IDLE"]
-        assert session in row and foreign not in listed.stdout
-        assert "in use" in row and "cpu 4.0 MiB" in row and f"process {program.pid}" in row
-        refused = shell("end", foreign)
-        assert refused[:2] == (1, "") and "belongs to another owner" in refused[2]
-        assert shell("end", session, server.url) == (0, f"ended session {session}\n", "")
-        assert shell() == (0, f"you have no session at {server.url}\n", "")
-        assert "ended" in shell("end", session)[2]
-        assert program.communicate("go\n")[0].startswith("SessionLostError its owner has ended the session")
-        assert other.communicate("go\n")[0] == ""
-        monkeypatch.setenv("TELEGRAD_TOKEN", "")
-        status, _, errors = shell()
-        assert status == 1 and "token" in errors
+    variables = {"TELEGRAD_TOKEN": TOKEN, "TELEGRAD_URL": guarded_server.url}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    program = start_program(HOLD, guarded_server.url, **(variables | {"TELEGRAD_OWNER": owner}))
+    other = start_program(HOLD, guarded_server.url, **(variables | {"TELEGRAD_OWNER": OTHER}))
+    assert program.stdout is not None and other.stdout is not None
+    session, foreign = program.stdout.readline().strip(), other.stdout.readline().strip()
+    listed = _shell("sessions", **(variables | {"TELEGRAD_OWNER": owner}))
+    assert (listed.returncode, listed.stderr) == (0, "") and session in shell()[1]
+    title, row = listed.stdout.splitlines()
+    assert title.split()[:3] == ["SESSION", "OPENED", "IDLE"]
+    assert session in row and foreign not in listed.stdout
+    assert "in use" in row and "cpu 4.0 MiB" in row and f"process {program.pid}" in row
+    refused = shell("end", foreign)
+    assert refused[:2] == (1, "") and "belongs to another owner" in refused[2]
+    assert shell("end", session, guarded_server.url) == (0, f"ended session {session}\n", "")
+    assert shell() == (0, f"you have no session at {guarded_server.url}\n", "")
+    assert "ended" in shell("end", session)[2]
+    assert program.communicate("go\n")[0].startswith("SessionLostError its owner has ended the session")
+    assert other.communicate("go\n")[0] == ""
+    monkeypatch.setenv("TELEGRAD_TOKEN", "")
+    status, _, errors = shell()
+    assert status == 1 and "token" in errors
 
 
 def test_a_session_whose_program_died_is_found_and_taken_over_without_a_key(

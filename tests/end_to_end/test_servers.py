@@ -27,6 +27,7 @@ from telegrad.errors import (
 from telegrad_protocol.messages import PROTOCOL_VERSION
 from tests.transport.waiting import wait_until
 
+from .conftest import TOKEN
 from .server_process import ServerProcess
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -106,12 +107,11 @@ def test_a_session_beyond_the_drain_is_told() -> None:
 
 
 @pytest.mark.parametrize("token", [None, "wrong-horse-battery"])
-def test_a_wrong_token_is_refused(token: str | None) -> None:
-    with ServerProcess(TELEGRAD_TOKEN="correct-horse-battery") as server:
-        with pytest.raises(AuthenticationError, match="token"):
-            tg.connect(server.url, token=token)
-        with tg.connect(server.url, token="correct-horse-battery"):
-            assert tg.ones(1).item() == 1.0
+def test_a_wrong_token_is_refused(guarded_server: ServerProcess, token: str | None) -> None:
+    with pytest.raises(AuthenticationError, match="token"):
+        tg.connect(guarded_server.url, token=token)
+    with tg.connect(guarded_server.url, token=TOKEN):
+        assert tg.ones(1).item() == 1.0
 
 
 def test_an_address_where_nobody_answers() -> None:

@@ -24,6 +24,7 @@ from telegrad_protocol.errors import TelegradError
 from telegrad_protocol.link import ACK_BYTES
 
 from ..transport.waiting import wait_until
+from .conftest import TOKEN
 from .server_process import ROOT, ServerProcess, clean_environment
 
 
@@ -76,12 +77,11 @@ def test_only_the_user_of_the_server_may_connect_unless_it_is_set(tmp_path: Path
     assert not path.exists() and not hidden.parent.exists()
 
 
-def test_tokens_are_asked_for_over_unix_sockets_too() -> None:
-    with ServerProcess(TELEGRAD_TOKEN="correct-horse-battery") as server:
-        with pytest.raises(AuthenticationError, match="wants a token"):
-            telegrad.connect(server.unix)
-        with telegrad.connect(server.unix, token="correct-horse-battery"):
-            assert telegrad.ones(2).sum().item() == 2
+def test_tokens_are_asked_for_over_unix_sockets_too(guarded_server: ServerProcess) -> None:
+    with pytest.raises(AuthenticationError, match="wants a token"):
+        telegrad.connect(guarded_server.unix)
+    with telegrad.connect(guarded_server.unix, token=TOKEN):
+        assert telegrad.ones(2).sum().item() == 2
 
 
 def test_the_log_says_which_process_opened_a_session(tmp_path: Path) -> None:

@@ -22,13 +22,20 @@ from .test_training import Training
 DEVICES = ["cpu;cpu", pytest.param("cuda:0;cuda:1", marks=pytest.mark.gpu)]
 
 
-@pytest.fixture(params=DEVICES)
-def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    """A server with two workers, each with a device of its own."""
+@pytest.fixture(params=DEVICES, scope="module")
+def two_workers(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
+    """A server with two workers, each with a device of its own; one that a test kills is replaced before its end."""
     if request.param != "cpu;cpu" and len(visible_gpus()) < 2:
         pytest.skip("needs two GPUs")
     with ServerProcess(TELEGRAD_DEVICES=request.param) as process:
         yield process
+
+
+@pytest.fixture
+def server(two_workers: ServerProcess) -> Iterator[ServerProcess]:
+    """That server; a test leaves no session on it."""
+    yield two_workers
+    wait_until(lambda: not two_workers.sessions, "the sessions ended")
 
 
 def states(server: ServerProcess) -> dict[int, tuple[str, int]]:
