@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(f"names of tests hold addresses, give them ids: {', '.join(named)}")
 
 
-def pytest_collection_finish() -> None:
-    """Leave what the collection has made, and PyTorch's database, out of the garbage collections that tests ask for."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage in what the collection makes, and in PyTorch's database, neither now nor while tests run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _seed_of(request: pytest.FixtureRequest) -> int:
