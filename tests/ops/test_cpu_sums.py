@@ -106,9 +106,10 @@ def test_running_values_are_rounded_once(adapter: EngineAdapter, rng: Any, shape
     if not dtype.is_complex:
         agree(run(adapter, "logcumsumexp", x, 0), wide.logcumsumexp(0), rtol=1e-7)
         rows = near_one[:, None] if len(shape) == 1 else near_one
-        expected, state = torch.zeros(rows.shape, dtype=torch.float64), torch.zeros(rows.shape[1:], dtype=torch.float64)
-        for i, (decay, each) in enumerate(zip(rows.double(), (rows * 0.1).double(), strict=True)):
-            expected[i] = state = decay * state + each
+        states = [np.zeros(rows.shape[1:])]
+        for decay, each in zip(rows.double().numpy(), (rows * 0.1).double().numpy(), strict=True):
+            states.append(decay * states[-1] + each)
+        expected = torch.from_numpy(np.stack(states[1:]))
         agree(run(adapter, "_linear_recurrence", rows, rows * 0.1, 0), expected, rtol=1e-7)
 
 
