@@ -7,6 +7,7 @@ takes longer than most programs of tests do, and so does the end of an interpret
 
 from __future__ import annotations
 
+import importlib
 import json
 import multiprocessing
 import os
@@ -41,6 +42,7 @@ class PyTorchProcess:
 def pytorch_process() -> Iterator[PyTorchProcess]:
     """Start the process, which ends with its input."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TELEGRAD_")}
+    environment |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # a process with threads is not to be forked
     command, pipe = [sys.executable, "-m", __name__], subprocess.PIPE
     with subprocess.Popen(command, env=environment, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as process:
         yield PyTorchProcess(process)
@@ -48,10 +50,9 @@ def pytorch_process() -> Iterator[PyTorchProcess]:
 
 def _serve() -> None:
     """Run what each line of the input names, and answer with the status, and with what was printed."""
-    import torch
-    import torch._dynamo  # which half of the programs need, and which takes as long again
-
-    assert torch.get_num_threads() == 1, "a process with threads cannot be forked; set OMP_NUM_THREADS to 1"
+    importlib.import_module(
+        "torch._dynamo"
+    )  # half of the programs need it, and it takes as long as the rest of PyTorch
     for line in sys.stdin:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             program = multiprocessing.get_context("fork").Process(target=_run, args=(*json.loads(line), out, errors))
