@@ -49,10 +49,11 @@ def pytorch_process() -> Iterator[PyTorchProcess]:
 
 
 def _serve() -> None:
-    """Run what each line of the input names, and answer with the status, and with what was printed."""
-    importlib.import_module(
-        "torch._dynamo"
-    )  # half of the programs need it, and it takes as long as the rest of PyTorch
+    """Run what each line of the input names, and answer with the status, and with what was printed.
+
+    Half of the programs need ``torch._dynamo``, which takes as long as PyTorch itself.
+    """
+    importlib.import_module("torch._dynamo")
     for line in sys.stdin:
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
             program = multiprocessing.get_context("fork").Process(target=_run, args=(*json.loads(line), out, errors))
