@@ -6,7 +6,8 @@ imaginary]`` a complex number, ``[5, pairs]`` a dict. What a function returns tr
 ``[6, position]`` is the tensor that the function was given there, counted among its tensors, and ``[7, id, meta,
 requires_grad, base]`` a new one with its meta as ``Description`` has it and its device behind that; ``base`` is the
 position of the argument whose memory it shares, or -1. ``[8, id]`` is an instance of a class of the extension, and
-``[8, id, class]`` a new one, by the number of its class there; it is freed as tensors are.
+``[8, id, class]`` a new one, by the number of its class there; it is freed as tensors are. ``[9, class, value]`` is a
+value of an enumeration, and ``[10, items]`` a set.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from msgspec import Struct
 
 from .queries import SessionQuery
 
-LIST, TUPLE, DTYPE, DEVICE, COMPLEX, DICT, GIVEN, NEW, INSTANCE = range(9)
-FUNCTION, METHOD, STATIC, GETTER, SETTER = range(5)
+LIST, TUPLE, DTYPE, DEVICE, COMPLEX, DICT, GIVEN, NEW, INSTANCE, ENUMERATOR, SET = range(11)
+FUNCTION, METHOD, STATIC, GETTER, SETTER, OPERATOR, STATIC_GETTER, STATIC_SETTER = range(8)
 ALWAYS_PLAN: Final = -1
 """The plan of a request that asks for a plan even where the function may have seen elements of tensors."""
 MOST_BYTES: Final = 4 << 20
@@ -51,11 +52,13 @@ class BuildExtension(SessionQuery, frozen=True):
     ``sources`` and ``headers`` are pairs of a file's name and its text, under the client's names of its files, as
     ``include_paths`` are. ``architectures`` is what ``TORCH_CUDA_ARCH_LIST`` says, empty for that of the worker's GPU.
     The answer is a dict: ``log`` is what the compilers said; ``error`` is empty, or says in a word what has failed;
-    ``functions`` has ``[number, name, doc, result, is_exported, class, role, parameters]`` with parameters as
-    ``[name, type]`` or ``[name, type, default]``; the class is -1 for a function of the module, and the role says what
-    it is in its class (``FUNCTION``, ``METHOD``, ``STATIC``, ``GETTER``, ``SETTER``). ``classes`` has ``[name, doc,
-    numbers of bases]``; ``operators`` has ``[namespace, name or schema, key, function or -1, is_definition]``.
-    ``attributes`` and ``doc`` are those of the module.
+    ``functions`` has ``[number, name, doc, result, is_exported, class, role, unnamed, by_place, parameters]`` with
+    parameters as ``[name, type]`` or ``[name, type, default]``, of which ``unnamed`` are given by place alone and
+    ``by_place`` may be (-1: all); the class is -1 for a function of the module, and the role says what it is in its
+    class (``FUNCTION``, ``METHOD`` and so on). ``classes`` has ``[path, doc, numbers of bases, has_overrides,
+    is_enumeration, arithmetic, enumerators]`` with enumerators as ``[name, value, doc]``; ``operators`` has
+    ``[namespace, name or schema, key, function or -1, is_definition]``. ``attributes`` and ``doc`` are those of the
+    module, ``modules`` has ``[path, doc]`` of those within it.
     """
 
     name: str

@@ -61,7 +61,29 @@ std::vector<torch::Tensor> composed(torch::Tensor x, torch::Tensor w) {
       torch::embedding(x, torch::tensor({2, 0})), x.absolute().multiply(3).clip(0, 1), torch::quantile(x, 0.5, 1),
   };
 }
+std::vector<torch::Tensor> written(torch::Tensor x) {
+  auto a = x.clone(), b = torch::empty_like(x), c = x.clone();
+  a[0] = x[1] * 2;
+  a[1][0] = 5;
+  a.slice(1, 1, 2) = x.slice(1, 0, 1);
+  at::mul_out(b, x, x);
+  c.index({torch::indexing::Slice(), 1}) = 4;
+  const auto [values, places, counts] = torch::_unique2(x.round(), true, true, true);
+  const auto [runs, of_run, lengths] = torch::unique_consecutive(x.round(), true, true);
+  const auto bare = torch::unique_consecutive(x.round());
+  float numbers[] = {1, 2, 3, 4, 5, 6};
+  return {
+      a, b, c, values, places, counts, runs, of_run, lengths, std::get<0>(bare), torch::pow(2, x), x.norm(2, {1}, true), x.sum(at::kDouble),
+      torch::tensor({{1.0, 2.0}, {3.0, 4.0}}), torch::from_blob(numbers, {2, 3}, {1, 2}),
+      torch::conv2d(x.view({1, 1, 3, 4}), torch::ones({1, 1, 2, 2}), {}, {1, 1}, {1, 1}), torch::_softmax(x, 1, false),
+  };
+}
+std::string described_type(torch::Tensor x) {
+  return c10::str(x.dtype(), " ", x.scalar_type(), " ", x.layout(), " ", x.toString(), " ", x.dtype() == torch::kFloat32, " ", at::ceil_div(7, 2));
+}
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("written", &written);
+  m.def("described_type", &described_type);
   m.doc() = "Objects of Python.";
   m.def("doubled", &doubled);
   m.def("described", &described, py::arg("one"), py::arg("options") = py::dict());

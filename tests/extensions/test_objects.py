@@ -15,7 +15,8 @@ from .conftest import FOLDER
 EQUATIONS = (
     ("ij,jk->ik", "ab,bc"), ("bij,bjk->bik", "abc,acd"), ("ij->ji", "ab"), ("ii->i", "aa"), ("ij,ij->", "ab,ab"),
     ("i,j->ij", "a,b"), ("bi,bj,ij->b", "ab,ac,bc"), ("ij,kj", "ab,cb"), ("ij->", "ab"), ("i,i,i->i", "a,a,a"),
-    ("bhqd,bhkd->bhqk", "abcd,abed"), ("ijk,k->ji", "abc,c"),
+    ("bhqd,bhkd->bhqk", "abcd,abed"), ("ijk,k->ji", "abc,c"), ("...j,kj->...k", "abc,dc"), ("...ij,...jk", "abc,acd"),
+    ("i...->...", "abc"), ("...i,j->...ij", "a,b"),
 )  # fmt: skip
 
 
@@ -83,7 +84,7 @@ def test_sums_of_products_are_numpys(
 
 
 def test_sums_of_products_that_do_not_fit_are_refused(tg: Any, extension: Any) -> None:
-    for equation in ("ij,jk->ik", "ijk->i", "...i->i"):
+    for equation in ("ij,jk->ik", "ijk->i", "...ijk->i"):
         with pytest.raises(RuntimeError, match="einsum"):
             extension.einsum(equation, [tg.ones(2, 3)])
 
@@ -100,3 +101,25 @@ def test_what_is_composed_is_pytorchs(tg: Any, extension: Any, rng: np.random.Ge
     assert len(got) == len(expected)
     for one, other in zip(got, expected, strict=True):
         assert one.shape == tuple(other.shape) and np.allclose(one.numpy(), other.numpy(), atol=1e-5)
+
+
+def test_what_is_written_to_parts_and_outputs_is_pytorchs(tg: Any, extension: Any, rng: np.random.Generator) -> None:
+    x = torch.tensor(rng.standard_normal((3, 4)).astype(np.float32))
+    a, c = x.clone(), x.clone()
+    a[0], a[1, 0], c[:, 1] = x[1] * 2, 5, 4
+    a[:, 1:2] = x[:, :1]
+    rounded = x.round()
+    expected = [
+        a, x * x, c, *torch.unique(rounded, return_inverse=True, return_counts=True),
+        *torch.unique_consecutive(rounded, return_inverse=True, return_counts=True),
+        torch.unique_consecutive(rounded), torch.pow(2, x), x.norm(2, [1], True), x.sum(dtype=torch.float64),
+        torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.arange(1, 7).view(3, 2).t().float(),
+        torch.conv2d(x[None, None], torch.ones(1, 1, 2, 2), None, 1, 1), x.softmax(1),
+    ]  # fmt: skip
+    got = extension.written(tg.tensor(x.numpy()))
+    assert len(got) == len(expected)
+    for place, (one, other) in enumerate(zip(got, expected, strict=True)):
+        assert one.shape == tuple(other.shape) and str(one.dtype).split(".")[1] == str(other.dtype).split(".")[1], place
+        assert np.allclose(one.numpy(), other.numpy(), atol=1e-5), place
+    assert extension.described_type(tg.ones(2)) == "float Float Strided CPUFloatType 1 4"
+    assert extension.described_type(tg.ones(2, dtype=tg.int64)).startswith("long int Long")

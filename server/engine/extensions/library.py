@@ -62,6 +62,10 @@ class Function(NamedTuple):
     """The number of the class that it belongs to; -1 for a function of the module."""
     role: int
     """What it is there, as ``Role`` in ``binding.h`` has it."""
+    unnamed: int
+    """So many parameters are given by place alone."""
+    by_place: int
+    """So many may be given by place; -1 stands for all."""
     parameters: list[Parameter]
 
 
@@ -89,9 +93,13 @@ class Library:
         self._entry.argtypes, self._entry.restype = [ctypes.c_int64, ctypes.c_void_p], ctypes.c_int64
         if load(ctypes.addressof(shared.memory)):
             raise self._raised("load")
-        functions, self.operators, self.attributes, self.doc, classes = Reader(shared.result(), _no_tensor).value()
-        self.classes: list[tuple[str, str, list[int]]] = classes
-        """Names, documentation and bases of the classes that it gives Python."""
+        functions, self.operators, self.attributes, self.doc, classes, modules = Reader(
+            shared.result(), _no_tensor
+        ).value()
+        self.classes: list[tuple[Any, ...]] = classes
+        """The classes that it gives Python, as ``BuildExtension`` says."""
+        self.modules: list[tuple[str, str]] = modules
+        """Paths and documentation of modules within the module."""
         self.functions = [
             Function._make((number, *told, [Parameter(p, kind, default) for p, kind, *default in listed]))
             for number, (*told, listed) in enumerate(functions)

@@ -9,6 +9,7 @@ from server.engine.autograd.inplace import set_requires_grad
 from server.engine.dispatcher import call
 from server.engine.operators import Operator, overloads
 from server.engine.value import Value
+from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentTypeError, NotSupportedError
 from telegrad_protocol.meta import CPU
 from telegrad_protocol.ops import PUBLIC
@@ -39,6 +40,10 @@ def _bound(operator: Operator, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Run an operator; in C++ all its parameters can be given by their places."""
     op = operator.op
     count = op.positional
+    for place, arg in enumerate(args):  # x.sum(kDouble): C++ has overloads that begin with the type
+        if arg.__class__ is DType and op.params[place].name != "dtype" and "dtype" not in kwargs:
+            args, kwargs = args[:place] + args[place + 1 :], kwargs | {"dtype": arg}
+            break
     named = {p.name: value for p, value in zip(op.params[count:], args[count:])}
     return call(operator, tuple([_canonical(arg) for arg in args[:count]]), named | kwargs)
 

@@ -13,6 +13,7 @@ from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.meta import CPU, Device, Meta
 
 (NONE, TENSOR, INTEGER, FLOAT, BOOLEAN, STRING, LIST, TUPLE, COMPLEX, DTYPE, DEVICE, DICT, KEYWORD, OBJECT) = range(14)
+ENUMERATOR, SET = 14, 15
 TYPE_NUMBERS: Final = {
     dtypes.uint8: 0, dtypes.int8: 1, dtypes.int16: 2, dtypes.int32: 3, dtypes.int64: 4, dtypes.float16: 5,
     dtypes.float32: 6, dtypes.float64: 7, dtypes.complex32: 8, dtypes.complex64: 9, dtypes.complex128: 10,
@@ -33,6 +34,13 @@ class Keyword(NamedTuple):
 
     name: str
     value: Any
+
+
+class Enumerator(NamedTuple):
+    """A value of an enumeration of an extension's C++, by the number of its type in the library."""
+
+    type: int
+    value: int
 
 
 class Instance:
@@ -101,6 +109,10 @@ def encode(value: Any, encode_tensor: Callable[[Any], bytes]) -> bytes:
     if kind is dict:
         parts = [encode(part, encode_tensor) for item in value.items() for part in item]
         return b"".join((_PAIR.pack(DICT, len(value)), *parts))
+    if kind is Enumerator:
+        return _TRIPLE.pack(ENUMERATOR, *value)
+    if kind is set:
+        return b"".join((_PAIR.pack(SET, len(value)), *[encode(item, encode_tensor) for item in value]))
     return encode_tensor(value)
 
 
@@ -161,6 +173,10 @@ class Reader:
             return Device("cuda", index) if is_gpu else CPU
         if kind == DICT:
             return {self.value(): self.value() for _ in range(self.word())}
+        if kind == ENUMERATOR:
+            return Enumerator(self.word(), self.word())
+        if kind == SET:
+            return {self.value() for _ in range(self.word())}
         if kind == KEYWORD:
             self.word()
             name = self.text()

@@ -108,7 +108,7 @@ def _describe(state: SessionState, name: str, path: Path) -> dict[str, Any]:
         called = function.name if "::" in function.name else f"{name}.{owner}{function.name}"
         functions.append(SessionFunction(loaded, function.number, called))
     told = [
-        [first + f.number, f.name, f.doc, f.result, f.is_exported, f.owner, f.role,
+        [first + f.number, f.name, f.doc, f.result, f.is_exported, f.owner, f.role, f.unnamed, f.by_place,
          [[p.name, p.type, *[to_wire(value) for value in p.default]] for p in f.parameters]]
         for f in loaded.functions
     ]  # fmt: skip
@@ -123,6 +123,7 @@ def _describe(state: SessionState, name: str, path: Path) -> dict[str, Any]:
         "attributes": attributes,
         "doc": loaded.doc,
         "classes": loaded.classes,
+        "modules": loaded.modules,
     }
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from server.engine.extensions.words import Instance
+from server.engine.extensions.words import Enumerator, Instance
 from server.engine.value import Value
 from server.session.state import SessionState
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import NotSupportedError, ProtocolError, TelegradError, UnknownIdError
-from telegrad_protocol.extension_messages import COMPLEX, DEVICE, DICT, DTYPE, INSTANCE, LIST, TUPLE
+from telegrad_protocol.extension_messages import COMPLEX, DEVICE, DICT, DTYPE, ENUMERATOR, INSTANCE, LIST, SET, TUPLE
 from telegrad_protocol.meta import Device
 
 PLAIN: Final = frozenset((int, float, bool, str, type(None)))
@@ -39,6 +39,10 @@ def from_wire(state: SessionState, item: Any, tensors: list[Value]) -> Any:
             return complex(content, item[2])
         if kind == INSTANCE:
             return _instance(state, content)
+        if kind == ENUMERATOR:
+            return Enumerator(_int64(content), _int64(item[2]))
+        if kind == SET:
+            return {from_wire(state, part, tensors) for part in content}
         if kind == DICT:
             return {from_wire(state, k, tensors): from_wire(state, v, tensors) for k, v in content}
     except TelegradError:
@@ -46,6 +50,12 @@ def from_wire(state: SessionState, item: Any, tensors: list[Value]) -> Any:
     except Exception as error:  # MessagePack can hold what is no argument
         raise ProtocolError(f"malformed argument of an extension's function: {error}") from error
     raise ProtocolError(f"malformed argument of an extension's function: {item!r}")
+
+
+def _int64(word: Any) -> int:
+    if word.__class__ is not int or not -(1 << 63) <= word < 1 << 63:
+        raise ProtocolError(f"malformed argument of an extension's function: expected an integer, got {word!r}")
+    return int(word)
 
 
 def _instance(state: SessionState, id: int) -> Instance:
@@ -72,4 +82,8 @@ def to_wire(value: Any, tensor: Any = None) -> Any:
         return [COMPLEX, value.real, value.imag]
     if kind is dict:
         return [DICT, [[to_wire(k, tensor), to_wire(v, tensor)] for k, v in value.items()]]
+    if kind is Enumerator:
+        return [ENUMERATOR, *value]
+    if kind is set:
+        return [SET, [to_wire(item, tensor) for item in value]]
     raise NotSupportedError(f"extension: a {kind.__name__} cannot travel to the client")

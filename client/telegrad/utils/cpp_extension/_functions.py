@@ -24,10 +24,12 @@ from telegrad_protocol.extension_messages import (
     DEVICE,
     DICT,
     DTYPE,
+    ENUMERATOR,
     GIVEN,
     INSTANCE,
     LIST,
     NEW,
+    SET,
     TUPLE,
     CallExtension,
 )
@@ -57,31 +59,55 @@ class Parameter(NamedTuple):
 class Overload:
     """One of the C++ functions that have the same name."""
 
-    def __init__(self, number: int, result: str, parameters: list[Parameter]) -> None:
-        self.number, self.result, self.parameters = number, result, parameters
-        self.names = [parameter.name for parameter in parameters]
-        self.required = sum(not parameter.default for parameter in parameters)
+    def __init__(
+        self, number: int, result: str, parameters: list[Parameter], unnamed: int = 0, by_place: int = -1
+    ) -> None:
+        self.number, self.result = number, result
+        types = [parameter.type for parameter in parameters]
+        self.takes_more = types.count("*args"), types.count("**kwargs")
+        """Whether it takes arguments that no other parameter takes: those by place, those by name."""
+        self.parameters = [p for p in parameters if p.type not in ("*args", "**kwargs")]
+        self.names = [parameter.name for parameter in self.parameters]
+        self.unnamed = unnamed
+        self.by_place = by_place if by_place >= 0 else types.index("*args") if "*args" in types else len(self.names)
+        self.types = types
+        self.is_plain = not any(self.takes_more) and not unnamed and self.by_place == len(types)
+        """Whether all arguments may be given by place."""
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """Return all arguments in order; None where they do not fit."""
-        parameters = self.parameters
-        if len(args) > len(parameters) or not kwargs.keys() <= set(self.names[len(args) :]):
+        placed, rest = args[: self.by_place], args[self.by_place :]
+        takes_args, takes_kwargs = self.takes_more
+        if rest and not takes_args:
             return None
-        bound = list(args)
-        for parameter in parameters[len(args) :]:
-            if parameter.name in kwargs:
-                bound.append(kwargs[parameter.name])
+        bound, left = list(placed), dict(kwargs)
+        for place, parameter in enumerate(self.parameters[len(placed) :], len(placed)):
+            if parameter.name in left and place >= self.unnamed:
+                bound.append(left.pop(parameter.name))
             elif parameter.default:
                 bound.append(parameter.default[0])
             else:
                 return None
-        if all(map(fits, bound, [parameter.type for parameter in parameters])):
-            return tuple(bound)
-        return None
+        if left and not takes_kwargs:
+            return None
+        if takes_args:
+            bound.insert(self.types.index("*args"), rest)
+        if takes_kwargs:
+            bound.append(left)
+        return tuple(bound) if all(map(fits, bound, self.types)) else None
 
     def signature(self, name: str) -> str:
         """Return how Python would write it."""
-        return f"{name}({', '.join(map(str, self.parameters))}) -> {self.result.replace(CLASS, '')}"
+        shown = [str(parameter) for parameter in self.parameters]
+        if self.takes_more[0]:
+            shown.insert(self.by_place, "*args")
+        elif self.by_place < len(self.names):
+            shown.insert(self.by_place, "*")
+        if self.unnamed:
+            shown.insert(self.unnamed, "/")
+        if self.takes_more[1]:
+            shown.append("**kwargs")
+        return f"{name}({', '.join(shown)}) -> {self.result.replace(CLASS, '')}"
 
 
 class ExtensionFunction:
@@ -91,9 +117,7 @@ class ExtensionFunction:
     elements of tensors; True, always; False, only the first call of a kind, whatever the function does.
     """
 
-    def __init__(
-        self, session: ClientSession, module: str, name: str, doc: str, classes: dict[int, type[ExtensionInstance]]
-    ) -> None:
+    def __init__(self, session: ClientSession, module: str, name: str, doc: str, classes: dict[int, type[Any]]) -> None:
         self.__name__ = self.__qualname__ = name
         self.__module__ = module
         self.waits: bool | None = None
@@ -117,7 +141,7 @@ class ExtensionFunction:
     def add(self, overload: Overload) -> None:
         """Let calls that fit no earlier one be calls of this."""
         self._overloads.append(overload)
-        is_single = call_extension is not None and len(self._overloads) == 1
+        is_single = call_extension is not None and len(self._overloads) == 1 and overload.is_plain
         self._known = (self._session, self._plans, overload, overload.number) if is_single else None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -126,7 +150,7 @@ class ExtensionFunction:
             if result is not ABSENT:
                 return result
         overload = self._overloads[0]
-        if kwargs or len(self._overloads) > 1 or len(args) != len(overload.parameters):
+        if kwargs or len(self._overloads) > 1 or not overload.is_plain or len(args) != len(overload.types):
             overload, args = self._select(args, kwargs)
         tensors: list[Tensor] = []
         session = self._session
@@ -173,8 +197,12 @@ class ExtensionFunction:
                 return overload, bound
         raise self._mismatch(args, kwargs)
 
+    def takes(self, args: tuple[Any, ...]) -> bool:
+        """Whether one of the C++ functions takes these arguments."""
+        return any(overload.bind(args, {}) is not None for overload in self._overloads)
+
     def _check(self, overload: Overload, args: tuple[Any, ...]) -> None:
-        if not all(map(fits, args, [parameter.type for parameter in overload.parameters])):
+        if not all(map(fits, args, overload.types)):
             raise self._mismatch(args, {})
 
     def _mismatch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ArgumentTypeError:
@@ -187,7 +215,10 @@ class ExtensionFunction:
 
     def _foreign(self, tensor: Tensor) -> DeviceError:
         if tensor._meta.device.type == "meta":
-            return DeviceError(f"{self.__name__}: {tensor._meta} is on the meta device, which runs no C++")
+            return DeviceError(
+                f"{self.__name__}: {tensor._meta} is on the meta device, which runs no C++; register its "
+                "shapes in Python, by library.register_fake"
+            )
         self._session._require_open()
         tensor._session._require_open()
         return DeviceError(
@@ -204,14 +235,16 @@ class ExtensionFunction:
         answer = session.request(lambda number: CallExtension(overload.number, site, (), wire, wanted, number))
         shape, plan = answer.value
         ids: list[int] = []
-        fixed = _fixed(shape, ids, self._instance)
+        fixed = _fixed(shape, ids, self._of_class)
         if plan and self.waits is not True:
             self._keep(key, (plan, fixed, len(ids), self._usual(fixed, len(ids))))
         return _made(fixed, session, iter(ids), tensors, parents, self)
 
-    def _instance(self, id: int, number: int) -> ExtensionInstance:
-        """Return what stands for a new instance of the extension's class of this number."""
-        return self._classes[number]._holding(self._session, id)
+    def _of_class(self, kind: int, first: int, second: int) -> Any:
+        """Return what stands for a new instance of one of the extension's classes, or a value of an enumeration."""
+        if kind == ENUMERATOR:
+            return self._classes[first](second)
+        return self._classes[second]._holding(self._session, first)
 
     def _usual(self, fixed: Any, count: int) -> tuple[Any, ...] | None:
         """Return what a call in C makes: one new tensor with its own memory, or nothing; None for what is unusual."""
@@ -240,10 +273,10 @@ class _Given(NamedTuple):
     position: int
 
 
-def _fixed(shown: Any, ids: list[int], instance: Callable[[int, int], Any]) -> Any:
+def _fixed(shown: Any, ids: list[int], of_class: Callable[[int, int, int], Any]) -> Any:
     """Return what a call returns without the numbers of new tensors, which are added to ``ids``.
 
-    ``instance`` makes what stands for an instance of a class, which no plan holds.
+    ``of_class`` makes what stands for an instance of a class, which no plan holds, and values of enumerations.
     """
     if not isinstance(shown, (list, tuple)):
         return shown
@@ -256,25 +289,29 @@ def _fixed(shown: Any, ids: list[int], instance: Callable[[int, int], Any]) -> A
     if kind == GIVEN:
         return _Given(content)
     if kind == LIST:
-        return [_fixed(item, ids, instance) for item in content]
+        return [_fixed(item, ids, of_class) for item in content]
     if kind == TUPLE:
-        return tuple([_fixed(item, ids, instance) for item in content])
+        return tuple([_fixed(item, ids, of_class) for item in content])
     if kind == DICT:
-        return {_fixed(k, ids, instance): _fixed(v, ids, instance) for k, v in content}
-    if kind == INSTANCE:
-        return instance(content, shown[2])
+        return {_fixed(k, ids, of_class): _fixed(v, ids, of_class) for k, v in content}
+    if kind in (INSTANCE, ENUMERATOR):
+        return of_class(kind, content, shown[2])
+    if kind == SET:
+        return {_fixed(item, ids, of_class) for item in content}
     if kind == DTYPE:
         return dtypes.of_code(content)
     return Device(content) if kind == DEVICE else complex(content, shown[2])
 
 
-def plain_value(shown: Any) -> Any:
+def plain_value(shown: Any, classes: dict[int, type[Any]]) -> Any:
     """Return a value without tensors, such as the default of a parameter."""
-    return _fixed(shown, [], _no_instance)
 
+    def enumerator(kind: int, number: int, value: int) -> Any:
+        if kind != ENUMERATOR:
+            raise ExtensionError("an instance of a class cannot be a default or an attribute")
+        return classes[number](value)
 
-def _no_instance(id: int, number: int) -> Any:
-    raise ExtensionError("an instance of a class cannot be a default or an attribute")
+    return _fixed(shown, [], enumerator)
 
 
 def _made(
@@ -318,6 +355,8 @@ def _frozen(value: Any) -> Any:
         return tuple([_frozen(item) for item in value])
     if isinstance(value, dict):
         return tuple([(k, _frozen(v)) for k, v in value.items()])
+    if isinstance(value, (set, frozenset)):
+        return frozenset(map(_frozen, value))
     if isinstance(value, ExtensionInstance):
         return type(value)
     return value.__class__, repr(value) if isinstance(value, float) else value

@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -19,7 +20,7 @@ from telegrad.library import Library
 from telegrad_protocol.errors import ArgumentError, CompilationError, ExtensionError
 
 from ._arguments import CLASS
-from ._classes import ExtensionInstance, add_member, classes_of
+from ._classes import add_member, classes_of
 from ._functions import ExtensionFunction, Overload, Parameter, plain_value
 from ._sources import Files, bindings, included_by, inline_sources, read_sources
 
@@ -157,36 +158,61 @@ def _module(session: ClientSession, name: str, told: dict[str, Any]) -> Extensio
     _versions[name] += 1
     full = name if not version else f"{name}_v{version}"
     module = ExtensionModule(full, told["doc"] or None)
+    for path, doc in told["modules"]:
+        _place(module, path, ExtensionModule(f"{full}.{path}", doc or None))
     classes = classes_of(full, told["classes"])
-    for made in classes.values():
-        setattr(module, made.__name__, made)
+    for made in sorted(classes.values(), key=lambda one: one._path.count(".")):
+        _place(module, made._path, made)
     by_number = _functions(session, module, classes, told["functions"])
-    for key, value in told["attributes"]:
-        owner, _, attribute = key.rpartition(".")
-        setattr(getattr(module, owner) if owner else module, attribute, plain_value(value))
+    _note_overrides(classes, told["classes"], by_number)
+    for path, value in told["attributes"]:
+        _place(module, path, plain_value(value, classes))
     _register(name, told["operators"], by_number)
     return module
 
 
+def _place(module: ExtensionModule, path: str, value: Any) -> None:
+    """Set what a path in the module names, such as ``Class.attribute``."""
+    within, _, name = path.rpartition(".")
+    owner = attrgetter(within)(module) if within else module
+    if isinstance(value, type):
+        if isinstance(owner, type):
+            value.__qualname__ = f"{owner.__qualname__}.{name}"
+        else:
+            value.__module__ = owner.__name__
+    setattr(owner, name, value)
+
+
+def _note_overrides(classes: dict[int, type[Any]], told: list[Any], functions: dict[int, ExtensionFunction]) -> None:
+    """Let classes with virtual methods tell C++ which of these a class of the program overrides."""
+    notes = next((function for function in functions.values() if function.__name__ == "telegrad::overrides"), None)
+    for made, (_, _, _, has_overrides, *_) in zip(map(classes.get, range(len(told))), told, strict=True):
+        if has_overrides and made is not None:
+            made._note_overrides = notes
+
+
 def _functions(
-    session: ClientSession, module: ExtensionModule, classes: dict[int, type[ExtensionInstance]], told: list[list[Any]]
+    session: ClientSession, module: ExtensionModule, classes: dict[int, type[Any]], told: list[list[Any]]
 ) -> dict[int, ExtensionFunction]:
     """Give a module and its classes their functions, and return all by number; those of a name are one's overloads."""
-    names = {f"{CLASS}{number}": f"{CLASS}{made.__name__}" for number, made in classes.items()}
+    names = {f"{CLASS}{number}": f"{CLASS}{made._path}" for number, made in classes.items()}
     by_number, known = {}, dict[Any, ExtensionFunction]()
-    for number, called, doc, result, is_exported, owner, role, parameters in told:
+    for number, called, doc, result, is_exported, owner, role, *places, parameters in told:
         key = (owner, role, called if is_exported else number)
         function = known.get(key)
         if function is None:
             shown = module.__name__ if owner < 0 else f"{module.__name__}.{classes[owner].__name__}"
-            function = known[key] = ExtensionFunction(session, shown, called, doc, classes)
+            within, _, name = called.rpartition(".") if is_exported else ("", "", called)
+            shown = f"{shown}.{within}" if within else shown
+            function = known[key] = ExtensionFunction(session, shown, name, doc, classes)
         listed = [
-            Parameter(p, _named(kind, names), [plain_value(d) for d in default]) for p, kind, *default in parameters
+            Parameter(p, _named(kind, names), [plain_value(d, classes) for d in default])
+            for p, kind, *default in parameters
         ]
-        function.add(Overload(number, _named(result, names), listed))
+        function.add(Overload(number, _named(result, names), listed, *places))
         by_number[number] = function
         if is_exported and owner < 0:
-            setattr(module, called, function)
+            _place(module, called, function)
         elif is_exported:
             add_member(classes[owner], function, role)
     return by_number

@@ -9,6 +9,8 @@
 #include "composites.h"
 #include "indexing.h"
 #include "objects.h"
+#include "python/overrides.h"
+#include "python/unions.h"
 
 namespace telegrad {
 
@@ -58,7 +60,7 @@ struct Parameter {
   bool has_default = false;
   Words value = {};
 };
-enum Role : int64_t { FUNCTION, METHOD, STATIC, GETTER, SETTER };
+enum Role : int64_t { FUNCTION, METHOD, STATIC, GETTER, SETTER, OPERATOR, STATIC_GETTER, STATIC_SETTER };
 struct Function {
   std::string name, doc, result;
   std::vector<Parameter> parameters;
@@ -66,6 +68,8 @@ struct Function {
   bool is_exported = false;  // a function of the module, not of an operator alone
   int64_t owner = -1;        // the class that it belongs to
   Role role = FUNCTION;
+  int64_t unnamed = 0;    // so many parameters are given by place alone
+  int64_t by_place = -1;  // so many may be given by place; -1 stands for all
   std::shared_ptr<bool> refers = std::make_shared<bool>(false);  // a reference that it returns is no copy
 };
 struct Operator {
@@ -78,6 +82,7 @@ struct Registry {
   std::vector<Operator> operators;
   std::vector<std::pair<std::string, Words>> attributes;
   std::string doc;
+  std::vector<std::pair<std::string, std::string>> modules = {};  // paths and documentation of modules within the module
 };
 inline Registry& registry() {
   static Registry known;
@@ -144,6 +149,12 @@ struct gil_scoped_release {};
 struct gil_scoped_acquire {};
 template <class... T>
 struct call_guard {};
+// What stands between the arguments of def: those behind kw_only are given by name, those before pos_only by place.
+struct kw_only {};
+struct pos_only {};
+struct is_operator {};
+template <class... T>
+struct keep_alive_ {};
 enum class return_value_policy { automatic, copy, move, reference, take_ownership, reference_internal };
 
 struct attribute {
@@ -166,6 +177,11 @@ inline void describe(telegrad::Function& function, size_t& named, const arg& giv
   parameter.has_default = given.has_default;
   parameter.value = given.value;
 }
+inline void describe(telegrad::Function& function, size_t& named, kw_only) { function.by_place = static_cast<int64_t>(named); }
+inline void describe(telegrad::Function& function, size_t& named, pos_only) { function.unnamed = static_cast<int64_t>(named); }
+inline void describe(telegrad::Function& function, size_t&, is_operator) {
+  if (function.role == telegrad::METHOD) function.role = telegrad::OPERATOR;
+}
 inline void describe(telegrad::Function& function, size_t&, return_value_policy policy) {
   *function.refers = policy == return_value_policy::reference || policy == return_value_policy::reference_internal;
 }
@@ -178,14 +194,31 @@ void enter(telegrad::Function made, [[maybe_unused]] size_t named, const Extra&.
   telegrad::registry().functions.push_back(std::move(made));
 }
 
-class module_ {
+// What has attributes: the module, a module within it, or a class; its path says where it is in the module.
+class scope {
  public:
+  scope() = default;
+  scope(const scope& within, const std::string& name) : path_(within.path(name)) {}
+  attribute attr(const char* name) const { return {path(name)}; }
+  const std::string& path() const { return path_; }
+  std::string path(const std::string& name) const { return path_.empty() ? name : path_ + "." + name; }
+
+ private:
+  std::string path_;
+};
+
+class module_ : public scope {
+ public:
+  using scope::scope;
   template <class F, class... Extra>
   module_& def(const char* name, F&& function, const Extra&... extra) {
-    enter(telegrad::function_of(name, std::forward<F>(function)), 0, extra...);
+    enter(telegrad::function_of(path(name), std::forward<F>(function)), 0, extra...);
     return *this;
   }
-  attribute attr(const char* name) const { return {name}; }
+  module_ def_submodule(const char* name, const char* doc = "") {
+    telegrad::registry().modules.emplace_back(path(name), doc);
+    return {*this, name};
+  }
   std::string& doc() { return telegrad::registry().doc; }
 };
 using module = module_;

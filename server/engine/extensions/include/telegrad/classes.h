@@ -15,6 +15,11 @@ struct Class {
   const std::type_info* type;
   std::string name = {}, doc = {};
   std::vector<std::pair<int64_t, void* (*)(void*)>> bases = {};
+  // Of an enumeration: names, values and documentation, and whether its values are compared as numbers are.
+  bool is_enumeration = false;
+  int64_t arithmetic = 0;
+  std::vector<std::tuple<std::string, int64_t, std::string>> enumerators = {};
+  bool has_overrides = false;  // a trampoline of it asks for methods that Python overrides
 };
 inline std::vector<Class>& classes() {
   static std::vector<Class> known;
@@ -38,6 +43,8 @@ inline std::unordered_map<int64_t, Instance>& instances() {
   static std::unordered_map<int64_t, Instance> held;
   return held;
 }
+
+inline void forget_overrides(const Instance& one);
 
 inline int64_t last_instance = 0;
 // The numbers of instances by address, where what is returned by reference may be held already.
@@ -72,6 +79,7 @@ std::shared_ptr<T> held_at(T* address) {
 inline void drop_instance(int64_t number) {
   const auto found = instances().find(number);
   if (found == instances().end()) return;
+  forget_overrides(found->second);
   const auto [first, last] = addresses().equal_range(found->second.pointer.get());
   addresses().erase(std::find_if(first, last, [&](const auto& known) { return known.second == number; }));
   const auto dropped = std::move(found->second);  // its end may look for others
@@ -102,15 +110,13 @@ template <class T>
 struct Bound {
   static_assert(std::is_class_v<T>,
                 "telegrad: a function of an extension cannot take or return this type; it can be torch::Tensor, "
-                "numbers, bool, std::string, torch::Scalar, ScalarType, Device, and optional, vector, tuple, pair, "
-                "array or map of these, or a class that py::class_ names");
+                "numbers, bool, std::string, torch::Scalar, ScalarType, Device, and optional, variant, vector, tuple, "
+                "pair, array, set or map of these, or a class or an enumeration that py::class_ or py::enum_ names");
   using Held = std::shared_ptr<T>;
   static void put(Words& words, const T& value) { put_instance(words, std::make_shared<T>(value)); }
   static Held take(Reader& reader) { return take_instance<T>(reader); }
   static std::string name() { return "class " + std::to_string(number_of<std::remove_const_t<T>>()); }
 };
-template <class T>
-constexpr bool is_bound = std::is_base_of_v<Bound<T>, Codec<T>>;
 
 // Pointers to instances; None is the null pointer.
 template <class T>

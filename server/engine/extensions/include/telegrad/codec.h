@@ -4,8 +4,10 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "types.h"
@@ -18,6 +20,25 @@ struct Bound;
 
 template <class T, class Enable = void>
 struct Codec : Bound<T> {};
+template <class T>
+constexpr bool is_bound = std::is_base_of_v<Bound<T>, Codec<T>>;
+
+// What keeps an element of a tuple or the like; of an instance of a class it is a copy.
+template <class T, bool is_instance = is_bound<T>>
+struct Element {
+  using Held = T;
+};
+template <class T>
+struct Element<T, false> {
+  using Held = typename Codec<T>::Held;
+};
+template <class T>
+using HeldElement = typename Element<T>::Held;
+template <class T, class As = T>
+As take_as(Reader& reader) {
+  if constexpr (is_bound<T>) return *Codec<T>::take(reader);
+  else return static_cast<As>(Codec<T>::take(reader));
+}
 
 [[noreturn]] inline void refuse(const std::string& wanted) { throw c10::TypeError("expected " + wanted); }
 
@@ -133,6 +154,9 @@ struct Codec<c10::ScalarType> {
 };
 
 template <>
+struct Codec<c10::TypeMeta> : Codec<c10::ScalarType> {};
+
+template <>
 struct Codec<c10::Device> {
   using Held = c10::Device;
   static void put(Words& words, const c10::Device& device) {
@@ -150,13 +174,28 @@ struct Codec<c10::Device> {
 template <>
 struct Codec<c10::DeviceType> : Codec<c10::Device> {};
 template <>
+struct Codec<c10::SymInt> : Codec<int64_t> {
+  using Held = c10::SymInt;
+  static void put(Words& words, c10::SymInt value) { words.put(INTEGER, value); }
+};
+template <>
+struct Codec<at::Generator> {
+  using Held = at::Generator;
+  static void put(Words& words, const at::Generator&) { words.put(NONE); }
+  static at::Generator take(Reader& reader) {
+    if (reader.next() != NONE) refuse("None: generators of random numbers are the session's, which manual_seed seeds");
+    return {};
+  }
+  static std::string name() { return "torch.Generator"; }
+};
+template <>
 struct Codec<std::nullopt_t> {
   static void put(Words& words, std::nullopt_t) { words.put(NONE); }
 };
 
 template <class T>
 struct Codec<std::optional<T>> {
-  using Held = std::optional<typename Codec<T>::Held>;
+  using Held = std::optional<HeldElement<T>>;
   static void put(Words& words, const std::optional<T>& value) {
     if (value)
       Codec<T>::put(words, *value);
@@ -164,7 +203,7 @@ struct Codec<std::optional<T>> {
       words.put(NONE);
   }
   static Held take(Reader& reader) {
-    if (reader.peek() != NONE) return Codec<T>::take(reader);
+    if (reader.peek() != NONE) return take_as<T, HeldElement<T>>(reader);
     reader.next();
     return std::nullopt;
   }
@@ -184,7 +223,7 @@ struct Codec<std::vector<T>> {
     const int64_t count = reader.next();
     std::vector<T> list;
     list.reserve(static_cast<size_t>(count));
-    for (int64_t at = 0; at < count; ++at) list.push_back(static_cast<T>(Codec<T>::take(reader)));
+    for (int64_t at = 0; at < count; ++at) list.push_back(take_as<T>(reader));
     return list;
   }
   static std::string name() { return "List[" + Codec<T>::name() + "]"; }
@@ -215,7 +254,7 @@ struct Codec<std::array<T, N>> {
 
 template <class... T>
 struct Codec<std::tuple<T...>> {
-  using Held = std::tuple<typename Codec<T>::Held...>;
+  using Held = std::tuple<HeldElement<T>...>;
   static void put(Words& words, const std::tuple<T...>& values) {
     words.put(TUPLE, sizeof...(T));
     std::apply([&](const auto&... value) { (Codec<std::decay_t<decltype(value)>>::put(words, value), ...); }, values);
@@ -223,7 +262,7 @@ struct Codec<std::tuple<T...>> {
   static Held take(Reader& reader) {
     const int64_t kind = reader.next();
     if ((kind != LIST && kind != TUPLE) || reader.next() != sizeof...(T)) refuse(name());
-    return Held{Codec<T>::take(reader)...};
+    return Held{take_as<T, HeldElement<T>>(reader)...};
   }
   static std::string name() {
     std::string names;
@@ -233,7 +272,7 @@ struct Codec<std::tuple<T...>> {
 };
 template <class A, class B>
 struct Codec<std::pair<A, B>> : Codec<std::tuple<A, B>> {
-  using Held = std::pair<typename Codec<A>::Held, typename Codec<B>::Held>;
+  using Held = std::pair<HeldElement<A>, HeldElement<B>>;
   static void put(Words& words, const std::pair<A, B>& values) { Codec<std::tuple<A, B>>::put(words, values); }
   static Held take(Reader& reader) {
     auto values = Codec<std::tuple<A, B>>::take(reader);
@@ -255,8 +294,8 @@ struct MapCodec {
     if (reader.next() != DICT) refuse(name());
     Map map;
     for (int64_t left = reader.next(); left > 0; --left) {
-      auto key = Codec<K>::take(reader);
-      map.emplace(std::move(key), Codec<V>::take(reader));
+      auto key = take_as<K>(reader);
+      map.emplace(std::move(key), take_as<V>(reader));
     }
     return map;
   }
@@ -266,6 +305,26 @@ template <class K, class V>
 struct Codec<std::map<K, V>> : MapCodec<std::map<K, V>, K, V> {};
 template <class K, class V>
 struct Codec<std::unordered_map<K, V>> : MapCodec<std::unordered_map<K, V>, K, V> {};
+
+template <class Set, class T>
+struct SetCodec {
+  using Held = Set;
+  static void put(Words& words, const Set& set) {
+    words.put(telegrad::SET, static_cast<int64_t>(set.size()));
+    for (const auto& element : set) Codec<T>::put(words, element);
+  }
+  static Held take(Reader& reader) {
+    if (reader.next() != telegrad::SET) refuse(name());
+    Set set;
+    for (int64_t left = reader.next(); left > 0; --left) set.insert(take_as<T>(reader));
+    return set;
+  }
+  static std::string name() { return "Set[" + Codec<T>::name() + "]"; }
+};
+template <class T>
+struct Codec<std::set<T>> : SetCodec<std::set<T>, T> {};
+template <class T>
+struct Codec<std::unordered_set<T>> : SetCodec<std::unordered_set<T>, T> {};
 
 template <class T>
 void put(Words& words, const T& value) { Codec<T>::put(words, value); }

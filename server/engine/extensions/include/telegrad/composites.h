@@ -61,6 +61,67 @@ inline std::tuple<Tensor, Tensor, Tensor> native_layer_norm(
   return {call("layer_norm", input, normalized_shape, given(weight), given(bias), eps), mean, rstd};
 }
 
+inline Tensor _softmax(const Tensor& self, int64_t dim, bool half_to_float) {
+  return half_to_float ? call("softmax", self, dim, kFloat) : call("softmax", self, dim);
+}
+inline Tensor _log_softmax(const Tensor& self, int64_t dim, bool half_to_float) {
+  return half_to_float ? call("log_softmax", self, dim, kFloat) : call("log_softmax", self, dim);
+}
+inline Tensor norm(const Tensor& self, const Scalar& p, std::initializer_list<int64_t> dims, bool keepdim = false) {
+  return self.norm(p, dims, keepdim);
+}
+
+// Values that are others than the ones before them, which of them each element is, and how many elements each is.
+inline std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& self, bool inverse = false, bool counts = false) {
+  const auto flat = self.reshape({-1});
+  const auto begins = cat({ones({std::min<int64_t>(flat.numel(), 1)}, flat.options().dtype(kBool)), flat.slice(0, 1).ne(flat.slice(0, 0, -1))});
+  const auto places = begins.cumsum(0) - 1;
+  const auto values = flat.masked_select(begins), nothing = empty({0}, places.options());
+  return {values, inverse ? places.view_as(self) : nothing,
+          counts ? zeros(values.sizes(), places.options()).scatter_add_(0, places, ones_like(places)) : nothing};
+}
+inline std::tuple<Tensor, Tensor, Tensor> _unique2(const Tensor& self, bool = true, bool inverse = false, bool counts = false) {
+  const auto [ordered, order] = self.reshape({-1}).sort();
+  auto [values, places, each] = unique_consecutive(ordered, inverse, counts);
+  if (inverse) places = empty_like(places).scatter_(0, order, places).view_as(self);
+  return {values, places, each};
+}
+inline std::tuple<Tensor, Tensor> _unique(const Tensor& self, bool sorted = true, bool inverse = false) {
+  const auto [values, places, each] = _unique2(self, sorted, inverse);
+  return {values, places};
+}
+
+// Convolutions whose lists may be given as braces.
+inline Tensor convolution(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, IntArrayRef stride,
+                          IntArrayRef padding, IntArrayRef dilation, bool transposed, IntArrayRef output_padding, int64_t groups) {
+  return call("convolution", input, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
+}
+#define TELEGRAD_CONVOLUTION(name)                                                                                      \
+  inline Tensor name(const Tensor& input, const Tensor& weight, const std::optional<Tensor>& bias, IntArrayRef stride,  \
+                     IntArrayRef padding = 0, IntArrayRef dilation = 1, int64_t groups = 1) {                           \
+    return call(#name, input, weight, bias, stride, padding, dilation, groups);                                        \
+  }
+TELEGRAD_CONVOLUTION(conv1d) TELEGRAD_CONVOLUTION(conv2d) TELEGRAD_CONVOLUTION(conv3d)
+#undef TELEGRAD_CONVOLUTION
+
+// What is computed into a tensor that there is.
+namespace detail {
+inline const Tensor& into(const Tensor& out, const Tensor& result) {
+  TORCH_CHECK(out.sizes() == result.sizes(), "an output of the sizes ", result.sizes(), " is needed, and has ", out.sizes(),
+              "; outputs are not resized here");
+  return out.copy_(result);
+}
+}  // namespace detail
+#define TELEGRAD_FUNCTION(name)                                       \
+  template <class... A>                                               \
+  const Tensor& name##_out(const Tensor& out, const A&... arguments) { \
+    return detail::into(out, name(arguments...));                     \
+  }
+TELEGRAD_WITH_OUTPUT(TELEGRAD_FUNCTION)
+#undef TELEGRAD_FUNCTION
+inline const Tensor& cat_out(const Tensor& out, TensorList tensors, int64_t dim = 0) { return detail::into(out, cat(tensors, dim)); }
+inline const Tensor& stack_out(const Tensor& out, TensorList tensors, int64_t dim = 0) { return detail::into(out, stack(tensors, dim)); }
+
 namespace detail {
 // A tensor whose dimensions are those of ``letters``, in this order, with size 1 where it lacks one.
 inline Tensor spread(Tensor self, std::string own, const std::string& letters) {
@@ -120,14 +181,57 @@ inline Tensor contract(const Tensor& a, const std::string& of_a, const Tensor& b
   result = spread(result, made, order + rest);
   return rest.empty() ? result : result.reshape(result.sizes().slice(0, order.size()));
 }
+
+// The equation with a letter of its own for each dimension that an ellipsis stands for, from the last one on.
+inline std::string without_ellipsis(const std::string& text, TensorList operands) {
+  const std::string dots = "...";
+  size_t operand = 0, most = 0;
+  const auto letters = [](size_t count) {
+    std::string made;
+    for (; count > 0; --count) made += static_cast<char>(count);
+    return made;
+  };
+  std::string made, own;
+  const auto put = [&](bool is_result) {
+    const size_t at = own.find(dots);
+    if (at != std::string::npos) {
+      size_t count = most;
+      if (!is_result) {
+        TORCH_CHECK(operand < operands.size() && operands[operand].dim() + 3 >= static_cast<int64_t>(own.size()),
+                    "einsum: the letters do not fit operand ", operand);
+        count = static_cast<size_t>(operands[operand].dim()) + 3 - own.size();
+      }
+      own.replace(at, 3, letters(count));
+      most = std::max(most, count);
+    }
+    made += own;
+    own.clear();
+    ++operand;
+  };
+  const size_t arrow = text.find("->");
+  for (size_t at = 0; at < std::min(arrow, text.size()); ++at) {
+    if (text[at] != ',') {
+      own += text[at];
+      continue;
+    }
+    put(false);
+    made += ',';
+  }
+  put(false);
+  if (arrow == std::string::npos) return made;
+  own = text.substr(arrow + 2);
+  made += "->";
+  put(true);
+  return made;
+}
 }  // namespace detail
 
-// Sums of products by letters, such as "bij,bjk->bik", from left to right; without an ellipsis.
+// Sums of products by letters, such as "bij,bjk->bik", from left to right.
 inline Tensor einsum(std::string_view equation, TensorList operands) {
   std::string text;
   for (const char letter : equation)
     if (letter != ' ') text += letter;
-  TORCH_CHECK(text.find('.') == std::string::npos, "einsum: an ellipsis is not served here; name all dimensions");
+  text = detail::without_ellipsis(text, operands);
   const size_t arrow = text.find("->");
   std::vector<std::string> letters(1);
   for (const char letter : text.substr(0, arrow)) {
@@ -143,6 +247,8 @@ inline Tensor einsum(std::string_view equation, TensorList operands) {
   } else {  // letters that come once, in alphabetical order
     std::string all;
     for (const auto& own : letters) all += own;
+    for (char letter = ' '; letter > 0; --letter)  // first the dimensions of an ellipsis
+      if (all.find(letter) != std::string::npos) out += letter;
     for (int letter = 'A'; letter <= 'z'; ++letter)
       if (std::count(all.begin(), all.end(), static_cast<char>(letter)) == 1) out += static_cast<char>(letter);
   }

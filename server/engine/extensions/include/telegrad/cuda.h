@@ -91,9 +91,6 @@ class DeviceGuard {
  private:
   c10::cuda::OptionalCUDAGuard guard_;
 };
-inline std::optional<Device> device_of(const Tensor& tensor) {
-  return tensor.defined() ? std::optional<Device>(tensor.device()) : std::nullopt;
-}
 namespace cuda {
 using namespace c10::cuda;
 inline const cudaDeviceProp* getCurrentDeviceProperties() {
@@ -107,7 +104,9 @@ inline const cudaDeviceProp* getCurrentDeviceProperties() {
 template <class A, class B>
 constexpr C10_HOST_DEVICE auto ATenCeilDiv(A a, B b) { return (a + b - 1) / b; }
 }  // namespace cuda
-template <class A, class B>
-constexpr C10_HOST_DEVICE auto ceil_div(A a, B b) { return (a + b - 1) / b; }
 }  // namespace at
+namespace c10 {
+using at::DeviceGuard;
+using OptionalDeviceGuard = c10::cuda::OptionalCUDAGuard;
+}  // namespace c10
 #endif

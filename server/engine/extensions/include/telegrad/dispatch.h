@@ -61,8 +61,11 @@ template <>
 struct AccumulateTypeOf<Half> { using type = float; };
 template <>
 struct AccumulateTypeOf<BFloat16> { using type = float; };
+// What sums are computed in; on the CPU that is double for float.
 template <class T, bool is_cuda>
-using acc_type = typename AccumulateTypeOf<T>::type;
+using acc_type = std::conditional_t<
+    std::is_integral_v<T> && !std::is_same_v<T, bool>, int64_t,
+    std::conditional_t<!is_cuda && std::is_same_v<T, float>, double, typename AccumulateTypeOf<T>::type>>;
 template <class T>
 using opmath_type = typename AccumulateTypeOf<T>::type;
 
@@ -79,6 +82,11 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain_size, const F& work)
 #endif
 }
 inline int get_num_threads() { return 1; }
+template <class A, class B>
+constexpr C10_HOST_DEVICE auto ceil_div(A a, B b) { return (a + b - 1) / b; }
+inline std::optional<Device> device_of(const Tensor& tensor) {
+  return tensor.defined() ? std::optional<Device>(tensor.device()) : std::nullopt;
+}
 inline bool hasCUDA() { return telegrad::request(telegrad::HAS_CUDA, telegrad::Words())[0] != 0; }
 }  // namespace at
 
@@ -107,3 +115,24 @@ struct GradMode {
   static bool is_enabled() { return telegrad::context[telegrad::GRAD_MODE] != 0; }
 };
 }  // namespace at
+namespace c10 {
+using at::AutoGradMode;
+using at::GradMode;
+using at::NoGradGuard;
+struct InferenceMode : NoGradMode {
+  explicit InferenceMode(bool enabled = true) : NoGradMode(!enabled && at::GradMode::is_enabled()) {}
+};
+#ifndef TELEGRAD_WITH_CUDA
+// Without CUDA there is one device, which is always the current one.
+struct DeviceGuard {
+  explicit DeviceGuard(Device) {}
+};
+struct OptionalDeviceGuard {
+  OptionalDeviceGuard() = default;
+  explicit OptionalDeviceGuard(std::optional<Device>) {}
+};
+#endif
+}  // namespace c10
+namespace torch::cuda {
+inline bool is_available() { return at::hasCUDA(); }
+}  // namespace torch::cuda

@@ -55,6 +55,10 @@ inline Tensor vstack(TensorList tensors) { return call("vstack", tensors); }
 inline Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) { return call("where", condition, a, b); }
 inline Tensor where(const Tensor& condition, const Tensor& a, const Scalar& b) { return call("where", condition, a, b); }
 inline Tensor where(const Tensor& condition, const Scalar& a, const Tensor& b) { return call("where", condition, a, b); }
+#define TELEGRAD_OF_NUMBER(name) \
+  inline Tensor name(const Scalar& a, const Tensor& b) { return call(#name, a, b); }
+TELEGRAD_OF_NUMBER(pow) TELEGRAD_OF_NUMBER(xlogy) TELEGRAD_OF_NUMBER(remainder)
+#undef TELEGRAD_OF_NUMBER
 inline bool equal(const Tensor& a, const Tensor& b) {
   return a.sizes() == b.sizes() && call("all", call("eq", a, b)).item<bool>();
 }
@@ -203,10 +207,21 @@ Tensor from_blob(void* data, IntArrayRef sizes, const Deleter& deleter, const Te
 inline Tensor from_blob(void* data, IntArrayRef sizes, const TensorOptions& options = {}) {
   return from_blob(data, sizes, nullptr, options);
 }
+inline Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, const TensorOptions& options = {}) {
+  int64_t span = 1;  // from the first element to behind the last one
+  for (size_t dim = 0; dim < sizes.size(); ++dim) span = sizes[dim] ? span + (sizes[dim] - 1) * strides[dim] : span;
+  return detail::finish(call("as_strided", from_blob(data, {span}, nullptr, options.requires_grad(false)), sizes, strides), options);
+}
+template <class Deleter>
+Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, const Deleter& deleter, const TensorOptions& options) {
+  Tensor made = from_blob(data, sizes, strides, options);
+  deleter(data);
+  return made;
+}
 template <class T>
 Tensor tensor(ArrayRef<T> list, const TensorOptions& options = {}) {
   constexpr ScalarType own = CppTypeToScalarType<T>::value;
-  const auto type = options.has_dtype() || isFloatingType(own) ? options.dtype() : own == kInt ? kLong : own;
+  const auto type = options.has_dtype() || isFloatingType(own) ? options.dtype().toScalarType() : own == kInt ? kLong : own;
   Tensor made = detail::new_memory({static_cast<int64_t>(list.size())}, {}, own, -1);
   std::copy(list.begin(), list.end(), made.data_ptr<T>());
   return detail::finish(made.to(TensorOptions(type).device(options.device())), options);
@@ -214,6 +229,12 @@ Tensor tensor(ArrayRef<T> list, const TensorOptions& options = {}) {
 template <class T, std::enable_if_t<!std::is_same_v<T, bool>, int> = 0>
 Tensor tensor(std::initializer_list<T> list, const TensorOptions& options = {}) {
   return tensor(ArrayRef<T>(list.begin(), list.size()), options);
+}
+template <class T>
+Tensor tensor(std::initializer_list<std::initializer_list<T>> rows, const TensorOptions& options = {}) {
+  std::vector<Tensor> made;
+  for (const auto& row : rows) made.push_back(tensor(row, options.requires_grad(false)));
+  return detail::finish(call("stack", made, 0), options);
 }
 template <class T>
 Tensor tensor(const std::vector<T>& list, const TensorOptions& options = {}) { return tensor(ArrayRef<T>(list), options); }

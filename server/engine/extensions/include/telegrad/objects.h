@@ -91,6 +91,12 @@ class tuple : public sequence {
   explicit tuple(size_t count = 0) : sequence(telegrad::TUPLE, std::make_shared<telegrad::Sequence>()) { items().resize(count); }
   explicit tuple(const object& other) : tuple() { items() = other.sequence().items; }
 };
+// All arguments that no other parameter takes: those given by place, and those given by name.
+class args : public tuple {
+ public:
+  args() = default;
+};
+
 template <class... T>
 tuple make_tuple(const T&... given) {
   tuple made;
@@ -126,6 +132,8 @@ class dict : public object {
     return a.kind == telegrad::INTEGER && std::get<int64_t>(a.value) == std::get<int64_t>(b.value);
   }
 };
+
+class kwargs : public dict {};
 
 #define TELEGRAD_OBJECT(name, type, number)                                            \
   class name : public object {                                                         \
@@ -247,7 +255,7 @@ struct Cast {
 TELEGRAD_OBJECT(list, "list", LIST) TELEGRAD_OBJECT(tuple, "tuple", TUPLE) TELEGRAD_OBJECT(dict, "dict", DICT)
 TELEGRAD_OBJECT(sequence, "list", LIST, TUPLE) TELEGRAD_OBJECT(int_, "int", INTEGER, BOOLEAN)
 TELEGRAD_OBJECT(float_, "float", FLOAT, INTEGER) TELEGRAD_OBJECT(bool_, "bool", BOOLEAN)
-TELEGRAD_OBJECT(str, "str", STRING)
+TELEGRAD_OBJECT(str, "str", STRING) TELEGRAD_OBJECT(args, "*args", TUPLE) TELEGRAD_OBJECT(kwargs, "**kwargs", DICT)
 #undef TELEGRAD_OBJECT
 
 template <class T>

@@ -81,6 +81,15 @@
 #define TELEGRAD_THREE_RESULTS(_) _(svd)
 #define TELEGRAD_MANY_RESULTS(_) _(chunk) _(split) _(split_with_sizes) _(tensor_split) _(unbind)
 
+// Functions that PyTorch has with an output, as at::add_out(out, a, b).
+#define TELEGRAD_WITH_OUTPUT(_)                                                                                     \
+  _(abs) _(add) _(addcmul) _(addmm) _(addmv) _(all) _(amax) _(amin) _(any) _(argmax) _(argmin) _(baddbmm)           \
+  _(bitwise_and) _(bitwise_not) _(bitwise_or) _(bitwise_xor) _(bmm) _(ceil) _(clamp) _(cos) _(cumprod) _(cumsum)    \
+  _(div) _(dot) _(eq) _(erf) _(exp) _(floor) _(floor_divide) _(gather) _(ge) _(gt) _(index_select) _(le) _(log)     \
+  _(logical_and) _(logical_not) _(logical_or) _(logsumexp) _(lt) _(matmul) _(maximum) _(mean) _(minimum) _(mm)      \
+  _(mul) _(mv) _(ne) _(neg) _(norm) _(outer) _(pow) _(prod) _(reciprocal) _(remainder) _(round) _(rsqrt)            \
+  _(sigmoid) _(sign) _(sin) _(sqrt) _(std) _(sub) _(sum) _(take) _(tan) _(tanh) _(tril) _(triu) _(trunc) _(var)
+
 // Names that PyTorch has for other ones.
 #define TELEGRAD_ALIASES(_)                                                                                         \
   _(absolute, abs) _(arccos, acos) _(arccosh, acosh) _(arcsin, asin) _(arcsinh, asinh) _(arctan, atan)              \

@@ -7,6 +7,8 @@
 #include "class_binding.h"
 #include "cuda.h"
 #include "cuda_calls.h"
+#include "python/enums.h"
+#include "python/overrides.h"
 
 namespace telegrad {
 inline Words answer;
@@ -78,20 +80,24 @@ inline void keep_arguments() {
 // The function that nodes of the backward graph call; the worker finds it by its name.
 inline const AtLoad differentiates([] { registry().functions.push_back(function_of("telegrad::differentiate", &differentiate)); });
 
+inline const AtLoad overrides_are_told([] { registry().functions.push_back(function_of("telegrad::overrides", &note_overrides)); });
+
 inline void describe() {
   for (const auto& run : AtLoad::pending()) run();
   AtLoad::pending().clear();
   const auto& known = registry();
-  answer.put(LIST, 5);
+  answer.put(LIST, 6);
   answer.put(LIST, static_cast<int64_t>(known.functions.size()));
   for (const auto& function : known.functions) {
-    answer.put(LIST, 7);
+    answer.put(LIST, 9);
     put(answer, function.name);
     put(answer, function.doc);
     put(answer, function.result);
     put(answer, function.is_exported);
     put(answer, function.owner);
     put(answer, static_cast<int64_t>(function.role));
+    put(answer, function.unnamed);
+    put(answer, function.by_place);
     answer.put(LIST, static_cast<int64_t>(function.parameters.size()));
     for (const auto& parameter : function.parameters) {
       answer.put(LIST, parameter.has_default ? 3 : 2);
@@ -114,9 +120,10 @@ inline void describe() {
   for (const auto& one : classes()) {
     std::vector<int64_t> bases;
     for (const auto& base : one.bases) bases.push_back(base.first);
-    put(answer, std::make_tuple(one.name, one.doc, bases));
+    put(answer, std::make_tuple(one.name, one.doc, bases, one.has_overrides, one.is_enumeration, one.arithmetic, one.enumerators));
     if (one.name.empty()) throw c10::TypeError(std::string("a function takes or returns the unregistered type ") + one.type->name());
   }
+  put(answer, known.modules);
 }
 }  // namespace telegrad
 

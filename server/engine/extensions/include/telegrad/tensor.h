@@ -63,6 +63,10 @@ class Tensor {
     std::swap(impl_, other.impl_);
     return *this;
   }
+  // What is assigned to the result of an expression goes into its elements: x[0] = y.
+  const Tensor& operator=(const Tensor& other) && { return copy_(other); }
+  const Tensor& operator=(Tensor&& other) && { return copy_(other); }
+  const Tensor& operator=(const Scalar& value) && { return fill_(value); }
   ~Tensor() {
     if (impl_ && --impl_->references == 0) delete impl_;
   }
@@ -88,13 +92,19 @@ class Tensor {
   int64_t itemsize() const { return static_cast<int64_t>(element_size()); }
   size_t nbytes() const { return element_size() * static_cast<size_t>(numel()); }
   ScalarType scalar_type() const { return impl().dtype; }
-  ScalarType dtype() const { return impl().dtype; }
+  TypeMeta dtype() const { return impl().dtype; }
+  Layout layout() const { return kStrided; }
   DeprecatedTypeProperties type() const { return {scalar_type(), is_cuda()}; }
   Device device() const { return is_cuda() ? Device(kCUDA, static_cast<DeviceIndex>(impl().device)) : Device(kCPU); }
   DeviceIndex get_device() const { return static_cast<DeviceIndex>(impl().device); }
   bool is_cuda() const { return impl().device >= 0; }
   bool is_cpu() const { return impl().device < 0; }
   bool is_sparse() const { return false; }
+  bool is_meta() const { return false; }
+  bool is_quantized() const { return false; }
+  std::string toString() const { return std::string(is_cuda() ? "CUDA" : "CPU") + c10::toString(scalar_type()) + "Type"; }
+  SymInt sym_size(int64_t dim) const { return size(dim); }
+  SymInt sym_numel() const { return numel(); }
   bool is_floating_point() const { return isFloatingType(scalar_type()); }
   bool is_complex() const { return isComplexType(scalar_type()); }
   bool requires_grad() const { return impl().requires_grad; }
@@ -118,8 +128,11 @@ class Tensor {
   const T* const_data_ptr() const { return data_ptr<T>(); }
   template <class T>
   T* data() const { return data_ptr<T>(); }
+  // Accessors point to sizes and strides of their tensor, which must outlive them.
   template <class T, size_t N>
-  TensorAccessor<T, N> accessor() const {
+  TensorAccessor<T, N> accessor() && = delete;
+  template <class T, size_t N>
+  TensorAccessor<T, N> accessor() const& {
     TORCH_CHECK(is_cpu(), "accessor: expected a tensor on the CPU; packed_accessor32 is for kernels on GPUs");
     return {checked<T, N>(), impl().sizes.data(), impl().strides.data()};
   }
@@ -202,6 +215,11 @@ class Tensor {
   }
   TELEGRAD_EXTREME(max) TELEGRAD_EXTREME(min) TELEGRAD_EXTREME(median)
 #undef TELEGRAD_EXTREME
+
+  // Braces as the second argument tell templates nothing.
+  Tensor norm(const Scalar& p, std::initializer_list<int64_t> dims, bool keepdim = false) const {
+    return call("norm", *this, p, dims, keepdim);
+  }
 
   Tensor operator[](int64_t at) const { return select(0, at); }
   Tensor operator[](const Scalar& at) const { return select(0, at.toLong()); }

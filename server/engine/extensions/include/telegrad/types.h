@@ -88,6 +88,44 @@ inline size_t elementSize(ScalarType type) {
     default: return 1;
   }
 }
+// An element type as Tensor::dtype() has it: it is called as C++ calls it.
+class TypeMeta {
+ public:
+  TypeMeta(ScalarType type) : type_(type) {}
+  template <class T>
+  static TypeMeta Make() { return CppTypeToScalarType<T>::value; }
+  operator ScalarType() const { return type_; }
+  ScalarType toScalarType() const { return type_; }
+  size_t itemsize() const { return elementSize(type_); }
+  std::string_view name() const {
+    switch (type_) {
+      case ScalarType::Byte: return "unsigned char";
+      case ScalarType::Char: return "signed char";
+      case ScalarType::Short: return "short int";
+      case ScalarType::Int: return "int";
+      case ScalarType::Long: return "long int";
+      case ScalarType::Float: return "float";
+      case ScalarType::Double: return "double";
+      case ScalarType::Bool: return "bool";
+      case ScalarType::Half: return "c10::Half";
+      case ScalarType::BFloat16: return "c10::BFloat16";
+      case ScalarType::ComplexFloat: return "c10::complex<float>";
+      case ScalarType::ComplexDouble: return "c10::complex<double>";
+      default: return toString(type_);
+    }
+  }
+
+ private:
+  ScalarType type_;
+};
+inline bool operator==(TypeMeta a, TypeMeta b) { return a.toScalarType() == b.toScalarType(); }
+inline bool operator!=(TypeMeta a, TypeMeta b) { return !(a == b); }
+inline bool operator==(TypeMeta a, ScalarType b) { return a.toScalarType() == b; }
+inline bool operator!=(TypeMeta a, ScalarType b) { return a.toScalarType() != b; }
+inline bool operator==(ScalarType a, TypeMeta b) { return b == a; }
+inline bool operator!=(ScalarType a, TypeMeta b) { return b != a; }
+inline std::ostream& operator<<(std::ostream& out, TypeMeta type) { return out << type.name(); }
+inline ScalarType typeMetaToScalarType(TypeMeta type) { return type; }
 inline bool isFloatingType(ScalarType t) {
   return t == kHalf || t == kFloat || t == kDouble || t == kBFloat16 || t == kFloat8_e5m2 || t == kFloat8_e4m3fn;
 }
@@ -130,7 +168,8 @@ inline std::ostream& operator<<(std::ostream& out, DeviceType type) { return out
 
 enum class MemoryFormat : int8_t { Contiguous, Preserve, ChannelsLast, ChannelsLast3d };
 enum class Layout : int8_t { Strided, Sparse };
-constexpr Layout kStrided = Layout::Strided;
+constexpr Layout kStrided = Layout::Strided, kSparse = Layout::Sparse;
+inline std::ostream& operator<<(std::ostream& out, Layout layout) { return out << (layout == kStrided ? "Strided" : "Sparse"); }
 
 // A list of elements that lie elsewhere, as std::span has it.
 template <class T>
@@ -188,6 +227,21 @@ std::ostream& operator<<(std::ostream& out, ArrayRef<T> list) {
   return out << ']';
 }
 using IntArrayRef = ArrayRef<int64_t>;
+using OptionalIntArrayRef = std::optional<IntArrayRef>;
+
+// A size; there are no symbolic ones here.
+class SymInt {
+ public:
+  SymInt(int64_t value = 0) : value_(value) {}
+  operator int64_t() const { return value_; }
+  int64_t expect_int() const { return value_; }
+  int64_t guard_int(const char*, int64_t) const { return value_; }
+  bool is_symbolic() const { return false; }
+
+ private:
+  int64_t value_;
+};
+using SymIntArrayRef = ArrayRef<SymInt>;
 template <class T, unsigned N = 8>
 using SmallVector = std::vector<T>;
 
@@ -244,6 +298,7 @@ class TensorOptions {
  public:
   TensorOptions() = default;
   TensorOptions(ScalarType dtype) : dtype_(dtype) {}
+  TensorOptions(TypeMeta dtype) : dtype_(dtype) {}
   TensorOptions(c10::Device device) : device_(device) {}
   TensorOptions(DeviceType type) : device_(c10::Device(type)) {}
   TensorOptions(Layout) {}
@@ -260,7 +315,7 @@ class TensorOptions {
   TensorOptions memory_format(MemoryFormat format) const { auto o = *this; o.format_ = format; return o; }
   bool has_dtype() const { return dtype_.has_value(); }
   bool has_device() const { return device_.has_value(); }
-  ScalarType dtype() const { return dtype_.value_or(static_cast<ScalarType>(telegrad::context[telegrad::DEFAULT_DTYPE])); }
+  TypeMeta dtype() const { return dtype_.value_or(static_cast<ScalarType>(telegrad::context[telegrad::DEFAULT_DTYPE])); }
   c10::Device device() const { return device_.value_or(c10::Device(kCPU)); }
   bool requires_grad() const { return requires_grad_; }
   std::optional<ScalarType> dtype_opt() const { return dtype_; }
@@ -282,6 +337,8 @@ class TensorOptions {
   bool requires_grad_ = false;
 };
 inline TensorOptions dtype(ScalarType type) { return TensorOptions(type); }
+inline TensorOptions dtype(TypeMeta type) { return TensorOptions(type); }
+inline TensorOptions layout(Layout) { return {}; }
 inline TensorOptions device(Device device) { return TensorOptions(device); }
 inline TensorOptions requires_grad(bool value = true) { return TensorOptions().requires_grad(value); }
 
@@ -289,7 +346,14 @@ inline TensorOptions requires_grad(bool value = true) { return TensorOptions().r
 
 namespace at {
 using namespace c10;
+// Random numbers come from the session's generators, which manual_seed seeds; this stands for none of one's own.
+struct Generator {
+  bool defined() const { return false; }
+};
 using c10::Device;
 using c10::Layout;
 using c10::optional;
 }  // namespace at
+namespace caffe2 {
+using c10::TypeMeta;
+}  // namespace caffe2

@@ -12,6 +12,8 @@
 
 #include <telegrad/class_binding.h>
 #include <telegrad/cuda.h>
+#include <telegrad/python/enums.h>
+#include <telegrad/python/operators.h>
 
 namespace torch {
 using namespace at;
