@@ -10,7 +10,7 @@ from typing import Any, Final
 from telegrad._ops.operand_classes import DISPATCHING, PATTERNS, modes_entered, overrides
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.listed import tensors_in
-from telegrad_protocol.errors import ArgumentTypeError
+from telegrad_protocol.errors import ArgumentTypeError, OperatorError
 
 _numbers: Final = count(-1, -1)
 
@@ -84,19 +84,31 @@ def ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 place = next((i for i, other in enumerate(chosen) if issubclass(kind, other)), len(chosen))
                 chosen.insert(place, kind)
     types = tuple(chosen)
+    mode = None
     with no_grad():
         if overrides.dispatch_modes and not overrides.ignores_dispatch:
             with without_innermost() as mode:
                 result = mode.__torch_dispatch__(func, types, args, kwargs)
             if result is not NotImplemented:
-                return result
+                return _checked(func, result)
         elif not types:
             return func(*args, **kwargs)
         for kind in types:
             result = kind.__torch_dispatch__(func, types, args, kwargs)  # type: ignore[attr-defined]
             if result is not NotImplemented:
-                return result
+                return _checked(func, result)
+    asked = [f"mode object {mode}"] * (mode is not None) + [f"tensor subclass {kind}" for kind in types]
+    listed = "".join([f"  - {item}\n" for item in asked])
     raise ArgumentTypeError(
-        f"Multiple dispatch failed for '{func}'; all __torch_dispatch__ handlers returned NotImplemented: "
-        f"{', '.join([kind.__name__ for kind in types])}"
+        f"Multiple dispatch failed for 'torch._ops.{func}'; all __torch_dispatch__ handlers returned NotImplemented:"
+        f"\n\n{listed}"
     )
+
+
+def _checked(func: Any, result: Any) -> Any:
+    """Return what was answered to an operator. Raises OperatorError for a number or a text in place of a tensor."""
+    if isinstance(result, (int, float, complex, str)):
+        schema = getattr(func, "_schema", None)
+        if schema is not None and [str(one.type) for one in schema.returns] == ["Tensor"]:
+            raise OperatorError(f"Unable to cast {result} to Tensor")
+    return result

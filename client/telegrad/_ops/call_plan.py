@@ -119,6 +119,12 @@ def _normalize(op: Op, bound: tuple[Any, ...], session: ClientSession) -> tuple[
     return tuple(completed)
 
 
+def _named_device(bound: tuple[Any, ...], session: ClientSession) -> Device:
+    """Return the device that a call without tensors names, or else the thread's default one."""
+    named = next((argument for argument in bound if isinstance(argument, Device)), None)
+    return default_device(session) if named is None else named
+
+
 def plan_for(
     pattern: CallPattern, values: tuple[Any, ...], key: tuple[Any, ...], session: ClientSession,
     autocast: Autocast | None,
@@ -127,7 +133,7 @@ def plan_for(
     modes = key[2]
     bound = _normalize(pattern.op, pattern.bind(values), session)
     tensors = [t for b in bound for t in (b if isinstance(b, tuple) else (b,)) if isinstance(t, Tensor)]
-    device = device_of([tensor._meta for tensor in tensors]) if tensors else default_device(session)
+    device = device_of([tensor._meta for tensor in tensors]) if tensors else _named_device(bound, session)
     plan = CallPlan(pattern.op, bound, device, autocast)
     if modes.packs:
         plan.meta = None  # such a call is finished where what it has saved is packed

@@ -71,7 +71,7 @@ def dispatch(func: Callable[..., Any], relevant: Iterable[Any], args: Any, kwarg
         if result is not NotImplemented:
             return result
     for item in chosen:
-        result = type(item).__torch_function__(func, types, args, kwargs)
+        result = item.__torch_function__(func, types, args, kwargs)
         if result is not NotImplemented:
             return result
     if not chosen and not overrides.modes:
@@ -119,7 +119,10 @@ def handle_torch_function(
 
     Raises UnansweredError where all of them return NotImplemented.
     """
-    return dispatch(public_api, overriding_of(relevant_args), args, kwargs)
+    relevant = overriding_of(relevant_args)
+    if not relevant and not overrides.modes:
+        raise UnansweredError(_refusal(public_api, ()))
+    return dispatch(public_api, relevant, args, kwargs)
 
 
 @contextmanager

@@ -46,8 +46,10 @@ from ._pytree_keys import MappingKey as MappingKey
 from ._pytree_keys import SequenceKey as SequenceKey
 from ._pytree_keys import key_get as key_get
 from ._pytree_keys import keystr as keystr
+from ._pytree_nodes import BUILTIN_TYPES as BUILTIN_TYPES
 from ._pytree_nodes import NAMED_TUPLES as NAMED_TUPLES
 from ._pytree_nodes import NAMES as NAMES
+from ._pytree_nodes import STANDARD_DICT_TYPES as STANDARD_DICT_TYPES
 from ._pytree_nodes import SUPPORTED_NODES as SUPPORTED_NODES
 from ._pytree_nodes import LeafSpec as LeafSpec
 from ._pytree_nodes import PyTree as PyTree

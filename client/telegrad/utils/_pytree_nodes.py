@@ -23,7 +23,9 @@ class TextNames(NamedTuple):
 
 NAMES: Final[dict[type[Any], TextNames]] = {}
 """Of the classes that a program has registered, by class."""
-_DICTIONARIES: Final = (dict, OrderedDict, defaultdict)
+STANDARD_DICT_TYPES: Final[frozenset[type[Any]]] = frozenset((dict, OrderedDict, defaultdict))
+BUILTIN_TYPES: Final[frozenset[Any]] = frozenset((tuple, list, namedtuple, deque)) | STANDARD_DICT_TYPES
+"""What is a container without being registered."""
 NAMED_TUPLES: Final[dict[type[Any], str]] = {}
 """Names of classes of named tuples in text."""
 
@@ -126,7 +128,10 @@ class TreeSpec:
         """Return the tree with these leaves. Raises ValueError unless there are as many as the tree has."""
         leaves = list(leaves)
         if len(leaves) != self.num_leaves:
-            raise ArgumentError(f"tree_unflatten: the tree has {self.num_leaves} leaves, and {len(leaves)} were given")
+            raise ArgumentError(
+                f"treespec.unflatten(leaves): `leaves` has length {len(leaves)} but the spec refers to a pytree that "
+                f"holds {self.num_leaves} items ({self})."
+            )
         return self._built_of(iter(leaves))
 
     def _built_of(self, leaves: Any) -> Any:
@@ -143,7 +148,7 @@ class TreeSpec:
         """
         if self.type is None:
             return [tree]
-        is_mapping = self.type in _DICTIONARIES and type(tree) in _DICTIONARIES
+        is_mapping = self.type in STANDARD_DICT_TYPES and type(tree) in STANDARD_DICT_TYPES
         children = self._values_by_key(tree) if is_mapping else self._children_in(tree)
         return [
             item
@@ -163,11 +168,10 @@ class TreeSpec:
         node = _node_of(tree)
         kind = type(tree) if node is None else node.type
         if node is None or kind is not self.type:
-            raise ArgumentError(f"the tree has another kind of node: expected {self.type!r}, but got {kind!r}")
+            raise ArgumentError(f"Node type mismatch; expected {self.type!r}, but got {kind!r}.")
         children, context = node.flatten_fn(tree)
         if len(children) != self.num_children:
-            expected = f"expected {self.num_children}, but got {len(children)}"
-            raise ArgumentError(f"the tree has another number of children in a {kind!r}: {expected}")
+            raise ArgumentError(f"Node arity mismatch; expected {self.num_children}, but got {len(children)}.")
         if kind is not deque and context != self.context:  # how long a deque may become is no matter
             raise ArgumentError(f"the tree has another {kind!r}: expected {self.context!r}, but got {context!r}")
         return list(children)
