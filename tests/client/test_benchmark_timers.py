@@ -117,3 +117,21 @@ def test_units_and_digits_are_pytorchs() -> None:
     for value, digits in ((123.456, 2), (0.001234, 3), (9.96, 2), (0.0, 3)):
         assert ours.trim_sigfig(value, digits) == pytest.approx(theirs.trim_sigfig(value, digits) if value else 0.0)
     assert ours.unit_to_english("ms") == theirs.unit_to_english("ms")
+    assert ours.ordered_unique([3, 1, 3]) == theirs.ordered_unique([3, 1, 3])
+
+
+def test_tables_with_noisy_times_are_pytorchs(rng: np.random.Generator) -> None:
+    tables = []
+    spread = rng.random(5)
+    for lib in (ours, theirs):
+        quiet = _measured(lib, [2e-3] * 5, 1, label="L", sub_label="quiet", description="d")
+        noisy = _measured(lib, (1e-3 * (1 + spread)).tolist(), 1, label="L", sub_label="noisy", description="d")
+        table = lib.Compare([noisy, quiet])
+        table.highlight_warnings()
+        tables.append(str(table))
+    assert tables[0] == tables[1]
+
+
+def test_instructions_of_the_server_are_not_counted() -> None:
+    with pytest.raises(NotSupportedError, match="blocked_autorange"):
+        ours.Timer("pass").collect_callgrind()

@@ -108,7 +108,7 @@ def test_marks_for_other_profilers_are_accepted(tg: Any) -> None:
 
 def test_the_older_profile_shows_its_events(tg: Any) -> None:
     profile = tg.autograd.profiler.profile()
-    assert repr(profile) == "<unfinished profile>"
+    assert repr(profile) == "<unfinished telegrad.autograd.profile>"
     with profile:
         tg.ones(2).sin()
     assert "aten::sin" in repr(profile) and repr(profile) == repr(profile.function_events)

@@ -22,7 +22,6 @@ INSTEAD: Final = {
     "_inductor.aoti_compile_and_package": "torch.export.save writes a program that the server serves over HTTP",
     "_inductor.aoti_load_package": "torch.export.load reads a program; the server serves it over HTTP",
     "_inductor.cudagraph_trees": "the server captures graphs by itself; torch.cuda.graph captures them by hand",
-    "fx.passes.graph_drawer": "print(module.graph), or module.graph.print_tabular(), shows a graph",
     "fx.experimental.symbolic_shapes": "no size is symbolic; torch.export.export(dynamic_shapes=...) makes programs "
     "for all sizes",
     "_dynamo": "telegrad does not trace Python; torch.compile sends what a function queues as a program",

@@ -24,7 +24,11 @@ from telegrad.profiler._results import Results, Stretch, has_gpu
 from telegrad.profiler._schedule import KinetoStepTracker as KinetoStepTracker
 from telegrad.profiler._schedule import ProfilerActivity as ProfilerActivity
 from telegrad.profiler._schedule import ProfilerError
+from telegrad.profiler._text import format_memory as _format_memory  # noqa: F401 - profiler_util has it
+from telegrad.profiler._text import format_share as _format_time_share  # noqa: F401
+from telegrad.profiler._text import format_time as _format_time  # noqa: F401
 from telegrad_protocol.errors import AutogradError
+from telegrad_protocol.shown_name import shown_name
 
 __all__ = [
     "EventList", "FunctionEvent", "FunctionEventAvg", "KinetoStepTracker", "emit_itt", "emit_nvtx", "profile",
@@ -72,7 +76,7 @@ class profile:
         if not self.enabled:
             return self
         if self.entered:
-            raise AutogradError("profile: a profile cannot be entered twice")
+            raise AutogradError("Profiler context manager is not reentrant: a profile cannot be entered twice")
         self.entered = True
         use_device = self.use_device if has_gpu() else None
         if self.use_device and use_device is None:
@@ -122,10 +126,16 @@ class profile:
         self.function_events.export_stacks(path, metric)
 
     def __repr__(self) -> str:
-        return repr(self.function_events) if self._results is not None else "<unfinished profile>"
+        return (
+            repr(self.function_events)
+            if self._results is not None
+            else f"<unfinished {shown_name('autograd.profile')}>"
+        )
 
     def __str__(self) -> str:
-        return str(self.function_events) if self._results is not None else "<unfinished profile>"
+        return (
+            str(self.function_events) if self._results is not None else f"<unfinished {shown_name('autograd.profile')}>"
+        )
 
 
 _NOTHING_NOTED: Final[deque[RangeNote]] = deque(maxlen=0)

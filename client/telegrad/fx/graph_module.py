@@ -178,6 +178,7 @@ class GraphModule(Module):
         text = _readable(
             self, type(self).__name__, {"include_stride": include_stride, "include_device": include_device}
         )
+        text = text.rstrip(" ")
         if print_output:
             print(text)
         return text

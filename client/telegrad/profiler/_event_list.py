@@ -86,7 +86,7 @@ class EventList(list[Any]):
     def export_stacks(self, path: str, metric: str) -> None:
         """Write a line per event with its stack and a time, as flame graph tools read it."""
         if metric not in STACK_METRICS:
-            raise ArgumentError(f"export_stacks: metric should be one of {', '.join(STACK_METRICS)}, not {metric!r}")
+            raise ArgumentError(f"metric should be one of: {list(STACK_METRICS)}, not {metric!r}")
         table = str.maketrans(" ;\t\n", "____")
         with open(path, "w", encoding="utf-8") as file:
             for event in self:

@@ -12,7 +12,7 @@ from typing import Any
 from ._execution_trace import ExecutionTraceObserver
 from ._range_log import OpenRange, begin_range, end_range
 from ._results import has_gpu
-from ._schedule import KinetoStepTracker, ProfilerAction, ProfilerActivity, always
+from ._schedule import KinetoStepTracker, ProfilerAction, ProfilerActivity, ProfilerError, always
 from ._trace_profile import _KinetoProfile
 
 _RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
@@ -76,6 +76,8 @@ class profile(_KinetoProfile):
     def stop(self) -> None:
         """End the last step; what was recorded is complete, and ``on_trace_ready`` is called."""
         self._end_step_range()
+        if self._stretch is None and self.current_action in _RECORDING and self.profiler is None:
+            self.stop_trace()  # which says that nothing was begun
         if self._stretch is not None:
             self.stop_trace()
             if self.on_trace_ready:
@@ -112,7 +114,10 @@ def tensorboard_trace_handler(
     """Return an ``on_trace_ready`` that writes each trace into a folder, as TensorBoard's plugin reads it."""
 
     def write(profiler: profile) -> None:
-        os.makedirs(dir_name, exist_ok=True)
+        try:
+            os.makedirs(dir_name, exist_ok=True)
+        except OSError as error:
+            raise ProfilerError(f"Can't create directory: {dir_name} ({error.strerror})") from error
         name = worker_name or f"{socket.gethostname()}_{os.getpid()}"
         ending = ".pt.trace.json.gz" if use_gzip else ".pt.trace.json"
         profiler.export_chrome_trace(os.path.join(dir_name, f"{name}.{time.time_ns()}{ending}"))

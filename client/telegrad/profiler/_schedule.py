@@ -43,12 +43,15 @@ def schedule(
 ) -> Callable[[int], ProfilerAction]:
     """Return a function that says what to do in each step: wait, warm up, be active, and again, ``repeat`` times."""
     if min(wait, warmup, repeat, skip_first) < 0 or active <= 0:
-        raise ScheduleError("schedule: wait, warmup, repeat and skip_first must not be negative, active positive")
+        raise ScheduleError(
+            f"Invalid profiler schedule arguments. Got wait={wait} (need >= 0), warmup={warmup} (need >= 0), "
+            f"active={active} (need > 0), repeat={repeat} (need >= 0), skip_first={skip_first} (need >= 0)."
+        )
     length = wait + warmup + active
 
     def action(step: int) -> ProfilerAction:
         if step < 0:
-            raise ScheduleError(f"schedule: there is no step {step}")
+            raise ScheduleError(f"Step must be non-negative. Got {step}.")
         step -= skip_first
         if step < 0:
             return ProfilerAction.NONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from telegrad._session.own_code import depth_of_program
 from telegrad_protocol.errors import NotSupportedError
@@ -17,6 +17,12 @@ from ._execution_trace import ExecutionTraceObserver
 from ._results import Results, Stretch, has_gpu
 from ._round_trips import RoundTrips
 from ._schedule import ProfilerActivity, ProfilerError
+
+_PURPOSES: Final = {
+    "events": "accessing events", "key_averages": "getting key averages",
+    "export_chrome_trace": "exporting chrome trace", "export_memory_timeline": "exporting memory timeline",
+}  # fmt: skip
+"""What methods are called for that need a recording, in PyTorch's words."""
 
 
 class _KinetoProfile:
@@ -31,7 +37,7 @@ class _KinetoProfile:
     ) -> None:  # fmt: skip
         chosen = set(activities) if activities is not None else set(ProfilerActivity)
         if not chosen.intersection(ProfilerActivity):
-            raise ProfilerError("profile: no activities are chosen; there are ProfilerActivity.CPU and .CUDA")
+            raise ProfilerError("No valid profiler activities found; there are ProfilerActivity.CPU and .CUDA")
         self.activities = chosen
         self.record_shapes, self.profile_memory, self.with_stack = (
             record_shapes or with_flops,
@@ -69,6 +75,8 @@ class _KinetoProfile:
     def stop_trace(self) -> None:
         """End the recording; what was recorded is complete."""
         stretch, self._stretch = self._stretch, None
+        if stretch is None and self.profiler is None:
+            raise ProfilerError("Profiler must be initialized before stopping trace; start it first")
         if stretch is not None:
             earlier, self.profiler = self.profiler, stretch.stop()
             self.profiler.earlier = earlier if self.acc_events else None
@@ -86,7 +94,10 @@ class _KinetoProfile:
 
     def _results(self, name: str) -> Results:
         if self.profiler is None:
-            raise ProfilerError(f"{name}: nothing is recorded yet; call it after the profile, or in on_trace_ready")
+            raise ProfilerError(
+                f"Profiler must be initialized before {_PURPOSES.get(name, name)}: nothing is recorded yet; call it "
+                "after the profile, or in on_trace_ready"
+            )
         return self.profiler
 
     def events(self) -> EventList:

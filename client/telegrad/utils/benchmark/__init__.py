@@ -5,6 +5,7 @@ from __future__ import annotations
 from .compare import Compare as Compare
 from .measurement import Measurement as Measurement
 from .measurement import TaskSpec as TaskSpec
+from .measurement import ordered_unique as ordered_unique
 from .measurement import select_unit as select_unit
 from .measurement import trim_sigfig as trim_sigfig
 from .measurement import unit_to_english as unit_to_english
@@ -18,6 +19,7 @@ __all__ = [
     "Measurement",
     "TaskSpec",
     "Timer",
+    "ordered_unique",
     "select_unit",
     "timer",
     "trim_sigfig",

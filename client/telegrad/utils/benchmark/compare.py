@@ -66,7 +66,9 @@ class Compare:
             key = each.task_spec.num_threads, each.task_spec.env or "", each.as_row_name
             rows.setdefault(key, {})[each.task_spec.description or ""] = each
         digits = {column: self._digits(rows.values(), column, scale) for column in columns}
-        texts = {key: [self._cell(row, c, scale, digits[c]) for c in columns] for key, row in rows.items()}
+        texts = {
+            key: [self._cell(row, rows.values(), c, scale, digits[c]) for c in columns] for key, row in rows.items()
+        }
         widths = [max(len(column), *[len(cells[n]) for cells in texts.values()]) for n, column in enumerate(columns)]
         lines = self._lines(rows, texts, columns, widths)
         width = max(map(len, lines))
@@ -74,7 +76,7 @@ class Compare:
         painted = self._painted(body, list(rows.values()), columns)
         heading = f" {label} ".center(width - 2, "-") if label else "-" * (width - 2)
         end = f"Times are in {unit_to_english(unit)}s ({unit}).\n"
-        return "\n".join([f"[{heading}]", *painted, "", *self._legend(), end])
+        return "\n".join([f"[{heading}]", *painted, "", end.rstrip("\n"), *self._legend(measured), ""])
 
     def _digits(self, rows: Iterable[Row], column: str, scale: float) -> int:
         """How many digits the times of a column have behind the point."""
@@ -83,16 +85,19 @@ class Compare:
             return 1
         return max(min(each.significant_figures - len(str(int(each.median / scale))) for each in found), 0)
 
-    def _cell(self, row: Row, column: str, scale: float, digits: int) -> str:
+    def _cell(self, row: Row, rows: Iterable[Row], column: str, scale: float, digits: int) -> str:
         found = row.get(column)
         if found is None:
             return ""
         value, share = found.median / scale, found.iqr / found.median
-        mark = f" (! {share * 100:.0f}%)" if self._warns and found.has_warnings else ""
+        mark = ""
+        if self._warns and any(one[column].has_warnings for one in rows if column in one):  # points stand below points
+            mark = f" (! {share * 100:.0f}%)" if found.has_warnings else " " * len("(! XX%)")
         return f"{trim_sigfig(value, found.significant_figures) if self._trims else value:.{digits}f}{mark}"
 
-    def _legend(self) -> list[str]:
-        return ["(! XX%) Measurement has high variance, where XX is the IQR / median * 100."] if self._warns else []
+    def _legend(self, measured: list[Measurement]) -> list[str]:
+        is_marked = self._warns and any(each.has_warnings for each in measured)
+        return ["(! XX%) Measurement has high variance, where XX is the IQR / median * 100."] if is_marked else []
 
     @staticmethod
     def _lines(rows: dict[Key, Row], texts: dict[Key, list[str]], columns: list[str], widths: list[int]) -> list[str]:

@@ -144,7 +144,11 @@ class Measurement:
         share = self.iqr / self.median
         if share <= _WIDE:
             return []
-        how = "could indicate system fluctuation" if share <= _VERY_WIDE else "says that others kept the machine busy"
+        how = (
+            "could indicate system fluctuation"
+            if share <= _VERY_WIDE
+            else "suggests significant environmental influence"
+        )
         said = f"Interquartile range is {share * 100:.1f}% of the median measurement."
         return [f"  WARNING: {said}", f"           This {how}."]
 
@@ -170,6 +174,11 @@ def select_unit(t: float) -> tuple[str, float]:
     power = int(min(max(math.log10(t) // 3 if t > 0 else 0, -3), 0))
     name = {-3: "ns", -2: "us", -1: "ms", 0: "s"}[power]
     return name, _UNITS[name]
+
+
+def ordered_unique(elements: Iterable[Any]) -> list[Any]:
+    """Return each element once, in the order in which they came first."""
+    return list(dict.fromkeys(elements))
 
 
 def unit_to_english(u: str) -> str:

@@ -57,6 +57,13 @@ class Timer:
         self._timer = timeit.Timer(stmt, setup, timer, self._globals)
         self._task_spec = TaskSpec(stmt, setup, "", label, sub_label, description, env, num_threads)
 
+    def collect_callgrind(self, number: int = 100, **options: Any) -> Any:
+        """Raise NotSupportedError: instructions could be counted of the client alone, not of the server's work."""
+        raise NotSupportedError(
+            "Timer: callgrind would count the client's instructions, and the server does the work; use "
+            "blocked_autorange, or torch.profiler"
+        )
+
     def timeit(self, number: int = 1_000_000) -> Measurement:
         """Execute the statement so often in one run, after a hundredth of that for warming up."""
         with _Threads(self._task_spec.num_threads):
@@ -129,6 +136,6 @@ def _check_language(language: Language | str, global_setup: str) -> None:
     if name.lower() in ("cpp", "c++"):
         raise NotSupportedError("Timer: code in C++ cannot be timed; time the operator that it is registered as")
     if name.lower() not in ("python", "py"):
-        raise ArgumentError(f"Timer: language must be 'python', not {language!r}")
+        raise ArgumentError(f"Invalid language `{language}`. Timer: language must be 'python'")
     if global_setup:
         raise ArgumentError("Timer: global_setup is for code in C++; use setup")
