@@ -92,7 +92,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("mixed_of", [](const Mixin& one) { return one.mixed; });
   m.def("fixed", [] { return std::make_unique<Fixed>(); });
   m.def("shared", [](std::shared_ptr<Average> one) { return std::vector<std::shared_ptr<Average>>{one, one}; });
-  m.def("first_of", [](const std::vector<std::shared_ptr<Average>>& all) { return all.at(0)->weight; });
+  m.def("first_of", [](const std::vector<std::shared_ptr<Average>>& all) { return all.at(0) ? all.at(0)->weight : 0.0; });
   m.def("half_of", &half_of);
   m.def("warned", &warned);
   m.def("warned_of_nothing", &warned_of_nothing);

@@ -65,7 +65,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   py::class_<Shape, PyShape>(m, "Shape").def(py::init<>()).def("sides", &Shape::sides).def("name", &Shape::name);
   py::class_<Square, Shape>(m, "Square").def(py::init<>());
   m.def("sides_of", [](Shape& shape) { return shape.sides(); });
-  m.def("name_of", [](Shape* shape) { return shape->name(2); });
+  m.def("name_of", [](Shape* shape) { return shape ? shape->name(2) : "none"; });
 
   m.def("doubled", &doubled);
   m.def("shifted", [](std::set<int64_t> given, int64_t by) {

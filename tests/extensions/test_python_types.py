@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from telegrad import errors
+from telegrad_protocol.extension_messages import CallExtension
 
 from .conftest import FOLDER
 
@@ -152,3 +153,27 @@ torch::Tensor of(py::array_t<float> a) { return torch::zeros({1}); }"""
     with pytest.raises(errors.CompilationError) as caught:
         load_inline("callbacks", source, functions=["call", "apply", "of"], extra_cflags=["-O0"])
     assert "cannot call a function of Python" in str(caught.value) and "take a torch::Tensor" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "args", [[], [5, 6, 7], [[8, 10**9]], [[9, 99, 0]], [[9, "x", 2**63]], [2**70], [[10, [[0, []]]]]]
+)
+def test_calls_that_no_client_makes_are_refused(tg: Any, extension: Any, args: list[Any]) -> None:
+    """With fewer arguments than a function has, C++ would read what lies behind the last one."""
+    x = tg.ones(2)
+    x.sum().item()
+    for function in (extension.level, extension.next, extension.doubled, extension.shifted):
+        number = function._overloads[0].number
+        with pytest.raises(errors.TelegradError) as refused:
+            x._session.request(lambda request, n=number: CallExtension(n, 0, (), args, 0, request))
+        assert not isinstance(refused.value, errors.InternalError), refused.value
+    assert x.sum().item() == 2.0
+
+
+def test_what_cpp_cannot_hold_is_refused(tg: Any, extension: Any) -> None:
+    with pytest.raises(TypeError, match="no counterpart"):
+        extension.placed(2**63, 1)
+    for wrong in (extension.Vec(1, 2), extension.Mode.LINEAR, [extension.Mode.LINEAR]):
+        with pytest.raises(TypeError, match="names the class of its argument"):
+            extension.gathered(1, wrong)
+    assert extension.gathered(0, {1, 2}) == (({1, 2},), {"count": 1})

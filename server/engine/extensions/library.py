@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import ctypes
+import struct
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -121,9 +122,16 @@ class Library:
     def call(self, number: int, name: str, args: list[Any]) -> Any:
         """Call a function on values, numbers, texts and lists of these; returns the same."""
         shared = self.runtime
+        expected = len(self.functions[number].parameters)
+        if len(args) != expected:  # C++ would read behind the last one
+            raise ArgumentTypeError(f"{name}: expected {expected} arguments, got {len(args)}")
         shared.places[READS_DATA] = 0
         shared.arguments, shared.emptied = [], []
-        parts = [words.encode(arg, self._hand_over) for arg in args]
+        try:
+            parts = [words.encode(arg, self._hand_over) for arg in args]
+        except (struct.error, UnicodeEncodeError, RecursionError) as error:
+            shared.end_call()
+            raise ArgumentTypeError(f"{name}: an argument has no counterpart in C++: {error}") from None
         gpu = gpu_of(shared.arguments)
         shared.prepare(gpu)
         return self.finish(self.enter(number, name, b"".join(parts), gpu), name)

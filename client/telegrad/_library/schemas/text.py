@@ -46,6 +46,8 @@ _PLAIN: Final = frozenset(
         "NoneType",
     ]
 )
+_MOST_NESTED: Final = 64
+"""Types of types, such as ``Tensor?[]``, end at so many steps."""
 _NUMBERS: Final = frozenset(("int", "SymInt", "float", "SymFloat", "Scalar", "number", "complex", "DeviceIndex"))
 _REDUCTIONS: Final = {"None": 0, "Mean": 1, "Sum": 2}
 _UNKNOWN: Final = (
@@ -182,7 +184,7 @@ class _Reader:
         else:
             type = SchemaType(token.text + self._parameters(token))
         alias = self._alias() if self.next.text == "(" else None
-        while True:
+        for _ in range(_MOST_NESTED):
             if self.takes("?"):
                 type = SchemaType("optional", type)
             elif self.takes("["):
@@ -193,6 +195,7 @@ class _Reader:
                 alias = replace(self._alias(), is_of_list=True)
             else:
                 return type, alias
+        self.fail("a type nests too deeply here", token)
 
     def _parameters(self, token: _Token) -> str:
         """Return the parameters of a type such as ``Dict(str, Tensor)``; raise an error for an unknown type."""
@@ -218,7 +221,10 @@ class _Reader:
             elif self.takes("->"):
                 letters = after
             elif not self.takes("|"):
-                letters.add(self.take().text)
+                token = self.take()
+                if token.kind != "ident" and token.text != "*":
+                    self.fail(f"expected a name of aliases but found '{token.text}' here", token)
+                letters.add(token.text)
         return AliasInfo(frozenset(before), frozenset(after or before), is_write)
 
     def _value(self, type: SchemaType) -> Any:
@@ -235,7 +241,9 @@ class _Reader:
             values = []
             while not self.takes("]"):
                 values.append(self._value(inner))
-                self.takes(",")
+                if not self.takes(","):
+                    self.expect("]")
+                    break
             return values
         token = self.take()
         if token.kind == "text":
@@ -290,4 +298,7 @@ def default_text(value: Any, type: SchemaType, written: str) -> str:
 
 def parse_schema(text: str) -> FunctionSchema:
     """Return the schema that a text describes. Raises OperatorError, which shows the place, where it describes none."""
-    return _Reader(text).schema()
+    try:
+        return _Reader(text).schema()
+    except RecursionError:
+        raise OperatorError(f"a schema nests types too deeply: {text[:60]}...") from None

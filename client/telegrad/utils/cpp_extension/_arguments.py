@@ -19,7 +19,8 @@ from ._enumerations import ExtensionEnumeration
 
 _KINDS: Final[dict[str, Any]] = {
     "str": str, "torch.dtype": DType, "torch.device": (Device, str), "list": (list, tuple), "tuple": (list, tuple),
-    "object": object, "dict": dict, "torch.Tensor": (Tensor, NoneType), "None": NoneType, "bool": (bool, np.bool_),
+    "object": object, "dict": dict, "set": (set, frozenset),
+    "torch.Tensor": (Tensor, NoneType), "None": NoneType, "bool": (bool, np.bool_),
     "float": (int, float, np.integer, np.floating), "Number": (int, float, complex, np.number),
     "complex": (int, float, complex, np.number), "torch.Generator": NoneType, "*args": tuple, "**kwargs": dict,
 }  # fmt: skip

@@ -86,6 +86,13 @@ class list : public sequence {
   template <class T>
   void append(const T& given) const { items().push_back(pybind11::cast(given)); }
 };
+class set : public sequence {
+ public:
+  set() : sequence(telegrad::SET, std::make_shared<telegrad::Sequence>()) {}
+  explicit set(const object& other) : set() { items() = other.sequence().items; }
+  template <class T>
+  void add(const T& given) const { items().push_back(pybind11::cast(given)); }
+};
 class tuple : public sequence {
  public:
   explicit tuple(size_t count = 0) : sequence(telegrad::TUPLE, std::make_shared<telegrad::Sequence>()) { items().resize(count); }
@@ -154,7 +161,7 @@ struct Codec<pybind11::object> {
   using Held = pybind11::object;
   static void put(Words& words, const pybind11::object& given) {
     switch (given.kind) {
-      case LIST: case TUPLE:
+      case LIST: case TUPLE: case SET:
         words.put(given.kind, static_cast<int64_t>(given.sequence().items.size()));
         for (const auto& item : given.sequence().items) put(words, item);
         return;
@@ -179,7 +186,7 @@ struct Codec<pybind11::object> {
       case TENSOR: return {kind, Codec<at::Tensor>::take(reader)};
       case DTYPE: return {kind, Codec<c10::ScalarType>::take(reader)};
       case DEVICE: return {kind, Codec<c10::Device>::take(reader)};
-      case LIST: case TUPLE: {
+      case LIST: case TUPLE: case SET: {
         reader.next();
         auto made = std::make_shared<Sequence>();
         for (int64_t left = reader.next(); left > 0; --left) made->items.push_back(take(reader));
@@ -194,7 +201,10 @@ struct Codec<pybind11::object> {
         }
         return {kind, std::move(made)};
       }
-      default: reader.next(); return {};
+      case NONE: reader.next(); return {};
+      case OBJECT: case ENUMERATOR:
+        refuse("a parameter that names the class of its argument: instances and enumerations are no py::object here");
+      default: refuse("a value that C++ knows");
     }
   }
   static std::string name() { return "object"; }
@@ -253,7 +263,7 @@ struct Cast {
     static std::string name() { return text; }                                                                 \
   };
 TELEGRAD_OBJECT(list, "list", LIST) TELEGRAD_OBJECT(tuple, "tuple", TUPLE) TELEGRAD_OBJECT(dict, "dict", DICT)
-TELEGRAD_OBJECT(sequence, "list", LIST, TUPLE) TELEGRAD_OBJECT(int_, "int", INTEGER, BOOLEAN)
+TELEGRAD_OBJECT(set, "set", SET) TELEGRAD_OBJECT(sequence, "list", LIST, TUPLE) TELEGRAD_OBJECT(int_, "int", INTEGER, BOOLEAN)
 TELEGRAD_OBJECT(float_, "float", FLOAT, INTEGER) TELEGRAD_OBJECT(bool_, "bool", BOOLEAN)
 TELEGRAD_OBJECT(str, "str", STRING) TELEGRAD_OBJECT(args, "*args", TUPLE) TELEGRAD_OBJECT(kwargs, "**kwargs", DICT)
 #undef TELEGRAD_OBJECT
