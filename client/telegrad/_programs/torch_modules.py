@@ -156,7 +156,7 @@ _ELSEWHERE: Final = {
     "nn._reduction": "nn._reduction",
     **{
         f"utils.{name}": f"utils.{name}"
-        for name in ("_contextlib", "_device", "_mode_utils", "_python_dispatch", "_pytree", "_triton")
+        for name in ("_contextlib", "_mode_utils", "_python_dispatch", "_pytree", "_triton")
     },
     "utils.benchmark.utils": "utils.benchmark.measurement",
     "utils.benchmark.utils.common": "utils.benchmark.measurement",
