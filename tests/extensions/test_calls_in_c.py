@@ -113,7 +113,7 @@ def test_instructions_and_results_are_the_same_from_c_and_from_python(
 
     monkeypatch.setattr(_functions, "call_extension", noting)
     from_c = _outcome(seed + part, monkeypatch)
-    assert sum(made) > 50, "C has made calls"
+    assert sum(made) > 20, "C has made calls"
     assert sum(made) < len(made), "and has left others to Python"
     monkeypatch.setattr(_functions, "call_extension", lambda known, args: _functions.ABSENT)
     from_python = _outcome(seed + part, monkeypatch)

@@ -9,7 +9,7 @@
 #include <poll.h>
 #include <time.h>
 
-#define SOON_NANOSECONDS 200000LL /* the longest wait awake, and the longest one that is short */
+#define SOON_NANOSECONDS 600000LL /* the longest wait awake, and the longest one that is short */
 #define MOST_ASLEEP 255           /* so many short waits are spent asleep, after waits awake were in vain, at most */
 
 /* What was seen of the waits of one process. One of zeros sleeps. */
