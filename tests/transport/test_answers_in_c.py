@@ -19,8 +19,10 @@ from typing import Any
 import pytest
 
 from telegrad._native import binding
+from telegrad._session import thread_modes
 from telegrad._session.handshake import open_session
 from telegrad._session.session import ClientSession
+from telegrad._session.thread_modes import DEFAULT, Modes
 from telegrad._transport.ahead import VARIABLE
 from telegrad._transport.socket_transport import SocketTransport
 from telegrad_protocol import messages, pace, wire
@@ -145,18 +147,30 @@ def sessions(gateway: GatewayProcess) -> Iterator[Any]:
         session.close()
 
 
+MODES = (
+    DEFAULT, DEFAULT.but(grad=False), DEFAULT.but(inference=True), DEFAULT.but(streams=(("cuda:0", 3),)),
+    Modes.first(1), Modes.first(1).but(grad=False),
+)  # fmt: skip
+"""Of two threads."""
+
+
 def _ask(session: ClientSession, rng: random.Random) -> Any:
-    """Queue some instructions, ask for something, and return what was told."""
+    """Queue some instructions under several modes, ask for something, and return what was told."""
+    modes = rng.choice([*MODES, DEFAULT, DEFAULT])
     for _ in range(rng.choice([0, 0, 1, 5])):
-        session.submit(Call(rng.randrange(9), 0, (session.new_id(),), [rng.random()]))
+        other = modes if rng.random() < 0.8 else rng.choice(MODES)
+        session.submit(Call(rng.randrange(9), 0, (session.new_id(),), [rng.random()]), other)
     for _ in range(rng.choice([0, 0, 2])):
         session.free(rng.randrange(1, 99))
     try:
+        thread_modes.thread.modes = modes
         if rng.random() < 0.3:
             return session.query("echo", rng.random())
         return bytes(session.read(rng.randrange(99))[2])
     except TelegradError as error:
         return type(error), error.message
+    finally:
+        thread_modes.thread.modes = DEFAULT
 
 
 def _run(session: ClientSession, seed: int) -> tuple[Any, ...]:
@@ -172,7 +186,7 @@ def _run(session: ClientSession, seed: int) -> tuple[Any, ...]:
             link.received, link.released, link.sent, link.acknowledged, len(link.inbox), session.operations,
             session.round_trips, session.is_idle, session._confirmed, len(session._pending), pace.submitted,
             pace.completed, len(pace._submissions), counts.frames, counts.bytes_sent, counts.bytes_received,
-            session._ends._sent, session._is_armed,
+            session._ends._sent, session._is_armed, MODES.index(session._told),
         ]  # fmt: skip
         assert [kept.sequence for kept in link._tail] == list(range(link.acknowledged + 1, link.sent + 1))
         ends = [(kept.end - kept.start, sum(map(len, kept.parts))) for kept in link._tail]

@@ -19,6 +19,7 @@ from telegrad._ops.sharing import sharing
 from telegrad._session import own_code
 from telegrad._session.call_sites import CallSites
 from telegrad._session.grad_mode import entered_inference
+from telegrad._session.parts.modal import MODAL, STOPPABLE
 from telegrad._session.parts.repeating import RepeatingQueue
 from telegrad._session.sending import send_queue
 from telegrad._session.sending.batch_ends import BatchEnds
@@ -77,7 +78,7 @@ def _prepared() -> Any:
         BatchEnds=BatchEnds, SocketTransport=SocketTransport, DirectChannel=DirectChannel, Kept=Kept, Free=Free,
         Data=Data, Answer=Answer, encode_batch=wire.encoder.encode, decode_replies=wire._replies.decode,
         pace_complete=Pace.complete, numbers=_numbers(),
-        send_batch=SocketTransport.send_batch, CallExtension=CallExtension,
+        send_batch=SocketTransport.send_batch, CallExtension=CallExtension, modal=MODAL, stoppable=STOPPABLE,
     )  # fmt: skip
     Tensor.__del__ = finalizer  # type: ignore[method-assign]
     Pace.complete = complete  # type: ignore[method-assign]

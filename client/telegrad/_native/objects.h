@@ -223,13 +223,15 @@ queue(PyObject *session, PyObject *instruction, PyObject *modes)
 {
     PyObject *done;
     int armed = PyObject_IsTrue(SLOT(session, SendQueue___is_armed));
-    if (modes != the_default_modes || armed != 1) {
+    if (armed != 1) {
         done = armed < 0 ? NULL : PyObject_CallMethodObjArgs(session, text_queue, instruction, modes, NULL);
         Py_XDECREF(done);
         return done == NULL ? -1 : 0;
     }
-    PyObject *both[] = {SLOT(session, SendQueue___pending), instruction};
-    done = PyObject_Vectorcall(append, both, 2, NULL);
+    PyObject *entry = modes == the_default_modes ? Py_NewRef(instruction) : PyTuple_Pack(2, modes, instruction);
+    PyObject *both[] = {SLOT(session, SendQueue___pending), entry};
+    done = entry == NULL ? NULL : PyObject_Vectorcall(append, both, 2, NULL);
+    Py_XDECREF(entry);
     if (done == NULL) return -1;
     Py_DECREF(done);
     PyObject *count = successor(SLOT(session, SendQueue__operations));

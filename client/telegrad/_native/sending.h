@@ -117,20 +117,70 @@ queue_dead(PyObject *session, PyObject *pending)
     return done == NULL ? -1 : 0;
 }
 
-/* All that is queued, where none of it is under modes of its own; NULL else. */
-static PyObject *
-plain_batch(PyObject *pending)
+/* Whether an instruction that is queued under modes needs the server to be told of them, which it was of others; -1 for an
+error. */
+static int
+needs_telling(PyObject *instruction, PyObject *modes, PyObject *told)
 {
-    PyObject *batch = PySequence_List(pending);
-    for (Py_ssize_t i = 0; batch != NULL && i < PyList_GET_SIZE(batch); i++)
-        if (PyTuple_CheckExact(PyList_GET_ITEM(batch, i))) Py_CLEAR(batch);
+    PyObject *kind = (PyObject *)Py_TYPE(instruction);
+    int needs = PySet_Contains(the_modal, kind);
+    if (needs || (needs = PySet_Contains(the_stoppable, kind)) <= 0) return needs;
+    PyObject *here = PyObject_GetAttr(modes, text_thread), *there = here == NULL ? NULL : PyObject_GetAttr(told, text_thread);
+    needs = there == NULL ? -1 : PyObject_RichCompareBool(here, there, Py_NE);
+    Py_XDECREF(here);
+    Py_XDECREF(there);
+    return needs;
+}
+
+/* Append what brings the server from the modes that it was told of to others, of which it is ``told`` then; -1 for an error. */
+static int
+append_changes(PyObject *batch, PyObject *modes, PyObject **told)
+{
+    PyObject *changes = PyObject_CallMethodOneArg(modes, text_changes_from, *told);
+    if (changes == NULL) return -1;
+    Py_ssize_t end = PyList_GET_SIZE(batch);
+    int failed = PyList_SetSlice(batch, end, end, changes);
+    Py_DECREF(changes);
+    Py_SETREF(*told, Py_NewRef(modes));
+    return failed;
+}
+
+/* Append an entry of the queue, behind changes of mode; -1 for an error. */
+static int
+append_entry(PyObject *batch, PyObject *entry, PyObject **told)
+{
+    PyObject *modes = the_default_modes;
+    if (PyTuple_CheckExact(entry)) {
+        if (PyTuple_GET_SIZE(entry) != 2) return -1;
+        modes = PyTuple_GET_ITEM(entry, 0);
+        entry = PyTuple_GET_ITEM(entry, 1);
+    }
+    int needs = modes == *told ? 0 : needs_telling(entry, modes, *told);
+    if (needs < 0 || (needs && append_changes(batch, modes, told) < 0)) return -1;
+    return PyList_Append(batch, entry);
+}
+
+/* What is queued as it is sent, with changes of mode between instructions, as ``with_modes`` has it; NULL where that is
+Python's. ``count`` is how many entries it is of. */
+static PyObject *
+batch_of(PyObject *pending, PyObject **told, Py_ssize_t *count)
+{
+    PyObject *queued = PySequence_List(pending), *batch = NULL;
+    int is_plain = queued != NULL && *told == the_default_modes;
+    *count = queued == NULL ? 0 : PyList_GET_SIZE(queued);
+    for (Py_ssize_t i = 0; is_plain && i < *count; i++) is_plain = !PyTuple_CheckExact(PyList_GET_ITEM(queued, i));
+    if (is_plain) return queued;
+    if (queued != NULL) batch = PyList_New(0);
+    for (Py_ssize_t i = 0; batch != NULL && i < *count; i++)
+        if (append_entry(batch, PyList_GET_ITEM(queued, i), told) < 0) Py_CLEAR(batch);
+    Py_XDECREF(queued);
     if (batch == NULL) PyErr_Clear();
     return batch;
 }
 
-/* What a session's queue has that sending changes, and its counts before; ``ends`` and ``ahead`` are owned. */
+/* What a session's queue has that sending changes, and its counts before; ``ends``, ``ahead`` and ``told`` are owned. */
 typedef struct {
-    PyObject *session, *ahead, *ends;
+    PyObject *session, *ahead, *ends, *told;
     long long sent, waited, operations;
     Pace pace;
 } Queue;
@@ -152,6 +202,8 @@ take_queue(Queue *queue, PyObject *session, PyObject *transport)
     queue->session = session;
     queue->ahead = attribute(session, text_ahead);
     queue->ends = attribute(session, text__ends);
+    queue->told = attribute(session, text__told);
+    if (queue->told == NULL) return 0;
     if (queue->ahead == NULL || !IS(queue->ahead, Ahead) || queue->ends == NULL || !IS(queue->ends, BatchEnds)) return 0;
     PyObject *own = attribute(transport, text_handshake_seconds), *known = SLOT(queue->ahead, Ahead___handshake);
     int same = own != NULL && known != NULL && PyObject_RichCompareBool(own, known, Py_EQ) == 1;
@@ -160,15 +212,15 @@ take_queue(Queue *queue, PyObject *session, PyObject *transport)
     return same && sends_itself(transport) && SLOT(queue->ahead, Ahead___is_bounded) == Py_True && SLOT(queue->ahead, Ahead___asked) == Py_None &&
            is_attribute(session, text__draft, Py_None) && is_attribute(session, text__uploading, Py_None) &&
            is_attribute(session, text__has_parts, Py_False) && is_attribute(session, text__has_new_line, Py_False) &&
-           is_attribute(session, text_holder, Py_None) && is_attribute(session, text__told, the_default_modes) &&
+           is_attribute(session, text_holder, Py_None) &&
            take_number(SLOT(queue->ends, BatchEnds___sent), &queue->sent) &&
            take_number(SLOT(session, SendQueue__operations), &queue->operations) &&
            take_number_of(session, text__waited, &queue->waited) && take_pace(SLOT(queue->ahead, Ahead__pace), &queue->pace);
 }
 
-/* Note that so many instructions, which are all, were sent at a time; -1 for an error. */
+/* Note that so many entries, which are all, were sent at a time, as so many instructions; -1 for an error. */
 static int
-forget_sent(Queue *queue, Py_ssize_t size, double began)
+forget_sent(Queue *queue, Py_ssize_t size, Py_ssize_t instructions, double began)
 {
     PyObject *session = queue->session, *pace = SLOT(queue->ahead, Ahead__pace);
     PyObject *pending = SLOT(session, SendQueue___pending), *now = PyFloat_FromDouble(began);
@@ -179,9 +231,10 @@ forget_sent(Queue *queue, Py_ssize_t size, double began)
         Py_XDECREF(one);
     }
     error = error || put(queue->ends, BatchEnds___sent, PyLong_FromLongLong(queue->sent + size)) < 0 ||
-            submit_usually(pace, queue->pace.submitted + size, now) != 1 || !take_pace(pace, &queue->pace) ||
+            submit_usually(pace, queue->pace.submitted + instructions, now) != 1 || !take_pace(pace, &queue->pace) ||
             put(queue->ahead, Ahead___batch_began, Py_NewRef(now)) < 0 || set_number(session, text__pending_bytes, 0) < 0 ||
             set_attribute(session, text__is_due, Py_NewRef(Py_False)) < 0 ||
+            set_attribute(session, text__told, Py_NewRef(queue->told)) < 0 ||
             put(session, SendQueue___is_armed, Py_NewRef(Py_False)) < 0;
     Py_XDECREF(now);
     if (error) return -1;
@@ -196,14 +249,15 @@ send_plain(Queue *queue, Channel *channel)
 {
     PyObject *pending = SLOT(queue->session, SendQueue___pending), *body = NULL, *parts = NULL, *batch;
     if (queue_dead(queue->session, pending) < 0) return -1;
-    batch = plain_batch(pending);
-    Py_ssize_t size = batch == NULL ? 0 : PyList_GET_SIZE(batch), written = 0;
-    int is_few = queue->pace.submitted + size - queue->pace.completed <= queue->pace.limit / 2, error;
+    Py_ssize_t size, written = 0;
+    batch = batch_of(pending, &queue->told, &size);
+    Py_ssize_t instructions = batch == NULL ? 0 : PyList_GET_SIZE(batch);
+    int is_few = queue->pace.submitted + instructions - queue->pace.completed <= queue->pace.limit / 2, error;
     double began = (double)monotonic_ns() / 1e9;
-    if (size && is_few) body = PyObject_CallOneArg(the_encode_batch, batch);
+    if (instructions && is_few) body = PyObject_CallOneArg(the_encode_batch, batch);
     if (body != NULL && PyBytes_CheckExact(body)) written = send_batch(channel, body, &parts);
     if (!written) PyErr_Clear();
-    error = written < 0 || (written && (forget_sent(queue, size, began) < 0 || keep_rest(channel, parts, written) < 0));
+    error = written < 0 || (written && (forget_sent(queue, size, instructions, began) < 0 || keep_rest(channel, parts, written) < 0));
     Py_XDECREF(parts);
     Py_XDECREF(body);
     Py_XDECREF(batch);
@@ -224,6 +278,7 @@ send_queued(PyObject *module, PyObject *session)
     close_channel(&channel);
     Py_XDECREF(queue.ahead);
     Py_XDECREF(queue.ends);
+    Py_XDECREF(queue.told);
     return sent < 0 ? NULL : PyBool_FromLong(sent);
 }
 

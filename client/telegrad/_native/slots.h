@@ -34,7 +34,8 @@
     X(ClientSession) X(thread) X(default_modes) X(plans) X(dtypes) X(own_files) X(other_files) X(is_own) X(is_usual)   \
     X(getframe) X(count) X(call) X(join) X(finalize) X(deque) X(absent) X(sharing) X(entered_inference)                \
     X(tensor_types) X(SocketTransport) X(DirectChannel) X(Kept) X(Free) X(Data) X(Answer) X(encode_batch)              \
-    X(decode_replies) X(pace_complete) X(numbers) X(send_batch) X(CallExtension)
+    X(decode_replies) X(pace_complete) X(numbers) X(send_batch) X(CallExtension) X(modal)              \
+    X(stoppable)
 
 #define TEXTS(X)                                                                                                       \
     X(_id) X(keeps_saved) X(modes) X(_default) X(_is_inference) X(_introduce) X(at_start) X(__dict__) X(__self__)      \
@@ -44,7 +45,8 @@
     X(acknowledged) X(_tail) X(_counted) X(bytes_sent) X(frames) X(_pause) X(handshake_seconds) X(_draft)              \
     X(_uploading) X(_has_parts) X(_has_new_line) X(holder) X(_told) X(_ends) X(_waited) X(_pending_bytes) X(_is_due)   \
     X(ahead) X(transport) X(data) X(request) X(_unannounced_bytes) X(bytes_received) X(received) X(released) X(_view)  \
-    X(_limits) X(_waiting) X(_wake) X(_reading) X(_answers) X(send_batch)
+    X(_limits) X(_waiting) X(_wake) X(_reading) X(_answers) X(send_batch)           \
+    X(thread) X(changes_from)
 
 #define DECLARE_SLOT(type, name) static Py_ssize_t type##__##name;
 #define DECLARE_OBJECT(name) static PyObject *the_##name;

@@ -17,7 +17,7 @@ MODAL: Final[frozenset[type]] = frozenset(
     )
 )  # fmt: skip
 """Instructions whose effect depends on the modes of the thread that queued them."""
-_STOPPABLE: Final[frozenset[type]] = frozenset(
+STOPPABLE: Final[frozenset[type]] = frozenset(
     (
         messages.Describe, messages.Query, messages.Seed, messages.RandomState, messages.RecordEvent,
         messages.WaitEvent, messages.RecordStream,
@@ -35,7 +35,7 @@ def with_modes(queued: list[Any], told: Modes) -> tuple[list[Any], Modes]:
         else:
             modes, instruction = DEFAULT, item
         if modes is not told and (
-            (kind := type(instruction)) in MODAL or (modes.thread != told.thread and kind in _STOPPABLE)
+            (kind := type(instruction)) in MODAL or (modes.thread != told.thread and kind in STOPPABLE)
         ):
             batch.extend(modes.changes_from(told))
             told = modes
