@@ -120,6 +120,27 @@ def test_numbers_of_operations_that_need_them_at_once_divide_a_stretch(
     _same_as_calls(tg, run)
 
 
+def test_calls_on_sizes_that_grow_are_divided_at_numbers_that_change(
+    on: tuple[Any, str], rng: np.random.Generator, noted: Counter[str], stretches: list[Stretch]
+) -> None:
+    """Parts without such numbers are executed as one on all sizes, which the whole is not."""
+    tg, device = on
+    shares = rng.uniform(0.11, 0.39, 40).tolist()
+    x = tg.tensor(rng.standard_normal((1, 30)), dtype=tg.float32, device=device)
+
+    def run(number: int) -> Arrays:
+        cache = x
+        for step in range(16):
+            y = x.neg().exp().sin().cos().abs().sqrt().neg().exp().sin() * x
+            cache = tg.cat([cache, y.sub(x, alpha=shares[number + step])])
+            cache.sum().item()
+        return [cache.numpy()]
+
+    _same_as_calls(tg, run)
+    assert any([one.has_other_numbers for one in stretches])
+    assert noted["_begin"] or _is_captured_alone(on)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_loops_come_to_what_their_calls_come_to(
     on: tuple[Any, str], rng: np.random.Generator, seed: int, noted: Counter[str]

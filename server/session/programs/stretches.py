@@ -48,7 +48,7 @@ class Stretch:
     """Calls that came twice, and how they are executed in situations that came again."""
 
     __slots__ = (
-        "_divides", "_inputs", "_moving", "_operations", "_seen", "begins", "calls", "elastic", "first",
+        "_alone", "_divides", "_inputs", "_moving", "_operations", "_seen", "begins", "calls", "elastic", "first",
         "has_other_numbers", "numbers", "refusals", "template", "used", "variants",
     )  # fmt: skip
 
@@ -59,6 +59,9 @@ class Stretch:
         self._divides = divides
         self.numbers = numbers
         """Those that are others each time."""
+        self._alone = 0
+        """How often in a row its calls were executed one by one, although nothing but sizes may have spoken against it.
+        """
         self.has_other_numbers = False
         """Whether it turned out that one of them is needed before the stretch is launched."""
         self.template = Template(len(flat.inputs), flat.rows, flat.constants)
@@ -120,6 +123,19 @@ class Stretch:
         if numbers:
             self.template.change(self.numbers.as_constants(numbers))
         return all(map(varies, numbers))
+
+    def note_calls(self, state: SessionState) -> None:
+        """Note that its calls are executed one by one, in a situation that has not come before.
+
+        Where sizes are others each time, parts without numbers that change are executed as one on all of them.
+        """
+        self._alone += 1
+        if self.numbers.constants and self._alone >= _MOST_REFUSALS:
+            self.divide_at_numbers(state)
+
+    def note_execution(self) -> None:
+        """Note that its calls are executed as one."""
+        self._alone = 0
 
     def divide_at_numbers(self, state: SessionState) -> None:
         """Have later stretches of a session end where this one has a number that is another each time."""
@@ -198,6 +214,7 @@ def run_stretch(state: SessionState, run: RunStretch) -> int:
             if kind is not None:
                 _record(state, stretch, met, values, ids, kind)
                 return 0
+        stretch.note_calls(state)
     _one_by_one(state, stretch, ids)
     return 0
 
@@ -267,6 +284,7 @@ def _begin(state: SessionState, stretch: Stretch, variant: Variant, values: list
     if variant.checks and not variant.knows_indices(values, stretch.template):
         _one_by_one(state, stretch, ids)
         return 0
+    stretch.note_execution()
     generators = [(one, one.initial_seed(), one.offset) for one in state.context.generators.values()]
     execution = begun(variant, values, stretch.template)
     if execution is None:
