@@ -4,7 +4,8 @@ A session executes frames of 64 additions of 64x64 matrices, as a client sends t
 PyTorch's own cost of the same addition in the same process. Layers are measured on their own or by difference:
 ``decode`` is what a call from the wire costs more than one that is bound, ``dispatch`` what the dispatcher does for a
 bound one beside allocation and launch, ``autograd`` what a recorded operation costs more, ``launch`` one of a run that
-comes again, which is made as one, and ``launch alone`` the same where launches do not wait.
+comes again, which is made as one, ``launch elsewhere`` one of a run on other memory each time, and ``launch alone``
+the same where launches do not wait.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -33,6 +35,8 @@ from .measure import Figure, about, figure, save
 
 _SIDE = 64
 _CALLS = 64
+_PLACES = 193
+"""So many results take turns, with which runs of so many calls never come to the same places soon."""
 _SAMPLES = 200
 _DEVICE = Device("cuda:0")
 _ADD = OPERATORS["add"]
@@ -96,6 +100,7 @@ def _layers(worker: Worker) -> dict[str, list[float]]:
     request = Request(_ADD.op, backend, (meta, meta, 1), (meta,), float32)
     launch: Any = next(p.factory(request) for p in _ADD.preparers[keys.CUDA])
     later, out = backend.deferring(launch), (backend.empty(meta),)
+    elsewhere = cycle([(backend.empty(meta),) for _ in range(_PLACES)])
     found = {"launch alone": _microseconds(_repeated(lambda: launch(args, out)), _CALLS)}
     backend.allow_waiting()
     try:
@@ -104,6 +109,7 @@ def _layers(worker: Worker) -> dict[str, list[float]]:
             "dispatched": _microseconds(_repeated(lambda: dispatch(_ADD, args), backend.flush), _CALLS),
             "allocate": _microseconds(_repeated(lambda: backend.empty(meta)), _CALLS),
             "launch": _microseconds(_repeated(lambda: later(args, out), backend.flush), _CALLS),
+            "launch elsewhere": _microseconds(_repeated(lambda: later(args, next(elsewhere)), backend.flush), _CALLS),
         }
     finally:
         backend.end_waiting()
@@ -137,6 +143,7 @@ def _by_layer(layers: dict[bool, dict[str, list[float]]]) -> list[Figure]:
         "autograd": recorded["dispatched"] - plain["dispatched"],
         "allocate": plain["allocate"],
         "launch": plain["launch"],
+        "launch elsewhere": plain["launch elsewhere"],
         "launch alone": plain["launch alone"],
     }
     return [figure(f"  {name}", "us", [value]) for name, value in costs.items()]
