@@ -28,6 +28,7 @@ from telegrad_protocol.errors import ShapeError
 from telegrad_protocol.native import place
 
 from ..support.compilers import needs_calls_in_c
+from .creations import made
 
 pytestmark = needs_calls_in_c
 EACH = {name: functions.function(f"_foreach_{name}") for name in ("add_", "mul", "mul_", "neg", "zero_")}
@@ -114,6 +115,7 @@ def _step(tg: Any, pool: Pool, rng: random.Random) -> Any:
         lambda: EACH["mul"]([x, y], number), lambda: x.view(y.shape), lambda: x[:, None, y.to(tg.int64)], lambda: x[-1],
         lambda: tg.stack([x, None]), lambda: tg.cat(()), lambda: EACH["zero_"]([x, x.detach()]),
         lambda: x.sum().backward(), lambda: tg.lerp(x, y, number), lambda: x.view({}), lambda: x.roll([1, dim]),
+        lambda: made(tg, rng, number), lambda: made(tg, rng, number),
     ))()  # fmt: skip
 
 
@@ -325,7 +327,6 @@ def test_usual_calls_are_done_in_c(tg: Any) -> None:
         "a list beside an operand",
         "lists that give lists",
         "several",
-        "no operand",
         "a shape",
         "recorded in place",
         "shared in place",

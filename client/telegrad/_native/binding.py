@@ -18,6 +18,7 @@ from telegrad._ops.call_plan import PLANS, CallPlan
 from telegrad._ops.sharing import sharing
 from telegrad._session import own_code
 from telegrad._session.call_sites import CallSites
+from telegrad._session.devices import session_for
 from telegrad._session.grad_mode import entered_inference
 from telegrad._session.parts.modal import MODAL, STOPPABLE
 from telegrad._session.parts.repeating import RepeatingQueue
@@ -79,6 +80,7 @@ def _prepared() -> Any:
         Data=Data, Answer=Answer, encode_batch=wire.encoder.encode, decode_replies=wire._replies.decode,
         pace_complete=Pace.complete, numbers=_numbers(),
         send_batch=SocketTransport.send_batch, CallExtension=CallExtension, modal=MODAL, stoppable=STOPPABLE,
+        session_for=session_for,
     )  # fmt: skip
     Tensor.__del__ = finalizer  # type: ignore[method-assign]
     Pace.complete = complete  # type: ignore[method-assign]

@@ -93,6 +93,18 @@ take_target(Work *work, PyObject *pattern, PyObject *values, int records)
     return 1;
 }
 
+/* The session of a call without operands, and its devices; 0 where it is of another class. */
+static int
+take_session(Work *work, PyObject *pattern, PyObject *values)
+{
+    PyObject *source = SLOT(pattern, CallPattern__device_source);
+    PyObject *named = source == Py_None ? Py_None : value_at(values, source);
+    if (named != NULL) work->session = PyObject_CallOneArg(the_session_for, named);
+    if (work->session == NULL || !IS(work->session, ClientSession)) return 0;
+    work->devices = PyObject_GetAttr(work->session, text_places);
+    return work->devices != NULL;
+}
+
 /* All that has no effect; 0 where the call is an unusual one, or with an exception set. */
 static int
 look_up(Work *work, PyObject *pattern, PyObject *values)
@@ -109,7 +121,8 @@ look_up(Work *work, PyObject *pattern, PyObject *values)
         found = tensors != NULL && take_operands(work, tensors, -1, records);
         Py_XDECREF(tensors);
     }
-    if (!found || !take_plan(work, pattern, values, plain)) return 0;
+    int makes = found && work->session == NULL && PyList_GET_SIZE(SLOT(pattern, CallPattern__tensor_lists)) == 0;
+    if (!found || (makes && !take_session(work, pattern, values)) || !take_plan(work, pattern, values, plain)) return 0;
     if (work->session == NULL || !is_usual_session(work->session)) return 0;
     if (work->parent_count && PyObject_IsTrue(SLOT(pattern, CallPattern__has_no_grad)) &&
         !take_differentiable(work, pattern, values))

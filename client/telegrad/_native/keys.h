@@ -77,12 +77,14 @@ take_plan(Work *work, PyObject *pattern, PyObject *values, int plain)
                 note_values(&given, SLOT(pattern, CallPattern__others), values) &&
                 note_values(&given, SLOT(pattern, CallPattern__floats), values) &&
                 note_lists(&given, SLOT(pattern, CallPattern__lists), values);
+    if (noted && work->devices != NULL) noted = note_word(&given, (intptr_t)work->devices, AN_OBJECT);
     Py_ssize_t place = noted ? place_of(&given) : 0;
     if (noted && (plan = remembered_plan(&given, place)) != NULL) {
         work->plan = Py_NewRef(plan);
         return 1;
     }
     if (!plain && !take_others(work, pattern, values)) return 0;
+    if (work->devices != NULL && !take_other(work, Py_NewRef(work->devices))) return 0;
     if (!look_plan_up(work, pattern)) return 0;
     if (noted) remember(&given, place, work->plan);
     return 1;

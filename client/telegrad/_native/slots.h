@@ -18,7 +18,7 @@
     X(CallPattern, is_plain) X(CallPattern, is_single) X(CallPattern, is_leading) X(CallPattern, has_no_grad)          \
     X(CallPattern, tensors) X(CallPattern, attributes) X(CallPattern, floats) X(CallPattern, lists)                    \
     X(CallPattern, is_usual) X(CallPattern, others) X(CallPattern, tensor_lists) X(CallPattern, no_grad)               \
-    X(CallPattern, has_places) X(CallPattern, updates) X(CallPlan, outs) X(CallPlan, late_error) X(Meta, offset)       \
+    X(CallPattern, has_places) X(CallPattern, device_source) X(CallPattern, updates) X(CallPlan, outs) X(CallPlan, late_error) X(Meta, offset)       \
     X(LeafNode, extras) X(LeafNode, tensor) X(DeferredNode, _expand) X(DeferredNode, edges)                            \
     X(CallPattern, positions) X(CallPattern, sources) X(CallPattern, differentiable) X(CallPlan, meta)                 \
     X(CallPlan, rest) X(CallPlan, template) X(CallPlan, index) X(CallPlan, gives_gradient) X(CallPlan, grad_name)      \
@@ -35,7 +35,7 @@
     X(getframe) X(count) X(call) X(join) X(finalize) X(deque) X(absent) X(sharing) X(entered_inference)                \
     X(tensor_types) X(SocketTransport) X(DirectChannel) X(Kept) X(Free) X(Data) X(Answer) X(encode_batch)              \
     X(decode_replies) X(pace_complete) X(numbers) X(send_batch) X(CallExtension) X(modal)              \
-    X(stoppable)
+    X(stoppable) X(session_for)
 
 #define TEXTS(X)                                                                                                       \
     X(_id) X(keeps_saved) X(modes) X(_default) X(_is_inference) X(_introduce) X(at_start) X(__dict__) X(__self__)      \
@@ -46,7 +46,7 @@
     X(_uploading) X(_has_parts) X(_has_new_line) X(holder) X(_told) X(_ends) X(_waited) X(_pending_bytes) X(_is_due)   \
     X(ahead) X(transport) X(data) X(request) X(_unannounced_bytes) X(bytes_received) X(received) X(released) X(_view)  \
     X(_limits) X(_waiting) X(_wake) X(_reading) X(_answers) X(send_batch)           \
-    X(thread) X(changes_from)
+    X(thread) X(changes_from) X(places)
 
 #define DECLARE_SLOT(type, name) static Py_ssize_t type##__##name;
 #define DECLARE_OBJECT(name) static PyObject *the_##name;

@@ -11,6 +11,7 @@
 typedef struct {
     PyObject *modes, *session, *plan, *wire, *target;
     PyObject *list_parents; /* a list of what operands in lists give, NULL for none */
+    PyObject *devices;      /* of the session, for a call without operands; NULL for any other */
     Py_ssize_t tensors, other_count, parent_count, list_count;
     PyObject *metas[MOST], *ids[MOST], *others[PARTS], *parents[MOST]; /* as many as are counted */
     PyObject *lists[MOST];    /* of the numbers of tensors that are in a list */
@@ -33,6 +34,7 @@ forget(Work *work)
     drop(work->parents, &work->parent_count);
     drop(work->lists, &work->list_count);
     Py_XDECREF(work->list_parents);
+    Py_XDECREF(work->devices);
     Py_XDECREF(work->modes);
     Py_XDECREF(work->session);
     Py_XDECREF(work->plan);

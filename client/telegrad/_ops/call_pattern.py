@@ -95,7 +95,7 @@ class CallPattern:
         self.attributes = _picker(others) if others else None
         self.no_grad, self.updates = op.no_grad, bool(op.updates and self.tensor_lists)
         has_few = len(op.returns) <= 1 and (len(op.mutates) <= 1 or self.updates)
-        self.is_usual = has_few and bool(tensors or self.tensor_lists)
+        self.is_usual = has_few
 
     @staticmethod
     def of(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallPattern:
