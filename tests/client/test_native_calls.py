@@ -411,3 +411,14 @@ def test_lists_of_parts_need_no_plan_for_each_combination(tg: Any, rng: np.rando
         found.append(tg.stack([parts[place] for place in places]))
     assert cache_info().plans == before
     assert [one.tolist() for one in found] == combinations
+
+
+def test_types_of_values_are_the_same_from_c_and_from_python(tg: Any) -> None:
+    values = (tg.ones(2), 1, 2.5, None, "text", True, [1], (), tg.Tensor, type)
+    for count in range(len(values) + 1):
+        for names in ({}, {"dim": 1, "keepdim": True}):
+            taken: Any = (values[:count], names) if names else (values[:count],)
+            assert native.types_of(*taken) == native.types_of_in_python(*taken)
+    for wrong in ((), ([],), ((), []), ((), {}, {})):
+        with pytest.raises(TypeError, match="types_of: expected"):
+            native.types_of(*wrong)

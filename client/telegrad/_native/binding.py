@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from telegrad._ops import call as _python
 from telegrad._ops.call_pattern import CallPattern
+from telegrad._ops.call_pattern import types_of as types_of_in_python
 from telegrad._ops.call_plan import PLANS, CallPlan
 from telegrad._ops.sharing import sharing
 from telegrad._session import own_code
@@ -95,6 +96,7 @@ def _prepared() -> Any:
 native: Final = _prepared()
 """The module of C; None where calls are Python's."""
 call: Final[Callable[..., Any]] = _python.call if native is None else native.call
+types_of: Final[Callable[..., tuple[Any, ...]]] = types_of_in_python if native is None else native.types_of
 ids_of: Final[Callable[[tuple[Any, ...], list[Any]], list[int]] | None] = None if native is None else native.ids_of
 """Returns the numbers of tensors, each of which is given, or by its place in the list."""
 new_tensor: Final[Callable[[ClientSession, int, Meta], Tensor]] = (

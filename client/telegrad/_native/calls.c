@@ -251,6 +251,7 @@ static PyMethodDef methods[] = {
     {"places_of", places_of, METH_O, "Return where calls of each line begin in a batch."},
     {"usual_receivers", usual_receivers, METH_O, "Return leaves that are reached from nodes, if all are usual."},
     {"new_tensor", (PyCFunction)(void (*)(void))call_new_tensor, METH_FASTCALL, "Return the handle of a tensor."},
+    {"types_of", (PyCFunction)(void (*)(void))types_of, METH_FASTCALL, "Return the types of values, and names after them."},
     {"match_arguments", (PyCFunction)(void (*)(void))match_arguments, METH_FASTCALL, "Return tensors of a call that is alike."},
     {"ids_of", (PyCFunction)(void (*)(void))ids_of, METH_FASTCALL, "Return the numbers of tensors."},
     {"take_numbers", (PyCFunction)(void (*)(void))take_numbers, METH_FASTCALL, "Take numbers, and return the first."},

@@ -40,6 +40,22 @@ take_others(Work *work, PyObject *pattern, PyObject *values)
     return 1;
 }
 
+/* The types of values, and names after them: a tuple, as ``types_of`` of ``_ops/call_pattern.py`` has it. */
+static PyObject *
+types_of(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    if (count < 1 || count > 2 || !PyTuple_CheckExact(args[0]) || (count == 2 && !PyDict_CheckExact(args[1])))
+        return PyErr_Format(PyExc_TypeError, "types_of: expected a tuple, and names in a dict");
+    Py_ssize_t values = PyTuple_GET_SIZE(args[0]), names = count == 2 ? PyDict_GET_SIZE(args[1]) : 0, place = 0;
+    PyObject *types = PyTuple_New(values + names), *name, *value;
+    if (types == NULL) return NULL;
+    for (Py_ssize_t i = 0; i < values; i++)
+        PyTuple_SET_ITEM(types, i, Py_NewRef((PyObject *)Py_TYPE(PyTuple_GET_ITEM(args[0], i))));
+    for (Py_ssize_t i = 0; i < names && PyDict_Next(args[1], &place, &name, &value); i++)
+        PyTuple_SET_ITEM(types, values + i, Py_NewRef(name));
+    return types;
+}
+
 /* Find the plan in the dictionary of all; 0 where there is none yet. */
 static int
 look_plan_up(Work *work, PyObject *pattern)

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from telegrad._native.binding import call as call
+from telegrad._native.binding import types_of
 from telegrad._session.current import current_session
 from telegrad._session.devices import as_device, default_device, require_device, session_for
 from telegrad._session.session import ClientSession
@@ -24,7 +25,7 @@ from telegrad_protocol.ops.namespaces import NAMESPACES, place_of
 from telegrad_protocol.ops.targets import TYPED_BY_TARGETS
 
 from . import signatures as _signatures
-from .call_pattern import CallPattern, types_of
+from .call_pattern import CallPattern
 from .duals import DualTensor, duals, run_in_level
 from .operand_classes import (
     DISPATCHING,
