@@ -171,8 +171,7 @@ def _with_cache(public: str, miss: Miss) -> Callable[..., Any]:
             key = type(args[0]), type(args[1]), type(args[2])
         else:
             key = types_of(args)
-        pattern = patterns.get(key)
-        if pattern is not None:
+        if (pattern := patterns.get(key)) is not None:
             try:
                 return call(pattern, values)
             except ArgumentTypeError:
