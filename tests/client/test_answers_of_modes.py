@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from telegrad._dispatch import default_device
+from telegrad._programs import device_mode
 from telegrad.utils import _python_dispatch, _pytree
 
 from .twins import assert_same, evaluate
@@ -78,10 +78,10 @@ def test_operators_are_answered_by_tensors(tg: Any, answer: Any) -> None:
 
 
 def test_a_device_context_is_the_default_device(tg: Any) -> None:
-    with default_device.DeviceContext("meta") as context:
+    with device_mode.DeviceContext("meta") as context:
         made = tg.ones(2), tg.ones(2, device="cpu")
     assert [one.device.type for one in made] == ["meta", "cpu"] and context.device == tg.device("meta")
-    assert default_device.set_device("meta")(tg.zeros)(3).is_meta and not tg.zeros(3).is_meta
+    assert device_mode.set_device("meta")(tg.zeros)(3).is_meta and not tg.zeros(3).is_meta
 
 
 def test_trees_that_do_not_fit_are_refused_in_pytorchs_words() -> None:

@@ -39,16 +39,16 @@ def place_of(call: messages.Call) -> Place:
 
 
 def differing(
-    here: Any, there: Any, constants: Sequence[Any], others: Sequence[Any], fixed: Collection[Place]
+    here: Any, there: Any, constants: Sequence[Any], others: Sequence[Any], fixed: Collection[Place], keys: int
 ) -> list[Numbered] | None:  # fmt: skip
     """Return the numbers in which an instruction of two batches differs; None where it differs in more.
 
-    ``fixed`` are places where numbers have to be the same.
+    ``fixed`` are places where numbers have to be the same, ``keys`` those of the session's devices.
     """
     found = [n for n, (a, b) in enumerate(zip(constants, others, strict=True)) if not is_same(a, b)]
     if not found:
         return []
-    if here.__class__ is not messages.Call or place_of(here) in fixed or not _reads_numbers(here.op):
+    if here.__class__ is not messages.Call or place_of(here) in fixed or not _reads_numbers(here.op, keys):
         return None
     numbers = [(number_in(constants[n]), number_in(others[n])) for n in found]
     if not all([varies(a) and varies(b) for a, b in numbers]):
@@ -69,9 +69,9 @@ def is_same(a: Any, b: Any) -> bool:
     return wire.encoder.encode(a) == wire.encoder.encode(b)
 
 
-def _reads_numbers(operation: int) -> bool:
+def _reads_numbers(operation: int, keys: int) -> bool:
     operator = BY_INDEX[operation]
-    return bool(operator.reads_numbers) and operator.composite is None
+    return bool(operator.reads_numbers & keys) and operator.composite is None
 
 
 def _offset(instruction: Any, number: float) -> int:

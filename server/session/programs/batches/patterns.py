@@ -8,7 +8,9 @@ batch is the same is told by its bytes, see ``layouts``.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import reduce
 from itertools import groupby
+from operator import or_
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from server.engine.context import Held
@@ -141,8 +143,9 @@ def pattern_of(state: SessionState, first: Sighting, second: Sighting) -> tuple[
     distance = max([b - a for these, those in zip(*flats) for a, b in zip(these.inputs, those.inputs)], default=0)
     if count < FEWEST or len(there) < count or distance <= 0:
         return None
+    keys = reduce(or_, [backend.key for backend in state.backends.values()])
     varying = [
-        _numbers(one, other, these, those, distance, state.fixed_numbers)
+        _numbers(one, other, these, those, distance, state.fixed_numbers, keys)
         for one, other, these, those in zip(here, there, *flats)
     ]
     changing = [numbers is None for numbers in varying]
@@ -162,7 +165,7 @@ def pattern_of(state: SessionState, first: Sighting, second: Sighting) -> tuple[
 
 
 def _numbers(
-    here: Any, there: Any, flat: Flat, other: Flat, distance: int, fixed: Collection[Place]
+    here: Any, there: Any, flat: Flat, other: Flat, distance: int, fixed: Collection[Place], keys: int
 ) -> list[Numbered] | None:  # fmt: skip
     """Return the numbers in which two instructions differ beside those of tensors; None where they differ in more.
 
@@ -172,7 +175,7 @@ def _numbers(
         raise DifferentError
     if not all([b - a in (0, distance) for a, b in zip(flat.inputs, other.inputs)]):
         return None
-    return differing(here, there, flat.constants, other.constants, fixed)
+    return differing(here, there, flat.constants, other.constants, fixed, keys)
 
 
 class _Parting:
