@@ -162,3 +162,28 @@ def test_random_loops_come_to_what_their_calls_come_to(
 
     _same_as_calls(tg, run)
     assert noted["_begin"]
+
+
+def test_a_profile_tells_the_numbers_of_each_batch(on: tuple[Any, str], rng: np.random.Generator) -> None:
+    """Several in one call, the same number in two calls, and a call without any between them."""
+    tg, device = on
+    x = tg.tensor(rng.standard_normal(40), dtype=tg.float32, device=device)
+    numbers = rng.uniform(1.1, 1.4, ROUNDS).tolist()
+
+    def run(number: int) -> None:
+        y, n = x, numbers[number]
+        for _ in range(3):
+            y = (y.neg() * n).add(x, alpha=3 * n).cos() * n
+        y.numpy()
+
+    def told() -> list[list[str]]:
+        with tg.profiler.profile(record_shapes=True) as profile:
+            for number in range(ROUNDS):
+                run(number)
+        return [one.concrete_inputs for one in profile.events() if one.name in ("aten::mul", "aten::add")]
+
+    with call_by_call(tg):
+        expected = told()
+    told()
+    assert told() == expected
+    assert [inputs[1] for inputs in expected[::3]] == [str(n) for n in numbers for _ in range(3)]

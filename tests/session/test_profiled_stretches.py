@@ -326,7 +326,7 @@ def test_the_launches_of_a_graph_are_numbered_after_those_before_it() -> None:
         notes = SimpleNamespace(logs={0: log}, executed=None)
         execution: Any = _Launched(log, queue, lambda: submit(None, None))
         assert NotedExecution(notes, executable, execution).advance()  # type: ignore[arg-type]
-        _, shares = notes.executed
+        _, shares, _ = notes.executed
         assert shares.counts == [1, 2, 2, 5] and log.made == 6
         rows = [tuple(log.rows[place + 2 : place + 4]) for place in range(0, len(log.rows), 4)]
         assert rows == [(0, 1), (1, 4), (5, 1)]

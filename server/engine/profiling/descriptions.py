@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
@@ -33,6 +34,13 @@ class Description:
         self.device = device
         self.target = target
         self.without_operands = plain or self
+
+    def with_numbers(self, numbers: Iterable[tuple[int, float]]) -> Description:
+        """Return a description of the same operation with other numbers in these positions."""
+        bound = list(self.bound)
+        for position, number in numbers:
+            bound[position] = number
+        return Description(self.kind, self.name, tuple(bound), self.device, self.without_operands, self.target)
 
     def told(self) -> Descriptor:
         """Return it in the form that travels."""

@@ -117,8 +117,8 @@ class Recorder:
 
         Of devices that are not traced nothing is told, so nothing can be lost.
         """
-        self.executed: tuple[Any, Any] | None = None
-        """What notes the stretch that was just executed, and its stamps."""
+        self.executed: tuple[Any, Any, Sequence[float]] | None = None
+        """What notes the stretch that was just executed, its stamps, and its numbers that are others each time."""
         self.pending: list[Any] = []
         self.dropped = 0
         self.undrawn = -1
@@ -195,9 +195,9 @@ class Recorder:
     def note_executed(self, ids: Sequence[int]) -> None:
         """Note the operations of a stretch, if one was executed as one; its results have these ids by slot."""
         if self.executed is not None:
-            notes, stamps = self.executed
+            notes, stamps, numbers = self.executed
             self.executed = None
-            notes.note(self, ids, stamps)
+            notes.note(self, ids, stamps, numbers)
 
     def attend(self) -> None:
         """Do what is due after an operation: note what memory it has taken, and make rows of pending events."""

@@ -50,12 +50,16 @@ class Shares(NamedTuple):
 
 
 class Watch:
-    """Looks on while calls are executed one by one: ``times`` has when each step was, in order."""
+    """Looks on while calls are executed one by one: ``times`` has when each step was, in order.
+
+    ``numbered`` has the step and the position of each number that is another one each time.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         recorder.spill()  # so that there is room for what is to be noted
         self._recorder, self._pending, self._first = recorder, recorder.pending, len(recorder.pending)
         self.times: list[int] = []
+        self.numbered: list[tuple[int, int]] = []
         self.with_memory = recorder.with_memory
 
     @property
@@ -69,7 +73,7 @@ class Watch:
         places = {id: place for place, id in enumerate(ids)}
         events = [pending[at : at + COLUMNS] for at in range(self._first, len(pending), COLUMNS)]
         rows = [Row.of(EventRow(*event), self.times, places) for event in events if event[0].kind == OPERATION]
-        return StretchNotes(len(self.times), rows)
+        return StretchNotes(len(self.times), rows, self.numbered)
 
 
 class Row(NamedTuple):
@@ -93,9 +97,12 @@ class Row(NamedTuple):
 
 
 class StretchNotes:
-    """The events of one stretch. Everything is made for all of them at once, by functions of Python's own."""
+    """The events of one stretch. Everything is made for all of them at once, by functions of Python's own.
 
-    def __init__(self, steps: int, rows: Sequence[Row]) -> None:
+    Numbers that are others each time are told as they are then: ``numbered`` is as a ``Watch`` has it.
+    """
+
+    def __init__(self, steps: int, rows: Sequence[Row], numbered: Sequence[tuple[int, int]] = ()) -> None:
         self.steps = steps
         self._count = len(rows)
         self._fields: list[Any] = [0] * (COLUMNS * len(rows))
@@ -107,10 +114,20 @@ class StretchNotes:
         self._begins = _picker([steps + row.first if row.is_empty else row.first for row in rows])
         self._ends = _picker([steps + place for place in after])
         self._firsts, self._afters = _picker([row.first for row in rows]), _picker(after)
+        row_of = {row.first: number for number, row in enumerate(rows) if row.first == row.last}
+        self._numbered: dict[int, list[tuple[int, int]]] = {}
+        """By the place of a row's description, positions among operands, and which of the numbers is there."""
+        for place, (step, position) in enumerate(numbered):
+            if step in row_of:
+                self._numbered.setdefault(COLUMNS * row_of[step] + _COLUMN["descriptor"], []).append((position, place))
 
-    def note(self, recorder: Recorder, ids: Sequence[int], stamps: Stamps) -> None:
-        """Note an execution, whose results have these ids by slot."""
+    def note(
+        self, recorder: Recorder, ids: Sequence[int], stamps: Stamps, numbers: Sequence[float] = ()
+    ) -> None:  # fmt: skip
+        """Note an execution with these numbers, whose results have these ids by slot."""
         fields, counts = self._fields.copy(), stamps.counts
+        for place, taken in self._numbered.items():
+            fields[place] = fields[place].with_numbers([(position, numbers[one]) for position, one in taken])
         starts = stamps.starts
         times = [*starts, starts[0], *stamps.ends]
         firsts = self._firsts(counts)

@@ -19,7 +19,7 @@ from server.engine.programs.execution import NEVER, Execution, Stop
 from server.engine.programs.stamped import StampedExecution
 from telegrad_protocol.programs.rows import Template
 
-from .compiled import Variant
+from .compiled import Number, Variant
 
 now: Final = time.monotonic_ns
 
@@ -28,7 +28,10 @@ def begun(variant: Variant, values: Sequence[Any], template: Template) -> Any:
     """Begin an execution of a variant, noted where the session is profiled; None as ``Variant.begin``."""
     execution = variant.begin(values, template)
     recorder: Recorder | None = context.current.profiler
-    return execution if execution is None or recorder is None else NotedExecution(recorder, variant.plain, execution)
+    if execution is None or recorder is None:
+        return execution
+    numbers = [one.of(template) for one in variant.takes.given if isinstance(one, Number)]
+    return NotedExecution(recorder, variant.plain, execution, numbers)
 
 
 def is_noted(variant: Variant) -> bool:
@@ -40,10 +43,14 @@ def is_noted(variant: Variant) -> bool:
 class NotedExecution:
     """One execution; in the end ``Recorder.executed`` has what notes it."""
 
-    __slots__ = ("_executable", "_execution", "_notes", "_recorder")
+    __slots__ = ("_executable", "_execution", "_notes", "_numbers", "_recorder")
 
-    def __init__(self, recorder: Recorder, executable: Executable, execution: Execution | CapturedExecution) -> None:
+    def __init__(
+        self, recorder: Recorder, executable: Executable, execution: Execution | CapturedExecution,
+        numbers: Sequence[float] = (),
+    ) -> None:  # fmt: skip
         self._recorder, self._executable, self._execution = recorder, executable, execution
+        self._numbers = numbers
         self._notes = notes_of(executable)
 
     def advance(self, stop: Stop = NEVER) -> bool:
@@ -61,7 +68,7 @@ class NotedExecution:
             if log is not None:
                 log.expect_graph(False)
         if self._notes.steps:
-            self._recorder.executed = self._notes, self._stamps(launched or (begin, now(), 0, ()))
+            self._recorder.executed = self._notes, self._stamps(launched or (begin, now(), 0, ())), self._numbers
         return True
 
     def _stamps(self, launched: tuple[int, int, int, Sequence[int]]) -> Stamps:

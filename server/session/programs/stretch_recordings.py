@@ -63,6 +63,8 @@ class _StretchRecorder(CallRecorder):
         given = list(args)
         for position in self._numbers[row]:
             given[position] = self._number(self._state.instruction, position)
+            if self._watch is not None:
+                self._watch.numbered.append((len(self._watch.times) - 1, position))
         super().note_operation(operator, tuple(given), signature, result)
         if not self.reason:
             self.plans[-1] = plan
