@@ -136,7 +136,7 @@ class SessionState:
         self.divides: set[int] = set()
         """Operations that no stretch holds any more: they turned out to write to what was there before it, or to take
         indices of which only a device can tell whether they are good."""
-        self.fixed_numbers: set[tuple[int, int]] = set()
+        self.fixed_numbers: dict[tuple[int, int], None] = Charged(host, _ENTRY_BYTES)
         """Calls of which stretches hold no numbers that change, as ``programs.numbered`` has their places."""
         self.capture: ClientCapture | None = None
         """What is being captured."""

@@ -70,6 +70,8 @@ class _Program:
             step.is_alone = True
         self.wanted = sorted({len(self.sizes) - 1, *map(int, rng.integers(inputs, len(self.sizes), 2))})
         self.inputs = inputs
+        self.constant = float((rng.integers(6) + 1 / np.pi) / np.pi)
+        """A factor that stays: no number that stands for others may be like it."""
         self.launches: dict[tuple[int, int, int], Any] = {}
 
     def describe(self) -> Any:
@@ -100,7 +102,7 @@ class _Program:
             out = self.backend.empty(Meta.of((step.count,), float32, self.backend.device))
             counts = step.count, self.sizes[step.a], self.sizes[step.b]
             places = [value.storage.block.pointer for value in (out, table[step.a], table[step.b])]
-            factor = 0.25 if step.factor is None else numbers[step.factor]
+            factor = self.constant if step.factor is None else numbers[step.factor]
             bits = int(np.float64(factor).view(np.uint64))
             self._launch_of(counts, step.is_alone)(5, *places, bits)
             table.append(out)
@@ -120,7 +122,7 @@ class _Program:
         """The results, by NumPy."""
         made = [*inputs]
         for step in self.steps:
-            times = np.float32(0.25 if step.factor is None else numbers[step.factor])
+            times = np.float32(self.constant if step.factor is None else numbers[step.factor])
             made.append(np.resize(made[step.a], step.count) + times * np.resize(made[step.b], step.count))
         return [made[n] for n in self.wanted]
 

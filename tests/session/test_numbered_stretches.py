@@ -187,3 +187,31 @@ def test_a_profile_tells_the_numbers_of_each_batch(on: tuple[Any, str], rng: np.
     told()
     assert told() == expected
     assert [inputs[1] for inputs in expected[::3]] == [str(n) for n in numbers for _ in range(3)]
+
+
+def test_calls_whose_numbers_are_needed_are_charged_to_the_session(
+    on: tuple[Any, str], rng: np.random.Generator, stretches: list[Stretch]
+) -> None:
+    """Clients say on which lines their calls are, so there may be any number of them."""
+    tg, device = on
+    x = tg.tensor(rng.standard_normal(40), dtype=tg.float32, device=device)
+
+    def run(number: int) -> None:
+        y = x * (1.1 + number / 100)
+        for _ in range(9):
+            y = y.neg()
+        y.numpy()
+
+    for number in range(4):
+        run(number)
+    state = tg.ones(1)._session.transport._session.state
+    account, before = state.host_memory, state.host_memory.noted
+    stretch = next(one for one in stretches if one.numbers.constants)
+    account.most, most = 0, account.most
+    account.quota, quota = 0, account.quota
+    stretch.divide_at_numbers(state)
+    assert account.noted == before, "there is no room for it"
+    account.most, account.quota = most, quota
+    stretch.divide_at_numbers(state)
+    assert account.noted > before
+    assert stretch.has_other_numbers

@@ -77,7 +77,8 @@ def _reads_numbers(operation: int, keys: int) -> bool:
 def _offset(instruction: Any, number: float) -> int:
     """Return how far from where an instruction begins a number of it stands; -1 where that is not certain."""
     encoded, wanted = wire.encoder.encode(instruction), _BEFORE + _DOUBLE.pack(number)
-    return encoded.index(wanted) + len(_BEFORE) if encoded.count(wanted) == 1 else -1
+    place = encoded.find(wanted)
+    return place + len(_BEFORE) if place >= 0 and encoded.find(wanted, place + 1) < 0 else -1
 
 
 class Numbers:

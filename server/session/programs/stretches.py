@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from server.engine.profiling.stretch_notes import Watch
@@ -20,7 +21,7 @@ from server.engine.replay.varying import varies
 from server.engine.value import Value
 from server.session.state import SessionState
 from telegrad_protocol import messages
-from telegrad_protocol.errors import TelegradError
+from telegrad_protocol.errors import OutOfMemoryError, TelegradError
 from telegrad_protocol.programs.rows import Flat, Template
 
 from .compiled import Variant
@@ -140,7 +141,9 @@ class Stretch:
     def divide_at_numbers(self, state: SessionState) -> None:
         """Have later stretches of a session end where this one has a number that is another each time."""
         self.has_other_numbers = True
-        state.fixed_numbers.update([place_of(call) for call in self.numbered])
+        with suppress(OutOfMemoryError):  # it turns out once more
+            for call in self.numbered:
+                state.fixed_numbers[place_of(call)] = None
 
     @property
     def numbered(self) -> list[messages.Call]:

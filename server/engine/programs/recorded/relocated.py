@@ -23,6 +23,8 @@ from server.engine.value import Backend, Storage, Value
 from telegrad_protocol.errors import OutOfMemoryError
 
 _IRRATIONAL: Final = 1 / math.pi
+_FAR: Final = 1e24
+"""About as large are numbers that stand for others: what a program has as a constant is far from that."""
 
 
 class RelocatedRun(RunOnOwnMemory):
@@ -95,7 +97,7 @@ class Work:
 
 def _stand_in(number: int) -> float:
     """Return a number in place of one that will be another each time: its bits tell where launches have it."""
-    return (number + _IRRATIONAL) * _IRRATIONAL
+    return (number + _IRRATIONAL) * _IRRATIONAL * _FAR
 
 
 def _bits_of(number: float) -> list[tuple[int, int]]:
