@@ -23,7 +23,7 @@ def _reads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _numbers(args: list[Any], others: list[Any]) -> Any:
     calls = [Call(_OP, 3, (9,), given, ()) for given in (args, others)]
-    return differing(calls[0], calls[1], args, others, ())
+    return differing(calls[0], calls[1], args, others, (), 1)
 
 
 def _argument(rng: np.random.Generator, number: float) -> Any:
