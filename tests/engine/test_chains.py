@@ -224,7 +224,7 @@ class _Elsewhere:
         self._device.driver.started.append(given)
 
     def run(self) -> Any:
-        """What makes them elsewhere."""
+        """Return what makes the same launches on other memory and with other numbers."""
         rows = [(launches_in_c.OF_VALUE, n, begin, begin + self._BYTES) if n < self._values else
                 (launches_in_c.OF_MADE, n - self._values, begin, begin + self._BYTES)
                 for n, begin in enumerate(self.begins)]  # fmt: skip

@@ -119,7 +119,7 @@ class _Program:
         return made
 
     def expected(self, inputs: Sequence[np.ndarray[Any, Any]], numbers: Sequence[float]) -> list[np.ndarray[Any, Any]]:
-        """The results, by NumPy."""
+        """Return the results that NumPy computes of the same steps."""
         made = [*inputs]
         for step in self.steps:
             times = np.float32(self.constant if step.factor is None else numbers[step.factor])

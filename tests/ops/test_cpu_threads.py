@@ -197,7 +197,11 @@ def test_an_error_of_any_thread_is_raised_and_the_threads_go_on() -> None:
 def test_work_is_ended_between_two_pieces() -> None:
     class Ended(Exception): ...
 
+    first = threading.current_thread()
+    is_requested, is_ended = threading.Event(), threading.Event()
+
     def end() -> None:
+        is_ended.set()
         raise Ended
 
     done: list[int] = []
@@ -206,6 +210,10 @@ def test_work_is_ended_between_two_pieces() -> None:
         done.append(piece)
         if piece == 4:  # one thread has this one
             cancellation.request(end)
+            is_requested.set()
+        elif piece > 4:  # the first thread looks before its next piece, of which the others leave it some
+            assert is_requested.wait(20)
+            assert threading.current_thread() is first or is_ended.wait(20)
 
     with pytest.raises(Ended):
         threads.run(work, 10_000)

@@ -186,15 +186,17 @@ class LaunchQueue:
         sequence = tuple(self.waiting)
         self.waiting.clear()
         before, self.is_open = self.is_open, False
-        chained = len(sequence)
+        is_missed = False
         try:
-            if len(sequence) >= FEW and self.sequences.replay(sequence):
+            if len(sequence) < FEW:
+                self._perform(sequence)
+            elif self.sequences.replay(sequence):
                 self._hits += 1
             else:
-                chained = self._perform(sequence)
+                is_missed = 2 * self._perform(sequence) < len(sequence)
         finally:
             self.is_open = before
-        if len(sequence) >= FEW and 2 * chained < len(sequence):
+        if is_missed:
             self._miss()
 
     def _perform(self, sequence: tuple[Launch, ...]) -> int:

@@ -39,7 +39,10 @@ class RelocatedGraph(CudaGraph):
         return None if run is None or launches is None else cls(run, stream, len(launches), counts)
 
     def launch_on(self, values: Sequence[Any], made: Sequence[Any]) -> bool:
-        """Launch it on the memory of values, for the storages of what it makes; False if the device refuses."""
+        """Launch it on the memory of values, for the storages of what it makes; False if the device refuses.
+
+        They are kept for ``_start``: a profiler may stand before ``launch``, which takes no arguments.
+        """
         self._values, self._made = values, made
         try:
             return self.launch()
@@ -68,5 +71,5 @@ class WaitingCounter:
         self._queue.waiting.clear()
 
     def note_counts(self, counts: Sequence[int]) -> None:
-        """Keep what was counted."""
+        """Keep how many launches waited before the first step and after each, as the program found them."""
         self.counts[:] = counts

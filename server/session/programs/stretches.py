@@ -61,8 +61,7 @@ class Stretch:
         self.numbers = numbers
         """Those that are others each time."""
         self._alone = 0
-        """How often in a row its calls were executed one by one, although nothing but sizes may have spoken against it.
-        """
+        """How often in a row its calls were executed one by one, for no reason other than sizes, if for any."""
         self.has_other_numbers = False
         """Whether it turned out that one of them is needed before the stretch is launched."""
         self.template = Template(len(flat.inputs), flat.rows, flat.constants)

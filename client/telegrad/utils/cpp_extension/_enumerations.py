@@ -38,7 +38,7 @@ class ExtensionEnumeration:
 
     @property
     def value(self) -> int:
-        """The number."""
+        """The number that C++ knows the value by."""
         return self._value
 
     @property

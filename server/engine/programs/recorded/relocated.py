@@ -28,11 +28,11 @@ _FAR: Final = 1e24
 
 
 class RelocatedRun(RunOnOwnMemory):
-    """Such an execution."""
+    """An execution as one graph, whose launches are given the memory and the numbers of each execution."""
 
     _graph: Relocatable
     copied_bytes = 0
-    """What a launch copies: nothing."""
+    """Bytes that a launch copies into memory of its own first; none, since kernels are given where inputs lie."""
 
     def __init__(self, run: PrivateRun, graph: Relocatable, memory: Memory) -> None:
         super().__init__(run.backend, graph, memory)
