@@ -55,7 +55,7 @@ LAUNCH_SEQUENCES = Limits(
     cost=4,  # a capture takes the host about as long as four replays save
     gain=1,
     saves=False,  # a program that has repeated itself for hours may become one that does not
-    sightings=1 << 14,  # hashes of sequences, about 1 MiB
+    sightings=1 << 14,  # hashes of sequences with what these have cost, about 2 MiB
     records=256,  # CUDA graphs; a step of a large model has a few dozen sequences
 )
 """`LaunchSequences`: whether a sequence of launches is captured as a CUDA graph."""

@@ -41,6 +41,7 @@ MAX_STOPPED_THREADS: Final = 1024
 """Of so many threads of a client it is kept that they are stopped; the one that stopped first goes on after that."""
 
 _ENTRY_BYTES: Final = 400
+_VARIANT_BYTES: Final = 4000
 _EVENT_BYTES: Final = 1024
 _PASS_BYTES: Final = 4096
 _LONGEST_WARNING: Final = 4000
@@ -48,8 +49,8 @@ _LONGEST_WARNING: Final = 4000
 _PLAN_BYTES: Final = 1500
 _STATE_BYTES: Final = 256
 _HISTORY_ENTRY_BYTES: Final = 500
-"""What the host holds for an entry of one of the session's tables, an event, a pass, a plan of calls of an extension, a
-generator's state, and an entry of a history of allocations."""
+"""What the host holds for an entry of one of the session's tables, calls that came again, an event, a pass, a plan of
+calls of an extension, a generator's state, and an entry of a history of allocations."""
 
 
 class Absent:
@@ -133,6 +134,8 @@ class SessionState:
         """The pools of graphs, by device and the client's number."""
         self.shared_memory: dict[Device, SharedMemory] = {}
         """What stretches are captured on, where no state of memory comes again."""
+        self.lent_variants: dict[tuple[bytes, Any], Any] = Charged(host, _VARIANT_BYTES)
+        """Of stretches, what equal calls elsewhere may be executed by: by the calls, and the situation."""
         self.divides: set[int] = set()
         """Operations that no stretch holds any more: they turned out to write to what was there before it, or to take
         indices of which only a device can tell whether they are good."""
@@ -279,6 +282,7 @@ class SessionState:
         self.random_states.clear()
         self.sites.clear()
         self.programs.clear()
+        self.lent_variants.clear()
         self.shared_memory.clear()
         self.drop_graphs()
         self.histories.clear()

@@ -10,6 +10,8 @@ import pytest
 
 from server.engine.device import launch_queue
 from server.engine.device.launch_queue import FEW, MOST, LaunchQueue
+from server.engine.replay import launch_sequences
+from server.engine.replay.launch_sequences import perform
 from server.replay_policy import IDLE_WINDOW, LAUNCH_SEQUENCES, LAUNCH_WAITING, Limits
 
 STREAM = 7
@@ -124,6 +126,40 @@ def test_the_second_time_is_captured_and_launched(device: Device, seed: int) -> 
         device.launches.flush()
         assert (device.captured, device.launched) == (min(turn, 1), turn)
     assert device.memory == expected and device.alone == FIRST - 1
+
+
+class _Chains:
+    """Makes the first launches of a sequence in a chain, and the others one by one."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+
+    def perform(self, sequence: Any) -> int:
+        perform(sequence)
+        return int(len(sequence) * self._share)
+
+
+@pytest.mark.parametrize(("share", "sighting"), [(0.0, 2), (0.5, 3), (0.75, 5), (1.0, 33)])
+def test_what_chains_make_is_captured_once_it_has_cost_as_much(
+    device: Device, seed: int, share: float, sighting: int
+) -> None:
+    device.launches.chains = _Chains(share)
+    program = _calls(random.Random(seed), 12)
+    device.repeat(program, sighting - 1)
+    assert (device.captured, device.launched, device.alone) == (0, 0, 12 * (sighting - 1))
+    device.repeat(program, 1)
+    assert (device.captured, device.launched) == (1, 1)
+
+
+def test_sequences_of_one_hash_are_told_apart(device: Device, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr(launch_sequences, "hash", lambda sequence: 5, raising=False)
+    rng, expected = random.Random(seed), dict[int, int]()
+    programs = [_calls(rng, 5) for _ in range(2)]
+    for _ in range(6):
+        for program in programs:
+            _run(device, program, expected)
+            device.launches.flush()
+    assert device.memory == expected and device.launched >= 6
 
 
 def test_few_are_made_one_by_one(device: Device) -> None:

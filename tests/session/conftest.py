@@ -15,7 +15,6 @@ from telegrad._session.catching import prompt_errors
 
 from ..support.captures import simulate_captures
 from .driver import Talk
-from .stretches import past_small_numbers
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +70,7 @@ def on(request: pytest.FixtureRequest) -> Iterator[tuple[Any, str]]:
 
     host = request.getfixturevalue("host" if request.param == "cpu" else "cuda_host")
     with telegrad.connect(in_process=host):
-        yield past_small_numbers(telegrad), request.param
+        yield telegrad, request.param
 
 
 @pytest.fixture(params=["launch by launch", "captured", "noted"])

@@ -10,7 +10,6 @@ import pytest
 from server.session.programs.batches import recurring
 
 from .queued import queued_host
-from .stretches import past_small_numbers
 
 ROUNDS = 8
 
@@ -38,14 +37,14 @@ def _loop(tg: Any, device: str) -> None:
 
 
 def test_nothing_is_learnt_where_there_is_no_gpu(tg: Any, noted: Counter[str], learnt: list[int]) -> None:
-    _loop(past_small_numbers(tg), "cpu")
+    _loop(tg, "cpu")
     assert not noted and learnt == [0]
 
 
 def test_calls_are_executed_as_one_where_that_pays(
     gains_by_stretches: None, tg: Any, noted: Counter[str], learnt: list[int]
 ) -> None:
-    _loop(past_small_numbers(tg), "cpu")
+    _loop(tg, "cpu")
     assert noted["_record"] and noted["_begin"] and learnt[0]
 
 
@@ -56,5 +55,5 @@ def test_a_session_with_a_gpu_executes_as_one_what_is_done_there(
     import telegrad
 
     with telegrad.connect(in_process=queued_host()[0]):
-        _loop(past_small_numbers(telegrad), device)
+        _loop(telegrad, device)
     assert bool(noted["_record"]) == bool(noted["_begin"]) == is_one

@@ -8,15 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .stretches import call_by_call, past_small_numbers
+from .stretches import call_by_call
 
 pytestmark = pytest.mark.usefixtures("gains_by_stretches")
-
-
-@pytest.fixture
-def tg(tg: Any) -> Any:
-    """The client library, with a session that has made many tensors."""
-    return past_small_numbers(tg)
 
 
 @pytest.mark.parametrize("place", range(10))

@@ -14,7 +14,7 @@ from server.engine.operators import OPERATORS
 from server.session.programs.stretches import Stretch
 from telegrad.errors import IndexOutOfRangeError
 
-from .stretches import call_by_call, past_small_numbers
+from .stretches import call_by_call
 
 ROUNDS = 9
 
@@ -206,7 +206,6 @@ def test_rows_of_what_grows_are_held_while_their_places_are_rows(
     tg: Any, rng: np.random.Generator, noted: Counter[str]
 ) -> None:
     """Places among four are rows of what has four rows, however long these are; of what has three they may not be."""
-    tg = past_small_numbers(tg)
     scores, data = tg.tensor(rng.standard_normal((4, 4))), rng.standard_normal((4, 40))
     chosen = scores.numpy().argmax(1)
 

@@ -10,18 +10,11 @@ import pytest
 from server.session.programs.compiled import Variant
 
 from .node_tracer import trace_devices, tracing_nodes
-from .stretches import past_small_numbers
 
 pytestmark = pytest.mark.usefixtures("gains_by_stretches")
 
 RUNS = 24
 FUSED = "telegrad::fused_sin_mul_cos_add"
-
-
-@pytest.fixture
-def tg(tg: Any) -> Any:
-    """The client library, with a session that has made many tensors."""
-    return past_small_numbers(tg)
 
 
 @pytest.fixture

@@ -23,18 +23,11 @@ from telegrad_protocol.tracing import recording
 from ..support.captures import Again, simulate_captures
 from .node_tracer import trace_devices, tracing_nodes
 from .queued import queued_host
-from .stretches import past_small_numbers
 
 pytestmark = pytest.mark.usefixtures("gains_by_stretches")
 
 ROUNDS = 7
 STRETCH = "telegrad::stretch"
-
-
-@pytest.fixture
-def tg(tg: Any) -> Any:
-    """The client library, with a session that has made many tensors."""
-    return past_small_numbers(tg)
 
 
 def _steps(tg: Any, x: Any) -> Any:
@@ -146,7 +139,7 @@ def test_a_second_profile_executes_as_one_what_the_first_has_recorded(tg: Any, x
 def test_calls_are_executed_as_one_on_a_gpu_of_which_nothing_is_told() -> None:
     """Where the CPU alone is profiled there is no work of the GPU that could belong to the wrong operation."""
     with telegrad.connect(in_process=queued_host()[0]):
-        x = past_small_numbers(telegrad).ones(6, 6)
+        x = telegrad.ones(6, 6)
         expected = _rounds(telegrad, x, 3 * ROUNDS)[0]
         activities = [telegrad.profiler.ProfilerActivity.CPU]
         with telegrad.profiler.profile(activities=activities) as profile:

@@ -14,7 +14,6 @@ from server.worker.host import Host
 
 from ..support.captures import simulate_captures
 from .settling import SIZES, Adversaries, Evaluation, Seen, Training, small_operations
-from .stretches import past_small_numbers
 
 pytestmark = pytest.mark.usefixtures("gains_by_stretches")
 
@@ -38,7 +37,7 @@ def seen(host: Any, monkeypatch: pytest.MonkeyPatch) -> Seen:
 @pytest.fixture
 def tg(host: Any) -> Iterator[Any]:
     with telegrad.connect(in_process=host):
-        yield past_small_numbers(telegrad)
+        yield telegrad
 
 
 def _first(seen: Seen, work: Callable[[], object], is_so: Callable[[Counter[str]], bool], most: int = 8) -> int:

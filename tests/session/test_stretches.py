@@ -9,27 +9,26 @@ import numpy as np
 import pytest
 
 from server.session.programs import holding
+from telegrad._session.sending import send_queue
 from telegrad._session.thread_modes import DEFAULT
 from telegrad.errors import InternalError, LinearAlgebraError, OutOfMemoryError
 from telegrad_protocol import messages
 from telegrad_protocol.ops import TABLE
 
-from .stretches import call_by_call, past_small_numbers
+from .stretches import call_by_call
 
 pytestmark = pytest.mark.usefixtures("gains_by_stretches")
 
 ROUNDS = 7
 
 
-@pytest.fixture
-def tg(tg: Any) -> Any:
-    """The client library, with a session that has made many tensors."""
-    return past_small_numbers(tg)
-
-
-def test_numbers_that_come_to_take_more_bytes_are_learnt_anew(host: Any, noted: Counter[str]) -> None:
+def test_numbers_that_come_to_take_more_bytes_are_learnt_anew(
+    host: Any, noted: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a client that begins with small ones."""
     import telegrad
 
+    monkeypatch.setattr(send_queue, "FIRST_NUMBER", 1)
     with telegrad.connect(in_process=host):
         x = telegrad.ones(4)
         for _ in range(60):

@@ -117,7 +117,9 @@ def test_launches_of_several_kernels_are_counted_when_they_are_captured(
 
     sequence = tuple([(make, STREAM, number) for number in range(len(nodes))])
     sequences = LaunchSequences(captured_launches, lambda stream: True)
-    assert [sequences.replay(sequence) for _ in range(3)] == [False, True, True]
+    assert not sequences.replay(sequence)
+    sequences.note_made(len(sequence), 0)
+    assert [sequences.replay(sequence) for _ in range(2)] == [True, True]
     assert sequences.launched is not None and sequences.launched.counts == counts
 
 

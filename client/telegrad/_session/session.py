@@ -30,6 +30,7 @@ from .catching import warned
 from .parts.repeating import RepeatingQueue
 from .sending import watching
 from .sending.requests import Requests
+from .sending.send_queue import FIRST_NUMBER
 from .thread_modes import DEFAULT, has_ended, thread
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class ClientSession(Requests, RepeatingQueue):
             for reply in wire.decode_replies(body) if kind == wire.BATCH else ():
                 if isinstance(reply, messages.Answer) and reply.request == messages.ATTACHED:
                     kept = convert(reply.value, Kept)
-                    self.new_id = count(len(kept.tensors) + 1).__next__
+                    self.new_id = count(max(FIRST_NUMBER, len(kept.tensors) + 1)).__next__
                     return kept
                 if isinstance(reply, Failure) and reply.number == 0:
                     raise error_of(reply)

@@ -193,7 +193,9 @@ class LaunchQueue:
             elif self.sequences.replay(sequence):
                 self._hits += 1
             else:
-                is_missed = 2 * self._perform(sequence) < len(sequence)
+                chained = self._perform(sequence)
+                self.sequences.note_made(len(sequence), chained)
+                is_missed = 2 * chained < len(sequence)
         finally:
             self.is_open = before
         if is_missed:

@@ -180,8 +180,12 @@ class Captures:
         """Whether copies have cost as much as a capture of what needs none, which a compiled program has at once."""
         if self._shared is None:
             return True
-        copies = not isinstance(self._private, RelocatedRun)
-        return copies and (self._copied >= _WORTH or self._copied_bytes >= _WORTH_BYTES)
+        return not self.lies_anywhere and (self._copied >= _WORTH or self._copied_bytes >= _WORTH_BYTES)
+
+    @property
+    def lies_anywhere(self) -> bool:
+        """Whether it is launched on the memory of any inputs, without copies."""
+        return isinstance(self._private, RelocatedRun)
 
     def _storage(self, memory: Memory) -> Storage:
         storage = Storage(self.backend, memory.block, memory.nbytes)

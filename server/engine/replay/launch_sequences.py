@@ -2,8 +2,9 @@
 
 Two sequences are the same if all their launches are, with all arguments: what was captured once does the same work on
 the same memory, whatever happened in between. A capture takes the host longer than the launches themselves, and a
-device that has more than enough to do gains nothing from it. So a sequence is captured at its second sighting, if the
-device was seen idle lately and the budget of `LAUNCH_SEQUENCES` is not spent.
+device that has more than enough to do gains nothing from it. So a sequence is captured once it has cost about as much
+as a capture does, if the device was seen idle lately and the budget of `LAUNCH_SEQUENCES` is not spent: at its second
+sighting where its launches are made one by one, and much later where chains make them.
 
 Knows no CUDA and no operations: how a sequence is captured, and whether a stream is idle, is given.
 """
@@ -12,14 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from server.engine.device.interface import Capture
-from server.replay_policy import IDLE_WINDOW, LAUNCH_SEQUENCES, Limits, ReplayPolicy, Sightings
+from server.replay_policy import IDLE_WINDOW, LAUNCH_SEQUENCES, Limits, ReplayPolicy
 
 Launch: TypeAlias = tuple[Any, ...]
 """The function that performs a launch, then its arguments: the raw stream first."""
 Sequence: TypeAlias = tuple[Launch, ...]
+_CHAINED: Final = 1 / 32
+"""What a launch in a chain costs of what one costs in a capture: 0.3 us of 10, where one made alone costs 4."""
 
 
 Capturing: TypeAlias = "Callable[[int, Callable[..., bool]], Capture | None]"
@@ -33,7 +36,8 @@ class LaunchSequences:
     """The captured sequences of one device. ``policy`` counts replays as hits and captures as misses."""
 
     __slots__ = (
-        "_capture", "_clock", "_hits", "_idle_window", "_is_idle", "_records", "_seen", "_sizes", "launched", "policy",
+        "_capture", "_clock", "_hits", "_idle_window", "_is_idle", "_key", "_paid", "_records", "_sizes", "launched",
+        "policy",
     )  # fmt: skip
 
     def __init__(self, capture: Capturing, is_idle: Callable[[int], bool], limits: Limits = LAUNCH_SEQUENCES) -> None:
@@ -43,13 +47,22 @@ class LaunchSequences:
         self.policy = ReplayPolicy(limits)
         self.launched: Capture | None = None
         """The graph that was launched last."""
-        self._records: dict[Sequence, _Record] = {}
-        self._seen = Sightings(limits.sightings)
+        self._records: dict[int, _Record] = {}
+        self._paid: dict[int, float] = {}
+        """What sequences have cost that were not launched as graphs, by their hashes, in captures of each."""
+        self._key = 0
+        """The hash of the sequence that came last."""
         self._clock = self._idle_window = self._hits = 0
 
     def replay(self, sequence: Sequence) -> bool:
-        """Launch a sequence as its graph, capturing it first if it is time to; returns False if nothing was done."""
-        record = self._records.get(sequence) or self._learn(sequence)
+        """Launch a sequence as its graph, capturing it first if it is time to; returns False if nothing was done.
+
+        Whoever makes it otherwise then says by ``note_made`` what that has cost.
+        """
+        self._key = hash(sequence)
+        record = self._records.get(self._key)
+        if record is None or record.sequence != sequence:
+            record = self._learn(sequence)
         if record is None or record.graph is None:
             return False
         self._clock += 1
@@ -61,9 +74,16 @@ class LaunchSequences:
         self._hits += 1
         return True
 
+    def note_made(self, launches: int, chained: int) -> None:
+        """Note that the sequence that came last was made otherwise: so many launches, of which some in chains."""
+        if len(self._paid) >= self._sizes.sightings:
+            self._paid.clear()
+        paid = 1 - chained / launches * (1 - _CHAINED)
+        self._paid[self._key] = self._paid.get(self._key, 0.0) + paid
+
     def _learn(self, sequence: Sequence) -> _Record | None:
-        """Note a first sighting, or capture at a later one; returns what was captured."""
-        if not self._seen.repeats(hash(sequence)):
+        """Capture a sequence if it is time to; returns what was captured."""
+        if self._paid.get(self._key, 0.0) < 1:
             return None
         stream = sequence[0][1]
         self._idle_window = IDLE_WINDOW if self._is_idle(stream) else self._idle_window - 1
@@ -74,16 +94,17 @@ class LaunchSequences:
         if len(self._records) >= self._sizes.records:
             self._evict()
         self.policy.miss()
-        record = self._records[sequence] = _Record(self._capture(stream, partial(_performs, sequence)))
+        graph = self._capture(stream, partial(_performs, sequence))
+        record = self._records[self._key] = _Record(sequence, graph)
         return record
 
     def forget(self, performs: Collection[Callable[..., None]]) -> None:
         """Drop the sequences that have launches by one of these functions."""
         self.launched = None
         self._records = {
-            sequence: record
-            for sequence, record in self._records.items()
-            if not any(launch[0] in performs for launch in sequence)
+            key: record
+            for key, record in self._records.items()
+            if not any(launch[0] in performs for launch in record.sequence)
         }
 
     def _evict(self) -> None:
@@ -95,9 +116,10 @@ class LaunchSequences:
 class _Record:
     """A captured sequence and when it was last used; ``graph`` is None if it cannot be captured or launched."""
 
-    __slots__ = ("graph", "used")
+    __slots__ = ("graph", "sequence", "used")
 
-    def __init__(self, graph: Capture | None) -> None:
+    def __init__(self, sequence: Sequence, graph: Capture | None) -> None:
+        self.sequence = sequence
         self.graph = graph
         self.used = 0
 

@@ -255,6 +255,11 @@ class Variant(NamedTuple):
         return isinstance(self.executable, Captures) and self.executable.has_fixed_numbers
 
     @property
+    def lies_anywhere(self) -> bool:
+        """Whether it is launched as one on the memory of any inputs, without copies."""
+        return isinstance(self.executable, Captures) and self.executable.lies_anywhere
+
+    @property
     def plain(self) -> Executable:
         """What executes it step by step."""
         return self.executable.executable if isinstance(self.executable, Captures) else self.executable

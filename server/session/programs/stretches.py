@@ -20,13 +20,14 @@ from server.engine.programs.recorded.composites import OtherSizesError
 from server.engine.replay.varying import varies
 from server.engine.value import Value
 from server.session.state import SessionState
-from telegrad_protocol import messages
+from telegrad_protocol import messages, wire
 from telegrad_protocol.errors import OutOfMemoryError, TelegradError
 from telegrad_protocol.programs.rows import Flat, Template
 
 from .compiled import Variant
 from .elasticity import UNKNOWN, Elasticity
 from .ending import EndOfCall, EndOfStretch, RestOfStretch, RunStretch
+from .equal_calls import borrowed, forget, lend
 from .known import used_inputs
 from .noted_calls import end_call, with_ends
 from .noted_executions import begun, is_noted
@@ -34,6 +35,7 @@ from .numbered import Numbers, place_of
 from .sequences import bind_names, named_before, names_after
 from .situations import modes_of
 from .stretch_recordings import ElasticRecording, StretchRecording
+from .taken import Taken
 
 _log = logging.getLogger(__name__)
 FEWEST: Final = 8
@@ -49,13 +51,13 @@ class Stretch:
     """Calls that came twice, and how they are executed in situations that came again."""
 
     __slots__ = (
-        "_alone", "_divides", "_inputs", "_moving", "_operations", "_seen", "begins", "calls", "elastic", "first",
-        "has_other_numbers", "numbers", "refusals", "template", "used", "variants",
+        "_alone", "_divides", "_operations", "_seen", "_taken", "begins", "calls", "elastic", "first",
+        "has_other_numbers", "name", "numbers", "refusals", "template", "used", "variants",
     )  # fmt: skip
 
     def __init__(
-        self, instructions: Sequence[Any], flat: Flat, first: int, moving: Sequence[bool],
-        divides: Sequence[Collection[int]], numbers: Numbers,
+        self, instructions: Sequence[Any], flat: Flat, first: int, taken: Taken, divides: Sequence[Collection[int]],
+        numbers: Numbers,
     ) -> None:  # fmt: skip
         self._divides = divides
         self.numbers = numbers
@@ -65,8 +67,10 @@ class Stretch:
         self.has_other_numbers = False
         """Whether it turned out that one of them is needed before the stretch is launched."""
         self.template = Template(len(flat.inputs), flat.rows, flat.constants)
-        self._inputs = tuple(flat.inputs)
-        self._moving = tuple(moving)
+        fixed = [None if n in numbers.constants else one for n, one in enumerate(flat.constants)]
+        self.name = wire.encoder.encode((len(flat.inputs), flat.rows, fixed, numbers.constants))
+        """What is the same in all stretches of equal calls."""
+        self._taken = taken
         self.first = first
         self.begins = next(one for one in instructions if one.__class__ is messages.Call)
         """The first call, as it came the first time."""
@@ -88,26 +92,30 @@ class Stretch:
     @property
     def holes(self) -> Sequence[tuple[int, int]]:
         """Where bytes of a batch begin and end that may be others."""
-        return self.numbers.holes
+        return [*self.numbers.holes, *self._taken.holes]
 
     @property
     def is_divided(self) -> bool:
         """Whether it turned out that one of its operations can be no part of it."""
         return self.has_other_numbers or not all([self._operations.isdisjoint(those) for those in self._divides])
 
-    def ids(self, distance: int) -> list[int]:
-        """Return the ids of calls whose new tensors are so far from those that came first, by slot."""
-        inputs = [id + distance if moves else id for id, moves in zip(self._inputs, self._moving)]
-        return self.template.ids(self.first + distance, inputs)
+    def ids(self, distance: int, body: memoryview) -> list[int] | None:
+        """Return the ids of calls of a batch whose new tensors are so far from those that came first, by slot.
+
+        None where they cannot be those of such calls.
+        """
+        first = self.first + distance
+        inputs = self._taken.at(distance, body, first)
+        return None if inputs is None else self.template.ids(first, inputs)
 
     def made(self, ids: list[int]) -> list[int]:
         """Return those of the ids that the calls give out."""
-        return ids[len(self._inputs) :]
+        return ids[self.inputs :]
 
     @property
     def inputs(self) -> int:
         """How many tensors it takes from before it."""
-        return len(self._inputs)
+        return len(self._taken.first)
 
     def variant(self, met: Any, is_profiled: bool) -> Variant | object | None:
         """Return how it is executed in a situation: None for call by call, ``UNKNOWN`` where that is not known.
@@ -148,7 +156,7 @@ class Stretch:
     def numbered(self) -> list[messages.Call]:
         """The calls that have such numbers."""
         rows = {self.template.place(constant)[0] for constant in self.numbers.constants}
-        ids = self.template.ids(self.first, self._inputs)
+        ids = self.template.ids(self.first, list(self._taken.first))
         return [self.template.instruction(ids, row) for row in rows]
 
     def forget(self, variant: Variant) -> None:
@@ -201,7 +209,7 @@ def run_stretch(state: SessionState, run: RunStretch) -> int:
         values: list[Any] = [state.values.get(ids[position]) for position in stretch.used]
         met = _situation(state, values)
         is_profiled = state.context.profiler is not None
-        variant = None if met is None else stretch.variant(met, is_profiled)
+        variant = None if met is None else _variant(state, stretch, met, is_profiled)
         if variant is None:
             stretch.refusals += 1
         else:
@@ -219,6 +227,15 @@ def run_stretch(state: SessionState, run: RunStretch) -> int:
         stretch.note_calls(state)
     _one_by_one(state, stretch, ids)
     return 0
+
+
+def _variant(state: SessionState, stretch: Stretch, met: Any, is_profiled: bool) -> Variant | object | None:
+    """Return what ``Stretch.variant`` does, or what another stretch of equal calls has learnt."""
+    variant = stretch.variant(met, is_profiled)
+    lent = borrowed(state, stretch.name, met) if variant is UNKNOWN else None
+    if lent is not None:
+        variant = stretch.variants[met] = lent
+    return variant
 
 
 def _one_by_one(state: SessionState, stretch: Stretch, ids: list[int]) -> None:
@@ -267,6 +284,8 @@ def end_stretch(state: SessionState, end: EndOfStretch) -> None:
         if variant is None:
             variants[met] = None
             variants[met] = variant = recording.variant(names_after(state, end.ids, end.before))
+            if variant is not None and variants is stretch.variants:
+                lend(state, stretch.name, met, variant)
         if variant is not None and recording.watch is not None:
             _note(variant, recording.watch, end.ids)
     except TelegradError:  # there is no room for it, or it cannot be made anew
@@ -317,6 +336,7 @@ def continue_stretch(state: SessionState, rest: RestOfStretch) -> int:
         elif not isinstance(error, TelegradError):
             _log.exception("calls that came again could not be executed as one; they are executed one by one")
         stretch.forget(variant)
+        forget(state, variant)
         _take_back(state, rest)
         return 0
     finally:

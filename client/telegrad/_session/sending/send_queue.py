@@ -39,6 +39,9 @@ LONG_BATCH: Final = 128
 """So many make a batch of a program that has waited for nothing for long: to send a batch has its price."""
 _LONG_RUN: Final = 4 * LONG_BATCH
 """A program that has queued so many instructions since it last waited does not notice when the last ones are sent."""
+FIRST_NUMBER: Final = 1 << 16
+"""The number of a session's first tensor and of its first request. From here on all take as many bytes, so that what a
+program does again and again is sent as batches of one length, which the server recognises from the second one on."""
 _ALLOCATING: Final[frozenset[type]] = frozenset(
     (messages.Backward, messages.Gradient, messages.Upload, messages.BeginPass, messages.GiveGradients)
 )
@@ -76,12 +79,12 @@ class SendQueue(RefusingQueue):
         self.holder: Holder | None = None
         """What keeps instructions from being sent before their part of the program is complete."""
         self._sending = threading.RLock()
-        self.new_id = count(1).__next__
+        self.new_id = count(FIRST_NUMBER).__next__
         self.operations = self._waited = 0
         """How many instructions were queued, and how many of them before the program last waited for an answer."""
         self._full_at = BATCH_OPERATIONS
         self._ends = BatchEnds()
-        self._new_interrupt, self._new_request = count(1).__next__, count(1).__next__
+        self._new_interrupt, self._new_request = count(1).__next__, count(FIRST_NUMBER).__next__
         self.is_open = True
         self.kernels: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
         """What devices have loaded, by device, for objects of the program that stand for code: see ``_kernels``."""

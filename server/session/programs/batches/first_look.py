@@ -20,6 +20,8 @@ _LOOKED_AT: Final = 8
 """Of so many calls of a batch it is looked at what they are."""
 _MOST_ODD: Final = 1
 """So many of them may have an attribute that is another each time, such as a position."""
+_ATTRIBUTE: Final = 1 << 16
+"""Larger integers among the arguments of a call are taken to be numbers of tensors, of which a few may be any."""
 _OF_TWO: Final = frozenset([op.index for op in TABLE.values() if 1 in op.tensor_positions])
 """Operations whose second argument is a tensor: in most layers that is the weight, which tells layers apart."""
 
@@ -62,6 +64,8 @@ def _may_be_same(these: Sequence[Any], those: Sequence[Any], distance: int) -> b
     for here, there in zip(these, those):
         if here.__class__ is list and here and here[0].__class__ is int:
             continue
+        if here.__class__ is int and there.__class__ is int and min(here, there) > _ATTRIBUTE:
+            continue  # tensors, or what is hardly met
         if here != there and not (here.__class__ is int and there.__class__ is int and here - there == distance):
             if number_in(here).__class__ is float and number_in(there).__class__ is float:
                 continue  # a number that is another one each time

@@ -1,8 +1,8 @@
 """What a batch that came twice consists of: stretches of calls that are executed as one, and what is between them.
 
-A pattern is found by comparing two batches, instruction by instruction. Most differ in numbers of tensors alone. A few
-may have a number that is another each time, such as the position of a token: these are decoded anew. Whether a later
-batch is the same is told by its bytes, see ``layouts``.
+A pattern is found by comparing two batches, instruction by instruction. Most differ in numbers of tensors alone, which
+move together, but for a few (``taken``). A few may have a number that is another each time, such as the position of a
+token: these are decoded anew. Whether a later batch is the same is told by its bytes, see ``layouts``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ..ending import RunStretch
 from ..holding import Holding, divides_of
 from ..numbered import Numbered, Numbers, Place, differing, is_same
 from ..stretches import FEWEST, Stretch
+from ..taken import Taken, places_of
 from .layouts import Layout, layout_of, least_as_wide, most_as_wide
 
 NONE_MADE: Final = 1 << 64
@@ -36,20 +37,32 @@ class DifferentError(Exception):
     """Two batches differ in more than a pattern allows."""
 
 
+class _Difference(NamedTuple):
+    """What two instructions differ in beside numbers of tensors that move: other numbers, and any tensors.
+
+    Of each tensor it has the number in both, and where the bytes of these stand in the instruction.
+    """
+
+    numbers: list[Numbered]
+    tensors: dict[int, tuple[int, list[tuple[int, int]]]]
+
+
 class _Others:
     """Instructions of a pattern that are executed one by one."""
 
-    holes: Final[Sequence[tuple[int, int]]] = ()
-    """Where bytes begin and end that may be others."""
-
-    def __init__(self, flat: Flat, first: int, moving: Sequence[bool]) -> None:
+    def __init__(self, flat: Flat, first: int, taken: Taken) -> None:
         self._template = Template(len(flat.inputs), flat.rows, flat.constants)
-        self._inputs, self._first, self._moving = flat.inputs, first, moving
+        self._first, self._taken = first, taken
+        self.holes = taken.holes
+        """Where bytes begin and end that may be others."""
 
-    def instructions(self, distance: int, _: memoryview) -> list[Any]:
-        """Return them with the numbers of tensors so far from the first ones."""
-        inputs = [id + distance if moves else id for id, moves in zip(self._inputs, self._moving)]
-        return self._template.instructions(self._template.ids(self._first + distance, inputs))
+    def instructions(self, distance: int, body: memoryview) -> list[Any]:
+        """Return them with the numbers of tensors so far from the first ones; DifferentError for others."""
+        first = self._first + distance
+        inputs = self._taken.at(distance, body, first)
+        if inputs is None:
+            raise DifferentError
+        return self._template.instructions(self._template.ids(first, inputs))
 
 
 class _Changing:
@@ -118,13 +131,17 @@ class Pattern:
     def items(self, first: int, body: memoryview) -> list[Any]:
         """Return what stands for the parts in the session's stream, where this is the first number that moves.
 
-        ProtocolError where the bytes between the parts that do not change are no instructions.
+        ProtocolError where the bytes between the parts that do not change are no instructions, and DifferentError
+        where a tensor cannot be the one that the batch names.
         """
         distance = first - self.first
         items: list[Any] = []
         for part in self.parts:
             if part.__class__ is Stretch:
-                items.append(RunStretch(part, part.ids(distance), part.numbers.of(body)))
+                ids = part.ids(distance, body)
+                if ids is None:
+                    raise DifferentError
+                items.append(RunStretch(part, ids, part.numbers.of(body)))
             else:
                 items += part.instructions(distance, body)  # type: ignore[union-attr]
         return items
@@ -140,18 +157,18 @@ def pattern_of(state: SessionState, first: Sighting, second: Sighting) -> tuple[
     count = _writable(first.instructions)
     here, there = first.instructions[:count], second.instructions[:count]
     flats = [Flat([one], NONE_MADE) for one in here], [Flat([one], NONE_MADE) for one in there]
-    distance = max([b - a for these, those in zip(*flats) for a, b in zip(these.inputs, those.inputs)], default=0)
+    distance = _distance(here, there, *flats)
     if count < FEWEST or len(there) < count or distance <= 0:
         return None
     keys = reduce(or_, [backend.key for backend in state.backends.values()])
     varying = [
-        _numbers(one, other, these, those, distance, state.fixed_numbers, keys)
+        _difference(one, other, these, those, distance, state.fixed_numbers, keys)
         for one, other, these, those in zip(here, there, *flats)
     ]
-    changing = [numbers is None for numbers in varying]
+    changing = [difference is None for difference in varying]
     moved = {
-        a for changes, these, those in zip(changing, *flats) if not changes
-        for a, b in zip(these.inputs, those.inputs) if a != b
+        a for difference, these, those in zip(varying, *flats) if difference is not None
+        for a, b in zip(these.inputs, those.inputs) if a != b and a not in difference.tensors
     }  # fmt: skip
     ends = first.ends()
     if sum(changing) * _CHANGING > count or not moved or ends[: count + 1] != second.ends()[: count + 1]:
@@ -164,18 +181,33 @@ def pattern_of(state: SessionState, first: Sighting, second: Sighting) -> tuple[
     return None if found is None else (found[0], Pattern(state, count, found[1], sorted(moved), parts))
 
 
-def _numbers(
+def _distance(here: Sequence[Any], there: Sequence[Any], flats: Sequence[Flat], others: Sequence[Flat]) -> int:
+    """Return how far the numbers of two batches are from each other that they give out, or that move most."""
+    first, second = _first_made(here), _first_made(there)
+    if NONE_MADE not in (first, second):
+        return second - first
+    pairs = [pair for these, those in zip(flats, others) for pair in zip(these.inputs, those.inputs)]
+    return max([b - a for a, b in pairs], default=0)
+
+
+def _difference(
     here: Any, there: Any, flat: Flat, other: Flat, distance: int, fixed: Collection[Place], keys: int
-) -> list[Numbered] | None:  # fmt: skip
-    """Return the numbers in which two instructions differ beside those of tensors; None where they differ in more.
+) -> _Difference | None:  # fmt: skip
+    """Return in what two instructions differ beside numbers of tensors that move; None where that is too much.
 
     DifferentError where they are no such two.
     """
     if flat.rows != other.rows:
         raise DifferentError
-    if not all([b - a in (0, distance) for a, b in zip(flat.inputs, other.inputs)]):
-        return None
-    return differing(here, there, flat.constants, other.constants, fixed, keys)
+    numbers = differing(here, there, flat.constants, other.constants, fixed, keys)
+    tensors: dict[int, tuple[int, list[tuple[int, int]]]] = {}
+    if any([b - a not in (0, distance) for a, b in zip(flat.inputs, other.inputs)]):
+        encoded, encoded_there = wire.encoder.encode(here), wire.encoder.encode(there)
+        for a, b in zip(flat.inputs, other.inputs):
+            if b - a not in (0, distance):
+                tensors[a] = b, places_of(encoded, encoded_there, a, b)
+    is_told = numbers is not None and all([places for _, places in tensors.values()])
+    return _Difference(numbers, tensors) if numbers is not None and is_told else None
 
 
 class _Parting:
@@ -185,47 +217,60 @@ class _Parting:
         self._divides, self._moved, self._distance = divides, moved, distance
 
     def parts(
-        self, here: Sequence[Any], there: Sequence[Any], varying: Sequence[list[Numbered] | None], ends: Sequence[int]
+        self, here: Sequence[Any], there: Sequence[Any], varying: Sequence[_Difference | None], ends: Sequence[int]
     ) -> Iterator[_Part]:  # fmt: skip
-        """Yield the parts of two batches, whose instructions differ in these numbers, or in more where it is None."""
+        """Yield the parts of two batches, whose instructions differ in this, or in more where it is None."""
         at = 0
-        for count in _lengths(here, [numbers is None for numbers in varying], self._divides):
+        for count in _lengths(here, [difference is None for difference in varying], self._divides):
             begin, at = at, at + count
             some, those = here[begin:at], varying[begin:at]
             is_one = None not in those and is_stretch(some, self._divides)
-            if any([numbers is None or (numbers and not is_one) for numbers in those]):
+            if any([difference is None or (difference.numbers and not is_one) for difference in those]):
                 yield _Changing(count, ends[begin], ends[at])
             else:
-                yield self._part(some, there[begin:at], those, ends[begin:at], is_one)
+                known = [difference for difference in those if difference is not None]
+                yield self._part(some, there[begin:at], known, ends[begin:at], is_one)
 
     def _part(
-        self, here: Sequence[Any], there: Sequence[Any], varying: Sequence[list[Numbered] | None],
+        self, here: Sequence[Any], there: Sequence[Any], varying: Sequence[_Difference],
         begins: Sequence[int], is_one: bool,
     ) -> Stretch | _Others:  # fmt: skip
         first, distance = _first_made(here), self._distance
         flat, other = Flat(here, first), Flat(there, first if first == NONE_MADE else first + distance)
-        moving = [id in self._moved for id in flat.inputs]
-        numbered = _numbered(here, varying, begins)
+        numbered, anywhere = _numbered(here, varying, begins), _anywhere(flat, varying, begins)
+        moving = [id in self._moved and position not in anywhere for position, id in enumerate(flat.inputs)]
+        there_by_id = {id: number for difference in varying for id, (number, _) in difference.tensors.items()}
+        expected = [there_by_id.get(id, id + distance * moves) for id, moves in zip(flat.inputs, moving)]
         apart = {one.constant for one in numbered}
         pairs = enumerate(zip(flat.constants, other.constants))
         if (
             flat.rows != other.rows or not all([n in apart or is_same(*pair) for n, pair in pairs])
-            or [id + distance * moves for id, moves in zip(flat.inputs, moving)] != other.inputs
+            or expected != other.inputs
         ):  # fmt: skip
             raise DifferentError
-        if is_one:
-            return Stretch(here, flat, first, moving, self._divides, Numbers(numbered))
-        return _Others(flat, first, moving)
+        taken = Taken(flat.inputs, moving, anywhere)
+        return (
+            Stretch(here, flat, first, taken, self._divides, Numbers(numbered))
+            if is_one
+            else _Others(flat, first, taken)
+        )
 
 
-def _numbered(
-    instructions: Sequence[Any], varying: Sequence[list[Numbered] | None], begins: Sequence[int]
-) -> list[Numbered]:  # fmt: skip
+def _numbered(instructions: Sequence[Any], varying: Sequence[_Difference], begins: Sequence[int]) -> list[Numbered]:
     """Return numbers by their places among the constants of all instructions, and from where the batch begins."""
     found, before = [], 0
-    for one, numbers, begin in zip(instructions, varying, begins, strict=True):
-        found += [Numbered(before + each.constant, begin + each.offset, each.is_list) for each in numbers or ()]
+    for one, difference, begin in zip(instructions, varying, begins, strict=True):
+        found += [Numbered(before + each.constant, begin + each.offset, each.is_list) for each in difference.numbers]
         before += len(Flat([one], NONE_MADE).constants)
+    return found
+
+
+def _anywhere(flat: Flat, varying: Sequence[_Difference], begins: Sequence[int]) -> dict[int, list[tuple[int, int]]]:
+    """Return where a batch has the numbers of any tensors, by their positions among the inputs."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for difference, at in zip(varying, begins, strict=True):
+        for id, (_, places) in difference.tensors.items():
+            found.setdefault(flat.inputs.index(id), []).extend([(at + begin, at + end) for begin, end in places])
     return found
 
 

@@ -20,7 +20,7 @@ from ..holding import divides_of
 from ..stretches import FEWEST, SOON
 from .first_look import Look, look_at
 from .layouts import Layout
-from .patterns import Pattern, Sighting, has_stretches, pattern_of
+from .patterns import DifferentError, Pattern, Sighting, has_stretches, pattern_of
 
 _MOST_BYTES: Final = 1 << 15
 """Longer batches are uploads, or lists of tensors, that are not worth a comparison."""
@@ -28,7 +28,7 @@ _MOST_OF_A_LENGTH: Final = 16
 """So many layouts of the same length are kept: each is a product for every batch that has it."""
 _SOON: Final = SOON // 64
 """A batch that comes again within so many others is one of a loop."""
-_MOST_FAILURES: Final = 2
+_MOST_FAILURES: Final = 4
 """So often it is tried to find what batches of the same operations have in common: a number may change in each."""
 _WHILE_RECORDING: Final = 4
 """Of so many batches after calls with a history nothing is learnt: in a training what follows is no stretch either."""
@@ -114,7 +114,7 @@ class RecurringBatches:
     def _fitting(self, layout: Layout[Pattern], pattern: Pattern, first: int, body: memoryview) -> list[Any]:
         try:
             items = pattern.items(first, body)
-        except ProtocolError:  # the batch says what is wrong, if anything is
+        except (ProtocolError, DifferentError):  # the batch says what is wrong, if anything is
             return decoded(self._state, body)
         self._hits += 1
         note_size(self._state, layout.size, pattern.count)
