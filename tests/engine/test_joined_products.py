@@ -194,8 +194,6 @@ def _rewritten(x: Value, weight: Value) -> Any:
 def test_kernels_of_a_graph_that_begin_early_wait_for_what_they_read(cuda_device: str, seed: int) -> None:
     torch.manual_seed(seed)
     adapter = EngineAdapter(cuda_device)
-    from server.engine.device.cuda_graphs import CudaGraph
-
     drawn = [torch.randn(1, 1024).bfloat16(), (torch.randn(1024, 1024) / 64).bfloat16()]
     captured, plain = ([adapter.tensor(tensor.clone()) for tensor in drawn] for _ in range(2))
     metas = [value.meta for value in plain]
@@ -209,7 +207,7 @@ def test_kernels_of_a_graph_that_begin_early_wait_for_what_they_read(cuda_device
 
     with backend.as_current():
         backend.flush()
-        graph = CudaGraph.of(backend.stream, work)
+        graph = backend.capture(work)
         assert graph is not None
         for _ in range(5):
             assert graph.launch()

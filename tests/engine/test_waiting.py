@@ -139,7 +139,7 @@ class _Chains:
         return int(len(sequence) * self._share)
 
 
-@pytest.mark.parametrize(("share", "sighting"), [(0.0, 2), (0.5, 3), (0.75, 5), (1.0, 33)])
+@pytest.mark.parametrize(("share", "sighting"), [(0.0, 2), (0.5, 3), (0.75, 5), (1.0, 118)])
 def test_what_chains_make_is_captured_once_it_has_cost_as_much(
     device: Device, seed: int, share: float, sighting: int
 ) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from server.engine.devices import open_device
+from server.engine.replay import launch_sequences
 from server.session.programs.batches import recurring
 from telegrad_protocol.meta import Device
 
@@ -33,8 +34,10 @@ def _no_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A number for each graph that was launched."""
+    """A number for each graph that was launched; sequences are captured at once, also where chains make them."""
     from server.engine.device.cuda_graphs import CudaGraph
+
+    monkeypatch.setattr(launch_sequences, "_CHAINED", launch_sequences._CAPTURED + launch_sequences._CAPTURE)
 
     found: list[int] = []
     launch = CudaGraph.launch

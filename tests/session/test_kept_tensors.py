@@ -15,7 +15,7 @@ from telegrad_protocol import messages, wire
 
 from .stretches import call_by_call
 
-pytestmark = pytest.mark.usefixtures("gains_by_stretches")
+pytestmark = pytest.mark.usefixtures("gains_by_stretches", "captures")
 _FIRST = 1 << 16
 
 
@@ -72,7 +72,7 @@ def test_operands_of_any_age_are_those_that_the_program_names(
         expected = run()
     for _ in range(3):
         np.testing.assert_array_equal(run(), expected)
-    assert noted["_begin"] > 10
+    assert noted["_begin"]
 
 
 def test_a_tensor_that_is_not_there_is_missed_as_ever(tg: Any, rng: np.random.Generator, noted: Counter[str]) -> None:

@@ -21,6 +21,7 @@ import pytest
 from telegrad._native import binding
 from telegrad._session import thread_modes
 from telegrad._session.handshake import open_session
+from telegrad._session.sending.send_queue import FIRST_NUMBER
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import DEFAULT, Modes
 from telegrad._transport.ahead import VARIABLE
@@ -285,7 +286,7 @@ def test_an_interrupt_ends_the_wait_and_the_answer_is_dropped(sessions: Any, mon
     alone = Peer._alone
 
     def late(self: Peer, query: Any) -> list[bytes]:
-        if query.request == 1:
+        if query.request == FIRST_NUMBER:
             asked.set()
             goes_on.wait()
         return alone(self, query)
@@ -307,7 +308,7 @@ def test_an_interrupt_ends_the_wait_and_the_answer_is_dropped(sessions: Any, mon
         signal.signal(signal.SIGINT, before)
     thread.join()
     goes_on.set()
-    assert session.query("echo") == [2, "text"]
+    assert session.query("echo") == [FIRST_NUMBER + 1, "text"]
     assert session.is_idle
     peer.close()
 

@@ -21,8 +21,13 @@ from server.replay_policy import IDLE_WINDOW, LAUNCH_SEQUENCES, Limits, ReplayPo
 Launch: TypeAlias = tuple[Any, ...]
 """The function that performs a launch, then its arguments: the raw stream first."""
 Sequence: TypeAlias = tuple[Launch, ...]
-_CHAINED: Final = 1 / 32
-"""What a launch in a chain costs of what one costs in a capture: 0.3 us of 10, where one made alone costs 4."""
+_CHAINED: Final = 0.3
+"""Microseconds that a launch costs in a chain, and a launch of what was captured does not."""
+_CAPTURE: Final = 300.0
+"""Microseconds that a capture costs, beside its launches."""
+_CAPTURED: Final = 10.0
+"""Microseconds that a launch costs in a capture. Made alone it costs four, and a call of a library more, so that a few
+sightings of these pay for their parts of a capture; it is taken that one does."""
 
 
 Capturing: TypeAlias = "Callable[[int, Callable[..., bool]], Capture | None]"
@@ -78,7 +83,8 @@ class LaunchSequences:
         """Note that the sequence that came last was made otherwise: so many launches, of which some in chains."""
         if len(self._paid) >= self._sizes.sightings:
             self._paid.clear()
-        paid = 1 - chained / launches * (1 - _CHAINED)
+        in_chains = chained * _CHAINED / (launches * _CAPTURED + _CAPTURE)
+        paid = (launches - chained) / launches + in_chains
         self._paid[self._key] = self._paid.get(self._key, 0.0) + paid
 
     def _learn(self, sequence: Sequence) -> _Record | None:
