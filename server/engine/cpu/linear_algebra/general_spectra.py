@@ -11,11 +11,11 @@ from server.engine import keys
 from server.engine.array_library import host_small_matrices as small
 from server.engine.array_library.host_libraries import mkl
 from server.engine.operators import Request
-from server.engine.ops import spectra as generic
+from server.engine.ops.linear_algebra import spectra as generic
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import spectra
+from telegrad_protocol.ops.linear_algebra import spectra
 
 from .matrices import launch_of
 

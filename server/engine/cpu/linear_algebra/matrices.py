@@ -15,14 +15,14 @@ from server.engine import keys
 from server.engine.array_library import host_small_matrices as small
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.operators import Request
-from server.engine.ops import factorizations as generic_factorizations
-from server.engine.ops import solvers as generic_solvers
+from server.engine.ops.linear_algebra import factorizations as generic_factorizations
+from server.engine.ops.linear_algebra import solvers as generic_solvers
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import factorizations, solvers
-from telegrad_protocol.ops.matrices import column_major
-from telegrad_protocol.ops.matrices import is_vector as are_vectors
+from telegrad_protocol.ops.linear_algebra import factorizations, solvers
+from telegrad_protocol.ops.linear_algebra.matrices import column_major
+from telegrad_protocol.ops.linear_algebra.matrices import is_vector as are_vectors
 
 Array = Any
 

@@ -19,13 +19,14 @@ from server.engine.cpu import reduce
 from server.engine.cpu.rows import row_dots
 from server.engine.device import threads
 from server.engine.operators import Request
-from server.engine.ops import matrix_norms as generic_matrix_norms
+from server.engine.ops.linear_algebra import matrix_norms as generic_matrix_norms
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.dtypes import float32, float64
 from telegrad_protocol.layout import wrap_dims
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import matrix_functions, spread
+from telegrad_protocol.ops import spread
+from telegrad_protocol.ops.linear_algebra import matrix_functions
 
 from .matrices import launch_of
 
