@@ -9,7 +9,6 @@ from typing import Any
 
 from server.engine import keys
 from server.engine.array_library import host_small_matrices as small
-from server.engine.array_library.host_libraries import mkl
 from server.engine.operators import Request
 from server.engine.ops.linear_algebra import spectra as generic
 from server.engine.registry import prepares
@@ -23,7 +22,7 @@ Array = Any
 
 
 def _are_taken(A: Meta) -> bool:
-    return A.numel > 0 and not A.dtype.is_complex and mkl() is None
+    return A.numel > 0 and not A.dtype.is_complex
 
 
 @prepares(spectra.eig, keys.CPU)
