@@ -33,9 +33,13 @@ def _cond(A, p):
         values = F.linalg_svdvals(A)
         largest, smallest = F.select(values, -1, 0), F.select(values, -1, -1)
         return smallest / largest if p == -2 else largest / smallest
+    if p == "nuc":
+        values = F.linalg_svdvals(A)
+        return F.sum(values, -1) * F.sum(F.reciprocal(values), -1)
     inverse, info = F.linalg_inv_ex(A)
     is_singular = F.ne(info, 0)
-    inverse = F.masked_fill(inverse, F.unsqueeze(F.unsqueeze(is_singular, -1), -1), 0)
+    if requires_grad(A):  # no gradient may come from what is no number
+        inverse = F.masked_fill(inverse, F.unsqueeze(F.unsqueeze(is_singular, -1), -1), 0)
     product = matrix_norm_of(A, p, (-2, -1), False, None) * matrix_norm_of(inverse, p, (-2, -1), False, None)
     return F.masked_fill(product, is_singular, math.inf)
 
