@@ -156,7 +156,9 @@ def norm(request: Request) -> Launch | None:
         return None
     dims = range(input.ndim) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim
     reduced = set(wrap_dims("norm", tuple(dims), input.ndim)) if input.ndim else set()
-    in_memory = sorted(reduced, key=lambda d: (-input.strides[d], d))  # in which order they are added up is all the same
+    in_memory = sorted(
+        reduced, key=lambda d: (-input.strides[d], d)
+    )  # in which order they are added up is all the same
     vector = _padded(_merged(input, in_memory), 1)
     others = _padded(_merged(input, [d for d in range(input.ndim) if d not in reduced]), 2)
     kept = input.ndim - len(reduced)
