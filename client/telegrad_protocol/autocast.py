@@ -15,7 +15,7 @@ from .dtypes import ALL, DType, bfloat16, float16, float32, float64
 from .errors import DTypeError, NotSupportedError
 from .meta import Meta
 from .ops import TABLE, Op
-from .ops.losses import _cross_entropy_in_float32, has_probabilities, reduction_of
+from .ops.layers.losses import _cross_entropy_in_float32, has_probabilities, reduction_of
 
 Policy: TypeAlias = str
 LOWER: Final[Policy] = "lower_precision_fp"

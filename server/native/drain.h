@@ -8,8 +8,7 @@ its own is wanted. */
 
 #define DRAIN_CLASSES(X) X(Node) X(AccumulateGrad) X(GraphTask)
 #define DRAIN_SLOTS(X)                                                                                                 \
-    X(Node, edges) X(Node, metas) X(Node, retained) X(Node, sequence) X(GraphTask, pending)          \
-    X(AccumulateGrad, leaf)
+    X(Node, edges) X(Node, metas) X(Node, retained) X(Node, sequence) X(GraphTask, pending) X(AccumulateGrad, leaf)
 #define DRAIN_OBJECTS(X) X(cancellation) X(changes) X(add) X(additions)
 #define DRAIN_TEXTS(X) X(requested) X(pause) X(visit) X(receive) X(count) X(is_contiguous) X(offset)
 

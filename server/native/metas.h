@@ -10,7 +10,7 @@
 
 #define META_CLASSES(X) X(Meta) X(Device) X(KeyedRef)
 #define META_SLOTS(X)                                                                                                  \
-    X(Meta, shape) X(Meta, strides) X(Meta, offset) X(Meta, dtype) X(Meta, device) X(Meta, ndim) X(Meta, numel)         \
+    X(Meta, shape) X(Meta, strides) X(Meta, offset) X(Meta, dtype) X(Meta, device) X(Meta, ndim) X(Meta, numel)        \
     X(Meta, is_contiguous) X(Meta, extent) X(Meta, _at_start) X(Device, name) X(KeyedRef, key)
 /* ``meta_of`` is the function of Python, ``metas`` has the names of its module, ``host`` is the CPU. */
 #define META_OBJECTS(X) X(meta_of) X(metas) X(host)

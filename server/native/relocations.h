@@ -37,7 +37,7 @@ typedef struct {
     Py_ssize_t relocated_count, count, segment_count;
     Segment *segments;
     Relocated *relocated;
-    Relocation *relocations; /* by launch */
+    Relocation *relocations; /* by launch, and by argument */
     Py_ssize_t *begins;      /* of each launch's arguments behind the stream, and the end of all */
     uint64_t *addresses;
 } RelocatedChain;
@@ -123,13 +123,13 @@ look_at_relocated(RelocatedChain *run, PyObject *values, PyObject *made)
     return 0;
 }
 
-/* Whether an argument of a launch is relocated. */
+/* Whether an argument of a launch is relocated, where ``next`` counts the relocations of earlier arguments that were asked for
+already: relocations are in the order of launches and of their arguments. */
 static int
-is_relocated(const RelocatedChain *run, Py_ssize_t place)
+is_relocated(const RelocatedChain *run, Py_ssize_t place, Py_ssize_t *next)
 {
-    for (Py_ssize_t i = 0; i < run->count; i++)
-        if (run->relocations[i].place == place) return 1;
-    return 0;
+    while (*next < run->count && run->relocations[*next].place < place) ++*next;
+    return *next < run->count && run->relocations[*next].place == place;
 }
 
 /* Give the node of a launch the parameters that it is to have; whether the driver takes them. */
@@ -169,9 +169,9 @@ set_relocated(RelocatedChain *run)
     return 1;
 }
 
-/* Make a launch by itself, with what is relocated as it is now; -1 for an error. */
+/* Make a launch by itself, with what is relocated as it is now, and ``next`` as above; -1 for an error. */
 static int
-launch_alone(RelocatedChain *run, Py_ssize_t number)
+launch_alone(RelocatedChain *run, Py_ssize_t number, Py_ssize_t *next)
 {
     PyObject *entry = PyTuple_GET_ITEM(run->entries, number), *given[1 + MOST_GIVEN];
     Py_ssize_t count = PyTuple_GET_SIZE(entry) - 1, made = 0;
@@ -179,7 +179,8 @@ launch_alone(RelocatedChain *run, Py_ssize_t number)
     for (made = 1; made < count; made++) {
         Py_ssize_t place = run->begins[number] + made - 1;
         PyObject *item = PyTuple_GET_ITEM(entry, 1 + made);
-        given[made] = is_relocated(run, place) ? PyLong_FromUnsignedLongLong(run->addresses[place]) : Py_NewRef(item);
+        int is_other = is_relocated(run, place, next);
+        given[made] = is_other ? PyLong_FromUnsignedLongLong(run->addresses[place]) : Py_NewRef(item);
         if (given[made] == NULL) break;
     }
     int failed = made < count ? -1 : done(PyObject_Vectorcall(PyTuple_GET_ITEM(entry, 0), given, count, NULL));
@@ -199,10 +200,11 @@ launch_relocated(PyObject *self, PyObject *const *given, Py_ssize_t count)
     int state = made == NULL || look_at_relocated(run, values, made) < 0 ? -1 : set_relocated(run);
     Py_XDECREF(values);
     Py_XDECREF(made);
+    Py_ssize_t next = 0;
     for (Py_ssize_t i = 0; state > 0 && i < run->segment_count; i++) {
         Segment *segment = run->segments + i;
         if (segment->chain != NULL) state = launch_chain(segment->chain, given[0]);
-        else if (launch_alone(run, segment->begin) < 0) state = -1;
+        else if (launch_alone(run, segment->begin, &next) < 0) state = -1;
     }
     return state < 0 ? NULL : PyBool_FromLong(state);
 }

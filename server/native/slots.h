@@ -13,25 +13,25 @@
 
 #define SLOTS(X)                                                                                                       \
     X(Block, array) X(Block, bin) X(Block, charge) X(Block, device_charge) X(Block, is_free) X(Block, is_stable)       \
-    X(Block, key) X(Block, meta) X(Block, next) X(Block, offset) X(Block, owner) X(Block, pointer)                     \
-    X(Block, previous) X(Block, requested) X(Block, segment) X(Block, size) X(Block, split) X(Block, stream)           \
-    X(Bin, blocks) X(Bin, eager_frees) X(Bin, free_list) X(Bin, listed) X(Bin, size) X(FreeList, bins)                 \
-    X(FreeList, pool) X(FreeList, remainder) X(FreeList, remainder_front) X(FreeList, remainder_size)                  \
-    X(FreeList, sizes) X(FreeList, stream) X(Pool, ended_inactive_bytes) X(Pool, ended_inactive_count)                 \
-    X(Pool, inactive_byte_charge) X(Pool, inactive_count_charge) X(Segment, first) X(Request, bin)                     \
-    X(Request, blocks) X(Request, charge) X(Request, free_list) X(Request, min_remainder) X(Request, nbytes)           \
-    X(Request, size) X(Request, split_charge) X(Request, split_off_charge) X(Request, split_uses) X(Request, uses)     \
-    X(Account, owner) X(Account, quota_bytes) X(Account, requests) X(Account, requests_by_route) X(Account, route) X(Account, stream) X(Ledger, allocated_peak)        \
+    X(Block, key) X(Block, meta) X(Block, next) X(Block, offset) X(Block, owner) X(Block, pointer) X(Block, previous)  \
+    X(Block, requested) X(Block, segment) X(Block, size) X(Block, split) X(Block, stream) X(Bin, blocks)               \
+    X(Bin, eager_frees) X(Bin, free_list) X(Bin, listed) X(Bin, size) X(FreeList, bins) X(FreeList, pool)              \
+    X(FreeList, remainder) X(FreeList, remainder_front) X(FreeList, remainder_size) X(FreeList, sizes)                 \
+    X(FreeList, stream) X(Pool, ended_inactive_bytes) X(Pool, ended_inactive_count) X(Pool, inactive_byte_charge)      \
+    X(Pool, inactive_count_charge) X(Segment, first) X(Request, bin) X(Request, blocks) X(Request, charge)             \
+    X(Request, free_list) X(Request, min_remainder) X(Request, nbytes) X(Request, size) X(Request, split_charge)       \
+    X(Request, split_off_charge) X(Request, split_uses) X(Request, uses) X(Account, owner) X(Account, quota_bytes)     \
+    X(Account, requests) X(Account, requests_by_route) X(Account, route) X(Account, stream) X(Ledger, allocated_peak)  \
     X(Ledger, ceiling) X(Ledger, now) X(Ledger, peak) X(Ledger, pending) X(Ledger, quota) X(Heap, generation)          \
     X(FastBins, _accounts) X(FastBins, _allocate) X(FastBins, _bypassed) X(FastBins, _complete) X(FastBins, _free)     \
     X(FastBins, _ledger) X(FastBins, _oversize) X(Pieces, table) X(Pieces, new_key) X(ReplayPolicy, cooldown)          \
     X(Recall, _accounts) X(Recall, _allocate_below) X(Recall, _changes) X(Recall, _free_below) X(Recall, _heap)        \
     X(Recall, _is_bypassed) X(Recall, _is_flushing) X(Recall, _left) X(Recall, _ledger) X(Recall, _moved)              \
     X(Recall, _name) X(Recall, _pieces) X(Recall, _states) X(Recall, _turn) X(Recall, allocate_unknown)                \
-    X(Recall, free_unknown) X(Recall, log) X(Recall, replay_policy) X(Recall, state) X(Recall, _signs) X(Recall, _oversize)                       \
-    X(Recall, _is_cooling) X(Step, account) X(Step, account_now) X(Step, after) X(Step, amounts) X(Step, before)        \
-    X(Step, block) X(Step, name) X(Step, now) X(Step, resets) X(Step, takes) X(Ledger, resets)                         \
-    X(Signs, _in_place) X(Signs, _of_session) X(Watch, _before) X(Watch, _lately) X(Watch, _left) X(Watch, _new)        \
+    X(Recall, free_unknown) X(Recall, log) X(Recall, replay_policy) X(Recall, state) X(Recall, _signs)                 \
+    X(Recall, _oversize) X(Recall, _is_cooling) X(Step, account) X(Step, account_now) X(Step, after) X(Step, amounts)  \
+    X(Step, before) X(Step, block) X(Step, name) X(Step, now) X(Step, resets) X(Step, takes) X(Ledger, resets)         \
+    X(Signs, _in_place) X(Signs, _of_session) X(Watch, _before) X(Watch, _lately) X(Watch, _left) X(Watch, _new)       \
     X(Watch, _new_before) X(Watch, _streak) X(Watch, _wanted)
 
 /* What else ``prepare`` is given: functions of Python that do all that is unusual, and constants. */
@@ -41,7 +41,8 @@
     X(field_bits) X(unknown) X(seen) X(longest_log) X(others)
 
 #define TEXTS(X)                                                                                                       \
-    X(add) X(take_peaks) X(name) X(forget) X(flush_totals) X(_count_miss) X(_remember_again) X(_trust_signs) X(_age) X(_spend)
+    X(add) X(take_peaks) X(name) X(forget) X(flush_totals) X(_count_miss) X(_remember_again) X(_trust_signs) X(_age)   \
+    X(_spend)
 
 #define DECLARE_SLOT(type, name) static Py_ssize_t type##__##name;
 #define DECLARE_OBJECT(name) static PyObject *the_##name;

@@ -9,9 +9,9 @@
 #define VALUE_CLASSES(X) X(Storage) X(Value) X(Backend) X(Context)
 
 #define VALUE_SLOTS(X)                                                                                                 \
-    X(Storage, backend) X(Storage, block) X(Storage, keeper) X(Storage, nbytes) X(Storage, version)                    \
-    X(Value, _array) X(Value, autograd) X(Value, backend) X(Value, base) X(Value, keys) X(Value, meta)                 \
-    X(Value, storage) X(Backend, allocator) X(Backend, apart) X(Backend, in_allocator) X(Backend, queued_frees) X(Backend, stream)       \
+    X(Storage, backend) X(Storage, block) X(Storage, keeper) X(Storage, nbytes) X(Storage, version) X(Value, _array)   \
+    X(Value, autograd) X(Value, backend) X(Value, base) X(Value, keys) X(Value, meta) X(Value, storage)                \
+    X(Backend, allocator) X(Backend, apart) X(Backend, in_allocator) X(Backend, queued_frees) X(Backend, stream)       \
     X(Context, owner)
 
 /* What else ``prepare_values`` is given: the finalizer of Python, and the names of the module ``context``. */

@@ -89,3 +89,4 @@ class Slices:
             self._is_inside, self.running = False, connection
             numbers[BEGIN], numbers[SESSION] = begin, connection.number
             connection.session.resume(suspended)
+        self._heartbeat.check()  # a request to end this turn is not heard in those of others

@@ -16,16 +16,18 @@ from telegrad._ops.call_plan import PLANS
 from telegrad.profiler._log import _id_of, _noting, _noting_with_stacks, told
 
 from ..support.compilers import needs_calls_in_c
-from . import test_native_calls as native_calls
-from .test_native_calls import PROGRAMS, TURNS, RecordingHost, _run, _usual_calls
-from .test_native_calls import recording as recording
+from . import random_calls
+from .random_calls import PROGRAMS, run_program
+from .recording_host import RecordingHost
+from .recording_host import recording as recording
+from .usual_calls import TURNS, usual_calls
 
 pytestmark = needs_calls_in_c
 
 
 def _is_of_a_program(line: str) -> bool:
     """Whether a line of a stack is of the programs, and not of the test that runs them."""
-    return native_calls.__name__.rpartition(".")[2] in line and "): test_" not in line
+    return random_calls.__name__.rpartition(".")[2] in line
 
 
 def _told(noted: list[Any]) -> list[Any]:
@@ -45,12 +47,12 @@ def test_a_profile_has_the_same_of_calls_in_c_and_in_python(
 ) -> None:
     noted: list[Any] = []
     noting = (_noting_with_stacks if with_stacks else _noting)(python_call.call, noted)
-    _run(recording, python_call.call, seed)
-    _run(recording, noting, seed)
+    run_program(recording, python_call.call, seed)
+    run_program(recording, noting, seed)
     assert native.native.begin_notes(1 << 20, with_stacks, _id_of)
     try:
         assert not native.native.begin_notes(1 << 20, with_stacks, _id_of), "one profile at a time"
-        _run(recording, native.call, seed)
+        run_program(recording, native.call, seed)
     finally:
         in_c = native.native.end_notes()
     found, expected = _told(in_c), _told(noted)
@@ -77,14 +79,14 @@ def test_notes_of_calls_leave_no_references_and_are_not_more_than_wanted(recordi
     import telegrad as tg
 
     with tg.connect(in_process=recording) as connection:
-        calls, session = _usual_calls(tg), connection.session
+        calls, session = usual_calls(tg), connection.session
         pattern = next(iter(PLANS))[0]
 
         def count() -> list[int]:
             session.synchronize()
             recording.session.sent.clear()
             gc.collect()
-            return [sys.getallocatedblocks(), sys.getrefcount(pattern), sys.getrefcount(_usual_calls.__code__)]
+            return [sys.getallocatedblocks(), sys.getrefcount(pattern), sys.getrefcount(usual_calls.__code__)]
 
         def noted(most: int) -> int:
             assert native.native.begin_notes(most, True, _id_of)

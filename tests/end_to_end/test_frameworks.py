@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .both_libraries import on_pytorch, on_telegrad
 from .server_process import ServerProcess
-from .test_packages import _on_pytorch, _run
 
 PROGRAM = """
 import collections
@@ -39,5 +39,5 @@ print(annotated("cpu", 1.0), torch._C._get_cudnn_enabled())
 def test_names_of_frameworks_are_there(server: ServerProcess, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    ours = _run("-m", "telegrad", program, folder=tmp_path / "a", url=server.url)
-    assert ours == _on_pytorch(program, tmp_path / "b")
+    ours = on_telegrad(program, tmp_path / "a", server.url)
+    assert ours == on_pytorch(program, tmp_path / "b")

@@ -82,7 +82,7 @@ def test_so_are_those_of_an_error_in_a_thread(server: ServerProcess, start_progr
 
 def test_a_variable_shows_them_all(server: ServerProcess, start_program: Start) -> None:
     errors = _errors(start_program, server.url, "wrong_shape", TELEGRAD_FULL_TRACEBACK="1")
-    assert "/telegrad/nn/modules/module.py" in errors and "/telegrad_protocol/ops/linalg.py" in errors
+    assert "/telegrad/nn/modules/module.py" in errors and "/telegrad_protocol/ops/linear_algebra/linalg.py" in errors
 
 
 def test_a_defect_of_telegrad_is_shown_whole(server: ServerProcess, start_program: Start) -> None:

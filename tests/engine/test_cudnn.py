@@ -299,7 +299,7 @@ def test_attention_drops_the_same_weights_on_its_way_back(
 ) -> None:
     """Of the identity as values attention makes its weights, those that were dropped 0."""
     from server.engine.backward import backward
-    from server.engine.ops import attention
+    from server.engine.ops.layers import attention
 
     monkeypatch.setattr(attention, "_attention_math", None)
     batch, heads, length = 4, 8, 64

@@ -16,7 +16,7 @@ from server.engine import compiled
 from server.engine.cpu.conv import kernels, pieces, planes
 from server.engine.cpu.conv.parts import offsets
 from server.engine.device import threads
-from server.engine.ops import convolution as generic
+from server.engine.ops.layers import convolution as generic
 
 from .adapters import EngineAdapter, to_torch
 

@@ -12,7 +12,7 @@ import pytest
 from server.engine import compiled, random
 from server.engine.cpu import dropout
 from server.engine.device import threads
-from server.engine.ops import nn as generic
+from server.engine.ops.layers import nn as generic
 
 SIZES = (compiled.LEAST, 3 * compiled.LEAST + 5, 700_003)
 

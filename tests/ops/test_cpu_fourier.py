@@ -282,3 +282,14 @@ def test_operands_of_other_layouts_and_real_ones(rng: np.random.Generator, kind:
                 assert error(adapter.numpy(whole), exact_whole) < 20 * EPS[kind]
         back = functional.fft_irfft(functional.transpose(adapter.tensor(tensor), 0, 1))
         assert error(adapter.numpy(back), scipy.fft.irfft(wide(tensor.numpy().T))) < 20 * EPS[kind]
+
+
+def test_beside_mkl_loops_make_real_numbers_and_nothing_else(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_fourier, "mkl", lambda: "it is there")
+    half, whole = signals(rng, (8, 513), "F"), np.empty((8, 1024), np.float32)
+    assert host_fourier.transform(half, (1,), 2, False, whole)
+    assert error(whole, scipy.fft.irfft(wide(half))) < 1e-6
+    assert not host_fourier.transform(half, (1,), 2, False, np.empty_like(half))
+    assert not host_fourier.transform(whole, (1,), 1, True, np.empty_like(half))

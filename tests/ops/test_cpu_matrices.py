@@ -250,3 +250,22 @@ def test_triangular_systems_are_solved(rng: Any, size: int, kind: str) -> None:
                 expected = np.linalg.solve(exact[: len(a)], b)
                 close(host_lapack.solve_triangular(spread, b, upper, unit), expected, kind, 10)
     assert host_lapack.solve_triangular(full, np.empty((count, size, 0), kind), True, False).shape == (count, size, 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("upper", [False, True])
+def test_lapack_factorizes_again_only_what_is_not_definite(
+    adapter: EngineAdapter, rng: Any, monkeypatch: pytest.MonkeyPatch, kind: str, upper: bool
+) -> None:
+    counts: list[int] = []
+    call = host_lapack.call
+    monkeypatch.setattr(host_lapack, "call", lambda *given: counts.append(given[2]) or call(*given))
+    a = torch.from_numpy(definite_of(rng, 8, kind))
+    a[0, 5, 3, 3] = a[0, 2, 0, 0] = -1
+    factor, info = map(adapter.numpy, F.linalg_cholesky_ex(adapter.tensor(a), upper=upper))
+    expected, wanted = torch.linalg.cholesky_ex(a, upper=upper)
+    assert counts == [2]
+    assert (info == wanted.numpy()).all() and info[0, 5] == 4 and info[0, 2] == 1
+    np.testing.assert_allclose(factor[info == 0], expected.numpy()[info == 0], rtol=1e-3, atol=1e-4)
+    with pytest.raises(LinearAlgebraError, match="Batch element 2"):
+        F.linalg_cholesky(adapter.tensor(a), upper=upper)

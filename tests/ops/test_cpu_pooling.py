@@ -13,7 +13,7 @@ import torch.nn.functional as TF
 
 from server.engine.cpu.conv import pooling
 from server.engine.device import threads
-from server.engine.ops import pooling as generic
+from server.engine.ops.layers import pooling as generic
 
 
 @pytest.fixture(autouse=True, params=[1, 3])

@@ -11,7 +11,7 @@ import torch
 from server.engine import functional as F
 from server.engine.array_library import host_lapack, host_orthogonal
 from server.engine.cpu.linear_algebra import few_matrices
-from server.engine.ops.factorizations import _orders_at_once, _orders_in_turn
+from server.engine.ops.linear_algebra.factorizations import _orders_at_once, _orders_in_turn
 from telegrad_protocol.errors import LinearAlgebraError
 
 from .adapters import EngineAdapter

@@ -11,7 +11,7 @@ from server.engine.cuda.attention import few_rows
 from server.engine.cuda.runtime.launch import collecting
 from server.engine.cuda.texts import DescribedDevice, tensor
 from server.engine.operators import OPERATORS, Request
-from server.engine.ops.attention import suits_few_rows
+from server.engine.ops.layers.attention import suits_few_rows
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from server.engine.array_library import fourier, host_lapack
+from server.engine import compiled
+from server.engine.array_library import fourier, host_lapack, host_spectra
 from server.engine.array_library.host_libraries import call, mkl, workspace
 
 NORMS = ("backward", "ortho", "forward")
@@ -98,3 +99,22 @@ def test_real_signals_and_their_halves(rng: np.random.Generator, layout: str, mo
             expected = np.fft.irfft(x, n=length, axis=axis, norm=INVERSE_NORMS[mode])  # type: ignore[call-overload]
             np.testing.assert_allclose(out, expected, atol=1e-9)
         np.testing.assert_array_equal(x, given)
+
+
+@pytest.mark.parametrize("name", ["eig", "svdvals"])
+def test_beside_mkl_loops_compute_the_spectra_of_many_small_matrices(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    assert compiled.kernels("factorizations.eigenvectors") and compiled.kernels("factorizations.spectra")
+    monkeypatch.setattr(host_spectra, "mkl", lambda: "it is there")
+    monkeypatch.setattr(host_spectra, "_loops", None)
+    monkeypatch.setattr(host_spectra, "call", lambda *args: pytest.fail("LAPACK was called"))
+    a = rng.standard_normal((64, 8, 8)).astype(np.float32)
+    if name == "eig":
+        values, columns, info = host_spectra.eig(a, True)
+        np.testing.assert_allclose(a @ columns, columns * values[:, None], atol=1e-4)
+        assert not info.any()
+    else:
+        values = np.empty((64, 8), np.float32)
+        assert host_spectra.svdvals_into(a, values)
+        np.testing.assert_allclose(values, np.linalg.svd(a.astype(float), compute_uv=False), atol=1e-5)

@@ -30,6 +30,7 @@ def _calls() -> list[Call]:
         calls += [("cond", (matrix,), {"p": p}) for p in (None, 1, -2, "fro")]
         calls += [("solve", (matrix, _numbers(2, 1)), {})]
         calls += [("inv_ex", (matrix,), {"check_errors": True}), ("cholesky_ex", (matrix,), {"check_errors": True})]
+    calls += [("cond", (matrix,), {"p": "nuc"}) for matrix in (ZEROS, _numbers(3, 3), _numbers(2, 3, 3))]
     calls += [
         ("matrix_norm", (_numbers(*shape), order), {})
         for order in (1, -1, 2, -2, float("inf"), -float("inf"), "nuc", "fro")

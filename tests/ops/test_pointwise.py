@@ -19,8 +19,9 @@ from telegrad_protocol.errors import (
     ShapeError,
     TelegradError,
 )
-from telegrad_protocol.ops import activations, comparison, complex, elementary, extremes, pointwise
+from telegrad_protocol.ops import comparison, complex, elementary, extremes, pointwise
 from telegrad_protocol.ops.contract import Op
+from telegrad_protocol.ops.layers import activations
 from tests.gpus import ALL_DEVICES
 
 from .adapters import OURS_TO_TORCH, TORCH_TO_OURS, EngineAdapter

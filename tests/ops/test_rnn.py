@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from server.engine.ops.rnn import _composed
+from server.engine.ops.layers.rnn import _composed
 from telegrad_protocol.errors import ArgumentError, ShapeError
-from telegrad_protocol.ops import rnn as contracts
+from telegrad_protocol.ops.layers import rnn as contracts
 from tests.gpus import ALL_DEVICES
 
 from .adapters import EngineAdapter

@@ -102,6 +102,19 @@ def test_norms_of_few_long_columns_are_loops(
         assert (np.abs(result - exact) <= theirs.max() + 2 * np.finfo(dtype).eps * exact).all()
 
 
+def test_norms_of_all_numbers_are_loops_however_dimensions_lie(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, adapter, x = [], EngineAdapter(), torch.from_numpy(rng.standard_normal((3, 7, 11)))
+    launch = norms._loop_launch
+    monkeypatch.setattr(norms, "_loop_launch", lambda *given: taken.append(True) or launch(*given))
+    for dims in ((0, 1), (0, 2), (1, 2)):
+        turned = x.transpose(*dims)
+        result = adapter.numpy(adapter.functional.norm(adapter.tensor(turned), 2, (0, 1, 2)))
+        np.testing.assert_allclose(result, turned.norm().numpy(), rtol=1e-14)
+    assert len(taken) == 3
+
+
 def _both(tg: Any, rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> tuple[Any, Any]:
     parts = rng.standard_normal((2, *shape))
     numbers = (parts[0] + 1j * parts[1] if dtype.startswith("c") else parts[0]).astype(dtype)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from server.engine.device import cancellation
+from server.ipc.heartbeat import BEGIN, SESSION, Cancelled, Heartbeat
+from server.worker.rounds import Rounds
+from server.worker.slices import Slices
 from telegrad_protocol.errors import TelegradError
 from telegrad_protocol.messages import DropGrads, Free, SetRequiresGrad
 
@@ -36,6 +42,15 @@ class Pauses:
         self._work()
         self._session.resume(suspended)
         self.ask()
+
+
+@pytest.fixture
+def heartbeat() -> Iterator[Heartbeat]:
+    """What a worker notes; the signal of its timer is as before afterwards."""
+    before, noted = signal.getsignal(signal.SIGALRM), Heartbeat()
+    yield noted
+    noted.close()
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(autouse=True)
@@ -128,3 +143,34 @@ def test_a_pause_does_not_end_what_an_earlier_request_meant_to_end() -> None:
     cancellation.request_pause(lambda: given.append(True))
     cancellation.pause()
     assert given == [True] and not cancellation.requested
+
+
+def test_a_request_to_end_a_pass_that_comes_in_anothers_turn_ends_the_pass_and_not_the_turn(
+    talk: Talk, heartbeat: Heartbeat, rng: np.random.Generator
+) -> None:
+    begin, others, numbers = 1.0, 2.0, heartbeat.numbers
+    heard: list[bool] = []
+
+    def let_pass() -> None:
+        """Take the turn of another session, which looks whether it is to end."""
+        numbers[BEGIN], numbers[SESSION] = others, 8
+        heartbeat.cancel(turn)
+        cancellation.request(heartbeat.check)
+        cancellation.stop()
+        heard.append(True)
+
+    running: Any = SimpleNamespace(session=talk.session, number=7, pause=lambda: None)
+    slices = Slices(heartbeat, Rounds([]), cancellation.request_pause, lambda: True, let_pass)
+    slices.running = running
+    slices.allow_timer()
+
+    def tick() -> None:
+        numbers[BEGIN], numbers[SESSION] = begin, running.number
+        signal.raise_signal(signal.SIGALRM)
+
+    numbers[BEGIN], numbers[SESSION] = begin, running.number
+    turn = heartbeat.turn()
+    assert turn is not None
+    with pytest.raises(Cancelled):
+        _gradients(talk, rng.standard_normal((3, 4), np.float32), tick)
+    assert heard == [True]

@@ -18,35 +18,33 @@
     X(CallPattern, is_plain) X(CallPattern, is_single) X(CallPattern, is_leading) X(CallPattern, has_no_grad)          \
     X(CallPattern, tensors) X(CallPattern, attributes) X(CallPattern, floats) X(CallPattern, lists)                    \
     X(CallPattern, is_usual) X(CallPattern, others) X(CallPattern, tensor_lists) X(CallPattern, no_grad)               \
-    X(CallPattern, has_places) X(CallPattern, device_source) X(CallPattern, updates) X(CallPlan, outs) X(CallPlan, late_error) X(Meta, offset)       \
-    X(LeafNode, extras) X(LeafNode, tensor) X(DeferredNode, _expand) X(DeferredNode, edges)                            \
-    X(CallPattern, positions) X(CallPattern, sources) X(CallPattern, differentiable) X(CallPlan, meta)                 \
-    X(CallPlan, rest) X(CallPlan, template) X(CallPlan, index) X(CallPlan, gives_gradient) X(CallPlan, grad_name)      \
-    X(CallPlan, is_view) X(CallPlan, view_of) X(CallPlan, target) X(CallPlan, keeps_apart) X(SendQueue, _pending)      \
-    X(SendQueue, _dead) X(SendQueue, new_id) X(SendQueue, operations) X(SendQueue, _full_at) X(SendQueue, _is_armed)   \
-    X(SendQueue, _is_urgent) X(SendQueue, sites) X(SendQueue, free) X(CallSites, _numbers) X(Call, site)        \
-    X(Pace, submitted) X(Pace, completed) X(Pace, limit) X(Pace, _measured_from) X(Pace, delay) X(Pace, seconds)       \
-    X(Pace, _learnt_at) X(Pace, _count) X(Pace, _taken) X(Pace, _submissions) X(Ahead, pace) X(Ahead, _handshake)      \
-    X(Ahead, _is_bounded) X(Ahead, _asked) X(Ahead, _batch_began) X(BatchEnds, _sent)
+    X(CallPattern, has_places) X(CallPattern, device_source) X(CallPattern, updates) X(CallPlan, outs)                 \
+    X(CallPlan, late_error) X(Meta, offset) X(LeafNode, extras) X(LeafNode, tensor) X(DeferredNode, _expand)           \
+    X(DeferredNode, edges) X(CallPattern, positions) X(CallPattern, sources) X(CallPattern, differentiable)            \
+    X(CallPlan, meta) X(CallPlan, rest) X(CallPlan, template) X(CallPlan, index) X(CallPlan, gives_gradient)           \
+    X(CallPlan, grad_name) X(CallPlan, is_view) X(CallPlan, view_of) X(CallPlan, target) X(CallPlan, keeps_apart)      \
+    X(SendQueue, _pending) X(SendQueue, _dead) X(SendQueue, new_id) X(SendQueue, operations) X(SendQueue, _full_at)    \
+    X(SendQueue, _is_armed) X(SendQueue, _is_urgent) X(SendQueue, sites) X(SendQueue, free) X(CallSites, _numbers)     \
+    X(Call, site) X(Pace, submitted) X(Pace, completed) X(Pace, limit) X(Pace, _measured_from) X(Pace, delay)          \
+    X(Pace, seconds) X(Pace, _learnt_at) X(Pace, _count) X(Pace, _taken) X(Pace, _submissions) X(Ahead, pace)          \
+    X(Ahead, _handshake) X(Ahead, _is_bounded) X(Ahead, _asked) X(Ahead, _batch_began) X(BatchEnds, _sent)
 
 /* What else ``prepare`` is given: see there in ``__init__.py``. */
 #define OBJECTS(X)                                                                                                     \
     X(ClientSession) X(thread) X(default_modes) X(plans) X(dtypes) X(own_files) X(other_files) X(is_own) X(is_usual)   \
     X(getframe) X(count) X(call) X(join) X(finalize) X(deque) X(absent) X(sharing) X(entered_inference)                \
     X(tensor_types) X(SocketTransport) X(DirectChannel) X(Kept) X(Free) X(Data) X(Answer) X(encode_batch)              \
-    X(decode_replies) X(pace_complete) X(numbers) X(send_batch) X(CallExtension) X(modal)              \
-    X(stoppable) X(session_for)
+    X(decode_replies) X(pace_complete) X(numbers) X(send_batch) X(CallExtension) X(modal) X(stoppable) X(session_for)
 
 #define TEXTS(X)                                                                                                       \
     X(_id) X(keeps_saved) X(modes) X(_default) X(_is_inference) X(_introduce) X(at_start) X(__dict__) X(__self__)      \
-    X(__name__) X(_gradient_edge) X(queue) X(_send_full) X(free) X(acquire) X(release)    \
-    X(fileno) X(_lock) X(_fatal) X(_closed) X(_busy) X(_pid) X(_link) X(inbox) X(unsent) X(_large) X(_end)             \
-    X(unparsed) X(pending) X(_direct) X(_connection) X(is_open) X(link) X(_writer) X(_reader) X(_socket) X(window)     \
-    X(acknowledged) X(_tail) X(_counted) X(bytes_sent) X(frames) X(_pause) X(handshake_seconds) X(_draft)              \
-    X(_uploading) X(_has_parts) X(_has_new_line) X(holder) X(_told) X(_ends) X(_waited) X(_pending_bytes) X(_is_due)   \
-    X(ahead) X(transport) X(data) X(request) X(_unannounced_bytes) X(bytes_received) X(received) X(released) X(_view)  \
-    X(_limits) X(_waiting) X(_wake) X(_reading) X(_answers) X(send_batch)           \
-    X(thread) X(changes_from) X(places)
+    X(__name__) X(_gradient_edge) X(queue) X(_send_full) X(free) X(acquire) X(release) X(fileno) X(_lock) X(_fatal)    \
+    X(_closed) X(_busy) X(_pid) X(_link) X(inbox) X(unsent) X(_large) X(_end) X(unparsed) X(pending) X(_direct)        \
+    X(_connection) X(is_open) X(link) X(_writer) X(_reader) X(_socket) X(window) X(acknowledged) X(_tail) X(_counted)  \
+    X(bytes_sent) X(frames) X(_pause) X(handshake_seconds) X(_draft) X(_uploading) X(_has_parts) X(_has_new_line)      \
+    X(holder) X(_told) X(_ends) X(_waited) X(_pending_bytes) X(_is_due) X(ahead) X(transport) X(data) X(request)       \
+    X(_unannounced_bytes) X(bytes_received) X(received) X(released) X(_view) X(_limits) X(_waiting) X(_wake)           \
+    X(_reading) X(_answers) X(send_batch) X(thread) X(changes_from) X(places)
 
 #define DECLARE_SLOT(type, name) static Py_ssize_t type##__##name;
 #define DECLARE_OBJECT(name) static PyObject *the_##name;

@@ -1,4 +1,7 @@
-"""The operation table: one contract per operation, by family, in a fixed order that both ends share."""
+"""The operation table: one contract per operation, by family, in a fixed order that both ends share.
+
+A file is a family, and large fields have folders of families: ``fourier``, ``layers`` and ``linear_algebra``.
+"""
 
 from __future__ import annotations
 
@@ -19,36 +22,36 @@ from . import extremes
 from . import complex
 from . import elementary
 from . import comparison
-from . import activations
+from .layers import activations
 from . import reduce
 from . import spread
 from . import scans
-from . import softmax
+from .layers import softmax
 from . import special
 from . import bessel
 from . import sorting
 from . import quantiles
 from . import binary
-from . import linalg
-from . import factorizations
-from . import spectra
-from . import solvers
-from . import matrix_functions
-from . import legacy_linalg
-from . import fft
-from . import window_functions
-from . import stft
+from .linear_algebra import linalg
+from .linear_algebra import factorizations
+from .linear_algebra import spectra
+from .linear_algebra import solvers
+from .linear_algebra import matrix_functions
+from .linear_algebra import legacy_linalg
+from .fourier import fft
+from .fourier import window_functions
+from .fourier import stft
 from . import indexing
 from . import scattering
 from . import sparse
-from . import nn
-from . import attention
-from . import convolution
-from . import pooling
-from . import normalization
-from . import rnn
-from . import losses
-from . import ctc
+from .layers import nn
+from .layers import attention
+from .layers import convolution
+from .layers import pooling
+from .layers import normalization
+from .layers import rnn
+from .layers import losses
+from .layers import ctc
 from . import optim
 from . import foreach
 from . import amp

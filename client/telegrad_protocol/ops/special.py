@@ -5,8 +5,9 @@ from __future__ import annotations
 from telegrad_protocol.dtypes import FLOAT, DType, bool_, get_default_dtype
 from telegrad_protocol.errors import ArgumentError, DTypeError
 from telegrad_protocol.meta import Meta
+from telegrad_protocol.ops.layers import softmax
 
-from . import elementary, reduce, softmax
+from . import elementary, reduce
 from .contract import Op, Scalar, alias, op, pointwise, pointwise_meta
 
 _MOST_DIMENSIONS = 10_000

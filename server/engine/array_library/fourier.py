@@ -54,10 +54,10 @@ def real_to_complex(xp: Any, input: Any, axes: tuple[int, ...], mode: int, onesi
 
 def complex_to_real(xp: Any, input: Any, axes: tuple[int, ...], mode: int, out: Any) -> None:
     """Write the backward transform of the first half, along the last axis, of a Hermitian signal."""
+    if xp is np and host_fourier.transform(input, axes, mode, False, out):
+        return
     if xp is np and mkl() is not None:
         mkl_fourier.transform(input, axes, mode, False, out, input.nbytes >= LARGE)
-        return
-    if xp is np and host_fourier.transform(input, axes, mode, False, out):
         return
     if xp is np and _pocketfft() is not None:
         _pocketfft().c2r(input, axes, out.shape[axes[-1]], False, mode, out, _threads(input))

@@ -124,9 +124,11 @@ def by_addresses(
     ``whole`` is the shape of the one that has all numbers. False where a library is as fast, None until the loops are
     there.
     """
+    if _is_mkls(given, result):
+        return False
     loops = _loops(math.prod(whole))
     if loops is None:
-        return None if mkl() is None else False
+        return None
     key = given, result, whole, axes, mode, forward
     run = _known.get(key)
     if run is None:
@@ -144,9 +146,11 @@ def from_sides(
 
     ``pitch`` is the bytes from one element of the last dimension to the next; the result is dense.
     """
+    if _is_mkls(given, result):
+        return False
     loops = _loops(math.prod(whole))
     if loops is None:
-        return None if mkl() is None else False
+        return None
     kind, dtype = _kind_of(given, result)
     signals, length = whole
     lanes = loops.lanes.WIDTHS[dtype.itemsize // 2]
@@ -164,6 +168,11 @@ def _kind_of(given: Any, result: Any) -> tuple[int, Any]:
     return kind, given if kind == HERMITIAN else result
 
 
+def _is_mkls(given: Any, result: Any) -> bool:
+    """Whether MKL transforms, by both types. From complex numbers to real ones it takes up to four times as long."""
+    return mkl() is not None and not (given.kind == "c" != result.kind)
+
+
 class _Loops(NamedTuple):
     """The modules of compiled loops that transform: long signals, lanes of many, single ones, and copies of few."""
 
@@ -178,12 +187,10 @@ _runs = numbers_from()
 
 
 def _loops(numbers: int) -> _Loops | None:
-    """All of them, or None until they are there, and where MKL transforms.
+    """All of them, or None until they are there.
 
     Loading them takes time once, for which it needs a transform that is not small, or many.
     """
-    if mkl() is not None:
-        return None
     is_much, (first, *others) = numbers >= _LEAST_LOADED, MODULES
     if (compiled.kernels(first) if is_much else compiled.kernels_after(_runs, first)) is None:
         return None

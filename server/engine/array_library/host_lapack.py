@@ -43,14 +43,25 @@ def _uses_loops(array: Array, largest: int = _SMALL) -> bool:
 def cholesky(a: Array, upper: bool) -> tuple[Array, Array]:
     """The factor of Hermitian positive-definite matrices; what is in the other triangle is not read."""
     factorized = small.cholesky(a, upper)
-    if factorized is not None and not factorized[1].any():
+    if factorized is not None:
+        factorize_failed(a, upper, *factorized)
         return factorized
-    info = np.zeros(a.shape[:-2], np.int32)
     if _uses_loops(a) or not a.size:
         factor = (_loops.cholesky_up if upper else _loops.cholesky_lo)(a)
         if not np.isnan(factor).any():
-            return factor, info
-    size, factor = a.shape[-1], columns_of(a)
+            return factor, np.zeros(a.shape[:-2], np.int32)
+    return _cholesky_by_lapack(a, upper)
+
+
+def factorize_failed(a: Array, upper: bool, factor: Array, info: Array) -> None:
+    """Have LAPACK factorize what has an info: it writes how far it came, and loops leave nothing of use."""
+    failed = info != 0
+    if failed.any():
+        factor[failed], info[failed] = _cholesky_by_lapack(a[failed], upper)
+
+
+def _cholesky_by_lapack(a: Array, upper: bool) -> tuple[Array, Array]:
+    info, size, factor = np.zeros(a.shape[:-2], np.int32), a.shape[-1], columns_of(a)
     batch, infos = matrices(factor), info.reshape(-1)
     call("potrf", a.dtype, len(batch), "U" if upper else "L", size, batch, size, infos)
     _clear_triangle(batch, lower=upper)

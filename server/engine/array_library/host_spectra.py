@@ -20,7 +20,7 @@ from .host_orthogonal import qr
 
 _loops: Any = _umath_linalg
 _SMALL, _TINY = 64, 12
-"""Up to these sizes batches go through NumPy's loops, where there is no MKL and where there is."""
+"""Up to these sizes matrices go through NumPy's loops, where there is no MKL and where there is."""
 _FEW = 32
 """Rows of symmetric matrices up to which compiled loops take less time than LAPACK with vectors of 512 bits, too."""
 _MOST_ELEMENTS = 1 << 14
@@ -37,7 +37,7 @@ def _uses_loops(a: Array, largest: float) -> bool:
         return True
     if mkl() is None:
         return bool(max(a.shape[-2:]) <= largest)
-    return bool(a.ndim > 2 and max(a.shape[-2:]) <= _TINY)
+    return bool(max(a.shape[-2:]) <= _TINY)
 
 
 def has_singular_loop(shape: tuple[int, ...]) -> bool:
@@ -129,7 +129,7 @@ def svdvals_into(a: Array, values: Array) -> bool:
     """Write the singular values; False, and nothing of use, where LAPACK fails, or NumPy's loop is slower."""
     if not a.size or not _uses_singular_loop(a):
         return False
-    if mkl() is None and small.svdvals_into(a, values):
+    if small.svdvals_into(a, values):
         return True
     _svd_loop("", a)(a, out=values)
     return not np.isnan(values).any()
@@ -151,7 +151,7 @@ def _failed(values: Array) -> Array:
 def eig(a: Array, vectors: bool) -> tuple[Array, Array, Array]:
     """Complex eigenvalues, eigenvectors (or the eigenvalues again) and info, by ?geev."""
     dtype = np.result_type(a.dtype, np.complex64)
-    if mkl() is None and a.size:
+    if a.size:
         made = np.empty(a.shape[:-1], dtype), np.empty(a.shape, dtype) if vectors else None
         if small.eig_into(a, *made):
             return made[0], made[0] if made[1] is None else made[1], np.zeros(a.shape[:-2], np.int32)
@@ -269,7 +269,7 @@ def _small_svd(a: Array, full: bool, vectors: bool) -> tuple[Array, Array, Array
     info = np.zeros(a.shape[:-2], np.int32)
     if not vectors:
         values = np.empty((*a.shape[:-2], min(a.shape[-2:])), a.real.dtype)
-        if mkl() is not None or not small.svdvals_into(a, values):
+        if not small.svdvals_into(a, values):
             _svd_loop("", a)(a, out=values)
         return a, values, a, info
     u, s, vh = _svd_loop("_f" if full else "_s", a)(a)

@@ -15,12 +15,12 @@ import numpy as np
 
 from server.engine import compiled, keys
 from server.engine.device import threads
-from server.engine.ops import activations as generic
 from server.engine.ops import elementary as generic_elementary
 from server.engine.ops import extremes as generic_extremes
+from server.engine.ops.layers import activations as generic
 from server.engine.registry import kernel
-from telegrad_protocol.ops import activations as ops
 from telegrad_protocol.ops import elementary, extremes
+from telegrad_protocol.ops.layers import activations as ops
 
 from .memory import BLOCK_BYTES, filled, in_pieces, scratch
 from .pointwise import log1p_unit

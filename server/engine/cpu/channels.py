@@ -9,12 +9,12 @@ import numpy as np
 from server.engine import compiled, keys
 from server.engine.array_library.indexing import check_index
 from server.engine.device import threads
-from server.engine.ops import group_norms as generic_groups
 from server.engine.ops import indexing as generic_indexing
-from server.engine.ops import normalization as generic
+from server.engine.ops.layers import group_norms as generic_groups
+from server.engine.ops.layers import normalization as generic
 from server.engine.registry import kernel
 from telegrad_protocol.ops import indexing
-from telegrad_protocol.ops import normalization as ops
+from telegrad_protocol.ops.layers import normalization as ops
 
 from .fallback import call_generic
 from .halves import words

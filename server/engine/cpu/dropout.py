@@ -8,9 +8,9 @@ from typing import Any
 from server.engine import compiled, keys
 from server.engine.array_library.random_words import philox
 from server.engine.device import threads
-from server.engine.ops import nn as generic
+from server.engine.ops.layers import nn as generic
 from server.engine.registry import kernel
-from telegrad_protocol.ops import nn as ops
+from telegrad_protocol.ops.layers import nn as ops
 
 Array = Any
 _COST = 4

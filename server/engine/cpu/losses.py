@@ -9,9 +9,9 @@ import numpy as np
 
 from server.engine import keys
 from server.engine.device import threads
-from server.engine.ops import losses as generic
+from server.engine.ops.layers import losses as generic
 from server.engine.registry import kernel
-from telegrad_protocol.ops import losses as ops
+from telegrad_protocol.ops.layers import losses as ops
 
 from .memory import in_pieces, scratch
 from .row_loops import loops_for, on_row_blocks, run_rows

@@ -13,9 +13,9 @@ import numpy as np
 
 from server.engine import keys
 from server.engine.device import threads
-from server.engine.ops import normalization as generic
+from server.engine.ops.layers import normalization as generic
 from server.engine.registry import kernel
-from telegrad_protocol.ops import normalization as ops
+from telegrad_protocol.ops.layers import normalization as ops
 
 from .fallback import call_generic
 from .halves import is_half, widen, words

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from server.engine import keys
-from server.engine.ops import softmax as generic
+from server.engine.ops.layers import softmax as generic
 from server.engine.registry import kernel
-from telegrad_protocol.ops import softmax as ops
+from telegrad_protocol.ops.layers import softmax as ops
 
 from .fallback import call_generic
 from .memory import constant, scratch

@@ -20,7 +20,8 @@ from server.engine.registry import prepares
 from server.engine.value import Launch, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import linalg, optim
+from telegrad_protocol.ops import optim
+from telegrad_protocol.ops.linear_algebra import linalg
 
 from .memory import constant
 from .products.linear import multiply_gradients

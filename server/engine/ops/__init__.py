@@ -1,8 +1,9 @@
 """Implementations of all operations: kernels that are generic over the array library, and derivative formulas.
 
-Every module of this package registers its implementations when it is imported. Importing the package imports them
-all, then ``server.engine.cpu``, whose kernels replace the generic ones on the host. An operation that no module
-implements is an error at import. The order of the operation table is that of the contracts, not of these modules.
+A file is a family, and large fields have folders of families; both are named as those of the contracts are. Every
+module registers its implementations when it is imported. Importing the package imports them all, then
+``server.engine.cpu``, whose kernels replace the generic ones on the host. An operation that no module implements is an
+error at import. The order of the operation table is that of the contracts, not of these modules.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from server.engine.registry import check_complete
 
 __all__ = ["_autocast", "_autograd", "_cpu", "_shown_nodes"]
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)
 
 from server.engine import cpu as _cpu  # noqa: E402 - its kernels replace the generic ones registered above
 

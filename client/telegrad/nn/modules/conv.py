@@ -18,7 +18,7 @@ from telegrad.nn._lazy import LazyModuleMixin
 from telegrad.nn.parameter import Parameter, UninitializedParameter, new_parameter
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
-from telegrad_protocol.ops.convolution import same_padding
+from telegrad_protocol.ops.layers.convolution import same_padding
 
 from .module import Module
 

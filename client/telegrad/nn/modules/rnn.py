@@ -19,7 +19,7 @@ from telegrad.nn.parameter import Parameter, new_parameter
 from telegrad.nn.utils.rnn import PackedSequence, batch_sizes_of
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
-from telegrad_protocol.ops.rnn import GATES
+from telegrad_protocol.ops.layers.rnn import GATES
 
 from .module import Module
 

@@ -17,9 +17,9 @@ from server.engine import compiled, keys
 from server.engine.array_library.addresses import data_address
 from server.engine.cpu.memory import scratch
 from server.engine.device import threads
-from server.engine.ops import convolution as generic
+from server.engine.ops.layers import convolution as generic
 from server.engine.registry import kernel
-from telegrad_protocol.ops import convolution as ops
+from telegrad_protocol.ops.layers import convolution as ops
 
 from . import planes
 from .parts import (

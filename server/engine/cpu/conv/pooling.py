@@ -9,9 +9,9 @@ import numpy as np
 
 from server.engine import compiled, keys
 from server.engine.device import threads
-from server.engine.ops import pooling as generic
+from server.engine.ops.layers import pooling as generic
 from server.engine.registry import kernel
-from telegrad_protocol.ops import pooling as ops
+from telegrad_protocol.ops.layers import pooling as ops
 
 Array = Any
 _COST = 8

@@ -21,7 +21,7 @@ from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.operators import Request
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops.matrices import column_major
+from telegrad_protocol.ops.linear_algebra.matrices import column_major
 
 from .matrices import launch_of
 from .sequences import FIXED, Place, Step, launch_in_sequence

@@ -6,10 +6,10 @@ from server.engine import keys
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.host_libraries import workspace_size
 from server.engine.operators import Request
-from server.engine.ops import factorizations as generic
+from server.engine.ops.linear_algebra import factorizations as generic
 from server.engine.registry import prepares
 from server.engine.value import Launch
-from telegrad_protocol.ops import factorizations
+from telegrad_protocol.ops.linear_algebra import factorizations
 
 from .by_address import count_of, is_for_loops, launch_of_steps, place_of_one, scratch_places
 from .sequences import (

@@ -15,12 +15,12 @@ from server.engine.array_library import host_small_matrices as small
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.host_libraries import mkl
 from server.engine.operators import Request
-from server.engine.ops import solvers as generic_solvers
+from server.engine.ops.linear_algebra import solvers as generic_solvers
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import solvers
-from telegrad_protocol.ops.matrices import is_vector as are_vectors
+from telegrad_protocol.ops.linear_algebra import solvers
+from telegrad_protocol.ops.linear_algebra.matrices import is_vector as are_vectors
 
 from .matrices import launch_of
 

@@ -9,13 +9,12 @@ from typing import Any
 
 from server.engine import keys
 from server.engine.array_library import host_small_matrices as small
-from server.engine.array_library.host_libraries import mkl
 from server.engine.operators import Request
-from server.engine.ops import spectra as generic
+from server.engine.ops.linear_algebra import spectra as generic
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import spectra
+from telegrad_protocol.ops.linear_algebra import spectra
 
 from .matrices import launch_of
 
@@ -23,7 +22,7 @@ Array = Any
 
 
 def _are_taken(A: Meta) -> bool:
-    return A.numel > 0 and not A.dtype.is_complex and mkl() is None
+    return A.numel > 0 and not A.dtype.is_complex
 
 
 @prepares(spectra.eig, keys.CPU)

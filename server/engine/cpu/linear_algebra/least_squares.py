@@ -11,12 +11,12 @@ from server.engine import keys
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.host_libraries import Each, by_addresses, workspace_size
 from server.engine.operators import Request
-from server.engine.ops import solvers as generic
-from server.engine.ops.matrices import check_info
+from server.engine.ops.linear_algebra import solvers as generic
+from server.engine.ops.linear_algebra.matrices import check_info
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import solvers
+from telegrad_protocol.ops.linear_algebra import solvers
 
 from .by_address import MOST_SCRATCH, count_of, scratch
 

@@ -14,15 +14,16 @@ import numpy as np
 from server.engine import keys
 from server.engine.array_library import host_small_matrices as small
 from server.engine.array_library.dtypes import NUMPY_DTYPES
+from server.engine.array_library.host_lapack import factorize_failed
 from server.engine.operators import Request
-from server.engine.ops import factorizations as generic_factorizations
-from server.engine.ops import solvers as generic_solvers
+from server.engine.ops.linear_algebra import factorizations as generic_factorizations
+from server.engine.ops.linear_algebra import solvers as generic_solvers
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import factorizations, solvers
-from telegrad_protocol.ops.matrices import column_major
-from telegrad_protocol.ops.matrices import is_vector as are_vectors
+from telegrad_protocol.ops.linear_algebra import factorizations, solvers
+from telegrad_protocol.ops.linear_algebra.matrices import column_major
+from telegrad_protocol.ops.linear_algebra.matrices import is_vector as are_vectors
 
 Array = Any
 
@@ -76,12 +77,16 @@ def _with_loops(
 
 @prepares(factorizations.cholesky_ex, keys.CPU)
 def cholesky_ex(request: Request) -> Launch | None:
-    A, upper, _ = request.args
+    A, upper, check_errors = request.args
     if not _is_small(A):
         return None
 
     def write(loops: Any, a: Array, factor: Array, info: Array) -> bool:
-        return not small.cholesky_into(loops, a, upper, factor, info)
+        if small.cholesky_into(loops, a, upper, factor, info):
+            if check_errors:
+                return False
+            factorize_failed(a, upper, factor, info)
+        return True
 
     return _with_loops(generic_factorizations.cholesky_ex, ("upper", "check_errors"), request, write)
 

@@ -19,13 +19,14 @@ from server.engine.cpu import reduce
 from server.engine.cpu.rows import row_dots
 from server.engine.device import threads
 from server.engine.operators import Request
-from server.engine.ops import matrix_norms as generic_matrix_norms
+from server.engine.ops.linear_algebra import matrix_norms as generic_matrix_norms
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.dtypes import float32, float64
 from telegrad_protocol.layout import wrap_dims
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import matrix_functions, spread
+from telegrad_protocol.ops import spread
+from telegrad_protocol.ops.linear_algebra import matrix_functions
 
 from .matrices import launch_of
 
@@ -155,7 +156,10 @@ def norm(request: Request) -> Launch | None:
         return None
     dims = range(input.ndim) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim
     reduced = set(wrap_dims("norm", tuple(dims), input.ndim)) if input.ndim else set()
-    vector = _padded(_merged(input, sorted(reduced)), 1)
+    in_memory = sorted(
+        reduced, key=lambda d: (-input.strides[d], d)
+    )  # in which order they are added up is all the same
+    vector = _padded(_merged(input, in_memory), 1)
     others = _padded(_merged(input, [d for d in range(input.ndim) if d not in reduced]), 2)
     kept = input.ndim - len(reduced)
     is_dense = input.is_contiguous and input.numel <= _MOST_NUMBERS and order

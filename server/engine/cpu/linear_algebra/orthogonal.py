@@ -9,11 +9,11 @@ from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.host_libraries import workspace_size
 from server.engine.array_library.host_orthogonal import has_panels
 from server.engine.operators import Request
-from server.engine.ops import factorizations as generic
-from server.engine.ops import reflectors
+from server.engine.ops.linear_algebra import factorizations as generic
+from server.engine.ops.linear_algebra import reflectors
 from server.engine.registry import prepares
 from server.engine.value import Launch
-from telegrad_protocol.ops import factorizations
+from telegrad_protocol.ops.linear_algebra import factorizations
 
 from .by_address import count_of, is_for_loops, launch_of_steps, scratch_places
 from .sequences import Call, Copy, Step, matrices_of, numbers_of

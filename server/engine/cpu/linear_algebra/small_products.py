@@ -19,7 +19,7 @@ from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.dtypes import float32, float64
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import linalg, matrix_functions
+from telegrad_protocol.ops.linear_algebra import linalg, matrix_functions
 
 Array = Any
 _MODULE = "tensors.small_products"

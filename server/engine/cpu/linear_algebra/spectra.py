@@ -25,14 +25,14 @@ from server.engine.array_library.host_spectra import (
     svdvals_into,
 )
 from server.engine.operators import Request
-from server.engine.ops import matrix_functions, matrix_norms
-from server.engine.ops import solvers as generic_solvers
-from server.engine.ops import spectra as generic
+from server.engine.ops.linear_algebra import matrix_functions, matrix_norms
+from server.engine.ops.linear_algebra import solvers as generic_solvers
+from server.engine.ops.linear_algebra import spectra as generic
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import matrix_functions as contracts
-from telegrad_protocol.ops import solvers, spectra
+from telegrad_protocol.ops.linear_algebra import matrix_functions as contracts
+from telegrad_protocol.ops.linear_algebra import solvers, spectra
 
 from .by_address import count_of, launch_of_steps, scratch_places
 from .matrices import launch_of

@@ -17,11 +17,11 @@ from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.array_library.fourier import short_transform
 from server.engine.cpu.memory import scratch
 from server.engine.operators import Request
-from server.engine.ops import fft as generic_transforms
+from server.engine.ops.fourier import fft as generic_transforms
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import fft
+from telegrad_protocol.ops.fourier import fft
 
 
 def _short_launch(request: Request, dim: tuple[int, ...], mode: int, forward: bool) -> Launch | None:

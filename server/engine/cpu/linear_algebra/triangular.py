@@ -10,13 +10,13 @@ from server.engine import keys
 from server.engine.array_library import host_small_matrices as small
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.operators import Request
-from server.engine.ops import factorizations as generic_factorizations
-from server.engine.ops import solvers as generic_solvers
+from server.engine.ops.linear_algebra import factorizations as generic_factorizations
+from server.engine.ops.linear_algebra import solvers as generic_solvers
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.dtypes import int32
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import factorizations, solvers
+from telegrad_protocol.ops.linear_algebra import factorizations, solvers
 
 from .by_address import count_of, is_for_loops, launch_of_steps, place_of_one, scratch_places
 from .matrices import launch_of

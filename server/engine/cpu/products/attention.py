@@ -11,9 +11,9 @@ import numpy as np
 from server.engine import compiled, keys
 from server.engine.array_library.addresses import data_address
 from server.engine.device import threads
-from server.engine.ops import attention_blockwise as generic
+from server.engine.ops.layers import attention_blockwise as generic
 from server.engine.registry import kernel
-from telegrad_protocol.ops import attention as ops
+from telegrad_protocol.ops.layers import attention as ops
 
 from .blocks import gemm
 

@@ -12,9 +12,9 @@ from server.engine import compiled, keys
 from server.engine.array_library.addresses import data_address
 from server.engine.array_library.host_libraries import PREFIXES, address_of
 from server.engine.device import threads
-from server.engine.ops import linalg as generic
+from server.engine.ops.linear_algebra import linalg as generic
 from server.engine.registry import kernel
-from telegrad_protocol.ops import linalg as ops
+from telegrad_protocol.ops.linear_algebra import linalg as ops
 
 Array = Any
 _BLOCKS_PER_THREAD = 2

@@ -22,7 +22,7 @@ from server.engine.registry import prepares
 from server.engine.value import Launch, Value
 from telegrad_protocol.dtypes import bfloat16
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import linalg as ops
+from telegrad_protocol.ops.linear_algebra import linalg as ops
 
 Array = Any
 

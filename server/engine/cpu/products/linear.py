@@ -9,9 +9,9 @@ from server.engine import keys
 from server.engine.cpu.row_loops import sum_columns
 from server.engine.cpu.rows import column_sums, is_fast
 from server.engine.device import threads
-from server.engine.ops import linear as generic
+from server.engine.ops.layers import linear as generic
 from server.engine.registry import kernel
-from telegrad_protocol.ops import linalg as ops
+from telegrad_protocol.ops.linear_algebra import linalg as ops
 
 from .blocks import calls_of, loops_for, multiply
 

@@ -11,7 +11,8 @@ from server.engine.operators import Request
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import Op, comparison, extremes, losses, pointwise
+from telegrad_protocol.ops import Op, comparison, extremes, pointwise
+from telegrad_protocol.ops.layers import losses
 
 from .layouts import KINDS, Operands, argument, is_small, result, strides_of, walk
 from .registering import Factory, small

@@ -11,7 +11,8 @@ from server.engine.in_c.small import CONSTANT, MOST_PLACES, Loop, Place
 from server.engine.operators import Request
 from telegrad_protocol.layout import wrap_dim, wrap_dims
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import creation, nn, rearrange
+from telegrad_protocol.ops import creation, rearrange
+from telegrad_protocol.ops.layers import nn
 
 from .layouts import KINDS, argument, bits_of, is_small, result, row_major, strides_of, walk
 from .registering import small

@@ -16,7 +16,7 @@ from server.engine.operators import Request
 from telegrad_protocol.dtypes import DType, float32, float64
 from telegrad_protocol.layout import wrap_dim
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import linalg, matrix_functions
+from telegrad_protocol.ops.linear_algebra import linalg, matrix_functions
 
 from .layouts import argument, is_small, result, strides_of
 from .registering import small

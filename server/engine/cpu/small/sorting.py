@@ -7,7 +7,8 @@ from server.engine.operators import Request
 from telegrad_protocol import dtypes
 from telegrad_protocol.layout import wrap_dim
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import linalg, sorting
+from telegrad_protocol.ops import sorting
+from telegrad_protocol.ops.linear_algebra import linalg
 
 from .layouts import argument, is_small, result, strides_of, walk
 from .registering import small

@@ -19,7 +19,7 @@ from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Backend, Launch, Value
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import attention as ops
+from telegrad_protocol.ops.layers import attention as ops
 
 from . import cudnn, few_rows, hopper, tiled
 

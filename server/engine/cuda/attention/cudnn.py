@@ -10,13 +10,13 @@ from server.engine.cuda.runtime import cudnn_graph
 from server.engine.cuda.runtime.cudnn_graph import Execution, Graph, build
 from server.engine.cuda.runtime.launch import pointer
 from server.engine.operators import Request
-from server.engine.ops.attention import suits_cudnn
+from server.engine.ops.layers.attention import suits_cudnn
 from server.engine.registry import prepares
 from server.engine.value import Backend, Launch, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import attention as ops
-from telegrad_protocol.ops.attention import result_of
+from telegrad_protocol.ops.layers import attention as ops
+from telegrad_protocol.ops.layers.attention import result_of
 
 
 def _operand(graph: Graph, meta: Meta) -> Any:

@@ -15,7 +15,7 @@ from server.engine.cuda.runtime.launch import load, pointer
 from server.engine.cuda.runtime.overlapping import OVERLAPPING
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE, assembled
 from server.engine.operators import Request
-from server.engine.ops.attention import suits_few_rows
+from server.engine.ops.layers.attention import suits_few_rows
 from server.engine.value import Launch, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.layout import broadcast_strides

@@ -17,7 +17,7 @@ from server.engine.cuda.runtime.launch import architecture, load, multiprocessor
 from server.engine.cuda.runtime.prelude import CTYPES
 from server.engine.cuda.runtime.tile_maps import maps_of
 from server.engine.operators import Request
-from server.engine.ops.attention import suits_cudnn
+from server.engine.ops.layers.attention import suits_cudnn
 from server.engine.value import Launch, Value
 from telegrad_protocol.meta import Meta
 

@@ -12,12 +12,12 @@ from server.engine import keys
 from server.engine.cuda.pointwise.joining import joining
 from server.engine.cuda.runtime.launch import is_collecting
 from server.engine.operators import OPERATORS, Request
-from server.engine.ops.attention import suits_cudnn, suits_tiles
+from server.engine.ops.layers.attention import suits_cudnn, suits_tiles
 from server.engine.programs.fused import JOINERS, Executor, Joiner
 from server.engine.programs.joined import PARTS, Joined
 from server.engine.value import Backend, Launch, Value
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops.attention import result_of
+from telegrad_protocol.ops.layers.attention import result_of
 
 from . import choices, cudnn
 

@@ -12,7 +12,7 @@ from server.engine.cuda.runtime.launch import Launch as Fire
 from server.engine.cuda.runtime.launch import load, pointer
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
 from server.engine.operators import Request
-from server.engine.ops.attention import suits_tiles
+from server.engine.ops.layers.attention import suits_tiles
 from server.engine.value import Launch, Value
 from telegrad_protocol.meta import Meta
 

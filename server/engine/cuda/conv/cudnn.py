@@ -23,7 +23,7 @@ from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import Size, contiguous_strides
 from telegrad_protocol.memory_format import channels_last_strides, is_channels_last
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import convolution as ops
+from telegrad_protocol.ops.layers import convolution as ops
 
 from .columns import by_columns, transposed_by_columns, weight_by_columns
 from .new_sizes import begun, flat, slide_of

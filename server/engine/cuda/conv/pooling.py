@@ -21,7 +21,7 @@ from telegrad_protocol.dtypes import FLOAT, DType
 from telegrad_protocol.layout import Size
 from telegrad_protocol.memory_format import channels_last, channels_last_3d, lies_in
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import pooling as ops
+from telegrad_protocol.ops.layers import pooling as ops
 
 from .pooling_text import TEXT
 

@@ -21,7 +21,7 @@ from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.memory_format import channels_last_strides
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import convolution as ops
+from telegrad_protocol.ops.layers import convolution as ops
 
 from . import cudnn as cudnn_convolution
 

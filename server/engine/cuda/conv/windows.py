@@ -18,7 +18,7 @@ from server.engine.registry import prepares
 from server.engine.value import Backend, Launch
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import convolution as ops
+from telegrad_protocol.ops.layers import convolution as ops
 
 _THREADS = 256
 

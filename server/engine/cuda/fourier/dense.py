@@ -17,7 +17,7 @@ from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Backend, Launch
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import fft as ops
+from telegrad_protocol.ops.fourier import fft as ops
 
 from . import (
     operations,  # its factories must be asked after these

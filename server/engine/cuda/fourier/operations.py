@@ -14,7 +14,7 @@ from server.engine.device.cupy_module import cp
 from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Launch
-from telegrad_protocol.ops import fft as ops
+from telegrad_protocol.ops.fourier import fft as ops
 
 from . import plans
 from .plans import BACKWARD, C2C, C2R, FORWARD, R2C, Description, Layout

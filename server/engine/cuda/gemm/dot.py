@@ -14,7 +14,7 @@ from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import linalg as ops
+from telegrad_protocol.ops.linear_algebra import linalg as ops
 
 _THREADS = 256
 _MOST_PARTS = 1024

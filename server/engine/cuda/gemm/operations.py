@@ -10,7 +10,7 @@ from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import linalg as ops
+from telegrad_protocol.ops.linear_algebra import linalg as ops
 
 from . import cublaslt
 from .gemm import multiplication

@@ -19,7 +19,8 @@ from server.engine.value import Backend, Launch, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import MAX_DIMENSIONS, Meta
-from telegrad_protocol.ops import creation, nn, pointwise, rearrange
+from telegrad_protocol.ops import creation, pointwise, rearrange
+from telegrad_protocol.ops.layers import nn
 
 from .expressions import Chosen
 from .pointwise import Fire, computing, elementwise, generated, launcher

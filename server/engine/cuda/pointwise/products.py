@@ -11,7 +11,8 @@ from server.engine.value import Backend, Launch, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.layout import broadcast_strides
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import linalg, views
+from telegrad_protocol.ops import views
+from telegrad_protocol.ops.linear_algebra import linalg
 
 from .expressions import Chosen
 from .pointwise import computing, generated, launcher

@@ -11,7 +11,8 @@ from server.engine.registry import prepares
 from server.engine.value import Backend, Launch, Value
 from telegrad_protocol.layout import wrap_dim, wrap_dims
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import nn, rearrange
+from telegrad_protocol.ops import rearrange
+from telegrad_protocol.ops.layers import nn
 
 from .copying import copied, copying
 

@@ -26,7 +26,8 @@ from server.engine.value import Backend, Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import Op, nn, random
+from telegrad_protocol.ops import Op, random
+from telegrad_protocol.ops.layers import nn
 
 from .draws_text import DISTRIBUTIONS, THREADS, Drawing, text_of
 

@@ -10,13 +10,13 @@ from server.engine.cuda.pointwise.joining import joining
 from server.engine.cuda.runtime.launch import pointer
 from server.engine.device.cupy_module import cp
 from server.engine.operators import Request
-from server.engine.ops.rnn_stack import Stack
+from server.engine.ops.layers.rnn_stack import Stack
 from server.engine.registry import prepares
 from server.engine.value import Launch, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.layout import contiguous_strides
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import rnn as ops
+from telegrad_protocol.ops.layers import rnn as ops
 
 from .plans import Plan, handle_on, plan_of
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from server.engine import keys
 from server.engine.cuda.runtime import cudnn_graph
-from server.engine.ops.rnn_stack import PLANNERS, Fused, Stack
+from server.engine.ops.layers.rnn_stack import PLANNERS, Fused, Stack
 from server.engine.value import Backend
-from telegrad_protocol.ops.rnn import GATES
+from telegrad_protocol.ops.layers.rnn import GATES
 
 from . import library
 

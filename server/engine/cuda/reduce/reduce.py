@@ -16,9 +16,10 @@ from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import wrap_dims
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import linalg, spread, views
 from telegrad_protocol.ops import reduce as ops
+from telegrad_protocol.ops import spread, views
 from telegrad_protocol.ops.contract import Op
+from telegrad_protocol.ops.linear_algebra import linalg
 
 from .launch import State, reduction
 from .layout import walk

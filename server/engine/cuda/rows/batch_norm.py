@@ -19,7 +19,7 @@ from server.engine.value import Launch, Value
 from telegrad_protocol import dtypes
 from telegrad_protocol.memory_format import channels_last_strides
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import normalization as ops
+from telegrad_protocol.ops.layers import normalization as ops
 
 from .batch_norm_text import BATCH_NORM
 from .rowwise import ROWS, address, dense, fits_grid, offset_of, vector_width

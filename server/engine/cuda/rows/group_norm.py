@@ -13,7 +13,7 @@ from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import normalization as ops
+from telegrad_protocol.ops.layers import normalization as ops
 
 from .norm_text import MOMENTS
 from .rowwise import ROWS, address, fits_grid, offset_of, row_major, streamed_threads, vector_width, widest

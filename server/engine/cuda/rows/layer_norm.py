@@ -18,7 +18,7 @@ from server.engine.registry import overwrites, prepares
 from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import normalization as ops
+from telegrad_protocol.ops.layers import normalization as ops
 
 from .norm_text import MOMENTS, NORMS
 from .rowwise import (

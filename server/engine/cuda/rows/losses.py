@@ -20,7 +20,7 @@ from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import losses as ops
+from telegrad_protocol.ops.layers import losses as ops
 
 from .losses_text import LOSSES
 from .rowwise import ROWS, address, fits_grid, offset_of, row_major, streamed_threads, vector_width, widest

@@ -10,12 +10,12 @@ from server.engine.cuda.runtime.geometry import blocks
 from server.engine.cuda.runtime.launch import load, nothing, pointer
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
 from server.engine.operators import Request
-from server.engine.ops import losses as implementations
+from server.engine.ops.layers import losses as implementations
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.errors import ArgumentError
-from telegrad_protocol.ops import losses as ops
+from telegrad_protocol.ops.layers import losses as ops
 
 from .rowwise import row_major
 

@@ -13,7 +13,7 @@ from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op
-from telegrad_protocol.ops import softmax as ops
+from telegrad_protocol.ops.layers import softmax as ops
 
 from .rowwise import ROWS, byte_offset, fits_grid, held_rows, row_major, split, streamed_threads, widest  # fmt: skip
 

@@ -17,12 +17,12 @@ from server.engine.cuda.runtime.geometry import blocks
 from server.engine.cuda.runtime.launch import load
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
 from server.engine.device.cupy_module import cp
-from server.engine.ops.matrices import failure
+from server.engine.ops.linear_algebra.matrices import failure
 from telegrad_protocol.dtypes import DType, float32
 from telegrad_protocol.errors import TelegradError
 from telegrad_protocol.layout import Size
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops.matrices import column_major
+from telegrad_protocol.ops.linear_algebra.matrices import column_major
 
 from .arithmetic import ARITHMETIC
 

@@ -7,11 +7,11 @@ from typing import Any
 from server.engine import keys
 from server.engine.cuda.runtime.launch import pointer
 from server.engine.operators import Request
-from server.engine.ops.factorizations import not_positive
+from server.engine.ops.linear_algebra.factorizations import not_positive
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.ops import factorizations as ops
+from telegrad_protocol.ops.linear_algebra import factorizations as ops
 
 from .batches import ONLY_LOWER, ONLY_UPPER, Batch, FailureCheck, Scratch, are_packed, batch_of, gatherer, packed
 from .libraries import IS_AVAILABLE, LOWER, PREFIXES, UPPER, solver_function, solver_on

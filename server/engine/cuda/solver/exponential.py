@@ -15,7 +15,7 @@ from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol import dtypes
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.ops import matrix_functions as ops
+from telegrad_protocol.ops.linear_algebra import matrix_functions as ops
 
 from .arithmetic import ARITHMETIC
 from .batches import Batch, batch_of

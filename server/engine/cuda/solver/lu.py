@@ -11,11 +11,11 @@ from server.engine.cuda.runtime.launch import load, pointer
 from server.engine.cuda.runtime.prelude import CTYPES, PRELUDE
 from server.engine.device.cupy_module import cp
 from server.engine.operators import Request
-from server.engine.ops.factorizations import zero_pivot
+from server.engine.ops.linear_algebra.factorizations import zero_pivot
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.ops import factorizations, solvers
+from telegrad_protocol.ops.linear_algebra import factorizations, solvers
 
 from .arithmetic import ARITHMETIC
 from .batches import Batch, FailureCheck, Scratch, are_packed, batch_of, gatherer, packed

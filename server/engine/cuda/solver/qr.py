@@ -13,7 +13,7 @@ from server.engine.operators import Request
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.ops import factorizations as ops
+from telegrad_protocol.ops.linear_algebra import factorizations as ops
 
 from .arithmetic import ARITHMETIC
 from .batches import Batch, batch_of, is_packed

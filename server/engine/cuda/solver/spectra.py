@@ -12,11 +12,11 @@ from server.engine.cuda.gemm.cublaslt import DATA_TYPES
 from server.engine.cuda.runtime.launch import pointer
 from server.engine.device.cupy_module import cp
 from server.engine.operators import Request
-from server.engine.ops.spectra import not_converged, svd_failed
+from server.engine.ops.linear_algebra.spectra import not_converged, svd_failed
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.ops import spectra as ops
+from telegrad_protocol.ops.linear_algebra import spectra as ops
 
 from . import libraries
 from .batches import Batch, FailureCheck, Scratch, batch_of, gatherer, is_packed, looker, packed

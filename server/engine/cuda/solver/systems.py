@@ -11,13 +11,13 @@ from server.engine import keys
 from server.engine.array_library.dtypes import NUMPY_DTYPES
 from server.engine.cuda.runtime.launch import pointer
 from server.engine.operators import Request
-from server.engine.ops.solvers import not_invertible, singular
+from server.engine.ops.linear_algebra.solvers import not_invertible, singular
 from server.engine.registry import prepares
 from server.engine.value import Launch
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.meta import Meta
-from telegrad_protocol.ops import solvers as ops
-from telegrad_protocol.ops.matrices import column_major, is_vector
+from telegrad_protocol.ops.linear_algebra import solvers as ops
+from telegrad_protocol.ops.linear_algebra.matrices import column_major, is_vector
 
 from .batches import IDENTITY, Batch, FailureCheck, Scratch, are_packed, batch_of, gatherer, is_packed, packed
 from .libraries import (

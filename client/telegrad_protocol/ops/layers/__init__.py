@@ -1,0 +1,1 @@
+"""Contracts of what layers of neural networks compute, and of losses."""

@@ -1,0 +1,1 @@
+"""Contracts of linear algebra: products, factorizations, solutions, spectra, and functions of matrices."""

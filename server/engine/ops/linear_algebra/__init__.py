@@ -1,0 +1,1 @@
+"""Implementations of linear algebra: products, factorizations, solutions, spectra, functions and norms of matrices."""
