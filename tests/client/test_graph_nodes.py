@@ -216,6 +216,18 @@ PROGRAMS = {
         (z.grad_fn._saved_result * 2).sum().backward()
         (x.grad, g)
     """,
+    "saved, as parts of the graph that they were computed in": """
+        class Double(t.autograd.Function):
+            forward = staticmethod(lambda ctx, x: x * 2)
+            backward = staticmethod(lambda ctx, g: g * 2)
+        y = Double.apply(x.exp())
+        z = y * (y * w).sum().sin()
+        a, b = z.grad_fn._saved_self, z.grad_fn._saved_other
+        v = t.ones_like(x, requires_grad=True)
+        found = [t.autograd.grad(whole, source, v.expand_as(whole) if whole.ndim else v[0], retain_graph=True,
+                 create_graph=True, allow_unused=True)[0] for whole in (a, b, a * b) for source in (a, b, y, x)]
+        [a.grad_fn is y.grad_fn, b.grad_fn.name(), *found]
+    """,
     "freed": """
         y = x.exp()
         y.sum().backward()

@@ -138,6 +138,13 @@ def shown_edges(node: Node) -> tuple[int, ...]:
     return tuple([place for place, position in enumerate(positions) if position not in node.plan.numbers])
 
 
+def place_of(node: Node, value: Value) -> int | None:
+    """Return which of the shown edges that lead somewhere is the one along which gradients of ``value`` flow."""
+    edges = [edge for place in shown_edges(node) if (edge := node.edges[place]) is not None]
+    own = edge_of(value)
+    return edges.index(own) if own in edges else None
+
+
 def shown_outputs(node: Node) -> frozenset[int]:
     """Return the numbers of the outputs that gradients can reach."""
     constants = node.plan.operator.op.constants if isinstance(node, OpNode) else ()
