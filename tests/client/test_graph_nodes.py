@@ -209,6 +209,17 @@ PROGRAMS = {
          linear.grad_fn._saved_mat2, linear.grad_fn.name(), saved(x.clone().grad_fn))
         result
     """,
+    "saved, as kernels call it": """
+        f, matrix = t.nn.functional, t.outer(x, w)
+        norms = [f.layer_norm(matrix, matrix.shape[1:]), f.batch_norm(matrix, None, None, training=True),
+                 f.group_norm(matrix[None], 1)]
+        made = [(norm.grad_fn, name) for norm in norms for name in ("input", "result1", "result2")]
+        made += [(norms[2].grad_fn, "group"), (f.max_pool2d(matrix[None], 2).grad_fn, "result1")]
+        made += [(f.embedding(t.tensor([1]), matrix).grad_fn, "indices")]
+        read = [getattr(fn, f"_saved_{name}") for fn, name in made]
+        [*(v.detach() if t.is_tensor(v) else v for v in read),
+         *(made(x).grad_fn.name() for made in (f.logsigmoid, f.selu, f.relu6))]
+    """,
     "saved, differentiated": """
         y = x.sin()
         z = y.exp()
