@@ -116,7 +116,7 @@ def _set_data(self: Tensor, other: Tensor) -> None:
     if self._requires_grad and not other.dtype.is_differentiable:
         raise AutogradError("data set to a tensor that requires gradients must be floating point or complex dtype")
     if self._requires_grad and not self.is_leaf:
-        other = import_module("telegrad.autograd._replaced_elements").replaced(self, other.detach())
+        other = import_module("telegrad.autograd.graph")._with_elements(self, other.detach())
         self._requires_grad, node = False, other._node
         self._become(other)
         self._requires_grad, self._node = True, node
