@@ -43,6 +43,19 @@ PROGRAMS = [
     x
     """,
     """
+    x = t.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y, given = x.exp(), t.tensor([4.0, 5.0, 6.0])
+    z = x.exp()
+    y.register_hook(lambda g: g * 3)
+    with t.no_grad():
+        y.data = given
+    z.data = given
+    z.register_hook(lambda g: g + 1)
+    given.mul_(2)
+    (y * y + z * z).sum().backward()
+    (y, y.requires_grad, y.is_leaf, z, x.grad)
+    """,
+    """
     x = t.ones(3, requires_grad=True)
     x.data += 1
     x

@@ -209,12 +209,35 @@ PROGRAMS = {
          linear.grad_fn._saved_mat2, linear.grad_fn.name(), saved(x.clone().grad_fn))
         result
     """,
+    "saved, as kernels call it": """
+        f, matrix = t.nn.functional, t.outer(x, w)
+        norms = [f.layer_norm(matrix, matrix.shape[1:]), f.batch_norm(matrix, None, None, training=True),
+                 f.group_norm(matrix[None], 1)]
+        made = [(norm.grad_fn, name) for norm in norms for name in ("input", "result1", "result2")]
+        made += [(norms[2].grad_fn, "group"), (f.max_pool2d(matrix[None], 2).grad_fn, "result1")]
+        made += [(f.embedding(t.tensor([1]), matrix).grad_fn, "indices")]
+        read = [getattr(fn, f"_saved_{name}") for fn, name in made]
+        [*(v.detach() if t.is_tensor(v) else v for v in read),
+         *(made(x).grad_fn.name() for made in (f.logsigmoid, f.selu, f.relu6))]
+    """,
     "saved, differentiated": """
         y = x.sin()
         z = y.exp()
         g = t.autograd.grad(z.sum(), y, retain_graph=True)[0]
         (z.grad_fn._saved_result * 2).sum().backward()
         (x.grad, g)
+    """,
+    "saved, as parts of the graph that they were computed in": """
+        class Double(t.autograd.Function):
+            forward = staticmethod(lambda ctx, x: x * 2)
+            backward = staticmethod(lambda ctx, g: g * 2)
+        y = Double.apply(x.exp())
+        z = y * (y * w).sum().sin()
+        a, b = z.grad_fn._saved_self, z.grad_fn._saved_other
+        v = t.ones_like(x, requires_grad=True)
+        found = [t.autograd.grad(whole, source, v.expand_as(whole) if whole.ndim else v[0], retain_graph=True,
+                 create_graph=True, allow_unused=True)[0] for whole in (a, b, a * b) for source in (a, b, y, x)]
+        [a.grad_fn is y.grad_fn, b.grad_fn.name(), *found]
     """,
     "freed": """
         y = x.exp()

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.nn.attention import flex_attention as torch_flex
 from torch.testing import assert_close
 
 NAMES = """
@@ -100,58 +99,6 @@ def test_groups_of_matrices_are_multiplied(tg: Any, seed: int) -> None:
         grouped_mm(a, b, offs=offs[:1])
     with pytest.raises(tg.errors.NotSupportedError, match="no floating-point types of eight bits"):
         tg.nn.functional.scaled_mm(a, b, a, 0, b, 0)
-
-
-def _causal(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-    return q_idx >= kv_idx
-
-
-def _near(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-    return q_idx - kv_idx < 3 + h
-
-
-@pytest.mark.parametrize("apart", [True, False])
-def test_masks_of_blocks_count_and_list_them(tg: Any, apart: bool) -> None:
-    flex = import_module("telegrad.nn.attention.flex_attention")
-    options: dict[str, Any] = {"BLOCK_SIZE": 4, "separate_full_blocks": apart}
-    mask = flex.create_block_mask(_causal, 1, 2, 10, 10, **options)
-    reference = torch_flex.create_block_mask(_causal, 1, 2, 10, 10, device="cpu", **options)
-    for which in ("kv", "q", "full_kv", "full_q"):
-        for name in (f"{which}_num_blocks", f"{which}_indices"):
-            ours, theirs = getattr(mask, name), getattr(reference, name)
-            assert (ours is None) == (theirs is None), name
-            assert ours is None or (ours.dtype is tg.int32 and ours.tolist() == theirs.tolist()), name
-
-
-def test_attention_takes_functions_of_scores(tg: Any, seed: int) -> None:
-    torch.manual_seed(seed)
-    arrays = [torch.randn(2, heads, 6, 4, dtype=torch.float64, requires_grad=True) for heads in (4, 2, 2)]
-    slopes = torch.randn(4, dtype=torch.float64)
-    flex = import_module("telegrad.nn.attention.flex_attention")
-    mask = flex.create_block_mask(flex.and_masks(_causal, _near), None, 4, 6, 6, BLOCK_SIZE=2)
-    reference = torch_flex.create_block_mask(
-        torch_flex.and_masks(_causal, _near), None, 4, 6, 6, device="cpu", BLOCK_SIZE=2
-    )
-    assert mask.to_dense().tolist() == reference.to_dense().tolist() and tuple(mask.shape) == reference.shape
-
-    own_slopes = tg.tensor(slopes.numpy())
-    ours = [tg.tensor(t.detach().numpy(), requires_grad=True) for t in arrays]
-    result, lse = flex.flex_attention(
-        *ours, lambda value, b, h, q_idx, kv_idx: value + own_slopes[h] * (q_idx - kv_idx), mask, 0.3, True,
-        return_lse=True,
-    )  # fmt: skip
-    seen = torch_flex.create_mask(torch_flex.and_masks(_causal, _near), 1, 4, 6, 6, device="cpu")
-    distance = torch.arange(6)[:, None] - torch.arange(6)
-    bias = (slopes[:, None, None] * distance).masked_fill(~seen[0], -torch.inf)
-    q, k, v = arrays
-    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, bias, scale=0.3, enable_gqa=True)
-    scores = 0.3 * q @ k.repeat_interleave(2, 1).mT + bias
-    assert_close(torch.from_numpy(result.detach().numpy()), expected.detach())
-    assert_close(torch.from_numpy(lse.detach().numpy()), scores.logsumexp(-1).detach())
-    (expected * expected).sum().backward()
-    (result * result).sum().backward()
-    for mine, other in zip(ours, arrays, strict=True):
-        assert_close(torch.from_numpy(mine.grad.numpy()), other.grad)
 
 
 def test_parameters_and_state_of_an_optimizer_are_swapped(tg: Any, seed: int) -> None:

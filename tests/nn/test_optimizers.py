@@ -391,6 +391,7 @@ def test_names_of_parameters_stay_where_the_loaded_state_has_none(tg: Any) -> No
         named = t.optim.SGD([("a", t.nn.Parameter(t.ones(1)))], lr=0.1)
         named.load_state_dict(t.optim.SGD([t.nn.Parameter(t.ones(1))], lr=0.2).state_dict())
         assert named.param_groups[0]["param_names"] == ["a"]
+        assert "    param_names: ['a']\n" in repr(named)
         assert named.param_groups[0]["lr"] == 0.2
 
 

@@ -148,8 +148,8 @@ def test_questions_about_nodes_that_are_not_there_are_refused(
     assert failure.code == code, failure.traceback
     hooked.resume()
     assert hooked.ask("saved_tensor", 10, "nothing", 0, 30) is None
-    meta, requires_grad, leaf = hooked.ask("saved_tensor", 10, "self", -1, 31)
-    assert (list(meta[0]), requires_grad, leaf) == ([3], True, 1)
+    meta, requires_grad, leaf, edge = hooked.ask("saved_tensor", 10, "self", -1, 31)
+    assert (list(meta[0]), requires_grad, leaf, edge) == ([3], True, 1, 0)
 
 
 def test_what_is_packed_is_needed_again_by_each_pass(hooked: Talk) -> None:

@@ -115,7 +115,13 @@ def _set_data(self: Tensor, other: Tensor) -> None:
     require_one_session("data", self, other)
     if self._requires_grad and not other.dtype.is_differentiable:
         raise AutogradError("data set to a tensor that requires gradients must be floating point or complex dtype")
-    self._become(other.detach())
+    if self._requires_grad and not self.is_leaf:
+        other = import_module("telegrad.autograd.graph")._with_elements(self, other.detach())
+        self._requires_grad, node = False, other._node
+        self._become(other)
+        self._requires_grad, self._node = True, node
+    else:
+        self._become(other.detach())
 
 
 METHODS: dict[str, Any] = {

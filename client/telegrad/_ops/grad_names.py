@@ -139,6 +139,7 @@ _SPECIAL: Final[dict[str, str | Callable[[Bound], str]]] = {
     "unflatten": "ViewBackward0", "remainder": _by_rank("RemainderBackward0", "RemainderBackward1"),
     "cross": "LinalgCrossBackward0", "vstack": "CatBackward0", "hstack": "CatBackward0", "dstack": "CatBackward0",
     "tile": "RepeatBackward0", "repeat_interleave": "ViewBackward0", "diff": "SubBackward0",
-    "tensor_split": "SliceBackward0", "cosine_similarity": "SumBackward1", "prelu": "PreluKernelBackward0",
+    "tensor_split": "SliceBackward0", "cosine_similarity": "SumBackward1", "logsigmoid": "LogSigmoidBackward0",
+    "selu": "EluBackward0", "relu6": "HardtanhBackward0", "prelu": "PreluKernelBackward0",
     "copy_": "torch::autograd::CopyBackwards", **_sliding(),
 }  # fmt: skip

@@ -282,7 +282,7 @@ class GradFn:
         answer = session.query("saved_tensor", numbered.before, name, place, id)
         if answer is None:
             return None
-        wire, requires_grad, leaf_id = answer
+        wire, requires_grad, leaf_id, edge = answer
         leaves = [edge.tensor() for edge in node.parents if isinstance(edge, LeafNode)]
         for leaf in leaves:
             if leaf is not None and leaf._id == leaf_id:
@@ -290,10 +290,17 @@ class GradFn:
                 return leaf
         handle = HANDLES.make(session, id, meta_of(wire))
         if requires_grad:
-            edges = (node,) if name.startswith("result") or not node.parents else node.parents
             handle._requires_grad = True
-            handle._node = edges[0] if len(edges) == 1 else GradientNode(tuple(edges), self.name())
+            handle._node = self._edge_of_saved(numbered, name, edge)
         return handle
+
+    def _edge_of_saved(self, numbered: NumberedNode, name: str, place: int | None) -> GradientEdge:
+        """Return where the gradient of a saved tensor goes: along the edge at ``place``, unless that is None."""
+        node = self._node
+        edges = (node,) if name.startswith("result") or not node.parents else node.parents
+        if edges is node.parents and place is not None and sum(map(bool, numbered.inputs)) == len(edges):
+            return edges[place]
+        return edges[0] if len(edges) == 1 else GradientNode(tuple(edges), self.name())
 
     def __repr__(self) -> str:
         if isinstance(self._node, LeafNode):

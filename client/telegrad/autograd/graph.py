@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from telegrad._ops.packing import saved_tensors
 from telegrad._ops.sharing import sharing
-from telegrad._session.grad_mode import no_grad
+from telegrad._session.grad_mode import enable_grad, no_grad
 from telegrad._tensor.grad_fn import GradFn as Node
 from telegrad._tensor.grad_fn import shown_node
 from telegrad._tensor.hooks import RemovableHandle
@@ -18,6 +18,7 @@ from telegrad_protocol.errors import ArgumentError, AutogradError
 
 from ._client_pass import running
 from ._levels import tracked_alias
+from .function import Function
 
 __all__ = [
     "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge",
@@ -170,3 +171,25 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Any, *, mode: str = 
             fn([arrived.get(number) for number in range(len(edges))])
 
     return _Handles([tensor.register_hook(partial(hook, place)) for place, tensor in enumerate(tensors)])
+
+
+class _ReplacedElements(Function):
+    """Gives a result other elements; the gradient of these is that of the result."""
+
+    @staticmethod
+    def forward(ctx: Any, result: Tensor, elements: list[Tensor]) -> Tensor:
+        return elements[0]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
+
+
+def _with_elements(result: Tensor, elements: Tensor) -> Tensor:
+    """Return a tensor without history of its own, with that of ``result``, also where nothing is recorded.
+
+    Hooks that the result had before are called after those that it gets later.
+    """
+    with enable_grad():
+        made: Tensor = _ReplacedElements.apply(result, [elements])
+    return made

@@ -348,7 +348,7 @@ class Optimizer:
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
         for number, group in enumerate(self.param_groups):
-            shown = sorted(group.keys() - {"params", "param_names"})
+            shown = sorted(group.keys() - {"params"})
             lines += [f"Parameter Group {number}", *(f"    {key}: {group[key]}" for key in shown), ""]
         return "\n".join(lines) + ")"
 

@@ -37,6 +37,13 @@ _NAMED_INPUT: Final = (
     "grid_sample",
 )
 """Beginnings of the names of operations whose first operand PyTorch calls ``input`` there; it is ``self`` elsewhere."""
+_OF_NORMS: Final = {"input": "input", "mean": "result1", "rstd": "result2", "num_groups": "group"}
+_OTHER_NAMES: Final[dict[str, dict[str, str]]] = {
+    "linear": {"input": "mat1", "weight": "mat2"}, "_embedding": {"input": "indices"},
+    "_max_pool": {"indices": "result1"},
+    **dict.fromkeys(("_layer_norm", "_group_norm", "_batch_norm"), _OF_NORMS),
+}  # fmt: skip
+"""What PyTorch calls operands and results of some operations, by the operation's name and its own name of them."""
 
 
 def _note_composite(operator: Operator, args: tuple[Any, ...], result: Any) -> None:
@@ -138,6 +145,13 @@ def shown_edges(node: Node) -> tuple[int, ...]:
     return tuple([place for place, position in enumerate(positions) if position not in node.plan.numbers])
 
 
+def place_of(node: Node, value: Value) -> int | None:
+    """Return which of the shown edges that lead somewhere is the one along which gradients of ``value`` flow."""
+    edges = [edge for place in shown_edges(node) if (edge := node.edges[place]) is not None]
+    own = edge_of(value)
+    return edges.index(own) if own in edges else None
+
+
 def shown_outputs(node: Node) -> frozenset[int]:
     """Return the numbers of the outputs that gradients can reach."""
     constants = node.plan.operator.op.constants if isinstance(node, OpNode) else ()
@@ -176,13 +190,13 @@ def _travels(value: Any) -> bool:
 
 def _name(operator: Operator, source: Source) -> str:
     where, number = source
-    op = operator.op
+    op, others = operator.op, _OTHER_NAMES.get(operator.op.base.name, {})
     if where == "out":
         several = op.returns[number] if op.returns else ""
-        return several or "result"
+        return others.get(several, several or "result")
     name = op.params[number].name
-    if op.base.name == "linear":
-        name = {"input": "mat1", "weight": "mat2"}.get(name, name)
+    if name in others:
+        name = others[name]
     elif name == "input" and not op.base.public.startswith(_NAMED_INPUT):
         name = "self"
     return f"{name}_sym_sizes" if where == "meta" else name

@@ -9,7 +9,14 @@ from server.engine.autograd.client_pass import Hooked
 from server.engine.autograd.graph import Edge, Node
 from server.engine.autograd.inplace import edge_of, requires_grad
 from server.engine.autograd.packed import Packed, give, pack, pack_one
-from server.engine.autograd.shown_nodes import follow, read_saved, saved_names, shown_edges, shown_outputs
+from server.engine.autograd.shown_nodes import (
+    follow,
+    place_of,
+    read_saved,
+    saved_names,
+    shown_edges,
+    shown_outputs,
+)
 from server.session.requests import answers
 from server.session.state import SessionState
 from telegrad_protocol import pass_messages
@@ -51,13 +58,14 @@ def _give_saved(state: SessionState, query: pass_messages.GiveSaved) -> None:
 
 @answers(pass_messages.SavedTensor)
 def _saved_tensor(state: SessionState, query: pass_messages.SavedTensor) -> list[Any] | None:
-    value = read_saved(_hooked(state, query.stop).node, query.name, query.place)
+    node = _hooked(state, query.stop).node
+    value = read_saved(node, query.name, query.place)
     if value is None:
         return None
     is_leaf = value.autograd is not None and value.autograd.grad_fn is None
     id = next((id for id, known in state.values.items() if known is value), 0) if is_leaf else 0
     state.values[query.out] = value
-    return [wire_meta(value.meta), requires_grad(value), id]
+    return [wire_meta(value.meta), requires_grad(value), id, place_of(node, value)]
 
 
 def _make_stops(state: SessionState, node: Node, before: int, after: int) -> None:
