@@ -105,6 +105,9 @@ _ELSEWHERE: Final = {
     "_functorch": "_programs.private.functorch",
     "_functorch.config": "compiler.functorch.config",
     "_functorch.vmap": "func._vmap_steps",
+    **{f"_functorch.{module}": "compiler.aot" for module in ("aot_autograd", "compilers", "compile")},
+    "_functorch.partitioners": "compiler.partitioners",
+    "_dynamo.backends.common": "compiler.aot",
     "_vmap_internals": "func._legacy_vmap",
     **{f"_functorch.{module}": "func" for module in ("apis", "eager_transforms")},
     "_utils": "_programs.private.utilities",
@@ -321,9 +324,9 @@ class TorchFinder:
         """Return where a module comes from; ModuleNotFoundError says what to use instead of one that is absent."""
         if name in safetensors_torch.NAMES:
             return safetensors_torch.spec_of(name, path)
-        if name.startswith(f"{_FUNCTORCH}."):
+        if name.startswith("functorch.") and name not in _FUNCTORCH:
             raise ModuleNotFoundError(reason(f"_{name}").replace("torch._", "", 1), name=name)
-        if name not in ("torch", _FUNCTORCH) and not name.startswith("torch."):
+        if name not in ("torch", *_FUNCTORCH) and not name.startswith("torch."):
             return None
         if not _origins(name):
             raise ModuleNotFoundError(reason(name.removeprefix("torch.")), name=name)
@@ -343,8 +346,8 @@ class _Loader:
 
 
 _VERSION: Final = "torch.version"
-_FUNCTORCH: Final = "functorch"
-"""A package that is installed with PyTorch."""
+_FUNCTORCH: Final = {"functorch": "_programs.private.functorch_package", "functorch.compile": "compiler.aot"}
+"""A package that is installed with PyTorch, and where what is below it comes from."""
 _WITH_MODULES: Final = frozenset(("telegrad.nn", "telegrad.nn.utils"))
 """Packages of which PyTorch's `import *` brings the modules too."""
 
@@ -353,8 +356,8 @@ def _origins(name: str) -> list[str]:
     """Return the modules of telegrad that serve one of PyTorch's, none if there is none."""
     if name in ("torch", _VERSION):
         return ["telegrad", "telegrad._programs.private.top_level"]
-    if name == _FUNCTORCH:
-        return ["telegrad._programs.private.functorch_package"]
+    if name in _FUNCTORCH:
+        return [f"telegrad.{_FUNCTORCH[name]}"]
     below = name.removeprefix("torch.")
     if below in _ELSEWHERE:
         return [f"telegrad.{_ELSEWHERE[below]}"]
