@@ -10,7 +10,7 @@ import pytest
 import torch
 from functorch import compile as theirs
 
-from telegrad.compiler import aot as ours
+from telegrad.compiler.aot import functions as ours
 
 Case = tuple[Callable[[Any], Callable[..., Any]], list[tuple[int, ...]]]
 

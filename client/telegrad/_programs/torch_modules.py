@@ -77,6 +77,7 @@ _OF_PROCESSES: Final = (
     "tensor.experimental._attention tensor.parallel tensor.placement_types utils"
 )
 """Modules below ``torch.distributed`` for what groups of processes share, which one module of telegrad's serves."""
+_COMPILING: Final = "functorch.aot_autograd functorch.compilers dynamo.backends.common"
 _QUANTIZERS: Final = ("quantization", "ao.quantization")
 _QUANTIZER_PARTS: Final = "fake_quantize observer qconfig quantize stubs"
 _QUANTIZED_LAYERS: Final = ".intrinsic .qat .quantizable .quantized .intrinsic.qat .intrinsic.quantized"
@@ -105,9 +106,8 @@ _ELSEWHERE: Final = {
     "_functorch": "_programs.private.functorch",
     "_functorch.config": "compiler.functorch.config",
     "_functorch.vmap": "func._vmap_steps",
-    **{f"_functorch.{module}": "compiler.aot" for module in ("aot_autograd", "compilers", "compile")},
-    "_functorch.partitioners": "compiler.partitioners",
-    "_dynamo.backends.common": "compiler.aot",
+    **{f"_{module}": "compiler.aot.functions" for module in _COMPILING.split()},
+    "_functorch.partitioners": "compiler.aot.partitioners",
     "_vmap_internals": "func._legacy_vmap",
     **{f"_functorch.{module}": "func" for module in ("apis", "eager_transforms")},
     "_utils": "_programs.private.utilities",
@@ -117,16 +117,14 @@ _ELSEWHERE: Final = {
     **{
         f"_library.{p}": "_library.compiled.torch_library" for p in ["custom_ops", "fake_impl", "infer_schema", "utils"]
     },
-    "_library.effects": "_library.effects",
-    "_higher_order_ops.effects": "_library.effects",
+    **dict.fromkeys(("_library.effects", "_higher_order_ops.effects"), "_library.effects"),
     "_higher_order_ops": "_programs.private.higher_order",
     **{
         f"_higher_order_ops.{op}": "_programs.private.higher_order"
         for op in ("associative_scan", "cond", "map", "scan", "while_loop")
     },
     "_ops": "_library.compiled.torch_ops",
-    "_subclasses": "_dispatch.fake_tensors",
-    "_subclasses.fake_tensor": "_dispatch.fake_tensors",
+    **dict.fromkeys(("_subclasses", "_subclasses.fake_tensor"), "_dispatch.fake_tensors"),
     "__config__": "_programs.build_config",
     "_decomp": "_library.compiled.decompositions",
     "_dynamo": "compiler.dynamo",
@@ -346,7 +344,7 @@ class _Loader:
 
 
 _VERSION: Final = "torch.version"
-_FUNCTORCH: Final = {"functorch": "_programs.private.functorch_package", "functorch.compile": "compiler.aot"}
+_FUNCTORCH: Final = {"functorch": "_programs.private.functorch_package", "functorch.compile": "compiler.aot.functions"}
 """A package that is installed with PyTorch, and where what is below it comes from."""
 _WITH_MODULES: Final = frozenset(("telegrad.nn", "telegrad.nn.utils"))
 """Packages of which PyTorch's `import *` brings the modules too."""

@@ -12,7 +12,7 @@ from telegrad.utils._pytree import tree_flatten, tree_unflatten
 from telegrad_protocol.errors import ArgumentError
 
 from . import exporting
-from .branches import with_all_gradients
+from .choices.gradients import with_all_gradients
 
 
 def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
