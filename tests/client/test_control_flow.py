@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,40 @@ def test_gradients_flow_through_what_was_chosen(tg: Any) -> None:
     x = tg.tensor([2.0], requires_grad=True)
     tg.cond(x > 1, lambda a: a * a, lambda a: a, [x]).backward()
     assert x.grad.item() == 4.0
+
+
+def _gradients_of_choices(lib: Any, is_compiled: bool) -> list[Any]:
+    """Return gradients of operands and of what closures hold, for either choice; ``None`` where there is none."""
+    weights = [lib.tensor([1.0, float("inf")], requires_grad=True) for _ in range(4)]
+    holder, layer = SimpleNamespace(kept=[weights[1]]), lib.nn.Linear(2, 2)
+
+    def chosen(x: Any, y: Any) -> Any:
+        return x * weights[0] * 2, x.sum()
+
+    def other(x: Any, y: Any) -> Any:
+        return layer(x + holder.kept[0] - y), lib.ones(())
+
+    def function(x: Any, y: Any) -> Any:
+        return lib.cond(x[0] > 0, chosen, other, (x, y))
+
+    called, gradients = lib.compile(function, backend="eager") if is_compiled else function, []
+    for first in (1.0, -1.0, 2.0, -2.0):
+        operands = [lib.tensor([first, 2.0], requires_grad=True), weights[2].detach().clone().requires_grad_()]
+        leaves = [*operands, *weights, *layer.parameters()]
+        for leaf in leaves:
+            leaf.grad = None
+        made, total = called(*operands)
+        gradients.append(total.requires_grad)
+        made.nan_to_num().sum().backward()
+        gradients += [leaf.grad if leaf.grad is None else leaf.grad.shape for leaf in leaves]
+        gradients += [bool((leaf.grad == 0).all()) for leaf in leaves if leaf.grad is not None]
+    return gradients
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_what_was_not_used_has_zeros_for_a_gradient_as_in_pytorch(tg: Any, is_compiled: bool) -> None:
+    torch = pytest.importorskip("torch")
+    assert _gradients_of_choices(tg, is_compiled) == _gradients_of_choices(torch, False)
 
 
 def test_a_function_is_mapped_over_slices_of_a_tree(tg: Any) -> None:

@@ -278,9 +278,67 @@ def test_make_fx_has_pytorchs_operators(tg: Any, rng: np.random.Generator, name:
 def test_make_fx_refuses_what_it_cannot_see(tg: Any) -> None:
     for function, message in (
         (lambda x: x * x.sum().item(), "get value out of a tracing tensor"),
-        (tg.func.grad(lambda x: x.sin().sum()), "a backward pass, or an operation that no mode is shown"),
+        (lambda x: tg.func.jvp(tg.sin, (x,), (x,))[1], "jvp, jacfwd and hessian are in no graph"),
     ):
         with pytest.raises(RuntimeError, match=message):
             proxy_tensor.make_fx(function)(tg.ones(3))
     with pytest.raises(RuntimeError, match="no size is symbolic"):
         proxy_tensor.make_fx(tg.sin, tracing_mode="symbolic")
+
+
+def _gradients(lib: Any) -> dict[str, Any]:
+    """Return functions that differentiate, of two tensors."""
+    functional = lib.nn.functional
+
+    def trained(w: Any, x: Any) -> Any:
+        w = w.detach().requires_grad_()
+        (x @ w.t()).relu().sum().backward()
+        return w.grad
+
+    def twice(w: Any, x: Any) -> Any:
+        w = w.detach().requires_grad_()
+        (first,) = lib.autograd.grad((w.exp() * x).sum(), w, create_graph=True)
+        return lib.autograd.grad(first.sin().sum(), w)[0]
+
+    return {
+        "product": trained,
+        "second": twice,
+        "vjp": lambda w, x: lib.func.vjp(lib.sin, w)[1](x)[0],
+        "update": lambda w, x: w - 0.5 * lib.func.grad(lambda w: (w * x).tanh().sum())(w),
+        "convolution": lambda w, x: lib.func.grad(
+            lambda w: functional.max_pool1d(functional.conv1d(x[:, None], w[:, None], padding=1), 2).sum()
+        )(w),
+    }
+
+
+@pytest.mark.parametrize("name", ["product", "second", "vjp", "update", "convolution"])
+def test_make_fx_traces_gradients(tg: Any, rng: np.random.Generator, name: str) -> None:
+    arrays = rng.standard_normal((2, 3, 4)).astype(np.float32)
+    graphs = []
+    for lib, make_fx in ((tg, proxy_tensor.make_fx), (torch, torchs_make_fx)):
+        w, x = (lib.tensor(array) for array in arrays)
+        function = _gradients(lib)[name]
+        traced = make_fx(function)(w, x)
+        lib.testing.assert_close(traced(x, w), function(x, w))
+        graphs.append([str(node.target) for node in traced.graph.nodes])
+    if name in ("product", "second"):  # others have more copies, or their gradients consist of other operators
+        assert sorted(graphs[0]) == sorted(graphs[1])
+
+
+_FORWARD: dict[str, Any] = {
+    "jvp": lambda t, x: t.func.jvp(lambda y: t.nn.functional.layer_norm(y, (3,)) * y, (x,), (x + 1,))[1],
+    "jacfwd": lambda t, x: t.func.jacfwd(lambda y: y.clone().mul_(2).add_(y * y))(x),
+    "hessian": lambda t, x: t.func.hessian(lambda y: (y.softmax(-1) * y**2).sum())(x),
+    "gradient": lambda t, x: t.func.grad(lambda y: t.func.jvp(lambda z: (z**3).sum(), (y,), (y,))[1])(x),
+    "batched": lambda t, x: t.func.vmap(lambda y: t.func.jvp(lambda z: z.exp().sum(), (y,), (y,))[1])(x.expand(2, 3)),
+}
+
+
+@pytest.mark.parametrize("records", [True, False])
+@pytest.mark.parametrize("name", _FORWARD)
+def test_modes_leave_tangents_as_they_are(tg: Any, rng: np.random.Generator, name: str, records: bool) -> None:
+    x = tg.tensor(rng.standard_normal(3))
+    expected = _FORWARD[name](tg, x)
+    assert expected.abs().sum() > 0
+    with tg.set_grad_enabled(records), dispatch.BaseTorchDispatchMode():
+        tg.testing.assert_close(_FORWARD[name](tg, x), expected)

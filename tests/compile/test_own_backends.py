@@ -219,6 +219,24 @@ def test_stances_settings_and_limits_tell_when_a_backend_is_asked(tg: Any) -> No
     assert compiled(tg.ones(2)).tolist() == [2.0, 2.0] and len(backend.graphs) == 5
 
 
+def test_first_calls_that_are_eager_and_numbers_that_are_sizes_count_as_in_pytorch(tg: Any) -> None:
+    import torch
+    from torch._dynamo.testing import CompileCounter as Theirs
+
+    from telegrad.compiler.testing import CompileCounter
+
+    def counted(lib: Any, counter: Any, stance: str, dynamic: bool | None) -> int:
+        compiled = lib.compile(lambda x: x.view(x.shape[0], -1) + x.shape[0], backend=counter, dynamic=dynamic)
+        with lib.compiler.set_stance(stance):
+            for size in (3, 4, 6, 1):
+                assert lib.equal(compiled(lib.ones(size, 2)), lib.ones(size, 2) + size)
+        return int(counter.frame_count)
+
+    for stance, dynamic in (("default", True), ("eager_then_compile", None), ("eager_then_compile", False)):
+        torch._dynamo.reset()
+        assert counted(tg, CompileCounter(), stance, dynamic) == counted(torch, Theirs(), stance, dynamic), stance
+
+
 def test_graphs_are_counted(tg: Any) -> None:
     from telegrad.compiler import dynamo
     from telegrad.compiler.testing import CompileCounterWithBackend, EagerAndRecordGraphs, same

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import subprocess
 import sys
@@ -305,3 +306,32 @@ def test_a_module_can_tell_that_it_is_exported(tg: Any) -> None:
     assert set(told) == {(True, True)}
     Asks()(tg.ones(2))
     assert told[-1] == (False, False)
+
+
+def _described(lib: Any) -> list[Any]:
+    """Return what a program with a dataclass among its arguments tells of its inputs, and computes."""
+
+    @dataclasses.dataclass
+    class Pair:
+        first: Any
+        second: Any = None
+
+    class Scaled(lib.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("offset", lib.ones(2))
+            self.layer = lib.nn.Linear(2, 2)
+            self.scale = lib.nn.Parameter(lib.ones(2))
+
+        def forward(self, pair: Any) -> Any:
+            return Pair(self.layer(pair.first) * 0 + self.scale * pair.first + self.offset)
+
+    lib.export.register_dataclass(Pair)
+    program = lib.export.export(Scaled(), (Pair(lib.zeros(1, 2)),))
+    made = program.module()(Pair(lib.full((1, 2), 3.0)))
+    specs = [(spec.kind.name, spec.target) for spec in program.graph_signature.input_specs]
+    return [specs, made.first.tolist(), made.second]
+
+
+def test_parameters_come_before_buffers_and_dataclasses_are_trees_as_in_pytorch(tg: Any) -> None:
+    assert _described(tg) == _described(torch)

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any, Final
 
 from telegrad._ops.operand_classes import DISPATCHING, PATTERNS, modes_entered, overrides
+from telegrad._ops.operand_classes import without_modes as without_modes
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.listed import tensors_in
 from telegrad_protocol.errors import ArgumentTypeError, OperatorError
@@ -22,16 +23,6 @@ def without_innermost() -> Iterator[Any]:
     overrides.dispatch_modes = before[:-1]
     try:
         yield before[-1]
-    finally:
-        overrides.dispatch_modes = before
-
-
-@contextmanager
-def without_modes() -> Iterator[None]:
-    """Leave all modes in this block."""
-    before, overrides.dispatch_modes = overrides.dispatch_modes, ()
-    try:
-        yield
     finally:
         overrides.dispatch_modes = before
 

@@ -9,6 +9,7 @@ from typing import Any
 from telegrad import return_types
 from telegrad._ops.call import call
 from telegrad._ops.call_pattern import CallPattern
+from telegrad._ops.duals import DualTensor, duals
 from telegrad._ops.functions import function
 from telegrad._ops.operand_classes import _Overrides, overrides
 from telegrad._session.thread_modes import thread
@@ -117,7 +118,7 @@ def run(op: Op, bound: tuple[Any, ...], is_part: bool = False) -> Any:
     """Run an operation on bound arguments of which a mode or a class is asked, and record it if gradients are."""
     if thread.modes.autocast is not None:
         return _under_autocast(op, bound, is_part)
-    is_needed = thread.modes.records and op.differentiable and _needs_gradient(op, bound)
+    is_needed = op.differentiable and _records(bound) and _needs_gradient(op, bound)
     if op.data_dependent:
         return _unseen(op, bound) if is_needed else _computed(op, bound)
     if op.base.index in programs.composites() and (is_needed or op.base.public not in KEPT) and op.form == "functional":
@@ -130,6 +131,13 @@ def run(op: Op, bound: tuple[Any, ...], is_part: bool = False) -> Any:
     except NotSupportedError:
         return _unseen(op, bound)
     return recorded(record, _computed)
+
+
+def _records(bound: tuple[Any, ...]) -> bool:
+    """Whether a graph is recorded: dual numbers have one whatever the modes say, which their tangents follow from."""
+    return thread.modes.records or (
+        duals.intercepts and any([isinstance(tensor, DualTensor) for tensor in tensors_in(bound)])
+    )
 
 
 def _needs_gradient(op: Op, bound: tuple[Any, ...]) -> bool:

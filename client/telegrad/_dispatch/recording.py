@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from telegrad._ops.duals import DualTensor, duals
 from telegrad._ops.grad_names import grad_name
 from telegrad._session.grad_mode import enable_grad
 from telegrad._tensor.tensor import Tensor
+from telegrad.autograd._function_tangents import apply_to_duals
 from telegrad.autograd.function import Function
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op
@@ -127,4 +129,19 @@ def _result_metas(record: Record) -> list[Meta | None]:
 def recorded(record: Record, compute: Invoke) -> Any:
     """Compute an operation by ``compute(op, bound)`` and record its derivative."""
     name = grad_name(record.op, tuple(record.filled(record.metas)))
-    return Dispatched._applied((record, compute, *record.tensors), {}, name)[0]
+    args = (record, compute, *record.tensors)
+    if duals.intercepts and any([isinstance(tensor, DualTensor) for tensor in record.tensors]):
+        return apply_to_duals(_Named(name), False, args, {})
+    return Dispatched._applied(args, {}, name)[0]
+
+
+class _Named:
+    """``Dispatched`` with the name that its node has."""
+
+    _has_no_jvp = Dispatched._has_no_jvp
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _applied(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return Dispatched._applied(args, kwargs, self._name)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 from weakref import ref
 
+from telegrad._ops.operand_classes import without_modes
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import OperationNode, ReceiverNode
 from telegrad._tensor.grad_fn import GradFn, shown_node
@@ -103,7 +104,8 @@ def _become_ordinary(tensor: Tensor) -> None:
     shows_grad = tensor.requires_grad
     tensor.__class__ = Tensor
     if not shows_grad:
-        plain = tensor.detach()
+        with without_modes():
+            plain = tensor.detach()
         tensor._id, plain._id = plain._id, tensor._id
         tensor._node, tensor._base, tensor._aliases, tensor._requires_grad = None, None, None, False
 

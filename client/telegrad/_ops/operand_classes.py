@@ -7,7 +7,8 @@ pattern of their call is cached.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from telegrad._session.shapes.shape_session import ShapeSession
@@ -66,6 +67,16 @@ class _Overrides(threading.local):
 overrides = _Overrides()
 modes_entered: set[int] = set()
 """Numbers of the modes that any thread has entered; while there are any, functions keep no patterns."""
+
+
+@contextmanager
+def without_modes() -> Iterator[None]:
+    """Leave all modes that stand below autograd in this block."""
+    before, overrides.dispatch_modes = overrides.dispatch_modes, ()
+    try:
+        yield
+    finally:
+        overrides.dispatch_modes = before
 
 
 def is_handled(kind: type) -> bool:

@@ -77,6 +77,7 @@ _OF_PROCESSES: Final = (
     "tensor.experimental._attention tensor.parallel tensor.placement_types utils"
 )
 """Modules below ``torch.distributed`` for what groups of processes share, which one module of telegrad's serves."""
+_COMPILING: Final = "functorch.aot_autograd functorch.compilers dynamo.backends.common"
 _QUANTIZERS: Final = ("quantization", "ao.quantization")
 _QUANTIZER_PARTS: Final = "fake_quantize observer qconfig quantize stubs"
 _QUANTIZED_LAYERS: Final = ".intrinsic .qat .quantizable .quantized .intrinsic.qat .intrinsic.quantized"
@@ -105,6 +106,8 @@ _ELSEWHERE: Final = {
     "_functorch": "_programs.private.functorch",
     "_functorch.config": "compiler.functorch.config",
     "_functorch.vmap": "func._vmap_steps",
+    **{f"_{module}": "compiler.aot.functions" for module in _COMPILING.split()},
+    "_functorch.partitioners": "compiler.aot.partitioners",
     "_vmap_internals": "func._legacy_vmap",
     **{f"_functorch.{module}": "func" for module in ("apis", "eager_transforms")},
     "_utils": "_programs.private.utilities",
@@ -114,16 +117,14 @@ _ELSEWHERE: Final = {
     **{
         f"_library.{p}": "_library.compiled.torch_library" for p in ["custom_ops", "fake_impl", "infer_schema", "utils"]
     },
-    "_library.effects": "_library.effects",
-    "_higher_order_ops.effects": "_library.effects",
+    **dict.fromkeys(("_library.effects", "_higher_order_ops.effects"), "_library.effects"),
     "_higher_order_ops": "_programs.private.higher_order",
     **{
         f"_higher_order_ops.{op}": "_programs.private.higher_order"
         for op in ("associative_scan", "cond", "map", "scan", "while_loop")
     },
     "_ops": "_library.compiled.torch_ops",
-    "_subclasses": "_dispatch.fake_tensors",
-    "_subclasses.fake_tensor": "_dispatch.fake_tensors",
+    **dict.fromkeys(("_subclasses", "_subclasses.fake_tensor"), "_dispatch.fake_tensors"),
     "__config__": "_programs.build_config",
     "_decomp": "_library.compiled.decompositions",
     "_dynamo": "compiler.dynamo",
@@ -321,9 +322,9 @@ class TorchFinder:
         """Return where a module comes from; ModuleNotFoundError says what to use instead of one that is absent."""
         if name in safetensors_torch.NAMES:
             return safetensors_torch.spec_of(name, path)
-        if name.startswith(f"{_FUNCTORCH}."):
+        if name.startswith("functorch.") and name not in _FUNCTORCH:
             raise ModuleNotFoundError(reason(f"_{name}").replace("torch._", "", 1), name=name)
-        if name not in ("torch", _FUNCTORCH) and not name.startswith("torch."):
+        if name not in ("torch", *_FUNCTORCH) and not name.startswith("torch."):
             return None
         if not _origins(name):
             raise ModuleNotFoundError(reason(name.removeprefix("torch.")), name=name)
@@ -343,8 +344,8 @@ class _Loader:
 
 
 _VERSION: Final = "torch.version"
-_FUNCTORCH: Final = "functorch"
-"""A package that is installed with PyTorch."""
+_FUNCTORCH: Final = {"functorch": "_programs.private.functorch_package", "functorch.compile": "compiler.aot.functions"}
+"""A package that is installed with PyTorch, and where what is below it comes from."""
 _WITH_MODULES: Final = frozenset(("telegrad.nn", "telegrad.nn.utils"))
 """Packages of which PyTorch's `import *` brings the modules too."""
 
@@ -353,8 +354,8 @@ def _origins(name: str) -> list[str]:
     """Return the modules of telegrad that serve one of PyTorch's, none if there is none."""
     if name in ("torch", _VERSION):
         return ["telegrad", "telegrad._programs.private.top_level"]
-    if name == _FUNCTORCH:
-        return ["telegrad._programs.private.functorch_package"]
+    if name in _FUNCTORCH:
+        return [f"telegrad.{_FUNCTORCH[name]}"]
     below = name.removeprefix("torch.")
     if below in _ELSEWHERE:
         return [f"telegrad.{_ELSEWHERE[below]}"]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from telegrad._batching.tensor import BatchedTensor, levels_of, plain, plain_at, rebatched, wrapped
 from telegrad._ops.duals import duals
+from telegrad._ops.operand_classes import without_modes
 from telegrad._session.grad_mode import enable_grad, no_grad
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import (
@@ -82,12 +83,12 @@ class Level:
         session, number = tensor._session, tensor._session.new_id()
         shows_grad = tensor.requires_grad
         if tensor._is_tracked():
-            with enable_grad():
+            with enable_grad(), without_modes():
                 made: Tensor = tensor.clone()
             session.submit(messages.Watch(number, made._id), thread.modes)
             node = SourceNode(made._gradient_edge().parents, "AliasBackward0")
         else:
-            with no_grad():
+            with no_grad(), without_modes():
                 made = tensor.detach()
             session.submit(messages.ClientNode(number, (), (made._id,)), thread.modes)
             node = SourceNode((), "AliasBackward0")
@@ -219,7 +220,7 @@ def tracked_alias(tensor: Tensor) -> Tensor:
 
 def _handle(number: int, elements: Tensor, edge: GradientEdge) -> Tensor:
     """Return a tensor whose place in the graph is the server's place of this number."""
-    with no_grad():
+    with no_grad(), without_modes():
         handle: Tensor = elements.detach()
     handle._session.submit(messages.ClientNode(number, (), (handle._id,)), thread.modes)
     handle._requires_grad, handle._node = True, edge

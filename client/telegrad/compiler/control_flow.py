@@ -12,16 +12,19 @@ from telegrad.utils._pytree import tree_flatten, tree_unflatten
 from telegrad_protocol.errors import ArgumentError
 
 from . import exporting
+from .choices.gradients import with_all_gradients
 
 
 def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
     """Return ``true_fn(*operands)`` or ``false_fn(*operands)``, as the predicate says: a bool, or a tensor of one.
 
     Only the one that is chosen is called. A tensor is read for it, which waits for the server and is a graph break in a
-    compiled function; ``torch.where`` waits for nothing. In a module that is exported, where a tensor decides when the
-    program runs, and in ``vmap``, where it decides for each element of the batch, both are computed, and what they
-    return is selected. Raises ArgumentError for a predicate of several elements, for operands that are no tensors, and
-    where both are computed for functions that return what cannot be selected of: other shapes, types or structures.
+    compiled function; ``torch.where`` waits for nothing. Where a tensor decides, results in floating point depend on
+    all operands and on all tensors that either function names: gradients are zeros for those that were not used. In a
+    module that is exported, where a tensor decides when the program runs, and in ``vmap``, where it decides for each
+    element of the batch, both are computed, and what they return is selected. Raises ArgumentError for a predicate of
+    several elements, for operands that are no tensors, and where both are computed for functions that return what
+    cannot be selected of: other shapes, types or structures.
     """
     if not callable(true_fn) or not callable(false_fn):
         raise ArgumentError("cond: Expect both branches to be callable.")
@@ -33,7 +36,9 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], o
     if isinstance(pred, BatchedTensor) or (exporting.state.is_active and isinstance(pred, Tensor)):
         _require_one("cond", pred)
         return _selected(pred.reshape(()).bool(), true_fn(*operands), false_fn(*operands))
-    return (true_fn if is_true("cond", pred) else false_fn)(*operands)
+    chosen = is_true("cond", pred)
+    made = (true_fn if chosen else false_fn)(*operands)
+    return with_all_gradients(made, pred, chosen, (true_fn, false_fn), operands) if isinstance(pred, Tensor) else made
 
 
 def _are_tensors(tree: Any) -> bool:

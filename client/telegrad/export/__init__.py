@@ -7,11 +7,10 @@ library: see docs/serving.md. The names are those of ``torch.export``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from telegrad.nn.modules.module import Module
-from telegrad.utils._pytree import register_pytree_node
+from telegrad.utils._pytree import register_dataclass as register_fields
 from telegrad_protocol.errors import ArgumentTypeError
 
 from ._collections import AdditionalInputs, ShapesCollection, default_decompositions, unflatten
@@ -77,9 +76,4 @@ draft_export = export
 
 def register_dataclass(cls: type[Any], *, serialized_type_name: str | None = None) -> None:
     """Let a dataclass hold tensors among arguments and results."""
-    names = [field.name for field in fields(cls)]
-    register_pytree_node(
-        cls,
-        lambda value: ([getattr(value, name) for name in names], None),
-        lambda children, _: cls(**dict(zip(names, children, strict=True))),
-    )
+    register_fields(cls, serialized_type_name=serialized_type_name)

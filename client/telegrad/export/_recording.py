@@ -46,7 +46,7 @@ class Recording(NamedTuple):
 
 
 def state_of(module: Any) -> list[State]:
-    """Return the parameters and buffers of a module, those under several names each time."""
+    """Return the parameters of a module, and then its buffers, those under several names each time."""
     found = []
     for path, part in module.named_modules(remove_duplicate=False):
         for kind, registry in (("parameter", part._parameters), ("buffer", part._buffers)):
@@ -54,7 +54,7 @@ def state_of(module: Any) -> list[State]:
                 if tensor is not None:
                     persistent = name not in part._non_persistent_buffers_set
                     found.append(State(f"{path}.{name}" if path else name, tensor, registry, name, kind, persistent))
-    return found
+    return sorted(found, key=lambda one: one.kind != "parameter")
 
 
 def record(

@@ -254,7 +254,7 @@ class Node:
             return False
         if self.target in _side_effectful_functions:
             return True
-        return _writes_to_arguments(self.target) or (impure_random and _is_random(self.target))
+        return writes_to_arguments(self.target) or (impure_random and _is_random(self.target))
 
     def normalized_arguments(
         self, root: Any, arg_types: Any = None, kwarg_types: Any = None, normalize_to_only_use_kwargs: bool = False
@@ -278,9 +278,11 @@ def _itself(leaf: Any) -> Any:
     return leaf
 
 
-def _writes_to_arguments(target: Any) -> bool:
-    """Whether a function is an operator whose schema says that it writes to its arguments."""
+def writes_to_arguments(target: Any) -> bool:
+    """Whether a function is an operator whose schema, or name in telegrad, says that it writes to its arguments."""
     schema = getattr(target, "_schema", None)
+    if schema is None and getattr(target, "namespace", "") == "telegrad":
+        return str(target._opname).endswith("_")
     return bool(getattr(schema, "is_mutable", False))
 
 

@@ -18,6 +18,7 @@ from .writing import UnwritableError
 
 _ARGUMENT: Final = "L_"
 """How the names of inputs begin that a function is given."""
+_EAGER_FIRST: Final = ("eager_then_compile", "aot_eager_then_compile")
 
 
 class OwnBackend(NamedTuple):
@@ -80,6 +81,8 @@ class Graphs:
         self._compiled: dict[Any, list[Compiled]] = {}
         self._sizes: dict[tuple[str, int], int | None] = {}
         """The sizes of arguments when the backend was asked; None for one that was another one before."""
+        self._eager: dict[Any, Compiled] = {}
+        """What a backend would have been given where the first call is not compiled, by its form."""
         self.made = 0
         """How many graphs the backend was given, whatever has become of them."""
         self.epoch = active.epoch
@@ -92,16 +95,26 @@ class Graphs:
     def find(self, graph: Graph, inputs: Sequence[Tensor], situation: Any) -> Callable[[], Any]:
         """Return what does a graph with these inputs: the backend is asked for what it has not been given before."""
         if self.epoch is not active.epoch:
-            self._compiled, self._sizes, self.epoch = {}, {}, active.epoch
+            self._compiled, self._sizes, self._eager, self.epoch = {}, {}, {}, active.epoch
         found = _found(graph, inputs, situation)
         known = self._compiled.setdefault(found.form, [])
         compiled = next((one for one in known if one.serves(found)), None)
         if compiled is None:
             self._require_room()
-            compiled = self._new(known, found)
+            compiled = self._new(known or self._first(found), found)
             compiled.function = self._compile(_lift(graph, compiled.lifted), _given(compiled, found, inputs))
             known.append(compiled)
         return lambda: compiled.function(*_given(compiled, found, inputs))
+
+    def _first(self, found: Found) -> list[Compiled]:
+        """Return what was noted of an earlier call; the first one runs as it is where the stance tells so."""
+        earlier = self._eager.get(found.form)
+        if earlier is not None:
+            return [earlier]
+        if active.stance in _EAGER_FIRST and self._dynamic is None:
+            self._eager[found.form] = self._new([], found)
+            raise UnwritableError(f"the stance is {active.stance!r}")
+        return []
 
     def _new(self, known: list[Compiled], found: Found) -> Compiled:
         varied = self._varied(found) if self._dynamic is None else frozenset()
@@ -109,7 +122,7 @@ class Graphs:
             return known[-1].widened(found, varied)
         varying = [mark or self._dynamic is True for mark in found.dynamic]
         places = varied.union([place for place, varies in enumerate(varying) if varies])
-        return Compiled(found, frozenset(), places - found.static)
+        return Compiled(found, _numbers_of_sizes(found, places - found.static), places - found.static)
 
     def _varied(self, found: Found) -> frozenset[int]:
         """Note the sizes of arguments, and return those that have been others in a graph of this function."""
@@ -190,6 +203,12 @@ def _found(graph: Graph, inputs: Sequence[Tensor], situation: Any) -> Found:
     places = [(name, dim) for name, _, dim in dims]
     static = frozenset([place for place, (_, tensor, dim) in enumerate(dims) if dim in _static_marks(tensor)])
     return Found((rows, tuple(map(_kind, inputs)), situation), numbers, sizes, marks, places, static)
+
+
+def _numbers_of_sizes(found: Found, varying: frozenset[int]) -> frozenset[int]:
+    """Return the places of integers that are sizes which vary: the function has most likely asked for them."""
+    sizes = {found.sizes[place] for place in varying} - {0, 1}
+    return frozenset([place for place, number in enumerate(found.numbers) if type(number) is int and number in sizes])
 
 
 def _is_number(value: Any) -> bool:

@@ -1,0 +1,1 @@
+"""What ``cond`` returns has gradients of all that both of its functions name, whichever was called."""
