@@ -21,6 +21,8 @@ void check(const at::Tensor& a, const at::Tensor& b, const std::string& which) {
   if (which == "contiguous") at::checkAllContiguous(from, {one, other});
   if (which == "index") C10_THROW_ERROR(IndexError, "thrown");
   if (which == "value") TORCH_CHECK_WITH(ValueError, a.dim() == 3, "no ", 3);
+  if (which == "range") throw std::range_error("out of it");
+  if (which == "singular") TORCH_CHECK_LINALG(a.dim() == 3, "singular");
   if (which == "wrap") c10::maybe_wrap_dim(4, a.dim());
   if (which == "expand") at::expand_outplace(a, b);
 }
