@@ -113,7 +113,8 @@ class FuzzedTensor:
     def _layout(self, params: Parameters) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Return the sizes, and which elements of each dimension are taken: every first, every second and so on."""
         dims = len(self._size) if self._dim_parameter is None else params[self._dim_parameter]
-        listed = ([params.get(item, item) for item in items][:dims] for items in (self._size, self._steps))
+        named: dict[Any, Any] = params
+        listed = ([named.get(item, item) for item in items][:dims] for items in (self._size, self._steps))
         size, steps = (tuple(items) + (1,) * (dims - len(items)) for items in listed)
         return size, steps
 
