@@ -135,3 +135,57 @@ def test_tables_with_noisy_times_are_pytorchs(rng: np.random.Generator) -> None:
 def test_instructions_of_the_server_are_not_counted() -> None:
     with pytest.raises(NotSupportedError, match="blocked_autorange"):
         ours.Timer("pass").collect_callgrind()
+
+
+def _fuzzed(lib: Any, package: Any, seed: int) -> list[Any]:
+    """Return what a fuzzer of PyTorch's recipe draws: sizes, orders in memory, whether two tensors broadcast."""
+    fuzzer = lib.Fuzzer(
+        parameters=[
+            lib.FuzzedParameter("k0", minval=1, maxval=64, distribution="loguniform"),
+            lib.FuzzedParameter("k1", minval=1, maxval=64, distribution="uniform"),
+            [lib.FuzzedParameter("dims", minval=1, maxval=2, distribution="uniform", strict=True)],
+            lib.FuzzedParameter("scale", minval=0.5, maxval=2.0, distribution="uniform"),
+        ],
+        tensors=[
+            lib.FuzzedTensor("x", size=("k0", "k1"), steps=(1, 2), min_elements=8, max_elements=1000,
+                             dim_parameter="dims", probability_contiguous=0.4),
+            lib.FuzzedTensor("y", size=("k1", 3), probability_contiguous=0.1, dtype=package.int32),
+        ],
+        constraints=[lambda params: params["k0"] != 7],
+        seed=seed,
+    )  # fmt: skip
+    drawn = []
+    for tensors, told, params in fuzzer.take(8):
+        shapes = {name: (tuple(t.shape), tuple(t.stride()), t.is_contiguous()) for name, t in tensors.items()}
+        told = {name: {key: str(value) for key, value in of.items()} for name, of in told.items()}
+        drawn.append((params, shapes, told))
+    return [*drawn, fuzzer.rejection_rate]
+
+
+def test_fuzzers_draw_what_pytorchs_draw(tg: Any, seed: int) -> None:
+    import torch
+
+    mine, other = _fuzzed(ours, tg, seed % 2**32), _fuzzed(theirs, torch, seed % 2**32)
+    for own, expected in zip(mine, other, strict=True):
+        assert str(own).replace("telegrad.", "torch.") == str(expected)
+
+
+def test_parameters_of_fuzzers_stand_for_others_and_are_checked(tg: Any) -> None:
+    kinds = [
+        ours.FuzzedParameter("n", 4, 4, "uniform"),
+        ours.FuzzedParameter("m", distribution={1: 0.5, ours.ParameterAlias("n"): 0.5}),
+    ]
+    drawn = [
+        tensors["x"].shape[0] for tensors, _, _ in ours.Fuzzer(kinds, [ours.FuzzedTensor("x", ("m",))], seed=3).take(20)
+    ]
+    assert set(drawn) == {1, 4}
+    loop = [ours.FuzzedParameter(a, distribution={ours.ParameterAlias(b): 1.0}) for a, b in ("pq", "qp")]
+    for wrong in (
+        lambda: ours.FuzzedParameter("n", 1, 2, "normal"),
+        lambda: ours.FuzzedParameter("n", distribution={1: 0.5}),
+        lambda: ours.Fuzzer(kinds, [ours.FuzzedTensor("n", (1,))]),
+        lambda: next(ours.Fuzzer(loop, []).take(1)),
+        lambda: next(ours.Fuzzer(kinds, [], [lambda params: False]).take(1)),
+    ):
+        with pytest.raises(ArgumentError):
+            wrong()

@@ -102,6 +102,9 @@ PROGRAM = """
     from torch.utils.benchmark.utils.timer import timer
     assert common.Measurement is benchmark.Measurement and callable(timer)
     assert benchmark.utils.compare.Compare is benchmark.Compare
+    from torch.utils.benchmark.utils.fuzzer import Fuzzer
+    assert Fuzzer is benchmark.Fuzzer
+    assert torch.autograd.kineto_available() and torch.autograd.profiler.kineto_available()
     from torch._jit_internal import BroadcastingList2, _overload, _overload_method, boolean_dispatch, is_scripting
     assert BroadcastingList2[int] == list[int] and not is_scripting() and _overload_method(_overload(timer)) is timer
     from torch._guards import detect_fake_mode

@@ -212,10 +212,15 @@ def test_flop_counters_take_formulas_and_print_a_table(tg: Any, capsys: pytest.C
 def test_a_module_tracker_knows_where_the_program_is(tg: Any) -> None:
     inner = tg.nn.Linear(2, 2)
     model, seen = tg.nn.Sequential(inner, tg.nn.ReLU()), []
+    passes: list[bool] = []
     with ModuleTracker() as tracker:
         inner.register_forward_pre_hook(lambda *_: seen.append(set(tracker.parents)))
-        model(tg.ones(1, 2)).sum().backward()
+        inner.register_full_backward_hook(lambda *_: passes.append(tracker.is_bw))
+        out = model(tg.ones(1, 2, requires_grad=True)).sum()
+        passes.append(tracker.is_bw)
+        out.backward()
         assert tracker.parents == {"Global"}
+    assert (passes, tracker.is_bw) == ([False, True], False)
     assert seen == [{"Global", "Sequential", "Sequential.0"}]
 
 

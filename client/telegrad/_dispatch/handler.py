@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from telegrad import return_types
 from telegrad._ops.call import call
@@ -26,6 +26,8 @@ from .aten_calls import aten_call, function_call
 from .lowerings import KEPT, LOWERINGS
 from .recording import Record, recorded
 
+_LISTED: Final = "tuple[Meta, ...]"
+"""What the rule of an operation returns that has as many results as its operands say, be it one."""
 _TRANSPOSE, _MATRIX_TRANSPOSE = TABLE["transpose"], TABLE["t"]
 
 
@@ -175,7 +177,7 @@ def _taken_apart(op: Op, bound: tuple[Any, ...], is_part: bool) -> Any:
         return _unseen(op, bound)
     is_part = is_part or _has_wrapper(tensors)
     results = programs.run(program, dict(enumerate(tensors)), partial(run_lowered, is_part=True) if is_part else invoke)
-    if len(results) == 1 and not op.returns:
+    if len(results) == 1 and not op.returns and op.rule.__annotations__.get("return") != _LISTED:
         return results[0]
     return tuple(results)
 

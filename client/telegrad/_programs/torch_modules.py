@@ -161,6 +161,7 @@ _ELSEWHERE: Final = {
     },
     "utils.benchmark.utils": "utils.benchmark.measurement",
     "utils.benchmark.utils.common": "utils.benchmark.measurement",
+    "utils.benchmark.utils.fuzzer": "utils.benchmark.fuzzer",
     "utils.benchmark.utils.compare": "utils.benchmark.compare",
     "utils.benchmark.utils.timer": "utils.benchmark.timers",
     "utils.data._utils": "utils.data.collate",

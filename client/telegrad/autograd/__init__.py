@@ -55,6 +55,7 @@ _NAMES = {
     "gradgradcheck": "gradcheck", "enforce_grad_layout_policy": "_engine_settings",
     "is_multithreading_enabled": "_engine_settings", "is_view_replay_enabled": "_engine_settings",
     "set_multithreading_enabled": "_engine_settings", "_profiler_enabled": "profiler",
+    "kineto_available": "profiler",
 }  # fmt: skip
 """Names that are imported when a program first uses them, and the modules that have them."""
 

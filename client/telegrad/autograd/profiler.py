@@ -24,6 +24,7 @@ from telegrad.profiler._results import Results, Stretch, has_gpu
 from telegrad.profiler._schedule import KinetoStepTracker as KinetoStepTracker
 from telegrad.profiler._schedule import ProfilerActivity as ProfilerActivity
 from telegrad.profiler._schedule import ProfilerError
+from telegrad.profiler._schedule import kineto_available as kineto_available
 from telegrad.profiler._text import format_memory as _format_memory  # noqa: F401 - profiler_util has it
 from telegrad.profiler._text import format_share as _format_time_share  # noqa: F401
 from telegrad.profiler._text import format_time as _format_time  # noqa: F401

@@ -7,7 +7,17 @@ from copy import deepcopy
 from typing import Any
 
 from telegrad._ops.functions import function
+from telegrad._ops.operand_classes import DISPATCHING, overrides
 from telegrad._tensor.tensor import Tensor
+
+
+def is_seen(parameter: Tensor) -> bool:
+    """Whether the program sees each operator on a parameter: by its class, or by a mode that has no whole functions."""
+    if overrides.ignores_dispatch:
+        return False
+    if overrides.dispatch_modes:
+        return not hasattr(overrides.dispatch_modes[-1], "_run_function")
+    return parameter.__class__ in DISPATCHING
 
 
 def has_complex(tensors: Iterable[Tensor]) -> bool:

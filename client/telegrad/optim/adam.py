@@ -7,12 +7,14 @@ from typing import Any
 
 from telegrad._functions.creation import tensor
 from telegrad._ops.functions import function
+from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float32
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
-from ._lists import all_real, has_complex
+from ._lists import all_real, has_complex, is_seen, real
+from .foreach import number
 from .optimizer import ADDED, Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 
 
@@ -50,6 +52,10 @@ class Adam(Optimizer):
         states = [self.state[parameter] for parameter in params]
         if not all(states):
             states = [self._state_of(parameter, group["amsgrad"]) for parameter in params]
+        if self.grad_scale is None and self.found_inf is None and any(map(is_seen, params)):
+            for parameter, grad, state in zip(params, grads, states, strict=True):
+                _step_by_operations(group, parameter, grad, state)
+            return
         beta1, beta2 = group["betas"]
         step = "_fused_adamw_" if group["decoupled_weight_decay"] else "_fused_adam_"
         lists = [
@@ -96,6 +102,26 @@ class AdamW(Adam):
             group["decoupled_weight_decay"] = True
 
 
+@no_grad()
+def _step_by_operations(group: Group, parameter: Tensor, grad: Any, state: dict[str, Any]) -> None:
+    """Step one parameter by operations that its class, or a mode, sees each of; the count of steps is read."""
+    parameter, grad, mean, square = map(real, (parameter, grad, state["exp_avg"], state["exp_avg_sq"]))
+    lr, decay, (beta1, beta2) = number(group["lr"]), group["weight_decay"], map(number, group["betas"])
+    count = number(state["step"].add_(1))
+    grad = grad.neg() if group["maximize"] else grad
+    if decay and group["decoupled_weight_decay"]:
+        parameter.mul_(1 - lr * decay)
+    elif decay:
+        grad = grad.add(parameter, alpha=decay)
+    mean.lerp_(grad, 1 - beta1)
+    square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    if group["amsgrad"]:
+        most = real(state["max_exp_avg_sq"])
+        square = most.copy_(most.maximum(square))
+    divisor = (square.sqrt() / (1 - beta2**count) ** 0.5).add_(group["eps"])
+    parameter.addcdiv_(mean, divisor, value=-lr / (1 - beta1**count))
+
+
 def check_betas(betas: Any) -> None:
     """Refuse what is no pair of numbers in [0, 1)."""
     is_pair = isinstance(betas, Sequence) and len(betas) == 2
@@ -103,6 +129,6 @@ def check_betas(betas: Any) -> None:
         raise ArgumentTypeError(f"betas must be two numbers, not {betas!r}")
     if isinstance(betas[0], Tensor) != isinstance(betas[1], Tensor):
         raise ArgumentError("betas must be either both floats or both tensors")
-    for number, beta in enumerate(betas):
+    for place, beta in enumerate(betas):
         if not isinstance(beta, Tensor) and not 0.0 <= beta < 1.0:
-            raise ArgumentError(f"Invalid beta parameter at index {number}: {beta}")
+            raise ArgumentError(f"Invalid beta parameter at index {place}: {beta}")

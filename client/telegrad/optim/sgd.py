@@ -12,7 +12,7 @@ from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 
-from ._lists import all_real, has_complex
+from ._lists import all_real, has_complex, is_seen
 from .foreach import number
 from .optimizer import ADDED, Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 
@@ -59,16 +59,22 @@ class SGD(Optimizer):
         buffer = self.state.get(parameter, {}).get("momentum_buffer")
         return buffer is not None and buffer.dtype is not parameter.dtype
 
+    def _steps_alone(self, group: Group, parameter: Tensor) -> bool:
+        """Whether a parameter's step is made operation by operation."""
+        is_scaled = self.grad_scale is not None or self.found_inf is not None
+        return bool(group["momentum"] and self._has_other_type(parameter)) or (is_seen(parameter) and not is_scaled)
+
     def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
-        if not group["momentum"]:
-            self._run(group, params, grads, [], False)
-            return
-        others = [i for i, parameter in enumerate(params) if self._has_other_type(parameter)]
+        others = [i for i, parameter in enumerate(params) if self._steps_alone(group, parameter)]
         with no_grad():
             for i in others:
                 self._update_alone(group, params[i], grads[i])
         if others:
             params, grads = ([each for i, each in enumerate(some) if i not in others] for some in (params, grads))
+        if not group["momentum"]:
+            if params:
+                self._run(group, params, grads, [], False)
+            return
         fresh = [self.state[p].get("momentum_buffer") is None for p in params]
         for is_first in (True, False):
             chosen = [i for i, f in enumerate(fresh) if f is is_first]
@@ -95,7 +101,7 @@ class SGD(Optimizer):
     def _with_momentum(self, group: Group, parameter: Tensor, grad: Any) -> Any:
         state = self.state[parameter]
         if state.get("momentum_buffer") is None:
-            buffer = state["momentum_buffer"] = grad.to_dense()
+            buffer = state["momentum_buffer"] = grad.to_dense() if grad.is_sparse else grad.detach().clone()
         else:
             buffer = state["momentum_buffer"].mul_(group["momentum"]).add_(grad, alpha=1 - group["dampening"])
         return group["momentum"] * buffer + grad if group["nesterov"] else buffer

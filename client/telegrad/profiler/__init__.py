@@ -11,7 +11,6 @@ from ._events import RecordScope as RecordScope
 from ._execution_trace import ExecutionTraceObserver as ExecutionTraceObserver
 from ._labels import _ExperimentalConfig as _ExperimentalConfig
 from ._page import page as page
-from ._profile import kineto_available as kineto_available
 from ._profile import profile as profile
 from ._profile import supported_activities as supported_activities
 from ._profile import tensorboard_trace_handler as tensorboard_trace_handler
@@ -22,6 +21,7 @@ from ._round_trips import round_trips as round_trips
 from ._schedule import KinetoStepTracker as KinetoStepTracker
 from ._schedule import ProfilerAction as ProfilerAction
 from ._schedule import ProfilerActivity as ProfilerActivity
+from ._schedule import kineto_available as kineto_available
 from ._schedule import schedule as schedule
 from ._trace_profile import _KinetoProfile as _KinetoProfile
 

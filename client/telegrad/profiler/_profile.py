@@ -123,8 +123,3 @@ def tensorboard_trace_handler(
         profiler.export_chrome_trace(os.path.join(dir_name, f"{name}.{time.time_ns()}{ending}"))
 
     return write
-
-
-def kineto_available() -> bool:
-    """Whether programs can be profiled."""
-    return True

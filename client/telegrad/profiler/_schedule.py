@@ -101,3 +101,8 @@ class KinetoStepTracker:
     def current_step(cls) -> int:
         """Return the number of the present step."""
         return cls._current
+
+
+def kineto_available() -> bool:
+    """Whether programs can be profiled."""
+    return True

@@ -79,7 +79,7 @@ class ModuleTracker:
         for handle in [*self._own, *self._handles]:
             handle.remove()
         self._handles.clear()
-        self.parents = {"Global"}
+        self.parents, self.is_bw = {"Global"}, False
 
 
 def _tracked(tree: Any) -> list[Tensor]:

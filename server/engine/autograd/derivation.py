@@ -212,6 +212,7 @@ def derive(operator: Operator, trace: Trace, args: tuple[Any, ...], needed: int,
 def expand(operator: Operator, trace: Trace, args: tuple[Any, ...]) -> Program:
     """Return the operations that a composite consists of."""
     assert operator.composite is not None
+    operator.op.infer(metas_of(args))  # refuses operands that do not fit, which the composite relies on
     positional = operator.op.positional
     keywords = dict(zip(operator.keyword_names, args[positional:], strict=True))
     with context.grad_mode(True), tracing(trace):

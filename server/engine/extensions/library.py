@@ -19,6 +19,7 @@ from telegrad_protocol.errors import (
     ArgumentTypeError,
     ExtensionError,
     IndexOutOfRangeError,
+    LinearAlgebraError,
     NotSupportedError,
     OutOfMemoryError,
     TelegradError,
@@ -34,6 +35,7 @@ _DIFFERENTIATE: Final = "telegrad::differentiate"
 _ERRORS: Final[dict[str, type[TelegradError]]] = {
     "IndexError": IndexOutOfRangeError, "ValueError": ArgumentError, "TypeError": ArgumentTypeError,
     "NotImplementedError": NotSupportedError, "OutOfMemoryError": OutOfMemoryError, "MemoryError": OutOfMemoryError,
+    "LinAlgError": LinearAlgebraError,
 }  # fmt: skip
 
 

@@ -1,8 +1,14 @@
-"""Timing of small pieces of code, under the names of ``torch.utils.benchmark``: `Timer`, `Measurement`, `Compare`."""
+"""Timing of small pieces of code, under the names of ``torch.utils.benchmark``: `Timer`, `Measurement`, `Compare`,
+`Fuzzer`.
+"""
 
 from __future__ import annotations
 
 from .compare import Compare as Compare
+from .fuzzer import FuzzedParameter as FuzzedParameter
+from .fuzzer import FuzzedTensor as FuzzedTensor
+from .fuzzer import Fuzzer as Fuzzer
+from .fuzzer import ParameterAlias as ParameterAlias
 from .measurement import Measurement as Measurement
 from .measurement import TaskSpec as TaskSpec
 from .measurement import ordered_unique as ordered_unique
@@ -15,8 +21,12 @@ from .timers import timer as timer
 
 __all__ = [
     "Compare",
+    "FuzzedParameter",
+    "FuzzedTensor",
+    "Fuzzer",
     "Language",
     "Measurement",
+    "ParameterAlias",
     "TaskSpec",
     "Timer",
     "ordered_unique",

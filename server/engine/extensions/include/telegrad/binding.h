@@ -1,16 +1,19 @@
 // What an extension offers to Python: the functions of PYBIND11_MODULE, and the operators of TORCH_LIBRARY.
 #pragma once
 
+#include <any>
 #include <functional>
 
 #include "autograd.h"
 #include "classes.h"
 #include "dispatch.h"
+#include "checks.h"
 #include "composites.h"
 #include "indexing.h"
 #include "objects.h"
 #include "python/overrides.h"
 #include "python/unions.h"
+#include "shapes.h"
 
 namespace telegrad {
 
@@ -23,6 +26,7 @@ struct Traits : Traits<decltype(&F::operator())> {};
 template <class R, class... A>
 struct Traits<R (*)(A...)> {
   using Result = R;
+  using Signature = R(A...);
   using Held = std::tuple<typename Codec<Plain<A>>::Held...>;
   static std::vector<std::string> names() { return {Codec<Plain<A>>::name()...}; }
   static Held take([[maybe_unused]] Reader& reader) { return Held{Codec<Plain<A>>::take(reader)...}; }
@@ -76,6 +80,7 @@ struct Operator {
   std::string space, name_or_schema, key;
   int64_t function;  // -1 where a schema is defined and no function given
   bool is_definition;
+  std::any typed = {};  // the function as a std::function, for those who call the operator from C++
 };
 struct Registry {
   std::vector<Function> functions;
@@ -142,6 +147,13 @@ struct arg {
   arg& noconvert(bool = true) { return *this; }
   arg& none(bool = true) { return *this; }
 };
+template <class... Named, class>
+dict::dict(const arg& first, const Named&... rest) : dict() {
+  for (const arg* given : {&first, &rest...}) {
+    telegrad::Reader reader(given->value.words.data());
+    (*this)[std::string(given->name)] = telegrad::Codec<object>::take(reader);
+  }
+}
 inline namespace literals {
 inline arg operator""_a(const char* name, size_t) { return arg(name); }
 }  // namespace literals
@@ -237,73 +249,6 @@ struct AtLoad {
 };
 }  // namespace telegrad
 
-namespace torch {
-template <class F>
-F* wrap_pybind_function(F* function) { return function; }
-template <class F>
-F* wrap_pybind_function_no_gil(F* function) { return function; }
-enum class DispatchKey { CompositeExplicitAutograd, CompositeImplicitAutograd, Autograd, CPU, CUDA, Meta };
-inline std::string telegrad_key(DispatchKey key) {
-  static const char* names[] = {"CompositeExplicitAutograd", "CompositeImplicitAutograd", "Autograd", "CPU", "CUDA", "Meta"};
-  return names[static_cast<int>(key)];
-}
-template <class F>
-struct CppFunction {
-  F function;
-  std::string key;
-};
-template <class F>
-CppFunction<std::decay_t<F>> dispatch(DispatchKey key, F&& function) { return {function, telegrad_key(key)}; }
-template <class F>
-CppFunction<std::decay_t<F>> dispatch(c10::DeviceType type, F&& function) {
-  return {function, type == c10::kCUDA ? "CUDA" : "CPU"};
-}
-
-class Library {
- public:
-  Library(std::string space, std::string key) : space_(std::move(space)), key_(std::move(key)) {}
-  template <class... Tags>
-  Library& def(const char* schema, const std::vector<Tags>&... ) {
-    return add(schema, "", -1, true);
-  }
-  template <class F>
-  Library& def(const char* schema, F&& function) {
-    return add(schema, "CompositeImplicitAutograd", entered(function), true);
-  }
-  template <class F>
-  Library& def(const char* schema, const CppFunction<F>& given) {
-    return add(schema, given.key, entered(given.function), true);
-  }
-  template <class F>
-  Library& impl(const char* name, F&& function) { return add(name, key_, entered(function), false); }
-  template <class F>
-  Library& impl(const char* name, const CppFunction<F>& given) {
-    return add(name, given.key, entered(given.function), false);
-  }
-  template <class F>
-  Library& impl(const char* name, DispatchKey key, F&& function) {
-    return add(name, telegrad_key(key), entered(function), false);
-  }
-
- private:
-  template <class F>
-  static int64_t entered(F&& function) {
-    auto& functions = telegrad::registry().functions;
-    functions.push_back(telegrad::function_of("", std::forward<F>(function)));
-    return static_cast<int64_t>(functions.size()) - 1;
-  }
-  Library& add(const char* name_or_schema, const std::string& key, int64_t function, bool is_definition) {
-    if (function >= 0) {
-      std::string name = name_or_schema;
-      telegrad::registry().functions[static_cast<size_t>(function)].name = space_ + "::" + name.substr(0, name.find('('));
-    }
-    telegrad::registry().operators.push_back({space_, name_or_schema, key, function, is_definition});
-    return *this;
-  }
-  std::string space_, key_;
-};
-}  // namespace torch
-
 #define TELEGRAD_JOIN_(a, b) a##b
 #define TELEGRAD_JOIN(a, b) TELEGRAD_JOIN_(a, b)
 #define TELEGRAD_AT_LOAD(function, ...) \
@@ -313,13 +258,3 @@ class Library {
   static void telegrad_module(::pybind11::module_&);                     \
   TELEGRAD_AT_LOAD(telegrad_module, ::pybind11::module_ object;);        \
   static void telegrad_module([[maybe_unused]] ::pybind11::module_& variable)
-#define TELEGRAD_LIBRARY(space, key, m, number)                                                   \
-  static void TELEGRAD_JOIN(telegrad_library_, number)(::torch::Library&);                        \
-  TELEGRAD_AT_LOAD(TELEGRAD_JOIN(telegrad_library_, number), ::torch::Library object(#space, key);); \
-  static void TELEGRAD_JOIN(telegrad_library_, number)([[maybe_unused]] ::torch::Library& m)
-#define TORCH_LIBRARY(space, m) TELEGRAD_LIBRARY(space, "", m, __COUNTER__)
-#define TORCH_LIBRARY_FRAGMENT(space, m) TELEGRAD_LIBRARY(space, "", m, __COUNTER__)
-#define TORCH_LIBRARY_IMPL(space, key, m) TELEGRAD_LIBRARY(space, #key, m, __COUNTER__)
-#define TORCH_FN(function) (&function)
-#define TORCH_SELECTIVE_NAME(name) name
-#define TORCH_SELECTIVE_SCHEMA(schema) schema

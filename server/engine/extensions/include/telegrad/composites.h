@@ -1,7 +1,7 @@
 // Functions that are made of operations: sums of products by letters, grids, and what has several results in C++ alone.
 #pragma once
 
-#include "functions.h"
+#include "members.h"
 
 namespace at {
 inline Tensor embedding(const Tensor& weight, const Tensor& indices, int64_t padding_idx = -1) {
@@ -116,9 +116,25 @@ inline const Tensor& into(const Tensor& out, const Tensor& result) {
   template <class... A>                                               \
   const Tensor& name##_out(const Tensor& out, const A&... arguments) { \
     return detail::into(out, name(arguments...));                     \
+  }                                                                   \
+  template <class... A>                                               \
+  const Tensor& name##_out(const Tensor& out, const Tensor& self, std::initializer_list<int64_t> dims, const A&... arguments) { \
+    return detail::into(out, call(#name, self, dims, arguments...));  \
   }
 TELEGRAD_WITH_OUTPUT(TELEGRAD_FUNCTION)
 #undef TELEGRAD_FUNCTION
+#define TELEGRAD_FUNCTION(name)                                        \
+  template <class... A>                                                \
+  const Tensor& name##_out(const Tensor& out, const A&... arguments) { \
+    return detail::into(out, name(arguments...));                      \
+  }
+TELEGRAD_FUNCTION(where) TELEGRAD_FUNCTION(nonzero) TELEGRAD_FUNCTION(arange) TELEGRAD_FUNCTION(linspace) TELEGRAD_FUNCTION(softmax)
+#undef TELEGRAD_FUNCTION
+inline const Tensor& full_out(const Tensor& out, IntArrayRef sizes, const Scalar& value) {
+  return detail::into(out, full(sizes, value, out.options()));
+}
+inline const Tensor& zeros_out(const Tensor& out, IntArrayRef sizes) { return full_out(out, sizes, 0); }
+inline const Tensor& ones_out(const Tensor& out, IntArrayRef sizes) { return full_out(out, sizes, 1); }
 inline const Tensor& cat_out(const Tensor& out, TensorList tensors, int64_t dim = 0) { return detail::into(out, cat(tensors, dim)); }
 inline const Tensor& stack_out(const Tensor& out, TensorList tensors, int64_t dim = 0) { return detail::into(out, stack(tensors, dim)); }
 

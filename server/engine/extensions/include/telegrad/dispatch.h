@@ -4,6 +4,7 @@
 #include "functions.h"
 
 namespace telegrad {
+inline int below_autograd = 0;  // blocks that are entered
 inline c10::ScalarType type_of(c10::ScalarType type) { return type; }
 inline c10::ScalarType type_of(const at::DeprecatedTypeProperties& type) { return type; }
 }  // namespace telegrad
@@ -68,6 +69,19 @@ using acc_type = std::conditional_t<
     std::conditional_t<!is_cuda && std::is_same_v<T, float>, double, typename AccumulateTypeOf<T>::type>>;
 template <class T>
 using opmath_type = typename AccumulateTypeOf<T>::type;
+template <class T>
+struct OpMathType : AccumulateTypeOf<T> {};
+template <class T, DeviceType device>
+using acc_type_device = acc_type<T, device == kCUDA>;
+template <class T>
+struct scalar_value_type { using type = T; };
+template <class T>
+struct scalar_value_type<c10::complex<T>> { using type = T; };
+inline ScalarType toOpMathType(ScalarType type) { return type == kHalf || type == kBFloat16 ? kFloat : type; }
+inline ScalarType toAccumulateType(ScalarType type, bool is_cuda) {
+  if (isIntegralType(type)) return kLong;
+  return !is_cuda && type == kFloat ? kDouble : toOpMathType(type);
+}
 
 template <class F>
 void parallel_for(int64_t begin, int64_t end, int64_t grain_size, const F& work) {
@@ -82,12 +96,32 @@ void parallel_for(int64_t begin, int64_t end, int64_t grain_size, const F& work)
 #endif
 }
 inline int get_num_threads() { return 1; }
+inline int get_thread_num() { return 0; }
+inline bool in_parallel_region() { return false; }
+inline void set_num_threads(int) {}
+namespace internal {
+inline constexpr int64_t GRAIN_SIZE = 32768;
+}  // namespace internal
+template <class T, class F, class Combine>
+T parallel_reduce(int64_t begin, int64_t end, int64_t, const T& ident, const F& work, const Combine&) {
+  return begin < end ? work(begin, end, ident) : ident;
+}
 template <class A, class B>
 constexpr C10_HOST_DEVICE auto ceil_div(A a, B b) { return (a + b - 1) / b; }
 inline std::optional<Device> device_of(const Tensor& tensor) {
   return tensor.defined() ? std::optional<Device>(tensor.device()) : std::nullopt;
 }
 inline bool hasCUDA() { return telegrad::request(telegrad::HAS_CUDA, telegrad::Words())[0] != 0; }
+inline bool hasMKL() { return false; }
+// What a program may ask of the process that it runs in.
+struct Context {
+  static bool hasCUDA() { return at::hasCUDA(); }
+  static bool hasMKL() { return false; }
+};
+inline Context& globalContext() {
+  static Context one;
+  return one;
+}
 }  // namespace at
 
 namespace c10 {
@@ -96,23 +130,29 @@ class NoGradMode {
   explicit NoGradMode(bool enabled) : before_(set(enabled)) {}
   ~NoGradMode() { set(before_); }
 
- private:
   static bool set(bool enabled) {
     telegrad::Words words;
     words.put(enabled);
     return telegrad::request(telegrad::SET_GRAD_MODE, words)[0] != 0;
   }
+
+ private:
   bool before_;
 };
 }  // namespace c10
 namespace at {
 struct AutoGradMode : c10::NoGradMode { using c10::NoGradMode::NoGradMode; };
-struct NoGradGuard : c10::NoGradMode { NoGradGuard() : c10::NoGradMode(false) {} };
-using AutoDispatchBelowADInplaceOrView = NoGradGuard;
-using AutoDispatchBelowAutograd = NoGradGuard;
-using AutoNonVariableTypeMode = NoGradGuard;
+struct NoGradGuard : c10::NoGradMode { explicit NoGradGuard(bool = true) : c10::NoGradMode(false) {} };
+// What an operator's function for Autograd calls in this block is the function of the device.
+struct AutoDispatchBelowAutograd : NoGradGuard {
+  explicit AutoDispatchBelowAutograd(bool = true) { ++telegrad::below_autograd; }
+  ~AutoDispatchBelowAutograd() { --telegrad::below_autograd; }
+};
+using AutoDispatchBelowADInplaceOrView = AutoDispatchBelowAutograd;
+using AutoNonVariableTypeMode = AutoDispatchBelowAutograd;
 struct GradMode {
   static bool is_enabled() { return telegrad::context[telegrad::GRAD_MODE] != 0; }
+  static void set_enabled(bool enabled) { c10::NoGradMode::set(enabled); }
 };
 }  // namespace at
 namespace c10 {
@@ -125,13 +165,29 @@ struct InferenceMode : NoGradMode {
 #ifndef TELEGRAD_WITH_CUDA
 // Without CUDA there is one device, which is always the current one.
 struct DeviceGuard {
-  explicit DeviceGuard(Device) {}
+  explicit DeviceGuard(Device device) : device_(device) {}
+  Device current_device() const { return device_; }
+  Device original_device() const { return Device(kCPU); }
+
+ private:
+  Device device_;
 };
 struct OptionalDeviceGuard {
   OptionalDeviceGuard() = default;
   explicit OptionalDeviceGuard(std::optional<Device>) {}
+  void reset_device(Device) {}
 };
 #endif
+}  // namespace c10
+namespace c10 {
+namespace impl {
+template <ScalarType type>
+using ScalarTypeToCPPType = telegrad::TypeOf<type>;
+template <ScalarType type>
+using ScalarTypeToCPPTypeT = typename telegrad::TypeOf<type>::type;
+}  // namespace impl
+inline TypeMeta get_default_dtype() { return static_cast<ScalarType>(telegrad::context[telegrad::DEFAULT_DTYPE]); }
+inline ScalarType get_default_dtype_as_scalartype() { return get_default_dtype(); }
 }  // namespace c10
 namespace torch::cuda {
 inline bool is_available() { return at::hasCUDA(); }

@@ -10,9 +10,17 @@
 
 namespace c10 {
 
+// Where an error is thrown; Python is told the message alone.
+struct SourceLocation {
+  const char* function;
+  const char* file;
+  uint32_t line;
+};
+
 class Error : public std::exception {
  public:
   explicit Error(std::string message) : message_(std::move(message)) {}
+  Error(SourceLocation, std::string message) : Error(std::move(message)) {}
   const char* what() const noexcept override { return message_.c_str(); }
   const char* what_without_backtrace() const noexcept { return message_.c_str(); }
   const std::string& msg() const { return message_; }
@@ -51,6 +59,11 @@ std::string message_of(const char* condition, const Parts&... parts) {
   else
     return str(parts...);
 }
+template <class T>
+T&& not_null(T&& pointer, const char* name) {
+  if (pointer == nullptr) throw Error(str("Check failed: '", name, "' must be non NULL"));
+  return std::forward<T>(pointer);
+}
 }  // namespace detail
 }  // namespace c10
 
@@ -63,6 +76,10 @@ std::string message_of(const char* condition, const Parts&... parts) {
 #define TORCH_CHECK_TYPE(condition, ...) TELEGRAD_CHECK_AS(TypeError, condition, ##__VA_ARGS__)
 #define TORCH_CHECK_NOT_IMPLEMENTED(condition, ...) TELEGRAD_CHECK_AS(NotImplementedError, condition, ##__VA_ARGS__)
 #define TORCH_CHECK_LINALG(condition, ...) TELEGRAD_CHECK_AS(LinAlgError, condition, ##__VA_ARGS__)
+#define TORCH_CHECK_WITH(type, condition, ...) TELEGRAD_CHECK_AS(type, condition, ##__VA_ARGS__)
+#define TORCH_CHECK_ARG(condition, place, ...) TORCH_CHECK(condition, "invalid argument ", place, ": ", ##__VA_ARGS__)
+#define C10_THROW_ERROR(type, message) throw ::c10::type({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, message)
+#define TORCH_CHECK_NOTNULL(pointer) ::c10::detail::not_null(pointer, #pointer)
 #define TORCH_CHECK_EQ(a, b) TORCH_CHECK((a) == (b), "Check failed: " #a " == " #b " (", (a), " vs. ", (b), ")")
 #define TORCH_CHECK_NE(a, b) TORCH_CHECK((a) != (b), "Check failed: " #a " != " #b " (", (a), " vs. ", (b), ")")
 #define TORCH_CHECK_LT(a, b) TORCH_CHECK((a) < (b), "Check failed: " #a " < " #b " (", (a), " vs. ", (b), ")")

@@ -11,6 +11,10 @@ namespace at {
   template <class... A>                                                                                \
   Result name(const Tensor& self, std::initializer_list<int64_t> list, const A&... arguments) {        \
     return call<Result>(#name, self, list, arguments...);                                              \
+  }                                                                                                    \
+  template <class... A>                                                                                \
+  Result name(const Tensor& self, std::initializer_list<int64_t> list, std::initializer_list<int64_t> other, const A&... arguments) { \
+    return call<Result>(#name, self, list, other, arguments...);                                       \
   }
 #define TELEGRAD_FUNCTION(name) TELEGRAD_FUNCTIONS(Tensor, name)
 TELEGRAD_ONE_RESULT(TELEGRAD_FUNCTION)
@@ -35,6 +39,9 @@ TELEGRAD_MANY_RESULTS(TELEGRAD_FUNCTION)
   }
 TELEGRAD_IN_PLACE(TELEGRAD_FUNCTION)
 #undef TELEGRAD_FUNCTION
+inline Tensor polygamma(int64_t n, const Tensor& self) { return call("polygamma", n, self); }
+inline Tensor linalg_multi_dot(TensorList tensors) { return call("linalg_multi_dot", tensors); }
+inline Tensor chain_matmul(TensorList tensors) { return linalg_multi_dot(tensors); }
 #define TELEGRAD_FUNCTION(name)                                                                \
   template <class... A>                                                                        \
   auto name(const Tensor& self, const A&... arguments) { return self.name(arguments...); }
@@ -59,11 +66,13 @@ inline Tensor where(const Tensor& condition, const Scalar& a, const Tensor& b) {
   inline Tensor name(const Scalar& a, const Tensor& b) { return call(#name, a, b); }
 TELEGRAD_OF_NUMBER(pow) TELEGRAD_OF_NUMBER(xlogy) TELEGRAD_OF_NUMBER(remainder)
 #undef TELEGRAD_OF_NUMBER
+inline Tensor where(const Tensor& condition, const Scalar& a, const Scalar& b) { return call("where", condition, a, b); }
+inline std::vector<Tensor> where(const Tensor& condition) { return condition.nonzero().unbind(1); }
 inline bool equal(const Tensor& a, const Tensor& b) {
   return a.sizes() == b.sizes() && call("all", call("eq", a, b)).item<bool>();
 }
-inline bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8) {
-  return call("all", call("isclose", a, b, rtol, atol)).item<bool>();
+inline bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false) {
+  return call("all", call("isclose", a, b, rtol, atol, equal_nan)).item<bool>();
 }
 inline int64_t size(const Tensor& self, int64_t dim) { return self.size(dim); }
 inline int64_t numel(const Tensor& self) { return self.numel(); }
@@ -140,8 +149,21 @@ inline TensorOptions given(const TensorOptions& options) {  // operations of the
 }
 }  // namespace detail
 
-inline Tensor empty(IntArrayRef sizes, const TensorOptions& options = {}) {
-  return detail::finish(detail::new_memory(sizes, {}, options.dtype(), detail::device_of(options)), options);
+inline Tensor empty(IntArrayRef sizes, const TensorOptions& options = {}, std::optional<MemoryFormat> format = {}) {
+  format = format ? format : options.memory_format_opt();
+  std::vector<int64_t> strides;
+  if (format == MemoryFormat::ChannelsLast || format == MemoryFormat::ChannelsLast3d) {
+    TORCH_CHECK(sizes.size() == (format == MemoryFormat::ChannelsLast ? 4 : 5), "empty: the memory format does not fit");
+    strides.assign(sizes.size(), 1);
+    int64_t step = sizes[1];
+    for (size_t dim = sizes.size(); dim-- > 2; step *= sizes[dim]) strides[dim] = step;
+    strides[0] = step;
+  }
+  return detail::finish(detail::new_memory(sizes, strides, options.dtype(), detail::device_of(options)), options);
+}
+inline Tensor empty(IntArrayRef sizes, std::optional<ScalarType> type, std::optional<Layout>, std::optional<Device> device,
+                    std::optional<bool>, std::optional<MemoryFormat> format = {}) {
+  return empty(sizes, TensorOptions().dtype(type).device(device), format);
 }
 inline Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides, const TensorOptions& options = {}) {
   return detail::finish(detail::new_memory(sizes, strides, options.dtype(), detail::device_of(options)), options);
@@ -150,23 +172,38 @@ inline Tensor empty_like(const Tensor& self) {
   if (!self.is_contiguous()) return call("empty_like", self);
   return detail::new_memory(self.sizes(), self.strides(), self.scalar_type(), self.impl().device);
 }
-inline Tensor empty_like(const Tensor& self, const TensorOptions& options) {
+inline Tensor empty_like(const Tensor& self, const TensorOptions& options, std::optional<MemoryFormat> format = {}) {
   const auto merged = self.options().merge_in(options);
+  format = format ? format : options.memory_format_opt();
+  if (format && *format != MemoryFormat::Preserve) return empty(self.sizes(), merged, format);
   if (self.is_contiguous()) return empty(self.sizes(), merged);
   return detail::finish(call("empty_like", self, options), options);
 }
+#define LEGACY_CONTIGUOUS_MEMORY_FORMAT (::c10::MemoryFormat::Contiguous)
 #define TELEGRAD_FILLED(name)                                                                                    \
   inline Tensor name(IntArrayRef sizes, const TensorOptions& options = {}) {                                     \
     return detail::finish(call(#name, sizes, detail::given(options)), options);                                  \
   }                                                                                                              \
-  inline Tensor name##_like(const Tensor& self, const TensorOptions& options) {                                  \
-    return detail::finish(call(#name "_like", self, options), options);                                          \
+  inline Tensor name##_like(const Tensor& self, const TensorOptions& options, std::optional<MemoryFormat> format = {}) { \
+    format = format ? format : options.memory_format_opt();                                                      \
+    const Tensor made = call(#name "_like", self, options);                                                      \
+    const bool is_said = format && *format != MemoryFormat::Preserve;                                            \
+    return detail::finish(is_said ? made.contiguous(*format) : made, options);                                   \
   }
 TELEGRAD_FILLED(zeros) TELEGRAD_FILLED(ones) TELEGRAD_FILLED(rand) TELEGRAD_FILLED(randn)
 #undef TELEGRAD_FILLED
 inline Tensor full(IntArrayRef sizes, const Scalar& value, const TensorOptions& options = {}) {
   const auto typed = options.has_dtype() || value.isFloatingPoint() ? options : options.dtype(value.type());
   return detail::finish(call("full", sizes, value, detail::given(typed)), options);
+}
+#define TELEGRAD_RANDOM(name)                                                                                    \
+  inline Tensor name(IntArrayRef sizes, const std::optional<Generator>&, const TensorOptions& options = {}) {    \
+    return name(sizes, options);                                                                                 \
+  }
+TELEGRAD_RANDOM(rand) TELEGRAD_RANDOM(randn)
+#undef TELEGRAD_RANDOM
+inline Tensor normal(double mean, double std, IntArrayRef sizes, const std::optional<Generator>& = {}, const TensorOptions& options = {}) {
+  return detail::finish(call("normal", mean, std, sizes, detail::given(options)), options);
 }
 inline Tensor randint(int64_t low, int64_t high, IntArrayRef sizes, const TensorOptions& options = {}) {
   const auto typed = options.has_dtype() ? options : options.dtype(kLong);
@@ -178,6 +215,7 @@ inline Tensor randint(int64_t high, IntArrayRef sizes, const TensorOptions& opti
 inline Tensor randperm(int64_t n, const TensorOptions& options = {}) {
   return call("randperm", n, detail::given(options.has_dtype() ? options : options.dtype(kLong)));
 }
+inline Tensor randperm(int64_t n, const std::optional<Generator>&, const TensorOptions& options = {}) { return randperm(n, options); }
 inline Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const TensorOptions& options = {}) {
   const bool real = start.isFloatingPoint() || end.isFloatingPoint() || step.isFloatingPoint();
   return call("arange", start, end, step, detail::given(options.has_dtype() || real ? options : options.dtype(kLong)));
@@ -189,6 +227,21 @@ inline Tensor arange(const Scalar& end, const TensorOptions& options = {}) { ret
 inline Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, const TensorOptions& options = {}) {
   return call("linspace", start, end, steps, detail::given(options));
 }
+// From ``start`` to ``end``, which is the last one where the steps come to it.
+inline Tensor range(const Scalar& start, const Scalar& end, const Scalar& step = 1, const TensorOptions& options = {}) {
+  const auto count = static_cast<int64_t>((end.toDouble() - start.toDouble()) / step.toDouble()) + 1;
+  const auto places = call("arange", 0, count, 1, detail::given(options));
+  return call("add", call("mul", places, step), start);
+}
+#define TELEGRAD_WINDOW(name)                                                                          \
+  inline Tensor name##_window(int64_t length, const TensorOptions& options = {}) {                     \
+    return call(#name "_window", length, detail::given(options));                                      \
+  }                                                                                                    \
+  inline Tensor name##_window(int64_t length, bool periodic, const TensorOptions& options = {}) {      \
+    return call(#name "_window", length, periodic, detail::given(options));                            \
+  }
+TELEGRAD_WINDOW(hann) TELEGRAD_WINDOW(hamming) TELEGRAD_WINDOW(bartlett) TELEGRAD_WINDOW(blackman)
+#undef TELEGRAD_WINDOW
 inline Tensor eye(int64_t n, const TensorOptions& options = {}) { return call("eye", n, detail::given(options)); }
 inline Tensor eye(int64_t n, int64_t m, const TensorOptions& options = {}) {
   return call("eye", n, m, detail::given(options));
@@ -226,76 +279,38 @@ Tensor tensor(ArrayRef<T> list, const TensorOptions& options = {}) {
   std::copy(list.begin(), list.end(), made.data_ptr<T>());
   return detail::finish(made.to(TensorOptions(type).device(options.device())), options);
 }
-template <class T, std::enable_if_t<!std::is_same_v<T, bool>, int> = 0>
+template <class T>
 Tensor tensor(std::initializer_list<T> list, const TensorOptions& options = {}) {
   return tensor(ArrayRef<T>(list.begin(), list.size()), options);
 }
 template <class T>
-Tensor tensor(std::initializer_list<std::initializer_list<T>> rows, const TensorOptions& options = {}) {
+Tensor tensor(std::initializer_list<std::initializer_list<T>> rows, const TensorOptions& options = {});
+namespace detail {
+template <class Rows>
+Tensor stacked(const Rows& rows, const TensorOptions& options) {
   std::vector<Tensor> made;
   for (const auto& row : rows) made.push_back(tensor(row, options.requires_grad(false)));
-  return detail::finish(call("stack", made, 0), options);
+  return finish(call("stack", made, 0), options);
+}
+}  // namespace detail
+template <class T>
+Tensor tensor(std::initializer_list<std::initializer_list<T>> rows, const TensorOptions& options) {
+  return detail::stacked(rows, options);
+}
+template <class T>
+Tensor tensor(std::initializer_list<std::initializer_list<std::initializer_list<T>>> rows, const TensorOptions& options = {}) {
+  return detail::stacked(rows, options);
 }
 template <class T>
 Tensor tensor(const std::vector<T>& list, const TensorOptions& options = {}) { return tensor(ArrayRef<T>(list), options); }
-inline Tensor tensor(const Scalar& value, const TensorOptions& options = {}) { return full({}, value, options); }
+template <class T>
+auto tensor(const T& value, const TensorOptions& options = {}) -> std::enable_if_t<std::is_convertible_v<T, Scalar>, Tensor> {
+  return full({}, value, options);
+}
 inline void manual_seed(uint64_t seed) {
   telegrad::Words words;
   words.put(static_cast<int64_t>(seed));
   telegrad::request(telegrad::MANUAL_SEED, words);
-}
-
-// Methods that need what is above.
-
-inline bool Tensor::is_contiguous(MemoryFormat format) const {
-  const auto& sizes = impl().sizes;
-  const auto& strides = impl().strides;
-  const size_t dims = sizes.size();
-  std::vector<size_t> order(dims);  // from the outermost dimension in memory to the innermost
-  for (size_t dim = 0; dim < dims; ++dim) order[dim] = dim;
-  if (format == MemoryFormat::ChannelsLast || format == MemoryFormat::ChannelsLast3d) {
-    if (dims != (format == MemoryFormat::ChannelsLast ? 4 : 5)) return false;
-    order.erase(order.begin() + 1);
-    order.push_back(1);
-  }
-  int64_t step = 1;
-  for (size_t place = dims; place-- > 0;) {
-    const size_t dim = order[place];
-    if (sizes[dim] == 0) return true;
-    if (sizes[dim] != 1 && strides[dim] != step) return false;
-    step *= sizes[dim];
-  }
-  return true;
-}
-inline bool Tensor::t_contiguous() const { return dim() == 2 && t().is_contiguous(); }
-inline Tensor Tensor::contiguous(MemoryFormat format) const {
-  if (is_contiguous(format)) return *this;
-  if (format == MemoryFormat::Contiguous) return call("contiguous", *this);
-  TORCH_CHECK(dim() == (format == MemoryFormat::ChannelsLast ? 4 : 5), "contiguous: the memory format does not fit");
-  return dim() == 4 ? permute({0, 2, 3, 1}).contiguous().permute({0, 3, 1, 2})
-                    : permute({0, 2, 3, 4, 1}).contiguous().permute({0, 4, 1, 2, 3});
-}
-inline Tensor Tensor::to(const TensorOptions& options, bool, bool copy) const {
-  const auto wanted = this->options().merge_in(options);
-  const bool same = wanted.dtype() == scalar_type() && detail::device_of(wanted) == impl().device;
-  if (!same) return call("_to_copy", *this, options);
-  return copy ? clone() : *this;
-}
-inline Tensor Tensor::detach() const { return call("detach", *this); }
-inline const Tensor& Tensor::requires_grad_(bool value) const {
-  run("requires_grad_", *this, value);
-  impl().requires_grad = value;
-  return *this;
-}
-inline Scalar Tensor::item() const {
-  telegrad::Words words;
-  telegrad::put(words, *this);
-  telegrad::Reader reader(telegrad::request(telegrad::ITEM, words));
-  return telegrad::Codec<Scalar>::take(reader);
-}
-inline std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
-  if (!tensor.defined()) return out << "[ Tensor (undefined) ]";
-  return out << "[ " << (tensor.is_cuda() ? "CUDA" : "CPU") << tensor.scalar_type() << "Type" << tensor.sizes() << " ]";
 }
 
 }  // namespace at

@@ -1,7 +1,7 @@
 // Indices as Python has them: x.index({Slice(0, 2), None, 3, "...", mask}).
 #pragma once
 
-#include "functions.h"
+#include "members.h"
 
 namespace at {
 namespace indexing {
@@ -29,7 +29,20 @@ struct TensorIndex {
   TensorIndex(T at) : kind(INTEGER), integer(static_cast<int64_t>(at)) {}
   TensorIndex(Slice range) : kind(SLICE), slice(range) {}
   TensorIndex(Tensor indices) : kind(TENSOR), tensor(std::move(indices)) {}
+  TensorIndex(bool chosen) : TensorIndex(full({}, chosen, kBool)) {}
+  bool is_none() const { return kind == NEW_AXIS; }
+  bool is_tensor() const { return kind == TENSOR; }
 };
+// Tensors that index a dimension each; where there is none, the whole dimension is meant.
+template <class List>
+std::vector<TensorIndex> list_of(const List& indices) {
+  std::vector<TensorIndex> made;
+  for (const std::optional<Tensor>& index : indices) {
+    if (index && index->defined()) made.emplace_back(*index);
+    else made.emplace_back(Slice());
+  }
+  return made;
+}
 
 // Does what can be done by views, and collects the tensors among the indices by the dimension that they index then.
 inline Tensor view_of(Tensor self, ArrayRef<TensorIndex> indices, std::vector<Tensor>& tensors) {
@@ -71,17 +84,37 @@ inline Tensor Tensor::index(ArrayRef<indexing::TensorIndex> indices) const {
 inline Tensor Tensor::index(std::initializer_list<indexing::TensorIndex> indices) const {
   return index(ArrayRef<indexing::TensorIndex>(indices.begin(), indices.size()));
 }
-inline const Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& values) const {
+inline const Tensor& Tensor::index_put_(Indices indices, const Tensor& values, bool accumulate) const {
   std::vector<Tensor> tensors;
-  Tensor view = indexing::view_of(*this, {indices.begin(), indices.size()}, tensors);
-  if (tensors.empty())
-    view.copy_(values);
+  Tensor view = indexing::view_of(*this, indices, tensors);
+  if (!tensors.empty())
+    run("index_put_", view, tensors, values, accumulate);
+  else if (accumulate)
+    view.add_(values);
   else
-    run("index_put_", view, tensors, values);
+    view.copy_(values);
   return *this;
 }
-inline const Tensor& Tensor::index_put_(std::initializer_list<indexing::TensorIndex> indices, const Scalar& value) const {
-  return index_put_(indices, full({}, value, options()));
+inline const Tensor& Tensor::index_put_(Indices indices, const Scalar& value, bool accumulate) const {
+  return index_put_(indices, full({}, value, options()), accumulate);
 }
+inline const Tensor& Tensor::index_put_(IndexList indices, const Tensor& values, bool accumulate) const {
+  return index_put_(Indices(indices.begin(), indices.size()), values, accumulate);
+}
+inline const Tensor& Tensor::index_put_(IndexList indices, const Scalar& value, bool accumulate) const {
+  return index_put_(Indices(indices.begin(), indices.size()), value, accumulate);
+}
+inline Tensor Tensor::index_put(IndexList indices, const Tensor& values, bool accumulate) const {
+  return clone().index_put_(indices, values, accumulate);
+}
+#define TELEGRAD_LIST std::initializer_list<indexing::TensorIndex>
+inline Tensor index(const Tensor& self, TELEGRAD_LIST indices) { return self.index(indices); }
+inline Tensor index_put(const Tensor& self, TELEGRAD_LIST indices, const Tensor& values, bool accumulate = false) {
+  return self.index_put(indices, values, accumulate);
+}
+inline const Tensor& index_put_(const Tensor& self, TELEGRAD_LIST indices, const Tensor& values, bool accumulate = false) {
+  return self.index_put_(indices, values, accumulate);
+}
+#undef TELEGRAD_LIST
 inline Tensor Tensor::operator[](const Tensor& at) const { return index({at}); }
 }  // namespace at

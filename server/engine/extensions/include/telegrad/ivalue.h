@@ -4,11 +4,12 @@
 #include <unordered_map>
 #include <variant>
 
-#include "tensor.h"
+#include "containers.h"
 
 namespace c10 {
 class IValue {
  public:
+  using Tuple = std::shared_ptr<std::vector<IValue>>;
   IValue() = default;
   IValue(std::nullopt_t) {}
   IValue(bool value) : held_(value) {}
@@ -25,6 +26,12 @@ class IValue {
   IValue(std::vector<int64_t> value) : held_(std::move(value)) {}
   IValue(std::vector<double> value) : held_(std::move(value)) {}
   IValue(IntArrayRef value) : held_(std::vector<int64_t>(value.begin(), value.end())) {}
+  template <class... T>
+  IValue(const std::tuple<T...>& values) {
+    std::apply([&](const auto&... value) { held_ = std::make_shared<std::vector<IValue>>(std::vector<IValue>{IValue(value)...}); }, values);
+  }
+  template <class T>
+  IValue(const List<T>& value) : IValue(value.vec()) {}
   template <class T>
   IValue(const std::optional<T>& value) {
     if (value.has_value()) *this = IValue(*value);
@@ -38,6 +45,9 @@ class IValue {
   bool isTensor() const { return std::holds_alternative<at::Tensor>(held_); }
   bool isTensorList() const { return std::holds_alternative<std::vector<at::Tensor>>(held_); }
   bool isIntList() const { return std::holds_alternative<std::vector<int64_t>>(held_); }
+  bool isTuple() const { return std::holds_alternative<Tuple>(held_); }
+  bool isList() const { return isTensorList() || isIntList() || isDoubleList(); }
+  bool isScalar() const { return isInt() || isDouble() || isBool(); }
   bool isDoubleList() const { return std::holds_alternative<std::vector<double>>(held_); }
 
   int64_t toInt() const { return as<int64_t>("Int"); }
@@ -47,11 +57,25 @@ class IValue {
   std::string toStringView() const { return toStringRef(); }
   const at::Tensor& toTensor() const { return as<at::Tensor>("Tensor"); }
   std::vector<at::Tensor> toTensorVector() const { return as<std::vector<at::Tensor>>("TensorList"); }
-  std::vector<at::Tensor> toTensorList() const { return toTensorVector(); }
+  List<at::Tensor> toTensorList() const { return toTensorVector(); }
   std::vector<int64_t> toIntVector() const { return as<std::vector<int64_t>>("IntList"); }
-  std::vector<int64_t> toIntList() const { return toIntVector(); }
+  List<int64_t> toIntList() const { return toIntVector(); }
+  DimVector toDimVector() const { return DimVector(toIntVector()); }
   std::vector<double> toDoubleVector() const { return as<std::vector<double>>("DoubleList"); }
-  std::vector<double> toDoubleList() const { return toDoubleVector(); }
+  List<double> toDoubleList() const { return toDoubleVector(); }
+  class Elements {
+   public:
+    explicit Elements(const std::vector<IValue>& held) : held_(held) {}
+    const std::vector<IValue>& elements() const { return held_; }
+    size_t size() const { return held_.size(); }
+    const Elements* operator->() const { return this; }
+
+   private:
+    const std::vector<IValue>& held_;
+  };
+  Elements toTuple() const { return Elements(*as<Tuple>("Tuple")); }
+  Elements toTupleRef() const { return toTuple(); }
+  Scalar toScalar() const { return isInt() ? Scalar(toInt()) : isBool() ? Scalar(toBool()) : Scalar(toDouble()); }
   ScalarType toScalarType() const { return static_cast<ScalarType>(toInt()); }
   template <class T>
   T to() const {
@@ -75,10 +99,27 @@ class IValue {
     return *value;
   }
   std::variant<std::monostate, bool, int64_t, double, std::string, at::Tensor, std::vector<at::Tensor>,
-               std::vector<int64_t>, std::vector<double>>
+               std::vector<int64_t>, std::vector<double>, Tuple>
       held_;
 };
 }  // namespace c10
 namespace at {
 using c10::IValue;
 }
+namespace torch {
+using c10::Dict;
+using c10::List;
+namespace jit {
+using c10::IValue;
+// What functions take from, and leave on, as the dispatcher calls them without types.
+using Stack = std::vector<IValue>;
+template <class... T>
+void push(Stack& stack, const T&... values) { (stack.emplace_back(values), ...); }
+inline IValue pop(Stack& stack) {
+  IValue last = std::move(stack.back());
+  stack.pop_back();
+  return last;
+}
+inline void drop(Stack& stack, size_t count) { stack.resize(stack.size() - count); }
+}  // namespace jit
+}  // namespace torch

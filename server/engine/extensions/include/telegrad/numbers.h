@@ -193,3 +193,14 @@ class std::numeric_limits<c10::BFloat16> {
   static constexpr C10_HOST_DEVICE c10::BFloat16 infinity() { return of(0x7f80); }
   static constexpr C10_HOST_DEVICE c10::BFloat16 quiet_NaN() { return of(0x7fc0); }
 };
+
+// Functions of complex numbers, as there are for std::complex.
+namespace std {
+#define TELEGRAD_OF_COMPLEX(Result, name) \
+  template <class T>                      \
+  Result name(const c10::complex<T>& number) { return name(static_cast<std::complex<T>>(number)); }
+TELEGRAD_OF_COMPLEX(T, abs) TELEGRAD_OF_COMPLEX(T, arg) TELEGRAD_OF_COMPLEX(T, norm) TELEGRAD_OF_COMPLEX(c10::complex<T>, conj)
+TELEGRAD_OF_COMPLEX(c10::complex<T>, exp) TELEGRAD_OF_COMPLEX(c10::complex<T>, log) TELEGRAD_OF_COMPLEX(c10::complex<T>, sqrt)
+TELEGRAD_OF_COMPLEX(c10::complex<T>, sin) TELEGRAD_OF_COMPLEX(c10::complex<T>, cos) TELEGRAD_OF_COMPLEX(c10::complex<T>, tanh)
+#undef TELEGRAD_OF_COMPLEX
+}  // namespace std

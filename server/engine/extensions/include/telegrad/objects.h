@@ -41,6 +41,7 @@ class object {
   telegrad::Mapping& mapping() const { return *std::get<std::shared_ptr<telegrad::Mapping>>(value); }
 };
 using handle = object;
+struct arg;
 
 template <class T>
 object cast(const T& given);
@@ -114,6 +115,9 @@ tuple make_tuple(const T&... given) {
 class dict : public object {
  public:
   dict() : object(telegrad::DICT, std::make_shared<telegrad::Mapping>()) {}
+  explicit dict(const object& other) : dict() { mapping().items = other.mapping().items; }
+  template <class... Named, class = std::enable_if_t<(std::is_same_v<Named, arg> && ...)>>
+  explicit dict(const arg& first, const Named&... rest);
   size_t size() const { return mapping().items.size(); }
   bool empty() const { return mapping().items.empty(); }
   template <class K>
@@ -321,6 +325,7 @@ inline size_t len(const object& given) {
     explicit name(const std::string& message = "") : c10::type(message) {}  \
   };
 TELEGRAD_EXCEPTION(value_error, ValueError) TELEGRAD_EXCEPTION(index_error, IndexError)
-TELEGRAD_EXCEPTION(type_error, TypeError)
+TELEGRAD_EXCEPTION(type_error, TypeError) TELEGRAD_EXCEPTION(cast_error, Error) TELEGRAD_EXCEPTION(key_error, Error)
+TELEGRAD_EXCEPTION(attribute_error, Error) TELEGRAD_EXCEPTION(buffer_error, Error) TELEGRAD_EXCEPTION(import_error, Error)
 #undef TELEGRAD_EXCEPTION
 }  // namespace pybind11

@@ -15,16 +15,16 @@
   _(erf) _(erfc) _(erfinv) _(exp) _(exp2) _(expand) _(expand_as) _(expm1) _(flatten) _(flip) _(fliplr) _(flipud)    \
   _(floor) _(floor_divide) _(fmax) _(fmin) _(fmod) _(frac) _(gather) _(gcd) _(ge) _(gelu) _(ger) _(glu) _(gt)       \
   _(hardshrink) _(hardsigmoid) _(hardswish) _(hardtanh) _(heaviside) _(hypot) _(i0) _(igamma) _(igammac) _(imag)    \
-  _(index_add) _(index_copy) _(index_fill) _(index_put) _(index_select) _(inner) _(inverse) _(isclose) _(isfinite)  \
+  _(index_add) _(index_copy) _(index_fill) _(index_select) _(inner) _(inverse) _(isclose) _(isfinite)  \
   _(isinf) _(isnan) _(isneginf) _(isposinf) _(istft) _(kron) _(lcm) _(le) _(leaky_relu) _(lerp) _(lgamma) _(log)    \
   _(log10) _(log1p) _(log2) _(log_softmax) _(logaddexp) _(logaddexp2) _(logcumsumexp) _(logdet) _(logical_and)      \
   _(logical_not) _(logical_or) _(logical_xor) _(logit) _(logsumexp) _(lt) _(lu_solve) _(masked_fill)                \
   _(masked_scatter) _(masked_select) _(matmul) _(matrix_exp) _(matrix_power) _(maximum) _(mean) _(minimum) _(mish)  \
   _(mm) _(moveaxis) _(movedim) _(msort) _(mul) _(multinomial) _(mv) _(mvlgamma) _(nan_to_num) _(nanmean)            \
-  _(nanquantile) _(nansum) _(narrow) _(ne) _(neg) _(new_empty) _(new_empty_strided) _(new_full) _(new_ones)         \
-  _(new_zeros) _(nextafter) _(nonzero) _(norm) _(nuclear_norm) _(orgqr) _(ormqr) _(outer) _(permute) _(pinverse)    \
-  _(positive) _(pow) _(prelu) _(prod) _(put) _(quantile) _(rad2deg) _(ravel) _(real) _(reciprocal) _(relu)          \
-  _(remainder) _(renorm) _(repeat) _(repeat_interleave) _(reshape) _(reshape_as) _(roll) _(rot90) _(round)          \
+  _(nanmedian) _(nanquantile) _(nansum) _(narrow) _(ne) _(neg) _(new_empty) _(new_empty_strided) _(new_full)        \
+  _(new_ones) _(new_zeros) _(nextafter) _(nonzero) _(norm) _(nuclear_norm) _(orgqr) _(ormqr) _(outer) _(permute)    \
+  _(pinverse) _(positive) _(pow) _(prelu) _(prod) _(put) _(quantile) _(rad2deg) _(ravel) _(real) _(reciprocal)      \
+  _(relu) _(remainder) _(renorm) _(repeat) _(repeat_interleave) _(reshape) _(reshape_as) _(roll) _(rot90) _(round)  \
   _(rsqrt) _(rsub) _(scatter) _(scatter_add) _(scatter_reduce) _(select) _(select_scatter) _(selu) _(sgn)           \
   _(sigmoid) _(sign) _(signbit) _(silu) _(sin) _(sinc) _(sinh) _(slice) _(slice_scatter) _(softmax) _(softplus)     \
   _(sqrt) _(square) _(squeeze) _(std) _(stft) _(sub) _(sum) _(swapaxes) _(swapdims) _(t) _(take) _(take_along_dim)  \
@@ -62,20 +62,26 @@
   _(special_zeta) _(threshold) _(vander) _(zeros_like)
 
 #define TELEGRAD_IN_PLACE(_)                                                                                        \
-  _(abs_) _(add_) _(addcdiv_) _(addcmul_) _(addmm_) _(addmv_) _(atan_) _(baddbmm_) _(bernoulli_) _(bitwise_and_)    \
-  _(bitwise_not_) _(bitwise_or_) _(bitwise_xor_) _(ceil_) _(clamp_) _(clamp_max_) _(clamp_min_) _(copy_) _(cos_)    \
-  _(cumsum_) _(div_) _(elu_) _(erf_) _(exp_) _(expm1_) _(exponential_) _(fill_) _(floor_) _(fmod_) _(frac_)         \
-  _(hardtanh_) _(index_add_) _(index_copy_) _(index_fill_) _(leaky_relu_) _(lerp_) _(log1p_) _(log2_) _(log_)       \
-  _(logical_and_) _(logical_not_) _(logical_or_) _(masked_fill_) _(masked_scatter_) _(mul_) _(nan_to_num_) _(neg_)  \
-  _(normal_) _(pow_) _(put_) _(random_) _(reciprocal_) _(relu_) _(remainder_) _(round_) _(rsqrt_) _(scatter_)       \
-  _(scatter_add_) _(scatter_reduce_) _(sigmoid_) _(sign_) _(silu_) _(sin_) _(sinh_) _(sqrt_) _(square_) _(sub_)     \
-  _(tan_) _(tanh_) _(tril_) _(triu_) _(trunc_) _(uniform_) _(xlogy_) _(zero_)
+  _(abs_) _(acos_) _(acosh_) _(add_) _(addbmm_) _(addcdiv_) _(addcmul_) _(addmm_) _(addmv_) _(addr_) _(asin_)       \
+  _(asinh_) _(atan2_) _(atan_) _(atanh_) _(baddbmm_) _(bernoulli_) _(bitwise_and_) _(bitwise_left_shift_)           \
+  _(bitwise_not_) _(bitwise_or_) _(bitwise_right_shift_) _(bitwise_xor_) _(cauchy_) _(ceil_) _(celu_) _(clamp_)     \
+  _(clamp_max_) _(clamp_min_) _(copy_) _(copysign_) _(cos_) _(cosh_) _(cumprod_) _(cumsum_) _(deg2rad_) _(digamma_) \
+  _(div_) _(elu_) _(eq_) _(erf_) _(erfc_) _(erfinv_) _(exp2_) _(exp_) _(expm1_) _(exponential_) _(fill_) _(floor_)  \
+  _(floor_divide_) _(fmod_) _(frac_) _(gcd_) _(ge_) _(geometric_) _(gt_) _(hardsigmoid_) _(hardswish_) _(hardtanh_) \
+  _(heaviside_) _(hypot_) _(i0_) _(igamma_) _(igammac_) _(index_add_) _(index_copy_) _(index_fill_) _(lcm_) _(le_)  \
+  _(leaky_relu_) _(lerp_) _(lgamma_) _(log10_) _(log1p_) _(log2_) _(log_) _(log_normal_) _(logical_and_)            \
+  _(logical_not_) _(logical_or_) _(logical_xor_) _(logit_) _(lt_) _(masked_fill_) _(masked_scatter_) _(mish_)       \
+  _(mul_) _(mvlgamma_) _(nan_to_num_) _(ne_) _(neg_) _(nextafter_) _(normal_) _(pow_) _(put_) _(rad2deg_)           \
+  _(random_) _(reciprocal_) _(relu6_) _(relu_) _(remainder_) _(round_) _(rsqrt_) _(scatter_) _(scatter_add_)        \
+  _(scatter_reduce_) _(selu_) _(sgn_) _(sigmoid_) _(sign_) _(silu_) _(sin_) _(sinc_) _(sinh_) _(sqrt_) _(square_)   \
+  _(sub_) _(tan_) _(tanh_) _(threshold_) _(tril_) _(triu_) _(true_divide_) _(trunc_) _(uniform_) _(xlogy_) _(zero_)
 
 #define TELEGRAD_TWO_RESULTS(_)                                                                                     \
   _(aminmax) _(cummax) _(cummin) _(frexp) _(kthvalue) _(mode) _(qr) _(slogdet) _(sort) _(std_mean) _(topk) _(var_mean)
 #define TELEGRAD_TWO_RESULTS_FUNCTIONS(_)                                                                           \
-  _(geqrf) _(linalg_cholesky_ex) _(linalg_eig) _(linalg_eigh) _(linalg_inv_ex) _(linalg_ldl_factor)                 \
-  _(linalg_lu_factor) _(linalg_qr) _(linalg_slogdet) _(linalg_solve_ex) _(native_dropout) _(triangular_solve)
+  _(adaptive_max_pool1d) _(adaptive_max_pool2d) _(adaptive_max_pool3d) _(geqrf) _(linalg_cholesky_ex) _(linalg_eig) \
+  _(linalg_eigh) _(linalg_inv_ex) _(linalg_ldl_factor) _(linalg_lu_factor) _(linalg_qr) _(linalg_slogdet)           \
+  _(linalg_solve_ex) _(native_dropout) _(triangular_solve)
 #define TELEGRAD_THREE_RESULTS_FUNCTIONS(_)                                                                         \
   _(linalg_ldl_factor_ex) _(linalg_lu) _(linalg_lu_factor_ex) _(linalg_svd) _(lu_unpack)
 #define TELEGRAD_THREE_RESULTS(_) _(svd)
@@ -95,6 +101,18 @@
   _(absolute, abs) _(arccos, acos) _(arccosh, acosh) _(arcsin, asin) _(arcsinh, asinh) _(arctan, atan)              \
   _(arctan2, atan2) _(arctanh, atanh) _(clip, clamp) _(divide, div) _(fix, trunc) _(greater, gt)                    \
   _(greater_equal, ge) _(less, lt) _(less_equal, le) _(multiply, mul) _(negative, neg) _(not_equal, ne)             \
-  _(subtract, sub)
+  _(special_digamma, digamma) _(special_erf, erf) _(special_erfc, erfc) _(special_erfinv, erfinv)                   \
+  _(special_exp2, exp2) _(special_expit, sigmoid) _(special_expm1, expm1) _(special_gammainc, igamma)               \
+  _(special_gammaincc, igammac) _(special_gammaln, lgamma) _(special_i0, i0) _(special_log1p, log1p)                \
+  _(special_logit, logit) _(special_logsumexp, logsumexp) _(special_multigammaln, mvlgamma) _(special_psi, digamma) \
+  _(special_round, round) _(special_sinc, sinc) _(special_xlogy, xlogy) _(subtract, sub)
 #define TELEGRAD_IN_PLACE_ALIASES(_)                                                                                \
-  _(absolute_, abs_) _(clip_, clamp_) _(divide_, div_) _(multiply_, mul_) _(negative_, neg_) _(subtract_, sub_)
+  _(absolute_, abs_) _(arccos_, acos_) _(arccosh_, acosh_) _(arcsin_, asin_) _(arcsinh_, asinh_)                    \
+  _(arctan2_, atan2_) _(arctan_, atan_) _(arctanh_, atanh_) _(clip_, clamp_) _(divide_, div_) _(fix_, trunc_)       \
+  _(greater_, gt_) _(greater_equal_, ge_) _(less_, lt_) _(less_equal_, le_) _(multiply_, mul_) _(negative_, neg_)   \
+  _(not_equal_, ne_) _(subtract_, sub_)
+
+// What no tensor of an extension is.
+#define TELEGRAD_NEVER(_)                                                                                           \
+  _(is_sparse) _(is_sparse_csr) _(is_meta) _(is_quantized) _(is_mkldnn) _(is_nested) _(is_conj) _(is_neg) _(is_xpu)     \
+  _(is_mps) _(is_hpu) _(is_privateuseone) _(is_distributed) _(is_pinned) _(is_vulkan)

@@ -51,6 +51,10 @@ int64_t guarded(const Work& work) noexcept {
     publish_error("ValueError", error.what());
   } catch (const std::domain_error& error) {
     publish_error("ValueError", error.what());
+  } catch (const c10::LinAlgError& error) {
+    publish_error("LinAlgError", error.what());
+  } catch (const std::range_error& error) {
+    publish_error("ValueError", error.what());
   } catch (const std::length_error& error) {
     publish_error("ValueError", error.what());
   } catch (const std::out_of_range& error) {

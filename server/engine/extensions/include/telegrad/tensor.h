@@ -4,6 +4,7 @@
 #include "accessor.h"
 #include "codec.h"
 #include "operations.h"
+#include "owned.h"
 
 namespace at {
 class Tensor;
@@ -38,12 +39,15 @@ struct DeprecatedTypeProperties {
   ScalarType type;
   bool cuda;
   operator ScalarType() const { return type; }
+  std::string toString() const { return std::string(cuda ? "CUDA" : "CPU") + c10::toString(type) + "Type"; }
   ScalarType scalarType() const { return type; }
   bool is_cuda() const { return cuda; }
 };
 
 namespace indexing {
 struct TensorIndex;
+template <class List>
+std::vector<TensorIndex> list_of(const List& indices);
 }
 
 template <class... Arguments>
@@ -99,17 +103,26 @@ class Tensor {
   DeviceIndex get_device() const { return static_cast<DeviceIndex>(impl().device); }
   bool is_cuda() const { return impl().device >= 0; }
   bool is_cpu() const { return impl().device < 0; }
-  bool is_sparse() const { return false; }
-  bool is_meta() const { return false; }
-  bool is_quantized() const { return false; }
-  std::string toString() const { return std::string(is_cuda() ? "CUDA" : "CPU") + c10::toString(scalar_type()) + "Type"; }
+#define TELEGRAD_METHOD(name) \
+  bool name() const { return false; }
+  TELEGRAD_NEVER(TELEGRAD_METHOD)
+#undef TELEGRAD_METHOD
+  bool is_signed() const { return isSignedType(scalar_type()); }
+  std::string toString() const { return type().toString(); }
+  int64_t use_count() const { return impl_ ? impl_->references : 0; }
   SymInt sym_size(int64_t dim) const { return size(dim); }
+  SymInt sym_stride(int64_t dim) const { return stride(dim); }
   SymInt sym_numel() const { return numel(); }
+  SymIntArrayRef sym_sizes() const { return symbolic(sizes()); }
+  SymIntArrayRef sym_strides() const { return symbolic(strides()); }
   bool is_floating_point() const { return isFloatingType(scalar_type()); }
   bool is_complex() const { return isComplexType(scalar_type()); }
   bool requires_grad() const { return impl().requires_grad; }
   TensorOptions options() const { return TensorOptions(scalar_type()).device(device()); }
   bool is_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
+  bool is_contiguous_or_false(MemoryFormat format = MemoryFormat::Contiguous) const { return is_contiguous(format); }
+  MemoryFormat suggest_memory_format() const;
+  c10::MaybeOwned<Tensor> expect_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
   bool is_non_overlapping_and_dense() const { return is_contiguous() || t_contiguous(); }
 
   void* data_ptr() const { return impl().address; }
@@ -149,17 +162,26 @@ class Tensor {
   PackedTensorAccessor<T, N, PtrTraits, Index> packed_accessor() const {
     return {checked<T, N>(), impl().sizes.data(), impl().strides.data()};
   }
+  template <class T, size_t N, template <class> class PtrTraits = DefaultPtrTraits, class Index = int64_t>
+  PackedTensorAccessor<T, N, PtrTraits, Index> generic_packed_accessor() const {
+    return packed_accessor<T, N, PtrTraits, Index>();
+  }
 
   Scalar item() const;
   template <class T>
   T item() const { return item().to<T>(); }
 
   Tensor contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
-  Tensor to(const TensorOptions& options, bool = false, bool copy = false) const;
-  Tensor to(ScalarType type, bool = false, bool copy = false) const { return to(TensorOptions(type), false, copy); }
-  Tensor to(Device device, bool = false, bool copy = false) const { return to(TensorOptions(device), false, copy); }
-  Tensor to(Device device, ScalarType type, bool = false, bool copy = false) const {
-    return to(TensorOptions(type).device(device), false, copy);
+  using Format = std::optional<MemoryFormat>;
+  Tensor to(const TensorOptions& options, bool = false, bool copy = false, Format format = {}) const;
+  Tensor to(ScalarType type, bool = false, bool copy = false, Format format = {}) const {
+    return to(TensorOptions(type), false, copy, format);
+  }
+  Tensor to(Device device, ScalarType type, bool = false, bool copy = false, Format format = {}) const {
+    return to(TensorOptions(type).device(device), false, copy, format);
+  }
+  Tensor to(const Tensor& other, bool = false, bool copy = false, Format format = {}) const {
+    return to(other.options(), false, copy, format);
   }
   Tensor toType(ScalarType type) const { return to(type); }
   Tensor type_as(const Tensor& other) const { return to(other.options()); }
@@ -168,6 +190,30 @@ class Tensor {
   Tensor detach() const;
   Tensor data() const { return detach(); }
   Tensor variable_data() const { return detach(); }
+  Tensor tensor_data() const { return detach(); }
+  // This handle, and all others on the same tensor, have another value from here on: views in place, and new sizes.
+  const Tensor& become(Tensor other) const;
+  const Tensor& detach_() const { return become(detach()); }
+  const Tensor& t_() const { return become(t()); }
+  const Tensor& transpose_(int64_t a, int64_t b) const { return become(transpose(a, b)); }
+  const Tensor& swapaxes_(int64_t a, int64_t b) const { return become(transpose(a, b)); }
+  const Tensor& squeeze_() const { return become(squeeze()); }
+  const Tensor& squeeze_(int64_t at) const { return become(squeeze(at)); }
+  const Tensor& unsqueeze_(int64_t at) const { return become(unsqueeze(at)); }
+  const Tensor& resize_(IntArrayRef sizes, Format format = {}) const;
+  const Tensor& resize_as_(const Tensor& other, Format format = {}) const { return resize_(other.sizes(), format); }
+  const Tensor& fill_diagonal_(const Scalar& value, bool wrap = false) const;
+  Tensor mT() const { return transpose(-2, -1); }
+  Tensor mH() const { return mT().conj(); }
+  Tensor adjoint() const { return mH(); }
+  Tensor numpy_T() const;
+  Tensor narrow_copy(int64_t at, int64_t start, int64_t length) const { return narrow(at, start, length).clone(); }
+  Tensor where(const Tensor& condition, const Tensor& other) const { return call("where", condition, *this, other); }
+  Tensor polygamma(int64_t n) const { return call("polygamma", n, *this); }
+  Tensor isin(const Tensor& elements) const;
+  bool equal(const Tensor& other) const;
+  bool allclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false) const;
+  bool is_nonzero() const { return item<double>() != 0; }
   const Tensor& requires_grad_(bool value = true) const;
   const Tensor& set_requires_grad(bool value) const { return requires_grad_(value); }
 
@@ -177,6 +223,10 @@ class Tensor {
   template <class... A>                                                                             \
   Result name(std::initializer_list<int64_t> list, const A&... arguments) const {                   \
     return call<Result>(#name, *this, list, arguments...);                                          \
+  }                                                                                                 \
+  template <class... A>                                                                             \
+  Result name(std::initializer_list<int64_t> list, std::initializer_list<int64_t> other, const A&... arguments) const { \
+    return call<Result>(#name, *this, list, other, arguments...);                                   \
   }
 #define TELEGRAD_METHOD(name) TELEGRAD_METHODS(Tensor, name)
   TELEGRAD_ONE_RESULT(TELEGRAD_METHOD)
@@ -226,8 +276,19 @@ class Tensor {
   Tensor operator[](const Tensor& at) const;
   Tensor index(ArrayRef<indexing::TensorIndex> indices) const;
   Tensor index(std::initializer_list<indexing::TensorIndex> indices) const;
-  const Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Tensor& values) const;
-  const Tensor& index_put_(std::initializer_list<indexing::TensorIndex> indices, const Scalar& value) const;
+  using Indices = ArrayRef<indexing::TensorIndex>;
+  const Tensor& index_put_(Indices indices, const Tensor& values, bool accumulate = false) const;
+  const Tensor& index_put_(Indices indices, const Scalar& value, bool accumulate = false) const;
+  using IndexList = std::initializer_list<indexing::TensorIndex>;
+  const Tensor& index_put_(IndexList indices, const Tensor& values, bool accumulate = false) const;
+  const Tensor& index_put_(IndexList indices, const Scalar& value, bool accumulate = false) const;
+  template <class List, class = std::enable_if_t<std::is_convertible_v<decltype(*std::declval<const List&>().begin()), std::optional<Tensor>>>>
+  const Tensor& index_put_(const List& indices, const Tensor& values, bool accumulate = false) const {
+    return index_put_(indexing::list_of(indices), values, accumulate);
+  }
+  template <class List, class = std::enable_if_t<std::is_convertible_v<decltype(*std::declval<const List&>().begin()), std::optional<Tensor>>>>
+  Tensor index(const List& indices) const { return index(indexing::list_of(indices)); }
+  Tensor index_put(IndexList indices, const Tensor& values, bool accumulate = false) const;
 
   Tensor operator-() const { return neg(); }
   Tensor operator~() const { return bitwise_not(); }
@@ -235,6 +296,9 @@ class Tensor {
   template <class T> const Tensor& operator-=(const T& other) const { return sub_(other); }
   template <class T> const Tensor& operator*=(const T& other) const { return mul_(other); }
   template <class T> const Tensor& operator/=(const T& other) const { return div_(other); }
+  template <class T> const Tensor& operator&=(const T& other) const { return bitwise_and_(other); }
+  template <class T> const Tensor& operator|=(const T& other) const { return bitwise_or_(other); }
+  template <class T> const Tensor& operator^=(const T& other) const { return bitwise_xor_(other); }
 
  private:
   size_t dimension(int64_t at) const {
@@ -244,6 +308,10 @@ class Tensor {
     return static_cast<size_t>(at < 0 ? at + count : at);
   }
   bool t_contiguous() const;
+  static SymIntArrayRef symbolic(IntArrayRef list) {
+    static_assert(sizeof(SymInt) == sizeof(int64_t));
+    return {reinterpret_cast<const SymInt*>(list.data()), list.size()};
+  }
   template <class T, size_t N>
   T* checked() const {
     TORCH_CHECK(dim() == static_cast<int64_t>(N), "TensorAccessor expected ", N, " dims but tensor has ", dim());
@@ -254,6 +322,8 @@ class Tensor {
 };
 
 using TensorList = ArrayRef<Tensor>;
+using ITensorListRef = TensorList;
+using TensorBase = Tensor;
 }  // namespace at
 
 namespace telegrad {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "array_ref.h"
 #include "errors.h"
 #include "numbers.h"
 
@@ -25,6 +26,8 @@ inline constexpr auto nullopt = std::nullopt;
 template <class T>
 using optional = std::optional<T>;
 using std::make_optional;
+template <class T, class F>
+T value_or_else(const std::optional<T>& given, F&& make) { return given ? *given : make(); }
 using string_view = std::string_view;
 
 enum class ScalarType : int8_t {
@@ -63,7 +66,9 @@ constexpr ScalarType kUInt8 = ScalarType::Byte, kInt8 = ScalarType::Char, kInt16
                      kFloat32 = ScalarType::Float, kFloat64 = ScalarType::Double,
                      kComplexHalf = ScalarType::ComplexHalf, kComplex64 = ScalarType::ComplexFloat,
                      kComplex128 = ScalarType::ComplexDouble, kFloat8_e5m2 = ScalarType::Float8_e5m2,
-                     kFloat8_e4m3fn = ScalarType::Float8_e4m3fn;
+                     kFloat8_e4m3fn = ScalarType::Float8_e4m3fn, kU8 = kUInt8, kI8 = kInt8, kI16 = kInt16, kI32 = kInt32,
+                     kI64 = kInt64, kF16 = kFloat16, kF32 = kFloat32, kF64 = kFloat64, kCFloat32 = kComplex64,
+                     kCFloat64 = kComplex128;
 
 inline const char* toString(ScalarType type) {
   switch (type) {
@@ -126,12 +131,33 @@ inline bool operator==(ScalarType a, TypeMeta b) { return b == a; }
 inline bool operator!=(ScalarType a, TypeMeta b) { return b != a; }
 inline std::ostream& operator<<(std::ostream& out, TypeMeta type) { return out << type.name(); }
 inline ScalarType typeMetaToScalarType(TypeMeta type) { return type; }
+inline TypeMeta scalarTypeToTypeMeta(ScalarType type) { return type; }
+inline std::optional<ScalarType> optTypeMetaToScalarType(std::optional<TypeMeta> type) {
+  return type ? std::optional<ScalarType>(*type) : std::nullopt;
+}
 inline bool isFloatingType(ScalarType t) {
   return t == kHalf || t == kFloat || t == kDouble || t == kBFloat16 || t == kFloat8_e5m2 || t == kFloat8_e4m3fn;
 }
 inline bool isComplexType(ScalarType t) { return t == kComplexHalf || t == kComplexFloat || t == kComplexDouble; }
 inline bool isIntegralType(ScalarType t, bool includeBool = false) {
   return t == kBool ? includeBool : !isFloatingType(t) && !isComplexType(t);
+}
+
+inline bool isReducedFloatingType(ScalarType t) { return t == kHalf || t == kBFloat16 || t == kFloat8_e5m2 || t == kFloat8_e4m3fn; }
+inline bool isSignedType(ScalarType t) {
+  return t != kByte && t != kUInt16 && t != kUInt32 && t != kUInt64 && t != kBool;
+}
+inline ScalarType toComplexType(ScalarType t) {
+  return isComplexType(t) ? t : t == kDouble ? kComplexDouble : t == kHalf ? kComplexHalf : kComplexFloat;
+}
+inline ScalarType toRealValueType(ScalarType t) {
+  return t == kComplexDouble ? kDouble : t == kComplexFloat ? kFloat : t == kComplexHalf ? kHalf : t;
+}
+// Whether elements of one type may become those of another in place.
+inline bool canCast(ScalarType from, ScalarType to) {
+  if (isComplexType(from) && !isComplexType(to)) return false;
+  if (isFloatingType(from) && isIntegralType(to)) return false;
+  return from == kBool || to != kBool;
 }
 
 enum class DeviceType : int8_t { CPU = 0, CUDA = 1, Meta = 14 };
@@ -153,6 +179,8 @@ class Device {
   bool has_index() const { return index_ != -1; }
   bool is_cuda() const { return type_ == kCUDA; }
   bool is_cpu() const { return type_ == kCPU; }
+  bool is_meta() const { return type_ == kMeta; }
+  void set_index(DeviceIndex index) { index_ = index; }
   bool operator==(const Device& other) const { return type_ == other.type_ && index_ == other.index_; }
   bool operator!=(const Device& other) const { return !(*this == other); }
   std::string str() const {
@@ -169,81 +197,11 @@ inline std::ostream& operator<<(std::ostream& out, DeviceType type) { return out
 enum class MemoryFormat : int8_t { Contiguous, Preserve, ChannelsLast, ChannelsLast3d };
 enum class Layout : int8_t { Strided, Sparse };
 constexpr Layout kStrided = Layout::Strided, kSparse = Layout::Sparse;
-inline std::ostream& operator<<(std::ostream& out, Layout layout) { return out << (layout == kStrided ? "Strided" : "Sparse"); }
-
-// A list of elements that lie elsewhere, as std::span has it.
-template <class T>
-class ArrayRef {
- public:
-  using value_type = T;
-  constexpr ArrayRef() = default;
-  constexpr ArrayRef(const T& one) : data_(&one), size_(1) {}
-  constexpr ArrayRef(const T* data, size_t size) : data_(data), size_(size) {}
-  constexpr ArrayRef(const T* begin, const T* end) : data_(begin), size_(static_cast<size_t>(end - begin)) {}
-  template <class A>
-  ArrayRef(const std::vector<T, A>& list) : data_(list.data()), size_(list.size()) {}
-  template <size_t N>
-  constexpr ArrayRef(const std::array<T, N>& list) : data_(list.data()), size_(N) {}
-  template <size_t N>
-  constexpr ArrayRef(const T (&list)[N]) : data_(list), size_(N) {}
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Winit-list-lifetime"
-  constexpr ArrayRef(const std::initializer_list<T>& list) : data_(list.begin()), size_(list.size()) {}
-#pragma GCC diagnostic pop
-  constexpr const T* begin() const { return data_; }
-  constexpr const T* end() const { return data_ + size_; }
-  constexpr const T* data() const { return data_; }
-  constexpr size_t size() const { return size_; }
-  constexpr bool empty() const { return size_ == 0; }
-  constexpr const T& operator[](size_t at) const { return data_[at]; }
-  const T& at(size_t at) const {
-    TORCH_CHECK(at < size_, "ArrayRef: invalid index Index = ", at, "; Length = ", size_);
-    return data_[at];
-  }
-  const T& front() const { return at(0); }
-  const T& back() const { return at(size_ - 1); }
-  ArrayRef slice(size_t from, size_t count) const { return {data_ + from, count}; }
-  ArrayRef slice(size_t from) const { return slice(from, size_ - from); }
-  std::vector<T> vec() const { return {begin(), end()}; }
-  operator std::vector<T>() const { return vec(); }
-  bool equals(ArrayRef other) const {
-    return size_ == other.size_ && std::equal(begin(), end(), other.begin());
-  }
-
- private:
-  const T* data_ = nullptr;
-  size_t size_ = 0;
-};
-template <class T>
-bool operator==(ArrayRef<T> a, ArrayRef<T> b) { return a.equals(b); }
-template <class T>
-bool operator!=(ArrayRef<T> a, ArrayRef<T> b) { return !a.equals(b); }
-template <class T>
-bool operator==(ArrayRef<T> a, const std::vector<T>& b) { return a.equals(b); }
-template <class T>
-std::ostream& operator<<(std::ostream& out, ArrayRef<T> list) {
-  out << '[';
-  for (size_t at = 0; at < list.size(); ++at) out << (at ? ", " : "") << list[at];
-  return out << ']';
+inline std::ostream& operator<<(std::ostream& out, MemoryFormat format) {
+  static const char* names[] = {"Contiguous", "Preserve", "ChannelsLast", "ChannelsLast3d"};
+  return out << names[static_cast<int>(format)];
 }
-using IntArrayRef = ArrayRef<int64_t>;
-using OptionalIntArrayRef = std::optional<IntArrayRef>;
-
-// A size; there are no symbolic ones here.
-class SymInt {
- public:
-  SymInt(int64_t value = 0) : value_(value) {}
-  operator int64_t() const { return value_; }
-  int64_t expect_int() const { return value_; }
-  int64_t guard_int(const char*, int64_t) const { return value_; }
-  bool is_symbolic() const { return false; }
-
- private:
-  int64_t value_;
-};
-using SymIntArrayRef = ArrayRef<SymInt>;
-template <class T, unsigned N = 8>
-using SmallVector = std::vector<T>;
+inline std::ostream& operator<<(std::ostream& out, Layout layout) { return out << (layout == kStrided ? "Strided" : "Sparse"); }
 
 // A number of any type.
 class Scalar {
@@ -252,6 +210,7 @@ class Scalar {
   Scalar(bool number) : kind_(telegrad::BOOLEAN), integer_(number) {}
   template <class T, std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, bool>, int> = 0>
   Scalar(T number) : kind_(telegrad::INTEGER), integer_(static_cast<int64_t>(number)) {}
+  Scalar(SymInt number) : Scalar(static_cast<int64_t>(number)) {}
   Scalar(double number) : kind_(telegrad::FLOAT), real_(number) {}
   Scalar(float number) : Scalar(static_cast<double>(number)) {}
   Scalar(Half number) : Scalar(static_cast<float>(number)) {}
@@ -275,11 +234,20 @@ class Scalar {
     else
       return isFloatingPoint() || isComplex() ? static_cast<T>(real_) : static_cast<T>(integer_);
   }
-  double toDouble() const { return to<double>(); }
-  float toFloat() const { return to<float>(); }
-  int64_t toLong() const { return to<int64_t>(); }
-  int toInt() const { return to<int>(); }
-  bool toBool() const { return to<bool>(); }
+#define TELEGRAD_CONVERSION(type, name, number) \
+  type to##name() const { return to<type>(); }
+  AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_AND_HALVES(TELEGRAD_CONVERSION)
+#undef TELEGRAD_CONVERSION
+  bool isSymbolic() const { return false; }
+  template <class T>
+  bool equal(const T& other) const {
+    const Scalar number(other);
+    return to<std::complex<double>>() == number.to<std::complex<double>>();
+  }
+  Scalar operator-() const {
+    if (isComplex()) return std::complex<double>(-real_, -imag_);
+    return isFloatingPoint() ? Scalar(-real_) : Scalar(-integer_);
+  }
   ScalarType type() const {
     return isBoolean() ? kBool : isIntegral() ? kLong : isFloatingPoint() ? kDouble : kComplexDouble;
   }
@@ -301,6 +269,8 @@ class TensorOptions {
   TensorOptions(TypeMeta dtype) : dtype_(dtype) {}
   TensorOptions(c10::Device device) : device_(device) {}
   TensorOptions(DeviceType type) : device_(c10::Device(type)) {}
+  template <class T, std::enable_if_t<std::is_convertible_v<T, std::string>, int> = 0>
+  TensorOptions(const T& device) : device_(c10::Device(std::string(device))) {}
   TensorOptions(Layout) {}
   TensorOptions(MemoryFormat format) : format_(format) {}
   TensorOptions dtype(std::optional<ScalarType> type) const { auto o = *this; o.dtype_ = type; return o; }
@@ -310,11 +280,24 @@ class TensorOptions {
   TensorOptions device(DeviceType type, DeviceIndex index = -1) const { return device(c10::Device(type, index)); }
   TensorOptions device_index(DeviceIndex index) const { return device(kCUDA, index); }
   TensorOptions requires_grad(bool requires_grad) const { auto o = *this; o.requires_grad_ = requires_grad; return o; }
-  TensorOptions layout(Layout) const { return *this; }
-  TensorOptions pinned_memory(bool = true) const { return *this; }
+  TensorOptions layout(std::optional<Layout>) const { return *this; }
+  Layout layout() const { return kStrided; }
+  bool is_sparse() const { return false; }
+  bool pinned_memory() const { return false; }
+  TensorOptions pinned_memory(std::optional<bool>) const { return *this; }
   TensorOptions memory_format(MemoryFormat format) const { auto o = *this; o.format_ = format; return o; }
   bool has_dtype() const { return dtype_.has_value(); }
   bool has_device() const { return device_.has_value(); }
+  bool has_memory_format() const { return format_.has_value(); }
+  int32_t device_index() const { return device().index(); }
+  bool type_equal(const TensorOptions& other) const {
+    return dtype() == other.dtype() && device().type() == other.device().type();
+  }
+  TensorOptions merge_memory_format(std::optional<MemoryFormat> format) const {
+    auto o = *this;
+    if (format) o.format_ = format;
+    return o;
+  }
   TypeMeta dtype() const { return dtype_.value_or(static_cast<ScalarType>(telegrad::context[telegrad::DEFAULT_DTYPE])); }
   c10::Device device() const { return device_.value_or(c10::Device(kCPU)); }
   bool requires_grad() const { return requires_grad_; }
@@ -338,6 +321,11 @@ class TensorOptions {
 };
 inline TensorOptions dtype(ScalarType type) { return TensorOptions(type); }
 inline TensorOptions dtype(TypeMeta type) { return TensorOptions(type); }
+inline std::ostream& operator<<(std::ostream& out, const TensorOptions& options) {
+  return out << "TensorOptions(dtype=" << options.dtype() << (options.has_dtype() ? "" : " (default)") << ", device="
+             << options.device() << (options.has_device() ? "" : " (default)") << ", layout=Strided, requires_grad="
+             << (options.requires_grad() ? "true" : "false (default)") << ", pinned_memory=false (default), memory_format=(nullopt))";
+}
 inline TensorOptions layout(Layout) { return {}; }
 inline TensorOptions device(Device device) { return TensorOptions(device); }
 inline TensorOptions requires_grad(bool value = true) { return TensorOptions().requires_grad(value); }

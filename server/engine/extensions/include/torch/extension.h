@@ -12,6 +12,9 @@
 
 #include <telegrad/class_binding.h>
 #include <telegrad/cuda.h>
+#include <telegrad/library.h>
+#include <telegrad/namespaces.h>
+#include <telegrad/networks.h>
 #include <telegrad/python/enums.h>
 #include <telegrad/python/operators.h>
 
@@ -22,5 +25,6 @@ using c10::Device;
 using c10::Layout;
 using c10::optional;
 namespace headeronly = c10;
+using at::complex;
 }  // namespace torch
 namespace py = pybind11;

@@ -1,0 +1,128 @@
+// Functions of networks and of sets of points whose names are those of PyTorch's dispatcher, made of operations.
+#pragma once
+
+#include "composites.h"
+#include "shapes.h"
+
+namespace at {
+namespace detail {
+inline std::vector<int64_t> joined(std::vector<int64_t> sizes, IntArrayRef rest) {
+  sizes.insert(sizes.end(), rest.begin(), rest.end());
+  return sizes;
+}
+}  // namespace detail
+inline std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& self, IntArrayRef kernel, IntArrayRef stride = {},
+                                                          IntArrayRef padding = 0, IntArrayRef dilation = 1, bool ceil_mode = false) {
+  const std::optional<IntArrayRef> steps = stride.empty() ? std::nullopt : std::optional<IntArrayRef>(stride);
+  return call<std::tuple<Tensor, Tensor>>("max_pool2d", self, kernel, steps, padding, dilation, ceil_mode, true);
+}
+inline Tensor col2im(const Tensor& self, IntArrayRef sizes, IntArrayRef kernel, IntArrayRef dilation, IntArrayRef padding, IntArrayRef stride) {
+  return call("fold", self, sizes, kernel, dilation, padding, stride);
+}
+inline Tensor reflection_pad1d(const Tensor& self, IntArrayRef padding) { return call("pad", self, padding, "reflect"); }
+inline Tensor reflection_pad2d(const Tensor& self, IntArrayRef padding) { return call("pad", self, padding, "reflect"); }
+inline Tensor replication_pad1d(const Tensor& self, IntArrayRef padding) { return call("pad", self, padding, "replicate"); }
+inline Tensor replication_pad2d(const Tensor& self, IntArrayRef padding) { return call("pad", self, padding, "replicate"); }
+
+inline Tensor pixel_shuffle(const Tensor& self, int64_t factor) {
+  const auto sizes = self.sizes();
+  TORCH_CHECK(self.dim() >= 3 && self.size(-3) % (factor * factor) == 0, "pixel_shuffle: ", sizes[sizes.size() - 3],
+              " channels are no multiple of ", factor * factor);
+  const auto batch = sizes.slice(0, sizes.size() - 3).vec();
+  const int64_t channels = self.size(-3) / (factor * factor), height = self.size(-2), width = self.size(-1);
+  return self.reshape({-1, channels, factor, factor, height, width}).permute({0, 1, 4, 2, 5, 3})
+      .reshape(detail::joined(batch, {channels, height * factor, width * factor}));
+}
+inline Tensor pixel_unshuffle(const Tensor& self, int64_t factor) {
+  const auto sizes = self.sizes();
+  TORCH_CHECK(self.dim() >= 3 && self.size(-2) % factor == 0 && self.size(-1) % factor == 0,
+              "pixel_unshuffle: height and width must be multiples of ", factor);
+  const auto batch = sizes.slice(0, sizes.size() - 3).vec();
+  const int64_t channels = self.size(-3), height = self.size(-2) / factor, width = self.size(-1) / factor;
+  return self.reshape({-1, channels, height, factor, width, factor}).permute({0, 1, 3, 5, 2, 4})
+      .reshape(detail::joined(batch, {channels * factor * factor, height, width}));
+}
+inline Tensor channel_shuffle(const Tensor& self, int64_t groups) {
+  const auto grouped = self.reshape(detail::joined({self.size(0), groups, self.size(1) / groups}, self.sizes().slice(2)));
+  return grouped.transpose(1, 2).reshape(self.sizes());
+}
+
+// Distances of the rows of two matrices, by the norm ``p``.
+inline Tensor cdist(const Tensor& a, const Tensor& b, double p = 2.0, std::optional<int64_t> = {}) {
+  return (a.unsqueeze(-2) - b.unsqueeze(-3)).norm(p, -1);
+}
+inline Tensor pairwise_distance(const Tensor& a, const Tensor& b, double p = 2.0, double eps = 1e-6, bool keepdim = false) {
+  return (a - b + eps).norm(p, -1, keepdim);
+}
+inline Tensor pdist(const Tensor& self, double p = 2.0) {
+  const auto places = ones({self.size(0), self.size(0)}, self.options().dtype(kBool)).triu(1);
+  return cdist(self, self, p).masked_select(places);
+}
+inline Tensor isin(const Tensor& elements, const Tensor& tested) { return elements.isin(tested); }
+
+inline Tensor tril_indices(int64_t rows, int64_t columns, int64_t offset = 0, const TensorOptions& options = TensorOptions(kLong)) {
+  return ones({rows, columns}, options.dtype(kBool)).tril(offset).nonzero().t().contiguous().to(options);
+}
+inline Tensor triu_indices(int64_t rows, int64_t columns, int64_t offset = 0, const TensorOptions& options = TensorOptions(kLong)) {
+  return ones({rows, columns}, options.dtype(kBool)).triu(offset).nonzero().t().contiguous().to(options);
+}
+inline Tensor block_diag(TensorList tensors) {
+  int64_t columns = 0, before = 0;
+  std::vector<Tensor> rows;
+  for (const auto& one : tensors) columns += atleast_2d(one).size(1);
+  for (const auto& one : tensors) {
+    const auto block = atleast_2d(one);
+    rows.push_back(constant_pad_nd(block, IntArrayRef({before, columns - before - block.size(1)}), 0));
+    before += block.size(1);
+  }
+  return cat(rows);
+}
+inline Tensor cartesian_prod(TensorList tensors) {
+  if (tensors.size() == 1) return tensors[0];
+  std::vector<Tensor> columns;
+  for (const auto& one : meshgrid(tensors)) columns.push_back(one.reshape({-1}));
+  return stack(columns, 1);
+}
+inline Tensor trapezoid(const Tensor& y, const Scalar& dx = 1, int64_t dim = -1) {
+  const int64_t steps = y.size(dim) - 1;
+  return (y.narrow(dim, 0, steps) + y.narrow(dim, 1, steps)).sum(dim) * (dx.toDouble() / 2);
+}
+inline Tensor pad_sequence(TensorList sequences, bool batch_first = false, double padding_value = 0.0) {
+  int64_t longest = 0;
+  for (const auto& one : sequences) longest = std::max(longest, one.size(0));
+  std::vector<Tensor> rows;
+  for (const auto& one : sequences) {
+    std::vector<int64_t> padding(2 * static_cast<size_t>(one.dim()), 0);
+    padding.back() = longest - one.size(0);
+    rows.push_back(constant_pad_nd(one, IntArrayRef(padding), padding_value));
+  }
+  return stack(rows, batch_first ? 0 : 1);
+}
+
+// Functions of several tensors at once.
+#define TELEGRAD_EACH(name)                                                                  \
+  template <class... A>                                                                      \
+  std::vector<Tensor> _foreach_##name(TensorList self, const A&... given) {                  \
+    return call<std::vector<Tensor>>("_foreach_" #name, self, given...);                     \
+  }
+TELEGRAD_EACH(abs) TELEGRAD_EACH(add) TELEGRAD_EACH(addcdiv) TELEGRAD_EACH(addcmul) TELEGRAD_EACH(div) TELEGRAD_EACH(exp)
+TELEGRAD_EACH(lerp) TELEGRAD_EACH(maximum) TELEGRAD_EACH(minimum) TELEGRAD_EACH(mul) TELEGRAD_EACH(neg) TELEGRAD_EACH(norm)
+TELEGRAD_EACH(pow) TELEGRAD_EACH(reciprocal) TELEGRAD_EACH(sqrt) TELEGRAD_EACH(sub)
+#undef TELEGRAD_EACH
+#define TELEGRAD_EACH(name)                                                                   \
+  template <class... A>                                                                       \
+  void _foreach_##name(TensorList self, const A&... given) { run("_foreach_" #name, self, given...); }
+TELEGRAD_EACH(add_) TELEGRAD_EACH(addcdiv_) TELEGRAD_EACH(addcmul_) TELEGRAD_EACH(copy_) TELEGRAD_EACH(div_) TELEGRAD_EACH(lerp_)
+TELEGRAD_EACH(mul_) TELEGRAD_EACH(neg_) TELEGRAD_EACH(sqrt_) TELEGRAD_EACH(sub_) TELEGRAD_EACH(zero_)
+#undef TELEGRAD_EACH
+
+// Results that are computed into two tensors.
+#define TELEGRAD_INTO_TWO(name)                                                                                  \
+  template <class... A>                                                                                         \
+  std::tuple<Tensor, Tensor> name##_out(const Tensor& values, const Tensor& places, const A&... given) {        \
+    const std::tuple<Tensor, Tensor> made = name(given...);                                                     \
+    return {detail::into(values, std::get<0>(made)), detail::into(places, std::get<1>(made))};                  \
+  }
+TELEGRAD_INTO_TWO(kthvalue) TELEGRAD_INTO_TWO(sort) TELEGRAD_INTO_TWO(topk) TELEGRAD_INTO_TWO(max) TELEGRAD_INTO_TWO(min)
+#undef TELEGRAD_INTO_TWO
+}  // namespace at
