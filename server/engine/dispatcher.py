@@ -186,10 +186,14 @@ def _find(operator: Operator, key_set: int) -> Boxed:
         if key > keys.AUTOGRAD and key in BOXED and (key not in _SELECTED or _SELECTED[key](operator, key_set)):
             return BOXED[key]
     if operator.composite is not None:
-        return _run_composite if operator.keyword_names else _run_positional_composite
+        return _run_update if operator.op.updates and operator.comes_to else _composite_kernel(operator)
     if OPERATORS[operator.op.base.name].composite is not None:
         return _run_composite_form
     return next((BOXED[key] for key in present if key in BOXED and key not in _SELECTED), run_backend)
+
+
+def _composite_kernel(operator: Operator) -> Boxed:
+    return _run_composite if operator.keyword_names else _run_positional_composite
 
 
 COMPOSED: dict[int, Callable[[Operator, tuple[Any, ...], Any], None]] = {}
@@ -225,9 +229,28 @@ def _specialize_composite(operator: Operator, key_set: int, signature: Signature
 SPECIALIZERS[_run_positional_composite] = _specialize_composite
 
 
+def _run_update(operator: Operator, args: tuple[Any, ...], signature: Signature, key_set: int) -> Any:
+    """Run a composite that updates leaves; where calls like this one came before, as the operation that it comes to.
+
+    There are no lookups of such operations, and lists of parameters are long. Whoever watches sees both.
+    """
+    ctx, key = context.current, (signature, key_set)
+    if ctx.trace is not None or ctx.profiler is not None:
+        return _composite_kernel(operator)(operator, args, signature, key_set)
+    run = operator.singles.get(key)
+    if run is not None:
+        return run(args)
+    result = _composite_kernel(operator)(operator, args, signature, key_set)
+    run = _single(operator, args, key_set)
+    if run is not None:
+        remember(operator.singles, key, run)
+    return result
+
+
 def _single(operator: Operator, args: tuple[Any, ...], key_set: int) -> Run | None:
     """The one operation that a composite comes to on operands like these, without the composite; None for others."""
-    if operator.comes_to is None or operator.resolved.get(key_set) not in (_run_positional_composite, _run_composite):
+    kernels = (_run_positional_composite, _run_composite, _run_update)
+    if operator.comes_to is None or operator.resolved.get(key_set) not in kernels:
         return None
     records = bool(key_set & keys.AUTOGRAD)
     single = operator.comes_to(records, *metas_of(args))

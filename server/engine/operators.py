@@ -173,7 +173,7 @@ class Operator:
         "accepted", "canonical", "castings", "checked", "comes_to", "composite", "defaults", "derivatives",
         "finders", "first_attribute", "grad_positions", "gradient_forms", "is_unary", "kernels", "keyword_names",
         "leading_tensors", "lookups", "made_first", "middle_is_plain", "op", "overwriters", "plans", "preparers",
-        "reads_numbers", "resolved", "runs", "scalar_attributes", "transfers",
+        "reads_numbers", "resolved", "runs", "scalar_attributes", "singles", "transfers",
     )  # fmt: skip
 
     def __init__(self, op: Op, base: Operator | None = None) -> None:
@@ -204,6 +204,8 @@ class Operator:
         """The ``plan.Plan`` of a backend kernel, by signature."""
         self.checked: dict[Signature, None] = new_table()
         """Signatures of calls of a composite that have passed its shape rule."""
+        self.singles: dict[tuple[Signature, int], Run] = new_table()
+        """What runs the one operation that a composite which updates leaves comes to, by signature and key set."""
         self.castings: dict[Signature, Any] = new_table()
         """What autocast does to a call, by signature and mode."""
         self.runs: dict[CacheKey, Run] = new_table()
@@ -239,7 +241,7 @@ class Operator:
         return bool(self.kernels or self.composite or self.op.view_of is not None)
 
     def _caches(self) -> dict[str, dict[Any, Any]]:
-        return {name: getattr(self, name) for name in ("plans", "checked", "castings", "runs", "lookups")}
+        return {name: getattr(self, name) for name in ("plans", "checked", "singles", "castings", "runs", "lookups")}
 
     def cache_sizes(self) -> dict[str, int]:
         """How many entries each table of what was worked out for calls has."""

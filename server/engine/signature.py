@@ -59,7 +59,7 @@ def _append_middle(operator: Operator, args: tuple[Any, ...], items: list[Any]) 
     """Describe the arguments between the leading tensors and the attributes; returns the keys of their tensors.
 
     Operations that update leaves get numbers that change from step to step, such as learning rates, and their kernels
-    read those each time: of such a float only whether it is 0 is part of the signature.
+    read those each time: of such a float only whether it is 0 is part of the signature, in lists of numbers too.
     """
     key_set = 0
     for arg, is_plain in zip(args[operator.leading_tensors :], operator.middle_is_plain):
@@ -70,24 +70,29 @@ def _append_middle(operator: Operator, args: tuple[Any, ...], items: list[Any]) 
         elif is_plain or arg is None:
             items.append(arg)
         elif kind is tuple:
-            key_set |= _append_list(arg, items)
+            key_set |= _append_list(arg, items, operator.op.updates)
         else:
             items.append(float if kind is float and arg and operator.op.updates else arg)
             items.append(kind if arg and kind is not complex else number_identity(arg))
     return key_set
 
 
-def _append_list(tensors: tuple[Any, ...], items: list[Any]) -> int:
-    """Describe a list of tensors, of which some may be absent or numbers; returns their keys."""
+def _append_list(tensors: tuple[Any, ...], items: list[Any], updates: bool) -> int:
+    """Describe a list of tensors, of which some may be absent or numbers; returns their keys.
+
+    Of floats that an operation that ``updates`` leaves reads each time it is noted that they are floats.
+    """
     if _holds_values(map(type, tensors)):
         items.append(tuple(map(_meta_of, tensors)))
         return reduce(or_, map(_keys_of, tensors), 0)
     key_set = 0
-    described = []
+    described: list[Any] = []
     for item in tensors:
         if item.__class__ is Value:
             key_set |= item.keys
             described.append(item.meta)
+        elif updates and item and item.__class__ is float:
+            described.append(float)
         else:
             described.append(item)
             described.append(number_identity(item))

@@ -7,8 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from server.engine.autograd.graph import make_leaf
 from server.engine.backward import grad
+from server.engine.operators import OPERATORS
+from server.engine.ops import foreach
 from server.engine.ops.foreach import EXPRESSIONS as IMPLEMENTED
+from server.engine.ops.foreach import _expression_of
 from telegrad_protocol.errors import ArgumentError, AutogradError, DTypeError
 from telegrad_protocol.ops import foreach as contracts
 from tests.gpus import ALL_DEVICES
@@ -57,6 +61,56 @@ def _compare(adapter: EngineAdapter, name: str, *args: Any, in_place: bool = Tru
     _check(adapter, mine[0], expected, f"{name}_")
     versions = {value.storage.version for value in mine[0]}
     assert versions == {1}
+
+
+NUMBERED = {
+    "_foreach_mul_": (1, lambda n: ((n,), {})),
+    "_foreach_div_": (1, lambda n: (([n or 1, 2.0, n or 1],), {})),
+    "_foreach_add_": (2, lambda n: ((), {"alpha": n})),
+    "_foreach_addcmul_": (3, lambda n: ((), {"value": n})),
+    "_foreach_addcdiv_": (3, lambda n: (([n, -n, 0.25],), {})),
+    "_foreach_lerp_": (2, lambda n: ((n,), {})),
+    "_foreach_sqrt_": (1, lambda n: ((), {})),
+}
+"""In-place forms: how many lists they take, and the other arguments, of a number."""
+
+
+@pytest.mark.parametrize("name", NUMBERED)
+def test_calls_that_come_again_with_other_numbers_are_one_operation(
+    adapter: EngineAdapter, name: str, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Steps of optimizers, whose rates are others in each: one plan for all floats but 0, and no composite."""
+    torch.manual_seed(seed)
+    count, arguments = NUMBERED[name]
+    looked_at: list[str] = []
+    monkeypatch.setattr(foreach, "_expression_of", lambda *args: looked_at.append(args[0]) or _expression_of(*args))
+    applied = OPERATORS["_foreach_apply_"]
+    adapter.context.grad_enabled = False
+    for number in (0.5, -0.25, 0.125, 0.0, 0.75, 3, 0.3, 0.0, 2, float("inf"), -0.1):
+        lists = [[torch.rand(shape) + 0.1 for shape in ((4, 5), (300,), ())] for _ in range(count)]
+        mine, (positional, options) = _ours(adapter, tuple(lists)), arguments(number)
+        before, plans = len(looked_at), len(applied.plans)
+        getattr(torch, name)(*lists, *positional, **options)
+        getattr(adapter.functional, name)(*mine, *positional, **options)
+        _check(adapter, mine[0], lists[0], name)
+        assert {value.storage.version for value in mine[0]} == {1}
+        if number in (0.125, 0.75, 0.3, -0.1, float("inf")):
+            assert (len(looked_at), len(applied.plans)) == (before, plans), number
+    assert looked_at
+
+
+def test_what_came_before_without_gradients_is_refused_with_them(adapter: EngineAdapter) -> None:
+    lists = [[torch.rand(3) for _ in range(2)] for _ in range(2)]
+    mine = _ours(adapter, tuple(lists))
+    for _ in range(3):
+        adapter.functional._foreach_add_(*mine)
+    adapter.context.grad_enabled = True
+    make_leaf(mine[0][1], True)
+    with pytest.raises(AutogradError, match="in-place"):
+        adapter.functional._foreach_add_(*mine)
+    adapter.context.grad_enabled = False
+    adapter.functional._foreach_add_(*mine)
+    _check(adapter, mine[0], [a + 4 * b for a, b in zip(*lists, strict=True)], "_foreach_add_")
 
 
 def _ours(adapter: EngineAdapter, args: tuple[Any, ...]) -> list[Any]:

@@ -14,9 +14,11 @@ from server.engine import context
 from server.engine import functional as F
 from server.engine.autograd.inplace import requires_grad
 from server.engine.device import cancellation
-from server.engine.registry import composite, implements
+from server.engine.operators import OPERATORS, Single
+from server.engine.registry import comes_to, composite, implements
 from server.engine.value import Value
 from telegrad_protocol.errors import AutogradError
+from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import PUBLIC
 from telegrad_protocol.ops import foreach as ops
 
@@ -88,7 +90,14 @@ def _needs_gradients(operands):
 
 def _apply(expression, targets, lists, scalars):
     """Run an expression over whole lists; False if dtypes, devices or shapes differ, and nothing was computed."""
-    scalars = scalars if isinstance(scalars, tuple) else (scalars,) * len(targets)
+    if not _is_one_expression(expression, targets, lists, scalars):
+        return False
+    F._foreach_apply_(*_arguments(targets, expression, lists, scalars))
+    return True
+
+
+def _is_one_expression(expression, targets, lists, scalars):
+    """Whether ``_foreach_apply_`` takes these lists of tensors, or of their metas."""
     first = targets[0]
     if expression not in ops.EXPRESSIONS or not first.dtype.is_floating_point or not _are_real(scalars):
         return False
@@ -97,11 +106,17 @@ def _apply(expression, targets, lists, scalars):
             cancellation.stop()
         if any(v.dtype is not first.dtype or v.shape != row[0].shape or v.device != first.device for v in row):
             return False
-    F._foreach_apply_(targets, expression, *(lists + ((),) * (3 - len(lists))), scalars)
     return True
 
 
+def _arguments(targets, expression, lists, scalars):
+    """The arguments of ``_foreach_apply_``."""
+    scalars = scalars if isinstance(scalars, tuple) else (scalars,) * len(targets)
+    return (targets, expression, *lists, *((),) * (3 - len(lists)), scalars)
+
+
 def _are_real(scalars):
+    scalars = scalars if isinstance(scalars, tuple) else (scalars,)
     return all(isinstance(scalar, (int, float)) for scalar in scalars)
 
 
@@ -115,7 +130,7 @@ def _expression_of(name, overload, operands, options):
 
 
 def _holds_values(operand):
-    return isinstance(operand, tuple) and isinstance(operand[0], Value)
+    return isinstance(operand, tuple) and isinstance(operand[0], (Value, Meta))
 
 
 def _have_one_dtype(lists):
@@ -157,6 +172,27 @@ def _in_place(public, name, overload, *operands, **options):
             F.copy_(target, result)
 
 
+def _comes_to(contract, name, overload, records, *args):
+    """The one expression that an in-place form comes to, for operands that are not tensors alone."""
+    keywords = [param.name for param in contract.params[contract.positional :]]
+    operands, options = args[: contract.positional], dict(zip(keywords, args[contract.positional :], strict=True))
+    operands, options = _move_value(name, overload, operands, options)
+    if records or overload == "Tensor" or not args[0]:
+        return None
+    expression, lists, scalars = _expression_of(name, overload, operands, options)
+    if not _is_one_expression(expression, lists[0], lists, scalars):
+        return None
+    at = [position for position, arg in enumerate(args) if _holds_values(arg)]
+    numbers = [position for position, arg in enumerate(args) if not _holds_values(arg)]
+    return Single(OPERATORS[ops._foreach_apply_.name], partial(_bound, expression, at, numbers), None)
+
+
+def _bound(expression, lists, numbers, args):
+    """The arguments of ``_foreach_apply_``, where those of the form are lists and at most one number."""
+    scalars = args[numbers[0]] if numbers else 1.0
+    return _arguments(args[0], expression, [args[position] for position in lists], scalars)
+
+
 def _move_value(name, overload, operands, options):
     """Operands and options, where a ``value`` given by position is moved into the options."""
     if name in ops.TERNARY and overload == "Scalar" and len(operands) == 4:
@@ -174,6 +210,8 @@ def _register():
             is_inplace = public.endswith("_")
             run = partial(_in_place, public) if is_inplace else _out_of_place
             composite(contract)(partial(run, name, overload))
+            if is_inplace:
+                comes_to(contract)(partial(_comes_to, contract, name, overload))
 
 
 _register()
