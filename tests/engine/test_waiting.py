@@ -132,11 +132,11 @@ class _Chains:
     """Makes the first launches of a sequence in a chain, and the others one by one."""
 
     def __init__(self, share: float) -> None:
-        self._share = share
+        self.share = share
 
     def perform(self, sequence: Any) -> int:
         perform(sequence)
-        return int(len(sequence) * self._share)
+        return int(len(sequence) * self.share)
 
 
 @pytest.mark.parametrize(("share", "sighting"), [(0.0, 2), (0.5, 3), (0.75, 5), (1.0, 118)])
@@ -149,6 +149,20 @@ def test_what_chains_make_is_captured_once_it_has_cost_as_much(
     assert (device.captured, device.launched, device.alone) == (0, 0, 12 * (sighting - 1))
     device.repeat(program, 1)
     assert (device.captured, device.launched) == (1, 1)
+
+
+def test_launches_go_on_waiting_where_chains_make_some_of_them(device: Device) -> None:
+    """What has come for the first time is made one by one, however often that happens between chains."""
+    chains = _Chains(1.0)
+    device.launches.chains = chains
+    for number in range(2 * LAUNCH_WAITING.budget):
+        chains.share = float(number % 4 == 0)
+        device.repeat([(0, number, 2, 3)] * FEW, 1)
+        assert device.launches.may_wait, number
+    chains.share = 0.0
+    for number in range(LAUNCH_WAITING.budget + 1):
+        device.repeat([(1, number, 2, 3)] * FEW, 1)
+    assert not device.launches.may_wait, "nothing has come again"
 
 
 def test_sequences_of_one_hash_are_told_apart(device: Device, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:

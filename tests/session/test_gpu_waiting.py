@@ -36,14 +36,15 @@ def _no_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
 def graphs(monkeypatch: pytest.MonkeyPatch, cuda_device: str) -> list[int]:
     """A number for each graph that was launched.
 
-    Sequences are captured the second time that they come, also where chains make them, and where the device is busy
-    with what other processes have launched.
+    Sequences are captured the second time that they come, also where chains make them, where the device is busy with
+    what other processes have launched, and where nothing came again in the tests before.
     """
     from server.engine.device.cuda_graphs import CudaGraph
 
     monkeypatch.setattr(launch_sequences, "_CHAINED", launch_sequences._CAPTURED + launch_sequences._CAPTURE)
-    sequences = open_device(Device(cuda_device)).launches.sequences  # type: ignore[attr-defined]
-    monkeypatch.setattr(sequences, "_is_idle", lambda stream: True)
+    launches = open_device(Device(cuda_device)).launches  # type: ignore[attr-defined]
+    launches.end_cooldown()
+    monkeypatch.setattr(launches.sequences, "_is_idle", lambda stream: True)
     found: list[int] = []
     launch = CudaGraph.launch
 

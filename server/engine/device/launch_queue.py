@@ -32,10 +32,11 @@ class NotALaunchError(Exception):
 class LaunchQueue:
     """The launches of one device, in the order in which they were made.
 
-    ``policy`` decides whether launches wait at all; it counts sequences that were launched as one as hits, others as
-    misses, and flushes as the events of a cooldown. ``sequences`` decides what is captured. ``index`` is that of the
-    device, which is made current for its launches. ``chains`` makes launches of kernels as graphs whose nodes are
-    given other parameters each time, as `cuda.runtime.chains` says; None: launches are made one by one.
+    ``policy`` decides whether launches wait at all; it counts sequences that were launched as one, or in chains for the
+    most part, as hits, others as misses, and flushes as the events of a cooldown. ``sequences`` decides what is
+    captured. ``index`` is that of the device, which is made current for its launches. ``chains`` makes launches of
+    kernels as graphs whose nodes are given other parameters each time, as `cuda.runtime.chains` says; None: all
+    are made one by one.
     """
 
     __slots__ = (
@@ -196,6 +197,7 @@ class LaunchQueue:
                 chained = self._perform(sequence)
                 self.sequences.note_made(len(sequence), chained)
                 is_missed = 2 * chained < len(sequence)
+                self._hits += not is_missed
         finally:
             self.is_open = before
         if is_missed:
