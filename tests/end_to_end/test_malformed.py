@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 import telegrad
+from telegrad._session.sending.send_queue import FIRST_NUMBER
 from telegrad._transport.socket_transport import SocketTransport
 from telegrad._transport.websocket import Address
 from telegrad.errors import (
@@ -106,18 +107,20 @@ def _op(name: str, outs: tuple[int, ...], *args: Any) -> Call:
     return Call(TABLE[name].index, 0, outs, list(args))
 
 
+MINE = FIRST_NUMBER
+"""The tensor that the session has."""
 BAD_INSTRUCTIONS: list[tuple[Any, type[TelegradError]]] = [
-    (_op("as_strided", (900,), 1, [4], [1 << 40], 0), TelegradError),
-    (_op("as_strided", (900,), 1, [100], [1], 0), TelegradError),
-    (_op("as_strided", (900,), 1, [1], [1], -1), TelegradError),
-    (_op("as_strided", (900,), 1, [2], [-1], 1), TelegradError),
-    (_op("add", (900,), 12345, 1, 1), UnknownIdError),
-    (_op("add", (900,), 1, -1, 1), UnknownIdError),
-    (_op("bmm", (900,), 1, 1), ShapeError),
-    (_op("view", (900,), 1, [7]), ShapeError),
-    (_op("add", (900, 901), 1, 1, 1), ProtocolError),
-    (_op("add", (900,), 1), ProtocolError),
-    (_op("add", (900,), "one", 1, 1), ProtocolError),
+    (_op("as_strided", (900,), MINE, [4], [1 << 40], 0), TelegradError),
+    (_op("as_strided", (900,), MINE, [100], [1], 0), TelegradError),
+    (_op("as_strided", (900,), MINE, [1], [1], -1), TelegradError),
+    (_op("as_strided", (900,), MINE, [2], [-1], 1), TelegradError),
+    (_op("add", (900,), 12345, MINE, 1), UnknownIdError),
+    (_op("add", (900,), MINE, -1, 1), UnknownIdError),
+    (_op("bmm", (900,), MINE, MINE), ShapeError),
+    (_op("view", (900,), MINE, [7]), ShapeError),
+    (_op("add", (900, 901), MINE, MINE, 1), ProtocolError),
+    (_op("add", (900,), MINE), ProtocolError),
+    (_op("add", (900,), "one", MINE, 1), ProtocolError),
     (Call(10**6, 0, (900,), []), ProtocolError),
     (Call(-1, 0, (900,), []), ProtocolError),
     (_op("zeros", (900,), [1 << 50], 6, "cpu"), TelegradError),
@@ -133,10 +136,10 @@ BAD_INSTRUCTIONS: list[tuple[Any, type[TelegradError]]] = [
     (Query(10**6, "nonsense", []), ProtocolError),
     (Query(10**6, "memory_stats", [1, 2, 3]), ProtocolError),
     (Seed("cuda:9", 1), DeviceError),
-    (SetGrad(1, 900), UnknownIdError),
+    (SetGrad(MINE, 900), UnknownIdError),
     (Backward(0, (900,), (None,), [], False, False), UnknownIdError),
-    (Backward(0, (1,), (), [], False, False), ProtocolError),
-    (Gradient(0, (1,), (None,), (1,), (), False, False, False), ProtocolError),
+    (Backward(0, (MINE,), (), [], False, False), ProtocolError),
+    (Gradient(0, (MINE,), (None,), (MINE,), (), False, False, False), ProtocolError),
 ]
 
 
@@ -148,7 +151,7 @@ def test_bad_instructions_are_typed_errors_and_change_nothing(
     with telegrad.connect(server.url):
         mine = telegrad.arange(4.0)
         session = mine._session
-        mine.tolist()
+        assert mine._id == MINE and mine.tolist() == [0.0, 1.0, 2.0, 3.0]
         before = telegrad.cuda.memory_allocated()
         session.submit(instruction)
         with pytest.raises(kind) as raised:

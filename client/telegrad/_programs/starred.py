@@ -154,6 +154,7 @@ STARRED: Final = {
         "chain_matmul einsum istft lu meshgrid norm pca_lowrank split stft svd_lowrank tensordot unique "
         "unique_consecutive unravel_index"
     ),
+    "fx.experimental.proxy_tensor": "get_proxy_mode make_fx",
     "jit": (
         "Attribute Error Future ScriptFunction ScriptModule annotate export fork freeze ignore interface isinstance "
         "load optimize_for_inference save script script_if_tracing set_fusion_strategy trace trace_module unused wait"
@@ -254,6 +255,7 @@ STARRED: Final = {
     "storage": "TypedStorage UntypedStorage",
     "types": "Device FileLike Number",
     "utils.benchmark.utils.compare": "Compare",
+    "utils.benchmark.utils.fuzzer": "FuzzedParameter FuzzedTensor Fuzzer ParameterAlias",
     "utils.benchmark.utils.timer": "Language Timer timer",
     "utils.cpp_extension": (
         "BuildExtension CUDAExtension CppExtension SyclExtension check_compiler_is_gcc check_compiler_ok_for_platform "

@@ -159,8 +159,7 @@ _ELSEWHERE: Final = {
         f"utils.{name}": f"utils.{name}"
         for name in ("_contextlib", "_mode_utils", "_python_dispatch", "_pytree", "_triton")
     },
-    "utils.benchmark.utils": "utils.benchmark.measurement",
-    "utils.benchmark.utils.common": "utils.benchmark.measurement",
+    **dict.fromkeys(("utils.benchmark.utils", "utils.benchmark.utils.common"), "utils.benchmark.measurement"),
     "utils.benchmark.utils.fuzzer": "utils.benchmark.fuzzer",
     "utils.benchmark.utils.compare": "utils.benchmark.compare",
     "utils.benchmark.utils.timer": "utils.benchmark.timers",

@@ -40,8 +40,7 @@ LONG_BATCH: Final = 128
 _LONG_RUN: Final = 4 * LONG_BATCH
 """A program that has queued so many instructions since it last waited does not notice when the last ones are sent."""
 FIRST_NUMBER: Final = 1 << 16
-"""The number of a session's first tensor and of its first request. From here on all take as many bytes, so that what a
-program does again and again is sent as batches of one length, which the server recognises from the second one on."""
+"""Of tensors and requests: from here on numbers take as many bytes, so that batches that do the same are as long."""
 _ALLOCATING: Final[frozenset[type]] = frozenset(
     (messages.Backward, messages.Gradient, messages.Upload, messages.BeginPass, messages.GiveGradients)
 )
@@ -73,8 +72,7 @@ class SendQueue(RefusingQueue):
         self._uploading: messages.Upload | None = None
         self._told = DEFAULT
         self._is_armed = self._has_parts = self._waits_for_room = self._has_new_line = False
-        self._is_due = False
-        """Whether a batch was full while its last part was held back: it is sent when that part has ended."""
+        self._is_due = False  # whether a batch was full while its last part was held back, after which it is sent
         self.programs = ProgramTable()
         self.holder: Holder | None = None
         """What keeps instructions from being sent before their part of the program is complete."""
