@@ -232,19 +232,25 @@ SPECIALIZERS[_run_positional_composite] = _specialize_composite
 def _run_update(operator: Operator, args: tuple[Any, ...], signature: Signature, key_set: int) -> Any:
     """Run a composite that updates leaves; where calls like this one came before, as the operation that it comes to.
 
-    There are no lookups of such operations, and lists of parameters are long. Whoever watches sees both.
+    There are no lookups of such operations, and lists of parameters are long. Whoever watches sees both. Nothing is
+    kept of calls from above, below which modes are others than those that hold.
     """
     ctx, key = context.current, (signature, key_set)
+    kernel = _composite_kernel(operator)
     if ctx.trace is not None or ctx.profiler is not None:
-        return _composite_kernel(operator)(operator, args, signature, key_set)
+        return kernel(operator, args, signature, key_set)
     run = operator.singles.get(key)
     if run is not None:
         return run(args)
-    result = _composite_kernel(operator)(operator, args, signature, key_set)
-    run = _single(operator, args, key_set)
-    if run is not None:
-        remember(operator.singles, key, run)
+    result = kernel(operator, args, signature, key_set)
+    if signature_of(operator, args) == (key_set, signature):
+        alone = partial(_run_again, kernel, operator, signature, key_set)
+        remember(operator.singles, key, _single(operator, args, key_set) or alone)
     return result
+
+
+def _run_again(kernel: Boxed, operator: Operator, signature: Signature, key_set: int, args: Arguments) -> Any:
+    return kernel(operator, args, signature, key_set)
 
 
 def _single(operator: Operator, args: tuple[Any, ...], key_set: int) -> Run | None:

@@ -205,7 +205,7 @@ class Operator:
         self.checked: dict[Signature, None] = new_table()
         """Signatures of calls of a composite that have passed its shape rule."""
         self.singles: dict[tuple[Signature, int], Run] = new_table()
-        """What runs the one operation that a composite which updates leaves comes to, by signature and key set."""
+        """What runs a composite that updates leaves, or the operation that it comes to, by signature and key set."""
         self.castings: dict[Signature, Any] = new_table()
         """What autocast does to a call, by signature and mode."""
         self.runs: dict[CacheKey, Run] = new_table()

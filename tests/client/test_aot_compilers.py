@@ -131,3 +131,12 @@ def test_writes_to_memory_that_is_shared_are_refused_where_gradients_flow(tg: An
         with pytest.raises(tg.errors.NotSupportedError, match="modifies a view"):
             ours.aot_function(function, ours.nop)(tg.ones(2, 2, requires_grad=True))
         tg.testing.assert_close(ours.aot_function(function, ours.nop)(tg.ones(2, 2)), function(tg.ones(2, 2)))
+
+
+@pytest.mark.parametrize("entry", ["aot_function", "memory_efficient_fusion"])
+def test_options_that_there_are_not_are_refused(tg: Any, entry: str) -> None:
+    make = getattr(ours, entry)
+    given = [] if entry == "memory_efficient_fusion" else [ours.nop]
+    make(lambda x: x.sin(), *given, dynamic=True, keep_inference_input_mutations=True)
+    with pytest.raises(TypeError, match="bw_compilr"):
+        make(lambda x: x.sin(), *given, bw_compilr=ours.nop)

@@ -99,6 +99,23 @@ def test_calls_that_come_again_with_other_numbers_are_one_operation(
     assert looked_at
 
 
+def test_lists_of_several_types_are_asked_once_whether_they_are_one_operation(
+    adapter: EngineAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    plain = foreach._is_one_expression
+    monkeypatch.setattr(foreach, "_is_one_expression", lambda *args: asked.append(args[0]) or plain(*args))
+    counts = []
+    for number in (0.5, 0.25, 0.125):
+        tensors = [torch.rand(3), torch.rand(4, dtype=torch.float64)]
+        (mine,) = _ours(adapter, (tensors,))
+        torch._foreach_mul_(tensors, number)
+        adapter.functional._foreach_mul_(mine, number)
+        _check(adapter, mine, tensors, "_foreach_mul_")
+        counts.append(len(asked))
+    assert counts == [2, 3, 4], "by the composite in each call, and once by what tells what it comes to"
+
+
 def test_what_came_before_without_gradients_is_refused_with_them(adapter: EngineAdapter) -> None:
     lists = [[torch.rand(3) for _ in range(2)] for _ in range(2)]
     mine = _ours(adapter, tuple(lists))

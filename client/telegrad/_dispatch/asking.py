@@ -8,7 +8,6 @@ from itertools import count
 from typing import Any, Final
 
 from telegrad._ops.operand_classes import DISPATCHING, PATTERNS, modes_entered, overrides
-from telegrad._ops.operand_classes import without_modes as without_modes
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.listed import tensors_in
 from telegrad_protocol.errors import ArgumentTypeError, OperatorError

@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from telegrad._library.aten import packet
 from telegrad._ops.functions import function
+from telegrad._ops.operand_classes import without_modes
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import OperatorError
 from telegrad_protocol.layout import contiguous_strides
 from telegrad_protocol.memory_format import contiguous_format
 from telegrad_protocol.ops import Op
 
-from .asking import without_dispatch, without_modes
+from .asking import without_dispatch
 from .aten_backwards import REDUCTIONS
 from .own_operators import own_overload
 

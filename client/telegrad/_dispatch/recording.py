@@ -7,6 +7,7 @@ from typing import Any
 
 from telegrad._ops.duals import DualTensor, duals
 from telegrad._ops.grad_names import grad_name
+from telegrad._ops.operand_classes import without_modes
 from telegrad._session.grad_mode import enable_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad.autograd._function_tangents import apply_to_duals
@@ -15,7 +16,7 @@ from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op
 
 from . import programs
-from .asking import without_dispatch, without_modes
+from .asking import without_dispatch
 from .programs import Program
 
 Invoke = Callable[[Op, tuple[Any, ...]], Any]

@@ -11,13 +11,13 @@ from telegrad._ops.operand_classes import DISPATCHING, overrides
 from telegrad._tensor.tensor import Tensor
 
 
-def is_seen(parameter: Tensor) -> bool:
+def any_seen(parameters: Iterable[Tensor]) -> bool:
     """Whether the program sees each operator on a parameter: by its class, or by a mode that has no whole functions."""
     if overrides.ignores_dispatch:
         return False
     if overrides.dispatch_modes:
         return not hasattr(overrides.dispatch_modes[-1], "_run_function")
-    return parameter.__class__ in DISPATCHING
+    return bool(DISPATCHING) and not DISPATCHING.isdisjoint(map(type, parameters))
 
 
 def has_complex(tensors: Iterable[Tensor]) -> bool:

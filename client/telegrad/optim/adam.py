@@ -13,7 +13,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float32
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
-from ._lists import all_real, has_complex, is_seen, real
+from ._lists import all_real, any_seen, has_complex, real
 from .foreach import number
 from .optimizer import ADDED, Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 
@@ -52,7 +52,7 @@ class Adam(Optimizer):
         states = [self.state[parameter] for parameter in params]
         if not all(states):
             states = [self._state_of(parameter, group["amsgrad"]) for parameter in params]
-        if self.grad_scale is None and self.found_inf is None and any(map(is_seen, params)):
+        if self.grad_scale is None and self.found_inf is None and any_seen(params):
             for parameter, grad, state in zip(params, grads, states, strict=True):
                 _step_by_operations(group, parameter, grad, state)
             return

@@ -12,7 +12,7 @@ from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 
-from ._lists import all_real, has_complex, is_seen
+from ._lists import all_real, any_seen, has_complex
 from .foreach import number
 from .optimizer import ADDED, Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 
@@ -59,13 +59,16 @@ class SGD(Optimizer):
         buffer = self.state.get(parameter, {}).get("momentum_buffer")
         return buffer is not None and buffer.dtype is not parameter.dtype
 
-    def _steps_alone(self, group: Group, parameter: Tensor) -> bool:
-        """Whether a parameter's step is made operation by operation."""
-        is_scaled = self.grad_scale is not None or self.found_inf is not None
-        return bool(group["momentum"] and self._has_other_type(parameter)) or (is_seen(parameter) and not is_scaled)
+    def _stepped_alone(self, group: Group, params: list[Tensor]) -> list[int]:
+        """Return the places of parameters whose steps are made operation by operation."""
+        are_seen = self.grad_scale is None and self.found_inf is None and any_seen(params)
+        return [
+            place for place, parameter in enumerate(params if are_seen or group["momentum"] else ())
+            if (are_seen and any_seen([parameter])) or (group["momentum"] and self._has_other_type(parameter))
+        ]  # fmt: skip
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
-        others = [i for i, parameter in enumerate(params) if self._steps_alone(group, parameter)]
+        others = self._stepped_alone(group, params)
         with no_grad():
             for i in others:
                 self._update_alone(group, params[i], grads[i])

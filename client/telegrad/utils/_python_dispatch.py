@@ -9,8 +9,8 @@ from typing import Any
 
 from telegrad._dispatch import handler as _handler  # it enters itself as who is asked
 from telegrad._dispatch.aliasing import return_and_correct_aliasing as return_and_correct_aliasing
-from telegrad._dispatch.asking import pop, push, without_innermost, without_modes
-from telegrad._ops.operand_classes import DISPATCHING, overrides
+from telegrad._dispatch.asking import pop, push, without_innermost
+from telegrad._ops.operand_classes import DISPATCHING, overrides, without_modes
 from telegrad._tensor.tensor import Tensor
 
 _ = _handler

@@ -28,7 +28,7 @@ Compiler = Callable[[GraphModule, list[Any]], Callable[..., Any]]
 
 
 def nop(fx_g: GraphModule, _: Any = None) -> GraphModule:
-    """Return the graph as it is."""
+    """Return a graph as it is: a compiler by which the operators of a pass run one by one."""
     return fx_g
 
 
@@ -65,8 +65,11 @@ class Compilers(NamedTuple):
 
 def _compilers(
     fw_compiler: Compiler, bw_compiler: Compiler | None = None, partition_fn: Any = default_partition,
-    decompositions: Any = None, inference_compiler: Compiler | None = None, **options: Any,
+    decompositions: Any = None, num_params_buffers: int = 0, keep_inference_input_mutations: bool = False,
+    inference_compiler: Compiler | None = None, *, dynamic: bool = False, enable_log: bool = True,
+    disable_functionalization: bool = False, ignore_shape_env: bool = False,
 ) -> Compilers:  # fmt: skip
+    """Return the compilers among the arguments of ``aot_function``; the others change no result here."""
     return Compilers(
         fw_compiler, bw_compiler or fw_compiler, inference_compiler or fw_compiler, partition_fn, decompositions
     )
@@ -139,12 +142,12 @@ def aot_autograd(**options: Any) -> Callable[..., Any]:
 
 
 def memory_efficient_fusion(fn: Any, **options: Any) -> Any:
-    """Return a function or a module whose passes run as graphs, as they are."""
-    return aot_module(fn, nop) if isinstance(fn, Module) else aot_function(fn, nop)
+    """Return a function or a module whose passes run as graphs, as they are; ``options`` are ``aot_function``'s."""
+    return aot_module(fn, nop, **options) if isinstance(fn, Module) else aot_function(fn, nop, **options)
 
 
 def clear_compile_cache() -> None:
-    """Do nothing: each function keeps what was made for it."""
+    """Accept the call and forget no graph: each compiled function keeps its own, which ends with it."""
 
 
 def _kind(leaf: Any) -> Any:

@@ -57,7 +57,7 @@ def create_mask(
 
 
 def noop_mask(batch: Any, head: Any, token_q: Any, token_kv: Any) -> Any:
-    """Let every query see every key."""
+    """Let every query see every key: the function of masks of a mask that was given none."""
     return (token_q >= 0) & (token_kv >= 0)
 
 
@@ -192,7 +192,7 @@ class BlockMask:
         return (*sizes, *self._tensors().values(), *no_order_of_writes, *blocks, self.mask_mod)
 
     def to(self, device: DeviceLike) -> BlockMask:
-        """Return the mask on a device."""
+        """Return the mask with its tensors on another device; what ``mask_mod`` refers to stays where it is."""
         moved: dict[str, Any] = {name: None if t is None else t.to(device) for name, t in self._tensors().items()}
         return BlockMask(self.seq_lengths, **moved, BLOCK_SIZE=self.BLOCK_SIZE, mask_mod=self.mask_mod)
 

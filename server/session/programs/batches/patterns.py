@@ -249,11 +249,9 @@ class _Parting:
         ):  # fmt: skip
             raise DifferentError
         taken = Taken(flat.inputs, moving, anywhere)
-        return (
-            Stretch(here, flat, first, taken, self._divides, Numbers(numbered))
-            if is_one
-            else _Others(flat, first, taken)
-        )
+        if is_one:
+            return Stretch(here, flat, first, taken, self._divides, Numbers(numbered))
+        return _Others(flat, first, taken)
 
 
 def _numbered(instructions: Sequence[Any], varying: Sequence[_Difference], begins: Sequence[int]) -> list[Numbered]:
