@@ -60,6 +60,25 @@ def test_all_turns_of_an_outer_loop_come_to_the_same_batches(layers: int, body: 
     assert sum(map(len, sent)) / len(sent) > 0.6 * BATCH
 
 
+@pytest.mark.parametrize(("parameters", "each", "forward"), [(8, 12, 14), (4, 18, 30), (30, 5, 40)])
+def test_an_optimizer_of_a_programs_own_comes_to_the_same_batches(parameters: int, each: int, forward: int) -> None:
+    """A backward pass between the lines of a turn hides none of them, and the next turn begins with a batch."""
+    backward = messages.Backward(1, (1,), (None,), [], False, False)
+    update = [_call(2000 + line) for line in range(each)]
+    turn = [*map(_call, range(1000, 1000 + forward)), messages.Free([1]), backward, *update * parameters]
+    ends, queued, sent = BatchEnds(), list[Any](), list[list[Any]]()
+    for place in range(40 * len(turn)):
+        queued.append(turn[place % len(turn)])
+        if len(queued) == BATCH:
+            sent.append(queued[: ends.count(queued)])
+            del queued[: len(sent[-1])]
+    flat = [one for batch in sent for one in batch]
+    assert flat == [turn[place % len(turn)] for place in range(len(flat))]
+    late = sent[len(sent) // 2 :]
+    begun = [batch for batch in late if batch[0] is turn[0]]
+    assert sum(map(len, late)) < 3 * len(begun) * len(turn), "turns begin with a batch"
+
+
 @pytest.mark.parametrize(("layers", "body", "around"), [(12, 21, 8), (24, 13, 11)])
 def test_a_turn_of_an_outer_loop_is_sent_as_the_last_one_whatever_was_before(
     seed: int, layers: int, body: int, around: int
@@ -100,13 +119,15 @@ def test_what_is_sent_early_does_not_become_where_batches_begin(seed: int) -> No
     assert len(ends._starts) < 16 < len(begun)
 
 
-def test_only_calls_are_left_for_the_next_batch() -> None:
+def test_only_what_may_be_is_left_for_the_next_batch() -> None:
     ends = BatchEnds()
     lines = list(range(40))
     assert ends.count([_call(line) for line in [*lines, *lines[:24]]]) == 40
     other: list[Any] = [_call(line) for line in [*lines, *lines[:24]]]
     other[50] = messages.Query(3, "synchronize", [""])
     assert ends.count(other) == BATCH
+    other[50] = messages.Free([3])
+    assert ends.count(other) == 40
     under_modes: list[Any] = [(DEFAULT, one) for one in [_call(line) for line in [*lines, *lines[:24]]]]
     assert ends.count(under_modes) == 40
 
@@ -274,11 +295,11 @@ def test_the_timer_counts_from_the_last_time_that_it_was_armed() -> None:
 
 def test_lines_begin_where_python_finds_them(seed: int) -> None:
     rng = random.Random(seed)
-    modes, free = object(), messages.Free([1])
+    modes, others = object(), [messages.Free([1]), messages.Query(3, "synchronize", [""])]
     for size in (0, 1, 64, 500):
         for lines in (1, 3, 40, 1000):
             calls = [
-                rng.choice((_call(rng.randrange(lines)), free if rng.random() < 0.05 else _call(1)))
+                rng.choice((_call(rng.randrange(lines)), rng.choice(others) if rng.random() < 0.05 else _call(1)))
                 for _ in range(size)
             ]
             batch = [(modes, one) if rng.random() < 0.3 else one for one in calls]

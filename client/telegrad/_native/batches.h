@@ -40,7 +40,9 @@ places_of(PyObject *module, PyObject *batch)
         PyObject *call = PyList_GET_ITEM(batch, place), *site;
         if (PyTuple_CheckExact(call) && PyTuple_GET_SIZE(call) == 2) call = PyTuple_GET_ITEM(call, 1);
         if (!IS(call, Call) || (site = SLOT(call, Call__site)) == NULL) {
-            PyDict_Clear(places);
+            int is_leavable = PySet_Contains(the_leavable, (PyObject *)Py_TYPE(call));
+            error = is_leavable < 0;
+            if (!is_leavable) PyDict_Clear(places);
             line = NULL;
             is_known = 0;
             continue;

@@ -24,7 +24,7 @@ from telegrad._session.grad_mode import entered_inference
 from telegrad._session.parts.modal import MODAL, STOPPABLE
 from telegrad._session.parts.repeating import RepeatingQueue
 from telegrad._session.sending import send_queue
-from telegrad._session.sending.batch_ends import BatchEnds
+from telegrad._session.sending.batch_ends import LEAVABLE, BatchEnds
 from telegrad._session.sending.send_queue import SendQueue
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import DEFAULT, Modes, thread
@@ -81,7 +81,7 @@ def _prepared() -> Any:
         Data=Data, Answer=Answer, encode_batch=wire.encoder.encode, decode_replies=wire._replies.decode,
         pace_complete=Pace.complete, numbers=_numbers(),
         send_batch=SocketTransport.send_batch, CallExtension=CallExtension, modal=MODAL, stoppable=STOPPABLE,
-        session_for=session_for,
+        session_for=session_for, leavable=LEAVABLE,
     )  # fmt: skip
     Tensor.__del__ = finalizer  # type: ignore[method-assign]
     Pace.complete = complete  # type: ignore[method-assign]

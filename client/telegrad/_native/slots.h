@@ -34,7 +34,8 @@
     X(ClientSession) X(thread) X(default_modes) X(plans) X(dtypes) X(own_files) X(other_files) X(is_own) X(is_usual)   \
     X(getframe) X(count) X(call) X(join) X(finalize) X(deque) X(absent) X(sharing) X(entered_inference)                \
     X(tensor_types) X(SocketTransport) X(DirectChannel) X(Kept) X(Free) X(Data) X(Answer) X(encode_batch)              \
-    X(decode_replies) X(pace_complete) X(numbers) X(send_batch) X(CallExtension) X(modal) X(stoppable) X(session_for)
+    X(decode_replies) X(pace_complete) X(numbers) X(send_batch) X(CallExtension) X(modal) X(stoppable) X(session_for) \
+    X(leavable)
 
 #define TEXTS(X)                                                                                                       \
     X(_id) X(keeps_saved) X(modes) X(_default) X(_is_inference) X(_introduce) X(at_start) X(__dict__) X(__self__)      \

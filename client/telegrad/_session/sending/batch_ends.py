@@ -3,7 +3,8 @@
 The server executes calls as one that came before, and knows them by the batch that they come in. Batches of a fixed
 number of instructions begin anywhere in a loop's body, and it takes many turns until one begins there again. A batch
 also ends before the line of an outer loop, which is met less often than others, wherever it is: whatever has cut a
-batch short before, from there on all are as in the last turn. A batch may also hold a whole turn, where the program has
+batch short before, from there on all are as in the last turn. Where there is one loop, any of its lines is taken that a
+batch began with. A batch may also hold a whole turn, where the program has
 sent so much since it last waited that nobody notices what is sent later: the server then executes a turn as one.
 """
 
@@ -33,6 +34,11 @@ _MOST_UNSEEN: Final = 3
 _UNNOTICED: Final = 8
 """A batch may hold a turn if so many times more was sent since the program last waited."""
 
+LEAVABLE: Final[frozenset[type]] = frozenset(
+    (messages.Backward, messages.Gradient, messages.Free, messages.DropGrads, messages.SetGrad)
+)
+"""Instructions, beside calls, that may be left for the next batch. They are part of no line."""
+
 Places = dict[int, list[int]]
 """By its line, where calls begin in a batch that are of this line, in order."""
 
@@ -61,7 +67,7 @@ class Turns(NamedTuple):
 
 
 def places_of(batch: list[Any]) -> Places:
-    """Return where calls of each line begin, behind the last instruction that is no call; that is part of no line.
+    """Return where calls of each line begin, behind the last instruction that may not be left for the next batch.
 
     C does this for all sessions where there is a compiler (0087).
     """
@@ -71,7 +77,8 @@ def places_of(batch: list[Any]) -> Places:
         if one.__class__ is tuple:  # under modes that are not the default ones
             one = one[1]
         if one.__class__ is not messages.Call:
-            places.clear()
+            if one.__class__ not in LEAVABLE:
+                places.clear()
             line = -1
         elif line != one.site:
             is_begin, line = line != -1, one.site
@@ -166,34 +173,52 @@ class BatchEnds:
                 self._turns = self._turns.met_at(self._sent + place)
 
     def _end_of(self, places: Places, size: int) -> int:
-        if self._since + size >= _LONG_TURN:
-            place = self._outermost(places)
-            if place >= _SHORTEST and self._since + place >= _LONG_TURN:
-                self._since = 0
-                return place
+        is_long = self._since + size >= _LONG_TURN
+        if is_long and (end := self._at_turn(self._rarest(places))):
+            return end
+        near = self._near(places, size)
+        if not near and is_long and (end := self._at_turn(self._started(places))):
+            return end
+        self._since += near or size
+        return near or size
+
+    def _at_turn(self, known: list[tuple[int, int, int]]) -> int:
+        """Return where the line of an outer loop is, the same one each time; 0 where none is, or a turn is too short.
+
+        ``known`` are lines that it may be: how often each was met, where it is, and which one it is.
+        """
+        if not known:
+            return 0
+        outer = self._outer
+        _, place, line = min(known, key=lambda one: (outer.get(one[2], _MOST_LINES), one[1]))
+        outer.setdefault(line, len(outer))
+        if place < _SHORTEST or self._since + place < _LONG_TURN:
+            return 0
+        self._since = 0
+        return place
+
+    def _near(self, places: Places, size: int) -> int:
+        """Return where the last instructions have a line that a batch began with; 0 for nowhere."""
         met, starts, least = self._met, self._starts, max(size - _LOOKED_AT, 0)
         near = [
             (met.get(line, 0).bit_length(), starts[line], -begins[-1]) for line, begins in places.items()
             if begins[-1] > least and line in starts
         ]  # fmt: skip
-        end = -min(near)[2] if near else size
-        self._since += end
-        return end
+        return -min(near)[2] if near else 0
 
-    def _outermost(self, places: Places) -> int:
-        """Return where the line of an outer loop is, the same one each time; 0 where all are of one loop."""
+    def _rarest(self, places: Places) -> list[tuple[int, int, int]]:
+        """Return the lines that were met less often than others; none where all are of one loop."""
+        known = self._known(places)
+        rare = min((max(known)[0] - 1) // _RARER, 2 * min(known)[0]) if known else 0
+        return [one for one in known if one[0] <= rare]
+
+    def _started(self, places: Places) -> list[tuple[int, int, int]]:
+        """Return the lines that batches began with, of those that were met several times."""
+        return [one for one in self._known(places) if one[2] in self._starts and one[0] >= _RARER]
+
+    def _known(self, places: Places) -> list[tuple[int, int, int]]:
+        """Return the lines that were met before: how often each was, where it is behind the begin, and which one."""
         met = self._met
-        known = [
-            (met[line], begins[0] or begins[1], line) for line, begins in places.items()
-            if line in met and begins[-1]
-        ]  # fmt: skip
-        if not known:
-            return 0
-        rare = min((max(known)[0] - 1) // _RARER, 2 * min(known)[0])
-        rarest = [one for one in known if one[0] <= rare]
-        if not rarest:
-            return 0
-        outer = self._outer
-        _, place, line = min(rarest, key=lambda one: (outer.get(one[2], _MOST_LINES), one[1]))
-        outer.setdefault(line, len(outer))
-        return place
+        return [
+            (met[line], begins[0] or begins[1], line) for line, begins in places.items() if line in met and begins[-1]
+        ]
