@@ -27,8 +27,10 @@ class Seen:
         self._count(patch, BackwardCaptures, "run", lambda result: "passes")
         self._count(patch, BackwardCaptures, "replay", lambda result: "launched passes" if result else "")
         self._count(patch, stretches, "_begin", lambda result: "stretches")
+        self._count(patch, stretches, "_launched", lambda result: "stretches" if result else "")
         self._count(patch, stretches, "_one_by_one", lambda result: "calls")
-        self._count(patch, Captures, "launch", lambda result: "" if result is None else "launched stretches")
+        for name in ("launch", "launch_anywhere"):
+            self._count(patch, Captures, name, lambda result: "" if result is None else "launched stretches")
         self._count(patch, Captures, "learn", lambda result: "captures")
 
     def _count(self, patch: pytest.MonkeyPatch, owner: Any, name: str, word_of: Callable[[Any], str]) -> None:

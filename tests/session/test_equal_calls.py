@@ -98,6 +98,7 @@ def test_what_fails_is_lent_to_nobody(
         raise RuntimeError("a launch that fails")
 
     monkeypatch.setattr(Captures, "launch", fails)
+    monkeypatch.setattr(Captures, "launch_anywhere", fails)
     np.testing.assert_array_equal(run(2), expected)
     assert noted["_take_back"] and not any([variant.lies_anywhere for variant in lent.values()])
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from server.engine import keys
+from server.engine.device.interface import RelocatableWork
 from server.engine.device.launch_queue import LaunchQueue
 from server.engine.operators import OPERATORS, Preparer, Request
 from server.engine.profiling.traced_launches import traced, untraced
@@ -35,6 +36,29 @@ class IdleGraph:
         return True
 
 
+class IdleRelocated(IdleGraph):
+    """What was noted, and is launched on any memory by doing nothing."""
+
+    def launch_on(self, values: Sequence[Any], made: Sequence[Any]) -> bool:
+        return True
+
+
+class NoCounter:
+    """Counts no launches while they are noted."""
+
+    def __init__(self, queue: LaunchQueue) -> None:
+        self._queue = queue
+
+    def begin(self) -> int:
+        return len(self._queue.waiting)
+
+    def forget(self) -> None:
+        self._queue.waiting.clear()
+
+    def note_counts(self, counts: Sequence[int]) -> None:
+        """Do nothing: nobody profiles."""
+
+
 class NoState:
     """Kernels that are never started read no random state."""
 
@@ -51,6 +75,10 @@ class IdleGpu(QueuedBackend):
 
     def capture(self, work: Callable[[], bool]) -> IdleGraph | None:
         return IdleGraph() if self.at_once(work)() else None
+
+    def relocatable(self, work: RelocatableWork) -> IdleRelocated | None:
+        counter = NoCounter(self.launches)
+        return IdleRelocated() if self.launches.noted(lambda: work.note(counter)) else None
 
     def place(self) -> tuple[Any, ...]:
         return ()

@@ -7,7 +7,6 @@ so that two slots with one root are one value, whereas a view is another value i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -138,9 +137,11 @@ def draws_random_numbers(operator: Operator) -> bool:
 
 def shared_memory(values: Sequence[Any]) -> tuple[int, ...]:
     """A number for each value, the same for values in the same memory; what programs are specialised and kept by."""
-    with suppress(AttributeError):  # numbers have no storage
+    try:
         if len(set(map(block_of, values))) == len(values):  # each memory has a block, which is there once
             return _distinct(len(values))
+    except AttributeError:  # numbers have no storage
+        pass
     keys = [id(memory_of(v.storage)) if v.__class__ is Value else -1 - place for place, v in enumerate(values)]
     numbers: dict[Any, int] = {}
     return tuple([numbers.setdefault(key, len(numbers)) for key in keys])

@@ -35,6 +35,7 @@ from .described import (
     Output,
     Versions,
     block_of,
+    count_modifications,
     modifications,
     results_of,
     versions_of,
@@ -164,14 +165,14 @@ class Captures:
             private = self._private
             if private is None or (self._has_paid and self._table.repeats(state, self.backend)):
                 return None  # a state that comes again needs no copies
-            return self._launch_private(private, state, values)
+            return self._launch_private(private, state.numbers, state.place, values)
         drawn = self._place_generator(captured.words)
         if not self._table.launch(state, captured, self.backend):
             self._restore_generator(drawn)
             return None
         self._misses = 0
         self.backend.allocator.replay(captured.calls)
-        _count_modifications(values, captured.modified)
+        count_modifications(values, captured.modified)
         made = storages_over(self.backend, captured.made) or [self._storage(memory) for memory in captured.made]
         return results_of(captured.outputs, values, made)
 
@@ -187,31 +188,42 @@ class Captures:
         """Whether it is launched on the memory of any inputs, without copies."""
         return isinstance(self._private, RelocatedRun)
 
+    def launch_anywhere(self, values: Sequence[Any]) -> tuple[Any, ...] | None:
+        """Launch it on the memory of any inputs, and return its results; None if nothing was done."""
+        private = self._private
+        return self._launch_private(private, (), self.backend.place(), values) if self.lies_anywhere else None
+
     def _storage(self, memory: Memory) -> Storage:
         storage = Storage(self.backend, memory.block, memory.nbytes)
         storage.version = memory.version
         return storage
 
     def _launch_private(
-        self, private: PrivateCapture | RelocatedRun, state: _State, values: Sequence[Any]
+        self, private: Any, numbers: tuple[Any, ...], place: tuple[Any, ...], values: Sequence[Any]
     ) -> tuple[Any, ...] | None:  # fmt: skip
         """The same for one that was captured on memory of its own."""
-        if not private.fits(values, state.numbers, state.place):
+        if not private.fits(values, numbers, place):
             return None
         made = private.results.new_storages()
         if private.is_dropped:  # to make room for these
             return None
         results = private.results
-        drawn = self._place_generator(results.words)
-        if not private.launch(values, made):
-            self._restore_generator(drawn)
+        drawn = self._place_generator(results.words) if results.words else None
+        is_launched = False
+        try:
+            is_launched = private.launch(values, made)
+        finally:
+            if not is_launched:
+                self._restore_generator(drawn)
+        if not is_launched:
             self._private = None
             return None
         self._misses = 0
         self._copied += 1
         self._copied_bytes += private.copied_bytes
         self._table.note_launch()
-        _count_modifications(values, results.modified)
+        if results.modified:
+            count_modifications(values, results.modified)
         return results_of(results.outputs, values, made)
 
     def _place_generator(self, words: int) -> tuple[int, int] | None:
@@ -336,11 +348,6 @@ def _tuned_switches(backend: Backend) -> Switches | None:
     if tuner_of is None or switches.tuner is not None:
         return None
     return switches.with_tuner(tuner_of(backend))
-
-
-def _count_modifications(values: Sequence[Any], modified: Versions) -> None:
-    for number, times in modified:
-        values[number].storage.version += times
 
 
 class CapturedExecution:

@@ -117,6 +117,12 @@ def modifications(values: Sequence[Any], versions: Versions) -> Versions:
     return [(number, times) for number, times in counted if times]
 
 
+def count_modifications(values: Sequence[Any], modified: Versions) -> None:
+    """Have memory of the inputs be modified so often, by its number."""
+    for number, times in modified:
+        values[number].storage.version += times
+
+
 def memory_in(values: Sequence[Any]) -> dict[Storage, int]:
     """Return the storages of inputs in their order, with the number of the first input that lies in each."""
     numbers: dict[Storage, int] = {}

@@ -317,14 +317,17 @@ class Variant(NamedTuple):
             context.current.remade_nodes = nodes[0].sequence, nodes[-1].sequence
         for number, bounds in self.bounds:
             note_bounds(outputs[number], bounds)
-        return self._named(values, outputs, _Making(values, outputs, nodes))
+        return self._named(values, outputs, nodes)
 
-    def _named(self, values: list[Any], outputs: tuple[Any, ...], making: _Making) -> list[tuple[int, Any]]:
+    def _named(self, values: list[Any], outputs: tuple[Any, ...], nodes: Sequence[Node]) -> list[tuple[int, Any]]:
         """Set the gradients, and return what slots name; C does it for what is plain."""
         of_names, of_gradients = self.split or (Split((), self.names), Split((), self.gradients))
         names = named_by(of_names.rows, outputs)
         if names is None:
             names, of_names = [], Split((), self.names)
+        if not of_names.others and not self.gradients:
+            return names
+        making = _Making(values, outputs, nodes)
         names += [(slot, making.of(outcome)) for slot, outcome in of_names.others]
         if self.gradients:
             changes.note()

@@ -14,8 +14,10 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from server.engine.integers.ranges import are_known
 from server.engine.profiling.stretch_notes import Watch
 from server.engine.programs.analysis import shared_memory
+from server.engine.programs.captures import Captures
 from server.engine.programs.recorded.composites import OtherSizesError
 from server.engine.replay.varying import varies
 from server.engine.value import Value
@@ -44,7 +46,8 @@ _MOST_VARIANTS: Final = 32
 """A stretch is recorded in so many situations at most."""
 SOON: Final = 8192
 """A situation that is met again within so many operations is one of a loop."""
-_MOST_REFUSALS: Final = 8
+MOST_REFUSALS: Final = 8
+"""A stretch whose calls were executed one by one so often in a row is not worth to be found any more."""
 
 
 class Stretch:
@@ -80,14 +83,12 @@ class Stretch:
         """Positions of inputs that are more than freed."""
         self.variants: dict[Any, Variant | None] = {}
         self.refusals = 0
-        """How often in a row its calls were executed one by one, since there was no situation for more."""
+        """How often in a row its calls were executed one by one, since there was no situation for more.
+
+        Programs that train make their calls with a history.
+        """
         self._seen: dict[Any, int] = {}
         self.elastic = Elasticity()
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether it is not worth to find it any more: programs that train make their calls with a history."""
-        return self.refusals >= _MOST_REFUSALS
 
     @property
     def holes(self) -> Sequence[tuple[int, int]]:
@@ -138,7 +139,7 @@ class Stretch:
         Where sizes are others each time, parts without numbers that change are executed as one on all of them.
         """
         self._alone += 1
-        if self.numbers.constants and self._alone >= _MOST_REFUSALS:
+        if self.numbers.constants and self._alone >= MOST_REFUSALS:
             self.divide_at_numbers(state)
 
     def note_execution(self) -> None:
@@ -217,6 +218,8 @@ def run_stretch(state: SessionState, run: RunStretch) -> int:
             kind: type[StretchRecording] | None
             if not isinstance(variant, Variant):
                 kind = _recording_of(state, stretch, met)
+            elif not is_profiled and (used := _launched(state, stretch, variant, values, ids)):
+                return used
             elif not is_profiled or is_noted(variant):
                 return _begin(state, stretch, variant, values, ids)
             else:
@@ -299,6 +302,28 @@ def _note(variant: Variant, watch: Watch, ids: list[int]) -> None:
     """Have a variant be noted as its calls were; where that is no more known, they are looked at another time."""
     if watch.is_whole:
         variant.plain.notes = watch.notes(ids)
+
+
+def _launched(state: SessionState, stretch: Stretch, variant: Variant, values: list[Any], ids: list[int]) -> int:
+    """Launch at once what lies anywhere; return what the turn is to count, or 0 if nothing was done."""
+    captures = variant.executable
+    if captures.__class__ is not Captures or not captures.lies_anywhere:
+        return 0
+    taken = variant.takes.of(values, stretch.template)
+    for check in variant.checks:
+        if not are_known(taken[check.input], check.meta, check.range):
+            return 0
+    try:
+        outputs = captures.launch_anywhere(taken)
+    except Exception:  # it is begun once more, and then its calls are executed one by one
+        return 0
+    if outputs is None:
+        return 0
+    names = variant.finish(values, outputs)
+    stretch.note_execution()
+    state.operations += stretch.calls
+    bind_names(state, ids, names)
+    return stretch.calls
 
 
 def _begin(state: SessionState, stretch: Stretch, variant: Variant, values: list[Any], ids: list[int]) -> int:

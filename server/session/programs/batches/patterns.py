@@ -21,7 +21,7 @@ from telegrad_protocol.programs.rows import Flat, Template, is_writable
 from ..ending import RunStretch
 from ..holding import Holding, divides_of
 from ..numbered import Numbered, Numbers, Place, differing, is_same
-from ..stretches import FEWEST, Stretch
+from ..stretches import FEWEST, MOST_REFUSALS, Stretch
 from ..taken import Taken, places_of
 from .layouts import Layout, layout_of, least_as_wide, most_as_wide
 
@@ -107,7 +107,7 @@ class Pattern:
     What is at its end and cannot come again, such as a read with its number, is no part of it.
     """
 
-    __slots__ = ("_held", "_stretches", "count", "first", "least", "most", "parts")
+    __slots__ = ("_divides", "_held", "_known", "_stretches", "count", "first", "least", "most", "parts")
 
     def __init__(
         self, state: SessionState, count: int, first: int, moved: Sequence[int], parts: Sequence[_Part]
@@ -117,15 +117,24 @@ class Pattern:
         self.least = first + max([least_as_wide(id) - id for id in moved])
         self.most = first + min([most_as_wide(id) - id for id in moved])
         self._held = Held(state.host_memory, count * _BYTES_OF_A_ROW)
+        self._divides, self._known = divides_of(state), 0
+        """What no stretch holds, which only grows, and how much of it the stretches were compared with."""
 
     @property
     def is_useless(self) -> bool:
         """Whether all that could be executed as one never is."""
-        return all([one.is_refused for one in self._stretches])
+        return all([one.refusals >= MOST_REFUSALS for one in self._stretches])
 
     @property
     def is_divided(self) -> bool:
         """Whether a stretch turned out to hold what it cannot, so that it has to end before that."""
+        for one in self._stretches:
+            if one.has_other_numbers:
+                return True
+        known = sum(map(len, self._divides))
+        if known == self._known:
+            return False
+        self._known = known
         return any([one.is_divided for one in self._stretches])
 
     def items(self, first: int, body: memoryview) -> list[Any]:
