@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from server.engine.operators import OPERATORS
-from server.session.programs.numbered import differing
+from server.session.programs.numbered import differing, is_same
 from telegrad_protocol import wire
 from telegrad_protocol.messages import Call
 
@@ -23,7 +23,8 @@ def _reads(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _numbers(args: list[Any], others: list[Any]) -> Any:
     calls = [Call(_OP, 3, (9,), given, ()) for given in (args, others)]
-    return differing(calls[0], calls[1], args, others, (), 1)
+    apart = [(n, a, b) for n, (a, b) in enumerate(zip(args, others, strict=True)) if not is_same(a, b)]
+    return differing(*calls, apart, (), 1)
 
 
 def _argument(rng: np.random.Generator, number: float) -> Any:

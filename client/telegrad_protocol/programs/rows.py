@@ -51,6 +51,11 @@ def _layout_of(index: int) -> _Layout:
     return layout
 
 
+def holds_lists(index: int) -> list[bool | None]:
+    """Where the tensors of an operation's arguments are: True for a list, False for one, None for what is none."""
+    return _layout_of(index).holds_list
+
+
 def _renamed(ids: Sequence[int | None], rename: Rename) -> list[Any]:
     return [None if id is None else rename(id) for id in ids]
 

@@ -17,6 +17,8 @@ from telegrad_protocol import messages, wire
 
 Place: TypeAlias = tuple[int, int]
 """An operation, and the line of the program that calls it."""
+Apart: TypeAlias = tuple[int, Any, Any]
+"""Which constant of an instruction differs in two batches, and what it is in both."""
 _DOUBLE: Final = struct.Struct(">d")
 _BEFORE: Final = b"\xcb"
 """What a number of double precision is preceded by."""
@@ -39,24 +41,23 @@ def place_of(call: messages.Call) -> Place:
 
 
 def differing(
-    here: Any, there: Any, constants: Sequence[Any], others: Sequence[Any], fixed: Collection[Place], keys: int
+    here: Any, there: Any, apart: Sequence[Apart], fixed: Collection[Place], keys: int
 ) -> list[Numbered] | None:  # fmt: skip
     """Return the numbers in which an instruction of two batches differs; None where it differs in more.
 
     ``fixed`` are places where numbers have to be the same, ``keys`` those of the session's devices.
     """
-    found = [n for n, (a, b) in enumerate(zip(constants, others, strict=True)) if not is_same(a, b)]
-    if not found:
+    if not apart:
         return []
     if here.__class__ is not messages.Call or place_of(here) in fixed or not _reads_numbers(here.op, keys):
         return None
-    numbers = [(number_in(constants[n]), number_in(others[n])) for n in found]
+    numbers = [(number_in(a), number_in(b)) for _, a, b in apart]
     if not all([varies(a) and varies(b) for a, b in numbers]):
         return None
     offsets = [(_offset(here, a), _offset(there, b)) for a, b in numbers]
     if not all([a == b != -1 for a, b in offsets]):
         return None
-    return [Numbered(n, at, isinstance(constants[n], list)) for n, (at, _) in zip(found, offsets, strict=True)]
+    return [Numbered(n, at, isinstance(a, list)) for (n, a, _), (at, _) in zip(apart, offsets, strict=True)]
 
 
 def number_in(constant: Any) -> Any:

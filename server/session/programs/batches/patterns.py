@@ -20,21 +20,16 @@ from telegrad_protocol.programs.rows import Flat, Template, is_writable
 
 from ..ending import RunStretch
 from ..holding import Holding, divides_of
-from ..numbered import Numbered, Numbers, Place, differing, is_same
+from ..numbered import Numbered, Numbers, Place, differing
 from ..stretches import FEWEST, MOST_REFUSALS, Stretch
 from ..taken import Taken, places_of
 from .layouts import Layout, layout_of, least_as_wide, most_as_wide
+from .pairs import NONE_MADE, DifferentError, Pair, numbers_there, pair_of
 
-NONE_MADE: Final = 1 << 64
-"""Where a batch makes no tensor: a number above those of all tensors."""
 _BYTES_OF_A_ROW: Final = 2000
 """What the host holds for an instruction of a pattern."""
 _CHANGING: Final = 8
 """One of so many instructions may differ in more than numbers of tensors."""
-
-
-class DifferentError(Exception):
-    """Two batches differ in more than a pattern allows."""
 
 
 class _Difference(NamedTuple):
@@ -165,24 +160,23 @@ def pattern_of(state: SessionState, first: Sighting, second: Sighting) -> tuple[
         return None
     count = _writable(first.instructions)
     here, there = first.instructions[:count], second.instructions[:count]
-    flats = [Flat([one], NONE_MADE) for one in here], [Flat([one], NONE_MADE) for one in there]
-    distance = _distance(here, there, *flats)
-    if count < FEWEST or len(there) < count or distance <= 0:
+    if count < FEWEST or len(there) < count:
+        return None
+    pairs = [pair_of(one, other) for one, other in zip(here, there)]
+    distance = _distance(here, there, pairs)
+    if distance <= 0:
         return None
     keys = reduce(or_, [backend.key for backend in state.backends.values()])
-    varying = [
-        _difference(one, other, these, those, distance, state.fixed_numbers, keys)
-        for one, other, these, those in zip(here, there, *flats)
-    ]
+    varying = [_difference(pair, distance, state.fixed_numbers, keys) for pair in pairs]
     changing = [difference is None for difference in varying]
     moved = {
-        a for difference, these, those in zip(varying, *flats) if difference is not None
-        for a, b in zip(these.inputs, those.inputs) if a != b and a not in difference.tensors
+        a for difference, pair in zip(varying, pairs) if difference is not None
+        for a, b in pair.ids if a != b and a not in difference.tensors
     }  # fmt: skip
     ends = first.ends()
     if sum(changing) * _CHANGING > count or not moved or ends[: count + 1] != second.ends()[: count + 1]:
         raise DifferentError
-    parts = list(_Parting(divides_of(state), moved, distance).parts(here, there, varying, ends))
+    parts = list(_Parting(divides_of(state), moved, distance).parts(pairs, varying, ends))
     if not any([part.__class__ is Stretch for part in parts]):
         return None
     holes = [hole for part in parts for hole in part.holes]
@@ -190,31 +184,24 @@ def pattern_of(state: SessionState, first: Sighting, second: Sighting) -> tuple[
     return None if found is None else (found[0], Pattern(state, count, found[1], sorted(moved), parts))
 
 
-def _distance(here: Sequence[Any], there: Sequence[Any], flats: Sequence[Flat], others: Sequence[Flat]) -> int:
+def _distance(here: Sequence[Any], there: Sequence[Any], pairs: Sequence[Pair]) -> int:
     """Return how far the numbers of two batches are from each other that they give out, or that move most."""
     first, second = _first_made(here), _first_made(there)
     if NONE_MADE not in (first, second):
         return second - first
-    pairs = [pair for these, those in zip(flats, others) for pair in zip(these.inputs, those.inputs)]
-    return max([b - a for a, b in pairs], default=0)
+    return max([b - a for pair in pairs for a, b in pair.ids], default=0)
 
 
-def _difference(
-    here: Any, there: Any, flat: Flat, other: Flat, distance: int, fixed: Collection[Place], keys: int
-) -> _Difference | None:  # fmt: skip
-    """Return in what two instructions differ beside numbers of tensors that move; None where that is too much.
-
-    DifferentError where they are no such two.
-    """
-    if flat.rows != other.rows:
-        raise DifferentError
-    numbers = differing(here, there, flat.constants, other.constants, fixed, keys)
+def _difference(pair: Pair, distance: int, fixed: Collection[Place], keys: int) -> _Difference | None:
+    """Return in what two instructions differ beside numbers of tensors that move; None where that is too much."""
+    here, there = pair.here, pair.there
+    numbers = differing(here, there, pair.apart, fixed, keys) if pair.apart else []
     tensors: dict[int, tuple[int, list[tuple[int, int]]]] = {}
-    if any([b - a not in (0, distance) for a, b in zip(flat.inputs, other.inputs)]):
+    others = [(a, b) for a, b in pair.ids if b - a != distance and a != b]
+    if others:
         encoded, encoded_there = wire.encoder.encode(here), wire.encoder.encode(there)
-        for a, b in zip(flat.inputs, other.inputs):
-            if b - a not in (0, distance):
-                tensors[a] = b, places_of(encoded, encoded_there, a, b)
+        for a, b in others:
+            tensors[a] = b, places_of(encoded, encoded_there, a, b)
     is_told = numbers is not None and all([places for _, places in tensors.values()])
     return _Difference(numbers, tensors) if numbers is not None and is_told else None
 
@@ -226,36 +213,33 @@ class _Parting:
         self._divides, self._moved, self._distance = divides, moved, distance
 
     def parts(
-        self, here: Sequence[Any], there: Sequence[Any], varying: Sequence[_Difference | None], ends: Sequence[int]
+        self, pairs: Sequence[Pair], varying: Sequence[_Difference | None], ends: Sequence[int]
     ) -> Iterator[_Part]:  # fmt: skip
         """Yield the parts of two batches, whose instructions differ in this, or in more where it is None."""
-        at = 0
+        at, here = 0, [pair.here for pair in pairs]
         for count in _lengths(here, [difference is None for difference in varying], self._divides):
             begin, at = at, at + count
-            some, those = here[begin:at], varying[begin:at]
-            is_one = None not in those and is_stretch(some, self._divides)
+            those = varying[begin:at]
+            is_one = None not in those and is_stretch(here[begin:at], self._divides)
             if any([difference is None or (difference.numbers and not is_one) for difference in those]):
                 yield _Changing(count, ends[begin], ends[at])
             else:
                 known = [difference for difference in those if difference is not None]
-                yield self._part(some, there[begin:at], known, ends[begin:at], is_one)
+                yield self._part(pairs[begin:at], known, ends[begin:at], is_one)
 
     def _part(
-        self, here: Sequence[Any], there: Sequence[Any], varying: Sequence[_Difference],
-        begins: Sequence[int], is_one: bool,
-    ) -> Stretch | _Others:  # fmt: skip
+        self, pairs: Sequence[Pair], varying: Sequence[_Difference], begins: Sequence[int], is_one: bool
+    ) -> Stretch | _Others:
+        here = [pair.here for pair in pairs]
         first, distance = _first_made(here), self._distance
-        flat, other = Flat(here, first), Flat(there, first if first == NONE_MADE else first + distance)
-        numbered, anywhere = _numbered(here, varying, begins), _anywhere(flat, varying, begins)
+        flat, there = Flat(here, first), numbers_there(pairs, first, distance)
+        numbered, anywhere = _numbered(pairs, varying, begins), _anywhere(flat, varying, begins)
         moving = [id in self._moved and position not in anywhere for position, id in enumerate(flat.inputs)]
-        there_by_id = {id: number for difference in varying for id, (number, _) in difference.tensors.items()}
-        expected = [there_by_id.get(id, id + distance * moves) for id, moves in zip(flat.inputs, moving)]
-        apart = {one.constant for one in numbered}
-        pairs = enumerate(zip(flat.constants, other.constants))
-        if (
-            flat.rows != other.rows or not all([n in apart or is_same(*pair) for n, pair in pairs])
-            or expected != other.inputs
-        ):  # fmt: skip
+        expected = {
+            id: id + distance * moves
+            for position, (id, moves) in enumerate(zip(flat.inputs, moving)) if position not in anywhere
+        }  # fmt: skip
+        if any([there[id] != number for id, number in expected.items()]):
             raise DifferentError
         taken = Taken(flat.inputs, moving, anywhere)
         if is_one:
@@ -263,12 +247,12 @@ class _Parting:
         return _Others(flat, first, taken)
 
 
-def _numbered(instructions: Sequence[Any], varying: Sequence[_Difference], begins: Sequence[int]) -> list[Numbered]:
+def _numbered(pairs: Sequence[Pair], varying: Sequence[_Difference], begins: Sequence[int]) -> list[Numbered]:
     """Return numbers by their places among the constants of all instructions, and from where the batch begins."""
     found, before = [], 0
-    for one, difference, begin in zip(instructions, varying, begins, strict=True):
+    for pair, difference, begin in zip(pairs, varying, begins, strict=True):
         found += [Numbered(before + each.constant, begin + each.offset, each.is_list) for each in difference.numbers]
-        before += len(Flat([one], NONE_MADE).constants)
+        before += pair.constants
     return found
 
 

@@ -20,7 +20,8 @@ from ..holding import divides_of
 from ..stretches import FEWEST, SOON
 from .first_look import Look, look_at
 from .layouts import Layout
-from .patterns import DifferentError, Pattern, Sighting, has_stretches, pattern_of
+from .pairs import DifferentError
+from .patterns import Pattern, Sighting, has_stretches, pattern_of
 
 _MOST_BYTES: Final = 1 << 15
 """Longer batches are uploads, or lists of tensors, that are not worth a comparison."""
