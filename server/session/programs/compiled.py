@@ -293,14 +293,22 @@ class Variant(NamedTuple):
         taken = self.takes.of(values, template)
         return taken if all([are_good(check, taken[check.input]) for check in self.checks]) else None
 
-    def knows_indices(self, values: Sequence[Value], template: Template) -> bool:
-        """Whether the host knows that all indices among these values are good, without waiting for a device."""
+    def known(self, values: Sequence[Value], template: Template) -> list[Any] | None:
+        """Return the same; None where the host does not know that all indices are good, which waits for no device."""
         taken = self.takes.of(values, template)
-        return all([are_known(taken[check.input], check.meta, check.range) for check in self.checks])
+        for check in self.checks:
+            if not are_known(taken[check.input], check.meta, check.range):
+                return None
+        return taken
 
-    def begin(self, values: Sequence[Value], template: Template) -> Execution | CapturedExecution | None:
-        """Return an execution on these values, and on the constants that a program has now; None as ``taken``."""
-        taken = self.taken(values, template)
+    def begin(
+        self, values: Sequence[Value], template: Template, known: list[Any] | None = None
+    ) -> Execution | CapturedExecution | None:
+        """Return an execution on these values, and on the constants that a program has now; None as ``taken``.
+
+        What is ``known`` is not looked at again.
+        """
+        taken = self.taken(values, template) if known is None else known
         if taken is None:
             return None
         if self.replaced:

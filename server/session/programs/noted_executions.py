@@ -24,9 +24,9 @@ from .compiled import Number, Variant
 now: Final = time.monotonic_ns
 
 
-def begun(variant: Variant, values: Sequence[Any], template: Template) -> Any:
+def begun(variant: Variant, values: Sequence[Any], template: Template, known: list[Any] | None = None) -> Any:
     """Begin an execution of a variant, noted where the session is profiled; None as ``Variant.begin``."""
-    execution = variant.begin(values, template)
+    execution = variant.begin(values, template, known)
     recorder: Recorder | None = context.current.profiler
     if execution is None or recorder is None:
         return execution

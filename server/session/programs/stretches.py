@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from server.engine.integers.ranges import are_known
+from server.engine import keys
 from server.engine.profiling.stretch_notes import Watch
 from server.engine.programs.analysis import shared_memory
 from server.engine.programs.captures import Captures
@@ -309,10 +309,9 @@ def _launched(state: SessionState, stretch: Stretch, variant: Variant, values: l
     captures = variant.executable
     if captures.__class__ is not Captures or not captures.lies_anywhere:
         return 0
-    taken = variant.takes.of(values, stretch.template)
-    for check in variant.checks:
-        if not are_known(taken[check.input], check.meta, check.range):
-            return 0
+    taken = variant.known(values, stretch.template)
+    if taken is None:
+        return 0
     try:
         outputs = captures.launch_anywhere(taken)
     except Exception:  # it is begun once more, and then its calls are executed one by one
@@ -327,12 +326,13 @@ def _launched(state: SessionState, stretch: Stretch, variant: Variant, values: l
 
 
 def _begin(state: SessionState, stretch: Stretch, variant: Variant, values: list[Any], ids: list[int]) -> int:
-    if variant.checks and not variant.knows_indices(values, stretch.template):
+    known = variant.known(values, stretch.template)
+    if known is None:
         _one_by_one(state, stretch, ids)
         return 0
     stretch.note_execution()
     generators = [(one, one.initial_seed(), one.offset) for one in state.context.generators.values()]
-    execution = begun(variant, values, stretch.template)
+    execution = begun(variant, values, stretch.template, known)
     if execution is None:
         _one_by_one(state, stretch, ids)
         return 0
@@ -346,15 +346,15 @@ def continue_stretch(state: SessionState, rest: RestOfStretch) -> int:
     if state.is_stopped:  # by an interrupt, or by an index that a device has found out of range
         _take_back(state, rest)
         return 0
-    remade, checks = current.remade_nodes, current.checks
+    remade, excluded, checks = current.remade_nodes, current.excluded, current.checks
     covered = checks.covered
     try:
         checks.covered = True  # indices were looked at before, and nothing else in a stretch is checked
-        with current.below_autocast():
-            if not execution.advance(state.replies):
-                state.inbox.appendleft(rest)
-                return 0
-            names = variant.finish(values, execution.outputs())
+        current.excluded = excluded | keys.BELOW_AUTOCAST
+        if not execution.advance(state.replies):
+            state.inbox.appendleft(rest)
+            return 0
+        names = variant.finish(values, execution.outputs())
     except Exception as error:
         if isinstance(error, OtherSizesError):
             stretch.elastic.refuse(variant)
@@ -365,7 +365,7 @@ def continue_stretch(state: SessionState, rest: RestOfStretch) -> int:
         _take_back(state, rest)
         return 0
     finally:
-        current.remade_nodes = remade
+        current.remade_nodes, current.excluded = remade, excluded
         checks.covered = covered
     if stretch.numbers.constants and variant.has_fixed_numbers:
         stretch.divide_at_numbers(state)

@@ -31,7 +31,7 @@ _MARGIN: Final = 4
 """Turns whose lengths differ by no more are of one length: so many instructions of the next one show that it ended."""
 _MOST_UNSEEN: Final = 3
 """Where the line of the outer loop was sent unseen in so many turns, it may not come any more."""
-_UNNOTICED: Final = 8
+_UNNOTICED: Final = 2
 """A batch may hold a turn if so many times more was sent since the program last waited."""
 
 LEAVABLE: Final[frozenset[type]] = frozenset(
