@@ -16,10 +16,11 @@ from telegrad._functions.gradients import by_device, clear_gradients
 from telegrad._ops.operand_classes import HANDLERS
 from telegrad._session.grad_mode import enable_grad, no_grad, set_grad_enabled
 from telegrad._session.labelling import LABELLED, Labelled
+from telegrad._session.parts import capturing
 from telegrad._tensor.hooks import Hooks, RemovableHandle
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, CaptureError, NotSupportedError
 from telegrad_protocol.meta import Device
 
 from ._lists import copied, names_of, rounds
@@ -204,6 +205,8 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
+        if capturing.active.graph is not None:
+            self._check_capturable()
         for group in self.param_groups:
             with_grad = [parameter for parameter in group["params"] if parameter._grad is not None]
             if HANDLERS:
@@ -212,6 +215,14 @@ class Optimizer:
                 for params in by_device(distinct):
                     self._update(group, params, [parameter._grad for parameter in params])
         return loss
+
+    def _check_capturable(self) -> None:
+        """Raise CaptureError within a capture if the numbers of a group would be the same in each replay."""
+        if capturing.current() and not all([group.get("capturable", True) for group in self.param_groups]):
+            raise CaptureError(
+                f"Attempting CUDA graph capture of step() for an instance of {type(self).__name__} but param_groups' "
+                "capturable is False."
+            )
 
     def __init_subclass__(cls) -> None:
         """Let the hooks of a step run around a subclass's own ``step``."""
