@@ -20,7 +20,7 @@ from telegrad._session.parts import capturing
 from telegrad._tensor.hooks import Hooks, RemovableHandle
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, CaptureError, NotSupportedError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, NotSupportedError
 from telegrad_protocol.meta import Device
 
 from ._lists import copied, names_of, rounds
@@ -41,6 +41,7 @@ from ._own_optimizers import _maximize_doc as _maximize_doc
 from ._own_optimizers import _params_doc as _params_doc
 from ._own_optimizers import _stack_if_compiling as _stack_if_compiling
 from ._own_optimizers import _view_as_real as _view_as_real
+from ._states.placed import check_capturable
 
 Group = dict[str, Any]
 Parameters = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
@@ -206,7 +207,7 @@ class Optimizer:
             with enable_grad():
                 loss = closure()
         if capturing.active.graph is not None:
-            self._check_capturable()
+            check_capturable(type(self).__name__, self.param_groups)
         for group in self.param_groups:
             with_grad = [parameter for parameter in group["params"] if parameter._grad is not None]
             if HANDLERS:
@@ -215,14 +216,6 @@ class Optimizer:
                 for params in by_device(distinct):
                     self._update(group, params, [parameter._grad for parameter in params])
         return loss
-
-    def _check_capturable(self) -> None:
-        """Raise CaptureError within a capture if the numbers of a group would be the same in each replay."""
-        if capturing.current() and not all([group.get("capturable", True) for group in self.param_groups]):
-            raise CaptureError(
-                f"Attempting CUDA graph capture of step() for an instance of {type(self).__name__} but param_groups' "
-                "capturable is False."
-            )
 
     def __init_subclass__(cls) -> None:
         """Let the hooks of a step run around a subclass's own ``step``."""

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from telegrad._session.parts import capturing
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import CaptureError
 
 from .numbered import as_tensor
+
+
+def check_capturable(name: str, groups: Iterable[Mapping[str, Any]]) -> None:
+    """Raise CaptureError within a capture if a group's numbers would be the same in each replay."""
+    if capturing.current() and not all([group.get("capturable", True) for group in groups]):
+        raise CaptureError(
+            f"Attempting CUDA graph capture of step() for an instance of {name} but param_groups' capturable is False."
+        )
 
 
 class PlacedState(dict[str, Any]):
