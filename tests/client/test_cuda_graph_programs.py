@@ -120,6 +120,7 @@ def test_blocks_capture_on_a_side_stream_of_their_own(tg: Any) -> None:
         block = tg.cuda.graph(g, stream=given)
         with block:
             seen.append(tg.cuda.current_stream())
+            assert seen[-1].is_capturing() and not tg.cuda.default_stream().is_capturing()
             y = x + 1
         g.replay()
         assert block.capture_stream == seen[-1] and y.tolist() == [2] * 3

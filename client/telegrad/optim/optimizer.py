@@ -87,8 +87,7 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         if "_optimizer_step_pre_hooks" not in self.__dict__:  # a class around another optimizer, which has the hooks
             return step(self, *args, **kwargs)
-        before = [*EVERYONES_BEFORE.values(), *self._optimizer_step_pre_hooks.values()]
-        for pre_hook in before:
+        for pre_hook in (*EVERYONES_BEFORE.values(), *self._optimizer_step_pre_hooks.values()):
             replaced = pre_hook(self, (self, *args), kwargs)
             if replaced is None:
                 continue
