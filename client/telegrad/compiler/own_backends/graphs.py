@@ -12,10 +12,9 @@ from telegrad.compiler.dynamo_parts.callback import callback_handler
 from telegrad.compiler.exc import BackendCompilerFailed, FailOnRecompileLimitHit, RecompileError
 from telegrad.compiler.regions import active
 from telegrad.fx.graph import Graph
-from telegrad.fx.graph_module import GraphModule
 from telegrad.fx.node import Node, map_aggregate
 
-from .writing import UnwritableError
+from .writing import UnwritableError, module_of
 
 _ARGUMENT: Final = "L_"
 """How the names of inputs begin that a function is given."""
@@ -161,7 +160,7 @@ class Graphs:
         name = getattr(self.backend, "__name__", type(self.backend).__name__)
         try:
             with callback_handler.around():
-                function = self.backend(GraphModule({}, graph), given)
+                function = self.backend(module_of(graph), given)
             if not callable(function):
                 raise TypeError(f"a backend returns a function, not {type(function).__name__}")
         except Exception as error:
