@@ -127,5 +127,13 @@ class DefaultGenerator(Generator):
         set_rng_state(new_state, self.device)
         return self
 
+    def graphsafe_get_state(self) -> Generator:
+        """Return a generator that stands where this one is, whose state is the session's."""
+        return self.clone_state()
+
+    def graphsafe_set_state(self, state: Generator) -> Generator:
+        """Go on where another generator is."""
+        return self.set_state(state.get_state())
+
 
 default_generator = DefaultGenerator("cpu")

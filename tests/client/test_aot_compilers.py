@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -140,3 +141,33 @@ def test_options_that_there_are_not_are_refused(tg: Any, entry: str) -> None:
     make(lambda x: x.sin(), *given, dynamic=True, keep_inference_input_mutations=True)
     with pytest.raises(TypeError, match="bw_compilr"):
         make(lambda x: x.sin(), *given, bw_compilr=ours.nop)
+
+
+CUT: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
+    "chain": (lambda tg, x: x.sin().cos().sin().cos().exp(), 2),
+    "views": (lambda tg, x: (x.view(2, 8).t() * 2).sin().reshape(4, 4) @ x, 1),
+    "product": (lambda tg, x: tg.tanh(tg.nn.functional.gelu(x @ x) * 2) @ x, 3),
+    "norm": (lambda tg, x: tg.nn.functional.layer_norm(x * 3, (4,)).sigmoid(), 5),
+    "in_place": (lambda tg, x: x.mul(2).add_(1).sin().mul_(2).cos(), 2),
+}
+"""Functions, and how many values a minimal cut saves of each at most."""
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_a_minimal_cut_saves_little_and_what_is_left_out_is_computed_anew(tg: Any, name: str) -> None:
+    function, most = CUT[name]
+    given = tg.randn(4, 4)
+    wanted = given.clone().requires_grad_()
+    function(tg, wanted).sum().backward()
+    saved = []
+    for partition in (ours.default_partition, ours.min_cut_rematerialization_partition):
+
+        def forward(graph: Any, inputs: Any) -> Any:
+            saved.append(len(graph.graph.output_node().args[0]) - 1)
+            return graph
+
+        x = given.clone().requires_grad_()
+        compiled = ours.aot_function(partial(function, tg), forward, lambda g, i: g, partition_fn=partition)
+        compiled(x).sum().backward()
+        assert tg.allclose(x.grad, wanted.grad, rtol=1e-5, atol=1e-6), partition
+    assert saved[1] <= min(saved[0], most), saved

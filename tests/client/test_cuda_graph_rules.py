@@ -65,7 +65,7 @@ def test_a_failure_in_a_capture_is_raised_at_its_end(tg: Any) -> None:
     with pytest.raises(ShapeError), tg.cuda.graph(g):
         x @ tg.ones(3, device="cuda")
     assert x.tolist() == [0, 1, 2, 3]
-    with pytest.raises(CaptureError, match="due to a previous error"):
+    with pytest.raises(CaptureError, match="due to a previous error"), tg.cuda.stream(tg.cuda.Stream()):
         g.capture_begin()
         with pytest.raises(CaptureError, match="read: operation not permitted"):
             x.tolist()
@@ -84,9 +84,10 @@ def test_states_of_a_graph_and_their_errors(tg: Any, tmp_path: Path) -> None:
     g.enable_debug_mode()
     with pytest.raises(ArgumentError, match="capture_error_mode is one of"):
         g.capture_begin(capture_error_mode="strict")
-    g.capture_begin(capture_error_mode="thread_local")
-    y = x.sin() + 1
-    g.capture_end()
+    with tg.cuda.stream(tg.cuda.Stream()):
+        g.capture_begin(capture_error_mode="thread_local")
+        y = x.sin() + 1
+        g.capture_end()
     g.instantiate()
     g.replay()
     assert y.tolist() == (x.sin() + 1).tolist()
@@ -96,6 +97,8 @@ def test_states_of_a_graph_and_their_errors(tg: Any, tmp_path: Path) -> None:
     assert [(node["kernel_name"], node["dependencies"]) for node in data["nodes"]] == [("sin", []), ("add", [0])]
     with pytest.raises(CaptureError, match="already owns a captured graph"):
         g.capture_begin()
+    with pytest.raises(CaptureError, match="must be captured on a non-default stream"):
+        tg.cuda.CUDAGraph().capture_begin()
     with pytest.raises(NotSupportedError, match="lives on the server"):
         g.raw_cuda_graph()
     plain = tg.cuda.CUDAGraph()
@@ -280,8 +283,9 @@ def test_a_session_that_ends_in_a_capture_leaves_nothing(tg: Any) -> None:
     x, other = tg.ones(3, device="cuda"), tg.cuda.CUDAGraph()
     with tg.cuda.graph(other):
         x * 3
-    tg.cuda.CUDAGraph().capture_begin()
-    x.mul_(2)
+    with tg.cuda.stream(tg.cuda.Stream()):
+        tg.cuda.CUDAGraph().capture_begin()
+        x.mul_(2)
     x._session.close()
     assert not tg.cuda.is_current_stream_capturing()
 

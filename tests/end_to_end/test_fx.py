@@ -1,4 +1,4 @@
-"""``torch.fx``: what is traced, printed, rewritten and run is PyTorch's, text for text."""
+"""``torch.fx``, and what is beside ``compile``: what is printed, rewritten and run is PyTorch's, text for text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from .server_process import ServerProcess
 PROGRAMS = Path(__file__).parent
 
 
-@pytest.mark.parametrize("program", ["fx_program.txt"])
+@pytest.mark.parametrize(
+    "program", ["fx_program.txt", "compiler_program.txt", "compiled_program.txt", "compiled_calls.txt"]
+)
 def test_a_program_with_graphs_prints_what_it_prints_with_pytorch(
     program: str, server: ServerProcess, pytorch: PyTorchProcess, tmp_path: Path
 ) -> None:

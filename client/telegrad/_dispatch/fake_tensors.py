@@ -140,6 +140,11 @@ class FakeTensorMode:
             self._sources[id(tensor)] = (tensor._id, tensor._meta)
         return known
 
+    def of_meta(self, meta: Any, requires_grad: bool) -> Any:
+        """Return a fake tensor of this shape and type."""
+        made = self._adopted(Tensor(self._session, self._session.new_id(), meta))
+        return made.requires_grad_() if requires_grad else made
+
     def _adopted(self, tensor: Tensor) -> Any:
         """Return a tensor of the mode's session as a fake tensor."""
         if tensor.__class__ is Tensor and tensor._session is self._session:

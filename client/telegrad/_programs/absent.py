@@ -8,16 +8,11 @@ from typing import Final
 
 INSTEAD: Final = {
     "_C": "it is PyTorch's compiled core; use the public functions",
-    "_dynamo.comptime": "no function is traced; torch._dynamo.explain tells what a call queues",
-    "_dynamo.export": "use torch.export.export",
     "_dynamo.compiled_autograd": "backward passes are the server's, which replays them",
-    "_dynamo.utils": "torch._dynamo.explain(f)(*args) tells graphs, breaks and operations, TORCH_LOGS what differed",
     "_export": "torch.export has the public functions",
     "_inductor.aoti_compile_and_package": "torch.export.save writes a program that the server serves over HTTP",
     "_inductor.aoti_load_package": "torch.export.load reads a program; the server serves it over HTTP",
     "_inductor.cudagraph_trees": "the server captures graphs by itself; torch.cuda.graph captures them by hand",
-    "fx.experimental.symbolic_shapes": "no size is symbolic; torch.export.export(dynamic_shapes=...) makes programs "
-    "for all sizes",
     "_dynamo": "telegrad does not trace Python; torch.compile sends what a function queues as a program",
     "_inductor": "telegrad does not trace Python; torch.compile sends what a function queues as a program",
     "ao": "telegrad does not quantise; use half precision (torch.autocast, Module.half)",

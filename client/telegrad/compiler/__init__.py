@@ -18,12 +18,13 @@ from . import exporting, regions, reports
 from .backends import list_backends as list_backends
 from .backends import own_backend
 from .compiled_functions import compiled
-from .config import Config
+from .config import compiler_config as config
 from .control_flow import cond as cond
 from .control_flow import while_loop as while_loop
 from .guarded.calls import Calls
 from .optimized_module import OptimizedModule
 from .originals import original_of
+from .own_backends.calling import ForcedBackend
 from .own_backends.graphs import OwnBackend
 
 __all__ = [
@@ -35,7 +36,6 @@ __all__ = [
     "skip_guard_on_inbuilt_nn_modules_unsafe", "substitute_in_graph", "wrap_numpy",
 ]  # fmt: skip
 
-config = Config("telegrad.compiler.config")
 _default_backend: Any = "inductor"
 
 
@@ -199,20 +199,28 @@ class set_stance:
 
     With ``"force_eager"`` they run as if they had not been compiled. The other stances are about compiling again: they
     tell whether a backend of the program's own is given another graph, and are the same as ``"default"`` for programs.
+    ``force_backend`` is given the graphs of all of them.
     """
 
-    def __init__(self, stance: str = "default", **options: Any) -> None:
+    def __init__(
+        self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None
+    ) -> None:  # fmt: skip
         if stance not in _STANCES:
             raise ArgumentError(f"set_stance: unknown stance {stance!r}; there are {', '.join(_STANCES)}")
-        if stance != "default" and options.get("force_backend") is not None:
+        if stance != "default" and force_backend is not None:
             raise ArgumentError(f"set_stance: force_backend goes with the stance 'default', not with {stance!r}")
-        self._chosen = (int(stance == "force_eager"), stance)
-        self._before = (regions.active.disabled, regions.active.stance)
+        forced = None if force_backend is None else own_backend(force_backend)
+        self._chosen = (int(stance == "force_eager"), stance, None if forced is None else ForcedBackend(forced))
+        self._before = self._now()
         self._enter(self._chosen)
 
     @staticmethod
-    def _enter(chosen: tuple[int, str]) -> None:
-        regions.active.disabled, regions.active.stance = chosen
+    def _now() -> tuple[int, str, Any]:
+        return regions.active.disabled, regions.active.stance, regions.active.forced
+
+    @staticmethod
+    def _enter(chosen: tuple[int, str, Any]) -> None:
+        regions.active.disabled, regions.active.stance, regions.active.forced = chosen
 
     def __enter__(self) -> None:
         self._enter(self._chosen)
@@ -225,7 +233,7 @@ class set_stance:
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            before = (regions.active.disabled, regions.active.stance)
+            before = self._now()
             self._enter(self._chosen)
             try:
                 return function(*args, **kwargs)

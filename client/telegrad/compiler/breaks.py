@@ -51,14 +51,18 @@ class InvalidBackend(TorchDynamoException):
 
 
 class Unsupported(NotSupportedError, TorchDynamoException):
-    """A function that is compiled with ``fullgraph=True``, or calls ``error_on_graph_break``, has a graph break."""
+    """A function that is compiled with ``fullgraph=True``, or calls ``error_on_graph_break``, has a graph break.
 
-    def __init__(self, reason: str, line: FrameSummary | None) -> None:
+    The message begins with PyTorch's ``heading`` for its kind, where it has one.
+    """
+
+    def __init__(self, reason: str, line: FrameSummary | None, heading: str = "") -> None:
         where = "" if line is None else f" at {line.filename}:{line.lineno} in {line.name}"
+        first = f"{heading}\n" if heading else ""
         super().__init__(
-            f"compile: graph break{where}: {reason}; with fullgraph=True, and in error_on_graph_break(True), that is "
-            "an error: keep the value on the device (torch.where, torch.cond), read it after the compiled function, "
-            "or leave that out"
+            f"{first}compile: graph break{where}: {reason}; with fullgraph=True, and in error_on_graph_break(True), "
+            "that is an error: keep the value on the device (torch.where, torch.cond), read it after the compiled "
+            "function, or leave that out"
         )
 
 

@@ -58,6 +58,25 @@ def is_captured(why: Any, frame: FrameType | None, outermost: FrameType | None, 
     return any(code.co_filename.startswith(_OPERATORS) for code in _code_until(frame, outermost))
 
 
+def heading_of(reason: str, why: Any, frame: FrameType | None) -> str:
+    """Return PyTorch's words for the kind of a graph break: the first line of its message."""
+    for begin, heading in _HEADINGS.items():
+        if begin in reason:
+            return heading
+    own = set(_own_code(frame)) if isinstance(why, messages.Read) else set()
+    if _TRUTH in own:
+        return "Data-dependent branching"
+    return "Tensor.tolist() with non-integer tensor" if _LISTS in own else ""
+
+
+_HEADINGS: Final = {
+    "graph_break() was called": "Call to `torch._dynamo.graph_break()`",
+    "is not to be compiled": "Skip calling `torch.compiler.disable()`d function",
+    "print": "Failed to trace builtin operator",
+}
+"""By what the reason has in it."""
+
+
 def _is_number(own: set[CodeType], frame: FrameType | None) -> bool:
     """Return whether a number or an array is read, or a truth that PyTorch has in one graph."""
     if not own & _NUMBERS:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from telegrad._tensor.tensor import Tensor
@@ -25,6 +27,8 @@ from .break_errors import error_on_graph_break as error_on_graph_break
 from .breaks import Unsupported as Unsupported
 from .config import dynamo_config
 from .counters import counters as counters
+from .dynamo_parts.exports import ExportResult as ExportResult
+from .dynamo_parts.exports import export as export
 from .explanation import ExplainOutput as ExplainOutput
 from .explanation import explain as explain
 from .optimized_module import OptimizedModule as OptimizedModule
@@ -47,9 +51,33 @@ def run(fn: Any = None) -> Any:
     return allow_in_graph if fn is None else fn
 
 
-nonstrict_trace = dont_skip_tracing = allow_in_graph
-disallow_in_graph = forbid_in_graph = disable
+nonstrict_trace = dont_skip_tracing = leaf_function = allow_in_graph
+disallow_in_graph = forbid_in_graph = skip = disable
 reset_code_caches = reset
+patch_dynamo_config = config.patch
+
+
+def is_dynamo_disable_recursive(method: Any) -> bool | None:
+    """Return None for a function that is compiled, else True: what it calls is not compiled either."""
+    return True if getattr(method, "_torchdynamo_disable", False) else None
+
+
+def skip_frame(msg: str = "") -> None:
+    """End a program here: what follows is another one."""
+    graph_break(msg)
+
+
+step_unsupported = skip_frame
+
+
+def override_cudagraphs(fwd: bool | None = None, bwd: bool | None = None) -> Any:
+    """Return a block that changes nothing: the server captures graphs by itself."""
+    return nullcontext()
+
+
+def set_recursion_limit(limit: int) -> None:
+    """Set how deep calls may be nested."""
+    sys.setrecursionlimit(limit)
 
 
 def graph_break(msg: str = "") -> None:

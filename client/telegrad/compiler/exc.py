@@ -34,7 +34,7 @@ class RecompileLimitExceeded(Unsupported):
     """Is never raised; ``FailOnRecompileLimitHit`` is."""
 
 
-class FailOnRecompileLimitHit(TorchDynamoException):
+class FailOnRecompileLimitHit(Exception):
     """A backend of the program's own was given ``recompile_limit`` graphs of a function with ``fullgraph=True``."""
 
 

@@ -43,6 +43,16 @@ class ExplainOutput:
         ]
         self.compile_times = f"{seconds:.4f} s for the call"
 
+    @classmethod
+    def of_graphs(cls, graphs: Sequence[Any], op_count: int) -> ExplainOutput:
+        """Return what is known of graphs that a backend was given one after the other, without their breaks."""
+        made = cls(regions.Observer(), (), 0.0, ())
+        made.graphs, made.graph_count, made.op_count = list(graphs), len(graphs), op_count
+        made.graph_break_count = max(0, len(graphs) - 1)
+        calls = [[node for node in graph.graph.nodes if node.op == "call_function"] for graph in graphs]
+        made.ops_per_graph = [[node.target for node in nodes] for nodes in calls]
+        return made
+
     def __str__(self) -> str:
         lines = [
             f"Graph Count: {self.graph_count}", f"Graph Break Count: {self.graph_break_count}",

@@ -24,7 +24,7 @@ from telegrad_protocol.programs.messages import RunProgram
 
 from . import exporting, logs, prints, reports
 from .breaks import GraphBreak, Unsupported, reason_of
-from .captured import is_captured
+from .captured import heading_of, is_captured
 from .counters import counters
 from .guarded.arguments import Arguments
 from .guarded.calls import Calls, Part
@@ -79,6 +79,8 @@ class _Active(threading.local):
     """Is another object after each ``reset``."""
     errors_on_breaks = False
     observer: Observer | None = None
+    forced: Any = None
+    """What calls compiled functions in the place of their own backends; None, unless ``set_stance`` was told so."""
 
 
 active: Final = _Active()
@@ -199,7 +201,7 @@ class Region:
         if "graph_breaks" in logs.enabled:
             reports.tell_break(reason, stack)
         if is_error:
-            raise Unsupported(reason, line)
+            raise Unsupported(reason, line, heading_of(reason, why, sys._getframe(1)))
         if self._observer is not None:
             self._observer.breaks.append(GraphBreak(reason, line))
 
@@ -240,6 +242,8 @@ def run(
     session = None if region is not None or active.disabled else session_if_any()
     if session is None:
         return function(*args, **kwargs)
+    if active.forced is not None:
+        return active.forced(function, args, kwargs, options)
     if session.holder.__class__ is Region and session.holder.is_abandoned:
         session.holder.abandon()
     if session.holder is not None or session.blocking or not session.is_open:

@@ -19,7 +19,7 @@ from telegrad._tensor.number_checks import is_number
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, CaptureError, NotSupportedError
 from telegrad_protocol.messages import BeginCapture, EndCapture, ReplayGraph
 
-from .streams import Stream, StreamContext
+from .streams import Stream, StreamContext, current_stream
 
 PoolId = tuple[int, int]
 _GRAPHS: Final = 1
@@ -43,6 +43,10 @@ class CUDAGraph:
 
     ``keep_graph`` lets ``instantiate`` be called apart, as in PyTorch; the server needs no call.
     """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> CUDAGraph:
+        """Make one of the class: subclasses pass ``keep_graph`` on, as they have to in PyTorch."""
+        return super().__new__(cls)
 
     def __init__(self, keep_graph: bool = False) -> None:
         self._session: Any = None
@@ -72,6 +76,11 @@ class CUDAGraph:
                 "capture_begin: operation not permitted when stream is capturing; end that capture first"
             )
         device = gpu_of("capture_begin", None).name
+        if not current_stream().stream_id:
+            raise CaptureError(
+                "capture_begin: CUDA graphs must be captured on a non-default stream. (However, after capture, it's ok "
+                "to replay them on the default stream.)"
+            )
         self._session, self._pool = current_session(), graph_pool_handle() if pool is None else _checked(pool)
         session, self._id = self._session, self._session.new_id()
         session.submit(BeginCapture(self._id, session.sites.current(), device, self._pool), thread.modes)
@@ -198,10 +207,12 @@ def _checked(pool: Any) -> PoolId:
 class graph:
     """Within the block, what is submitted is captured into ``cuda_graph``.
 
-    ``stream`` is the current one meanwhile. An exception ends the capture without a graph, and goes on.
+    ``stream``, or ``default_capture_stream`` where none is given, is the current one meanwhile. An exception ends the
+    capture without a graph, and goes on.
     """
 
     default_capture_stream: Stream | None = None
+    """The side stream of the last graphs that were given none; one of the current GPU and session."""
 
     def __init__(
         self, cuda_graph: CUDAGraph, pool: PoolId | None = None, stream: Stream | None = None,
@@ -211,9 +222,16 @@ class graph:
             raise ArgumentTypeError(f"graph: expected a CUDAGraph, not {type(cuda_graph).__name__}")
         self.cuda_graph = cuda_graph
         self.pool = pool
-        self.capture_stream = stream
-        self.stream_ctx = StreamContext(stream)
+        self.capture_stream = self._own_stream() if stream is None else stream
+        self.stream_ctx = StreamContext(self.capture_stream)
         self.capture_error_mode = capture_error_mode
+
+    @classmethod
+    def _own_stream(cls) -> Stream:
+        chosen, known = current_stream(), cls.default_capture_stream
+        if known is None or (known._session, known._device) != (chosen._session, chosen._device):
+            known = cls.default_capture_stream = Stream()
+        return known
 
     def __enter__(self) -> None:
         self.stream_ctx.__enter__()

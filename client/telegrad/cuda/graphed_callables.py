@@ -8,11 +8,20 @@ from typing import Any
 from telegrad._ops.functions import function
 from telegrad._session.grad_mode import enable_grad, no_grad
 from telegrad._tensor.tensor import Tensor
+from telegrad.amp.autocast_mode import is_autocast_cache_enabled, is_autocast_enabled
 from telegrad.autograd import Function, grad
 from telegrad.autograd.function import once_differentiable
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 from .captures import CUDAGraph, PoolId, graph
+
+
+class SampleTypeError(ArgumentTypeError, AssertionError):
+    """A sample argument is no tensor; PyTorch asserts that they are."""
+
+
+class UngraphableModuleError(ArgumentError, AssertionError):
+    """A module has hooks, or buffers that require gradients; PyTorch asserts that it has none."""
 
 
 def make_graphed_callables(
@@ -26,6 +35,10 @@ def make_graphed_callables(
     share memory. A module replays while it is in the mode, training or not, that it was captured in. Parameters get
     gradients as ever.
     """
+    if is_autocast_enabled() and is_autocast_cache_enabled():
+        raise ArgumentError(
+            "make_graphed_callables does not support the autocast caching. Please set `cache_enabled=False`."
+        )
     is_single = not isinstance(callables, tuple)
     listed = (callables,) if is_single else callables
     samples = (sample_args,) if is_single else sample_args
@@ -51,7 +64,7 @@ class _Unit:
         self._args = args if isinstance(args, tuple) else (args,)
         self.given = list(_leaves(self._args))
         if not all([isinstance(arg, Tensor) for arg in self.given]):
-            raise ArgumentTypeError("make_graphed_callables: sample arguments must contain only tensors")
+            raise SampleTypeError("make_graphed_callables: sample arguments must contain only tensors")
         self._allow_unused = allow_unused
         if self._is_module:
             _check_module(called)
@@ -167,12 +180,14 @@ def _replaying(unit: _Unit) -> Callable[..., Any]:
 def _check_module(module: Any) -> None:
     hooks = (module._backward_hooks, module._forward_hooks, module._forward_pre_hooks)
     if any(map(len, hooks)):
-        raise ArgumentError(
+        raise UngraphableModuleError(
             "make_graphed_callables: modules must not have hooks registered at the time they are passed; register "
             "them afterwards"
         )
     if any([buffer.requires_grad for buffer in module.buffers()]):
-        raise ArgumentError("make_graphed_callables: in modules only parameters may require gradients, not buffers")
+        raise UngraphableModuleError(
+            "make_graphed_callables: in modules only parameters may require gradients, not buffers"
+        )
 
 
 def _leaves(structure: Any) -> Iterator[Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from telegrad._session.current import current_session
 from telegrad._session.devices import DeviceLike, current_gpu, gpu_of, set_current_gpu
+from telegrad._session.parts.capturing import current as current_capture
 from telegrad._session.parts.capturing import refuse as refuse_in_capture
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.tensor import Tensor
@@ -71,6 +72,10 @@ class Stream:
         recorded = Event() if event is None else event
         recorded.record(self)
         return recorded
+
+    def is_capturing(self) -> bool:
+        """Tell whether this thread captures a graph on this stream."""
+        return current_capture() is not None and current_stream(self._device) == self
 
     def query(self) -> bool:
         """Tell whether everything submitted to this stream has run. One round trip."""

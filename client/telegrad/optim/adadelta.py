@@ -11,9 +11,10 @@ from .foreach import (
     State,
     Tensors,
     accumulate_squares,
+    add_scaled,
     advanced,
     entries,
-    number,
+    rate,
     with_decay,
     zeros_like,
 )
@@ -56,4 +57,4 @@ class Adadelta(ForeachOptimizer):
         function("_foreach_div_")(steps, list(roots))
         function("_foreach_mul_")(steps, grads)
         accumulate_squares(deltas, steps, rho)
-        function("_foreach_add_")(params, steps, alpha=-number(group["lr"]))
+        add_scaled(params, steps, -rate(group, states))

@@ -6,7 +6,7 @@ from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 
 from .adam import check_betas
-from .foreach import ForeachOptimizer, State, Tensors, advanced, entries, number, with_decay, zeros_like
+from .foreach import ForeachOptimizer, State, Tensors, add_quotients, advanced, entries, rate, with_decay, zeros_like
 from .optimizer import Group, Parameters, check_at_least
 
 
@@ -31,7 +31,7 @@ class Adamax(ForeachOptimizer):
         return {"step": 0.0, "exp_avg": zeros_like(parameter), "exp_inf": zeros_like(parameter)}
 
     def _step_lists(self, group: Group, params: Tensors, grads: Tensors, states: list[State]) -> None:
-        steps, (beta1, beta2), lr = advanced(states), group["betas"], number(group["lr"])
+        steps, (beta1, beta2), lr = advanced(states), group["betas"], rate(group, states)
         grads = with_decay(group, params, grads)
         means, largest = entries(states, "exp_avg"), entries(states, "exp_inf")
         function("_foreach_lerp_")(means, grads, 1 - beta1)
@@ -40,4 +40,4 @@ class Adamax(ForeachOptimizer):
         function("_foreach_add_")(magnitudes, group["eps"])
         function("_foreach_maximum_")(largest, magnitudes)
         rates = [-lr / (1 - beta1**step) for step in steps]
-        function("_foreach_addcdiv_")(params, means, largest, rates)
+        add_quotients(params, means, largest, rates)

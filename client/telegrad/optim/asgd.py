@@ -7,7 +7,18 @@ from typing import ClassVar
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 
-from .foreach import ForeachOptimizer, State, Tensors, advanced, entries, number, with_decay, zeros_like
+from .foreach import (
+    ForeachOptimizer,
+    State,
+    Tensors,
+    add_multiples,
+    advanced,
+    entries,
+    number,
+    rate,
+    with_decay,
+    zeros_like,
+)
 from .optimizer import Group, Parameters, check_at_least
 
 
@@ -32,13 +43,13 @@ class ASGD(ForeachOptimizer):
         return {"step": 0.0, "eta": number(group["lr"]), "mu": 1.0, "ax": zeros_like(parameter)}
 
     def _step_lists(self, group: Group, params: Tensors, grads: Tensors, states: list[State]) -> None:
-        advanced(states)
-        lr, lambd = number(group["lr"]), group["lambd"]
+        steps = advanced(states)
+        lr, lambd = rate(group, states), group["lambd"]
         grads = with_decay(group, params, grads)
         function("_foreach_mul_")(params, [1 - lambd * state["eta"] for state in states])
-        steps = list(function("_foreach_mul")(grads, [-state["eta"] for state in states]))
-        function("_foreach_add_")(params, steps)
+        add_multiples(params, grads, [-state["eta"] for state in states])
         function("_foreach_lerp_")(entries(states, "ax"), params, [state["mu"] for state in states])
-        for state in states:
-            state["eta"] = lr / (1 + lambd * lr * state["step"]) ** group["alpha"]
-            state["mu"] = 1 / max(1, state["step"] - group["t0"])
+        for state, step in zip(states, steps, strict=True):
+            state["eta"] = lr / (1 + lambd * lr * step) ** group["alpha"]
+            since = step - group["t0"]
+            state["mu"] = 1 / (since.clamp(min=1) if isinstance(since, Tensor) else max(1, since))

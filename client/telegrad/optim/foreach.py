@@ -1,7 +1,8 @@
 """The base of optimizers whose step is a sequence of operations on lists: an instruction each, however long they are.
 
 Counts and other single numbers of a parameter's state are numbers of the client, so that no step waits for them; who
-reads them finds tensors of one element, as in PyTorch.
+reads them finds tensors of one element, as in PyTorch. With ``capturable`` they are tensors on the parameter's GPU,
+which each replay of a captured step reads and changes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from telegrad._tensor.tensor import Tensor
 
 from ._lists import all_real, has_complex, real
 from ._states.numbered import NumberedState
+from ._states.placed import PlacedState
 from .optimizer import ADDED, Group, Optimizer
 
 Tensors = list[Tensor]
@@ -47,15 +49,21 @@ class ForeachOptimizer(Optimizer):
             for state, changed in zip(own, states, strict=True):
                 state.close(changed)
 
-    def _state_of(self, group: Group, parameter: Tensor) -> NumberedState:
+    def _state_of(self, group: Group, parameter: Tensor) -> NumberedState | PlacedState:
         state = self.state[parameter]
-        if not isinstance(state, NumberedState):  # there was no step, or it was loaded
-            entry = state or self._new_state(group, parameter)
-            state = self.state[parameter] = NumberedState(entry, self._numbers)
-        return state
+        is_placed = bool(group.get("capturable")) and parameter.is_cuda
+        if isinstance(state, PlacedState if is_placed else NumberedState):
+            return state
+        entry = state or self._new_state(group, parameter)  # there was no step, it was loaded, or the group has changed
+        names = self._numbers
+        made = PlacedState(entry, names, parameter) if is_placed else NumberedState(entry, names)
+        self.state[parameter] = made
+        return made
 
     def _packed(self, entry: State) -> State:
-        return (entry if isinstance(entry, NumberedState) else NumberedState(entry, self._numbers)).packed()
+        return (
+            entry if isinstance(entry, (NumberedState, PlacedState)) else NumberedState(entry, self._numbers)
+        ).packed()
 
 
 def number(value: Any) -> float:
@@ -63,11 +71,21 @@ def number(value: Any) -> float:
     return float(value.item()) if isinstance(value, Tensor) else value
 
 
-def advanced(states: list[State]) -> list[float]:
-    """Count every parameter's steps up, and return the counts."""
+def rate(group: Group, states: list[State]) -> Any:
+    """Return the learning rate: as it is where the states' numbers are tensors, which wait for nothing; or a number."""
+    return group["lr"] if is_placed(states) else number(group["lr"])
+
+
+def is_placed(states: list[State]) -> bool:
+    """Whether the numbers of the states are tensors on the device."""
+    return isinstance(states[0]["step"], Tensor)
+
+
+def advanced(states: list[State]) -> list[Any]:
+    """Count every parameter's steps up, and return the counts: numbers, or float64 for the powers taken of them."""
     for state in states:
         state["step"] += 1
-    return [state["step"] for state in states]
+    return [state["step"].double() if isinstance(state["step"], Tensor) else state["step"] for state in states]
 
 
 def entries(states: list[State], name: str) -> Tensors:
@@ -90,3 +108,24 @@ def accumulate_squares(averages: Tensors, grads: Tensors, share: float) -> None:
     """Move averages towards the squares of gradients: share * average + (1 - share) * grad ** 2"""
     function("_foreach_mul_")(averages, share)
     function("_foreach_addcmul_")(averages, grads, grads, 1 - share)
+
+
+def add_multiples(params: Tensors, tensors: Tensors, factors: list[Any]) -> None:
+    """Add each tensor times its factor, a number or a tensor of one, to a parameter."""
+    function("_foreach_add_")(params, list(function("_foreach_mul")(tensors, factors)))
+
+
+def add_quotients(params: Tensors, dividends: Tensors, divisors: Tensors, factors: list[Any]) -> None:
+    """Add factor * dividend / divisor to each parameter; factors are numbers, or tensors of one."""
+    if isinstance(factors[0], Tensor):
+        add_multiples(params, list(function("_foreach_div")(dividends, divisors)), factors)
+    else:
+        function("_foreach_addcdiv_")(params, dividends, divisors, factors)
+
+
+def add_scaled(params: Tensors, tensors: Tensors, factor: Any) -> None:
+    """Add each tensor times one factor, a number or a tensor of one, to a parameter."""
+    if isinstance(factor, Tensor):
+        add_multiples(params, tensors, [factor] * len(params))
+    else:
+        function("_foreach_add_")(params, tensors, alpha=factor)

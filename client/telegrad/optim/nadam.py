@@ -13,9 +13,10 @@ from .foreach import (
     State,
     Tensors,
     accumulate_squares,
+    add_quotients,
     advanced,
     entries,
-    number,
+    rate,
     with_decay,
     zeros_like,
 )
@@ -49,7 +50,7 @@ class NAdam(ForeachOptimizer):
         return {"step": 0.0, "mu_product": 1.0, **zeros}
 
     def _step_lists(self, group: Group, params: Tensors, grads: Tensors, states: list[State]) -> None:
-        steps, (beta1, beta2), lr = advanced(states), group["betas"], number(group["lr"])
+        steps, (beta1, beta2), lr = advanced(states), group["betas"], rate(group, states)
         if group["decoupled_weight_decay"]:
             function("_foreach_mul_")(params, 1 - lr * group["weight_decay"])
         else:
@@ -61,12 +62,10 @@ class NAdam(ForeachOptimizer):
         function("_foreach_sqrt_")(roots)
         function("_foreach_add_")(roots, group["eps"])
         by_grad, by_mean = [], []
-        for state in states:
-            mu, following = (
-                beta1 * (1 - 0.5 * 0.96 ** (s * group["momentum_decay"])) for s in (state["step"], state["step"] + 1)
-            )
+        for state, step in zip(states, steps, strict=True):
+            mu, following = (beta1 * (1 - 0.5 * 0.96 ** (s * group["momentum_decay"])) for s in (step, step + 1))
             state["mu_product"] *= mu
             by_grad.append(-lr * (1 - mu) / (1 - state["mu_product"]))
             by_mean.append(-lr * following / (1 - state["mu_product"] * following))
-        function("_foreach_addcdiv_")(params, grads, roots, by_grad)
-        function("_foreach_addcdiv_")(params, means, roots, by_mean)
+        add_quotients(params, grads, roots, by_grad)
+        add_quotients(params, means, roots, by_mean)

@@ -16,6 +16,7 @@ from telegrad._functions.gradients import by_device, clear_gradients
 from telegrad._ops.operand_classes import HANDLERS
 from telegrad._session.grad_mode import enable_grad, no_grad, set_grad_enabled
 from telegrad._session.labelling import LABELLED, Labelled
+from telegrad._session.parts import capturing
 from telegrad._tensor.hooks import Hooks, RemovableHandle
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
@@ -40,6 +41,7 @@ from ._own_optimizers import _maximize_doc as _maximize_doc
 from ._own_optimizers import _params_doc as _params_doc
 from ._own_optimizers import _stack_if_compiling as _stack_if_compiling
 from ._own_optimizers import _view_as_real as _view_as_real
+from ._states.placed import check_capturable
 
 Group = dict[str, Any]
 Parameters = Iterable[Tensor] | Iterable[Group] | Iterable[tuple[str, Tensor]]
@@ -85,8 +87,7 @@ def with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     def run(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         if "_optimizer_step_pre_hooks" not in self.__dict__:  # a class around another optimizer, which has the hooks
             return step(self, *args, **kwargs)
-        before = [*EVERYONES_BEFORE.values(), *self._optimizer_step_pre_hooks.values()]
-        for pre_hook in before:
+        for pre_hook in (*EVERYONES_BEFORE.values(), *self._optimizer_step_pre_hooks.values()):
             replaced = pre_hook(self, (self, *args), kwargs)
             if replaced is None:
                 continue
@@ -204,6 +205,8 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
+        if capturing.active.graph is not None:
+            check_capturable(type(self).__name__, self.param_groups)
         for group in self.param_groups:
             with_grad = [parameter for parameter in group["params"] if parameter._grad is not None]
             if HANDLERS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
@@ -13,9 +14,12 @@ from .foreach import (
     State,
     Tensors,
     accumulate_squares,
+    add_multiples,
+    add_quotients,
     advanced,
     entries,
-    number,
+    is_placed,
+    rate,
     with_decay,
     zeros_like,
 )
@@ -44,7 +48,7 @@ class RAdam(ForeachOptimizer):
         return {"step": 0.0, "exp_avg": zeros_like(parameter), "exp_avg_sq": zeros_like(parameter)}
 
     def _step_lists(self, group: Group, params: Tensors, grads: Tensors, states: list[State]) -> None:
-        steps, (beta1, beta2), lr = advanced(states), group["betas"], number(group["lr"])
+        steps, (beta1, beta2), lr = advanced(states), group["betas"], rate(group, states)
         if group["decoupled_weight_decay"] and group["weight_decay"]:
             function("_foreach_mul_")(params, 1 - lr * group["weight_decay"])
         else:
@@ -52,27 +56,66 @@ class RAdam(ForeachOptimizer):
         means, squares = entries(states, "exp_avg"), entries(states, "exp_avg_sq")
         function("_foreach_lerp_")(means, grads, 1 - beta1)
         accumulate_squares(squares, grads, beta2)
-        rates = [_rectified(step, beta2) for step in steps]
-        for is_adaptive in (True, False):
-            chosen = [i for i, rate in enumerate(rates) if (rate is not None) is is_adaptive]
-            if not chosen:
-                continue
-            some, average = [params[i] for i in chosen], [means[i] for i in chosen]
-            factors = [-lr * (rates[i] or 1.0) / (1 - beta1 ** steps[i]) for i in chosen]
-            if is_adaptive:
-                roots = list(function("_foreach_sqrt")([squares[i] for i in chosen]))
-                function("_foreach_add_")(roots, group["eps"])
-                function("_foreach_addcdiv_")(some, average, roots, factors)
-            else:
-                function("_foreach_add_")(some, list(function("_foreach_mul")(average, factors)))
+        corrections = [-lr / (1 - beta1**step) for step in steps]
+        if is_placed(states):
+            _add_either(params, means, squares, corrections, [_rectified_tensor(step, beta2) for step in steps], group)
+        else:
+            _add_chosen(params, means, squares, corrections, [_rectified(step, beta2) for step in steps], group)
+
+
+def _add_either(
+    params: Tensors, means: Tensors, squares: Tensors, corrections: list[Tensor], rates: list[Tensor], group: Group
+) -> None:
+    """Take both kinds of step, one of them times 0: no value is read that would tell which it is."""
+    pairs = list(zip(rates, corrections, strict=True))
+    _add_adaptive(params, means, squares, [rate * correction for rate, correction in pairs], group["eps"])
+    add_multiples(params, means, [(rate == 0) * correction for rate, correction in pairs])
+
+
+def _add_chosen(
+    params: Tensors, means: Tensors, squares: Tensors, corrections: list[float], rates: list[float | None],
+    group: Group,
+) -> None:  # fmt: skip
+    """Take the adaptive step of parameters with a rate, and the plain one of others."""
+    for is_adaptive in (True, False):
+        chosen = [i for i, rate in enumerate(rates) if (rate is not None) is is_adaptive]
+        if not chosen:
+            continue
+        some, average = [params[i] for i in chosen], [means[i] for i in chosen]
+        factors = [(rates[i] or 1.0) * corrections[i] for i in chosen]
+        if is_adaptive:
+            _add_adaptive(some, average, [squares[i] for i in chosen], factors, group["eps"])
+        else:
+            add_multiples(some, average, factors)
+
+
+def _add_adaptive(params: Tensors, means: Tensors, squares: Tensors, factors: list[Any], eps: float) -> None:
+    roots = list(function("_foreach_sqrt")(squares))
+    function("_foreach_add_")(roots, eps)
+    add_quotients(params, means, roots, factors)
 
 
 def _rectified(step: float, beta2: float) -> float | None:
     """Return what the adaptive rate is multiplied by, None while its variance is not known."""
-    correction = 1 - beta2**step
-    longest = 2 / (1 - beta2) - 1
-    length = longest - 2 * step * beta2**step / correction
+    correction, length, longest = _lengths(step, beta2)
     if length <= 5.0:
         return None
-    rectification = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
-    return math.sqrt(rectification) * math.sqrt(correction)
+    return math.sqrt(_rectification(length, longest)) * math.sqrt(correction)
+
+
+def _rectified_tensor(step: Tensor, beta2: float) -> Tensor:
+    """Return what the adaptive rate is multiplied by for a step in a tensor, 0 while its variance is not known."""
+    correction, length, longest = _lengths(step, beta2)
+    squared = _rectification(length, longest) * correction
+    return function("where")(length > 5.0, squared, 0.0).sqrt()  # type: ignore[no-any-return]
+
+
+def _lengths(step: Any, beta2: float) -> tuple[Any, Any, float]:
+    """Return 1 - beta2 ** step, the length of the simple average that is as certain, and the longest there is."""
+    correction = 1 - beta2**step
+    longest = 2 / (1 - beta2) - 1
+    return correction, longest - 2 * step * beta2**step / correction, longest
+
+
+def _rectification(length: Any, longest: float) -> Any:
+    return (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)

@@ -10,9 +10,11 @@ from .foreach import (
     State,
     Tensors,
     accumulate_squares,
+    add_quotients,
+    add_scaled,
     advanced,
     entries,
-    number,
+    rate,
     with_decay,
     zeros_like,
 )
@@ -48,7 +50,7 @@ class RMSprop(ForeachOptimizer):
 
     def _step_lists(self, group: Group, params: Tensors, grads: Tensors, states: list[State]) -> None:
         advanced(states)
-        lr, alpha = number(group["lr"]), group["alpha"]
+        lr, alpha = rate(group, states), group["alpha"]
         grads = with_decay(group, params, grads)
         squares = entries(states, "square_avg")
         accumulate_squares(squares, grads, alpha)
@@ -62,6 +64,6 @@ class RMSprop(ForeachOptimizer):
             buffers = entries(states, "momentum_buffer")
             function("_foreach_mul_")(buffers, group["momentum"])
             function("_foreach_addcdiv_")(buffers, grads, roots, 1)
-            function("_foreach_add_")(params, buffers, alpha=-lr)
+            add_scaled(params, buffers, -lr)
         else:
-            function("_foreach_addcdiv_")(params, grads, roots, -lr)
+            add_quotients(params, grads, roots, [-lr] * len(params))

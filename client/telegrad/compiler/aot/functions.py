@@ -18,9 +18,12 @@ from telegrad.autograd.function import Function
 from telegrad.func import functional_call
 from telegrad.fx.experimental.proxied import shape_of, traced
 from telegrad.fx.graph_module import GraphModule
+from telegrad.fx.passes.graph_drawer import FxGraphDrawer
 from telegrad.nn.modules.module import Module
 from telegrad.utils._pytree import tree_flatten, tree_unflatten
 
+from .exports import aot_export_joint_simple as aot_export_joint_simple
+from .exports import aot_export_module as aot_export_module
 from .partitioners import default_partition
 from .partitioners import min_cut_rematerialization_partition as min_cut_rematerialization_partition
 
@@ -36,6 +39,32 @@ def print_compile(fx_g: GraphModule, _: Any = None) -> GraphModule:
     """Print the code of a graph, and return it."""
     print(fx_g.code)
     return fx_g
+
+
+ts_compile = simple_ts_compile = debug_nop = boxed_nop_preserve_node_meta = nop
+
+
+def debug_compile(fx_g: GraphModule, inps: Sequence[Any]) -> GraphModule:
+    """Run a graph on its inputs, so that what fails in it fails here, and return it."""
+    fx_g(*inps)
+    return fx_g
+
+
+def draw_graph(traced: GraphModule, fname: str, figname: str = "fx_graph", **options: Any) -> None:
+    """Write a drawing of a graph to a file, as SVG unless its name ends otherwise."""
+    base, _, ext = fname.rpartition(".")
+    drawn = FxGraphDrawer(traced, figname).get_main_dot_graph()
+    getattr(drawn, f"write_{ext if base else 'svg'}")(fname if base else f"{fname}.svg")
+
+
+def draw_graph_compile(name: str) -> Compiler:
+    """Return a compiler that draws each graph it is given, and returns it."""
+
+    def draw(fx_g: GraphModule, _: Any) -> GraphModule:
+        draw_graph(fx_g, name)
+        return fx_g
+
+    return draw
 
 
 def make_boxed_func(f: Callable[..., Any]) -> Callable[[list[Any]], Any]:
@@ -214,7 +243,7 @@ class _Compiled:
 
     def __call__(self, leaves: list[Any]) -> Any:
         given = [leaves[place] for place in self._places]
-        made = _Passes.apply(self, *given) if self.tangents else _called(self.forward, given)
+        made = CompiledFunction.apply(self, *given) if self.tangents else _called(self.forward, given)
         results = iter([made] if isinstance(made, Tensor) else made)
         filled = [next(results) if other is None else other[0] for other in self._others]
         return tree_unflatten(filled, self._returned)
@@ -224,7 +253,7 @@ def _called(function: Callable[..., Any], args: list[Any]) -> Any:
     return function(args) if getattr(function, "_boxed_call", False) else function(*args)
 
 
-class _Passes(Function):
+class CompiledFunction(Function):
     """A call of what compilers have made, whose gradients are computed by the other part of it."""
 
     @staticmethod

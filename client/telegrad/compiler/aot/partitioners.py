@@ -6,14 +6,54 @@ The inputs of such a graph are ``primals_1`` and on, and ``tangents_1`` and on, 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from telegrad.fx.graph import Graph
 from telegrad.fx.graph_module import GraphModule
 from telegrad.fx.node import Node, map_arg, writes_to_arguments
 
+from .min_cuts import saved_values
+
 _TANGENTS = "tangents_"
+
+
+class _Joint:
+    """The graph of both passes: its inputs, what belongs to the forward pass, and what only the backward one needs."""
+
+    def __init__(self, module: GraphModule, count: int) -> None:
+        *self.nodes, output = module.graph.nodes
+        returned = list(output.args[0])
+        self.results, self.gradients = returned[:count], returned[count:]
+        inputs = [node for node in self.nodes if node.op == "placeholder"]
+        self.primals = [node for node in inputs if not node.name.startswith(_TANGENTS)]
+        self.tangents = [node for node in inputs if node not in self.primals]
+        self.kept: list[Any] = [*self.results, *_written(self.nodes)]
+        self.forward = _needed_for(self.kept, self.nodes)
+        parts = [node for node in self.nodes if node.target is operator.getitem and node.args[0] in self.forward]
+        self.forward.update(parts)
+        self.forward.difference_update(self.primals)
+        late = _needed_for(self.gradients, self.nodes)
+        outside = {*self.forward, *inputs}
+        self.backward = [node for node in self.nodes if node in late and node not in outside]
+
+    def taken(self) -> set[Node]:
+        """Return the values of the forward pass, and its inputs, that the backward one takes."""
+        taken = {one for node in self.backward for one in node.all_input_nodes} | _nodes_of(self.gradients)
+        return taken & {*self.forward, *self.primals}
+
+    def divided(self, module: GraphModule, chosen: set[Node]) -> tuple[GraphModule, GraphModule]:
+        """Return the modules of both passes, the second one of which computes anew what it needs and is not saved."""
+        saved = [node for node in self.nodes if node in chosen]
+        kept = _needed_for([*self.kept, *saved], self.nodes)
+        before = [node for node in self.nodes if node in kept and node not in self.primals]
+        given = {*saved, *self.tangents}
+        wanted = _needed_for([*self.gradients, *self.backward], self.nodes, given)
+        after = [node for node in self.nodes if node in wanted and node not in given]
+        return (
+            GraphModule(module, _graph(self.primals, before, [*self.results, *saved])),
+            GraphModule(module, _graph([*saved, *self.tangents], after, self.gradients)),
+        )
 
 
 def default_partition(
@@ -24,29 +64,21 @@ def default_partition(
     The second one takes these and the tangents, and returns gradients. What depends on no tangent, and on which no
     result depends, is computed by the second one.
     """
-    *nodes, output = joint_module.graph.nodes
-    returned = list(output.args[0])
-    results, gradients = returned[:num_fwd_outputs], returned[num_fwd_outputs:]
-    inputs = [node for node in nodes if node.op == "placeholder"]
-    primals = [node for node in inputs if not node.name.startswith(_TANGENTS)]
-    forward = _needed_for([*results, *_written(nodes)], nodes)
-    forward.update([node for node in nodes if node.target is operator.getitem and node.args[0] in forward])
-    late = _needed_for(gradients, nodes)
-    backward = [node for node in nodes if node in late and node not in forward and node not in primals]
-    taken = {one for node in backward for one in node.all_input_nodes} | _nodes_of(gradients)
-    saved = [node for node in nodes if node in taken and (node in forward or node in primals)]
-    tangents = [node for node in inputs if node not in primals]
-    kept = _needed_for([*results, *_written(nodes), *saved], nodes)
-    chosen = [node for node in nodes if node in kept and node not in primals]
-    rest = [node for node in backward if node not in tangents and node not in saved]
-    return (
-        GraphModule(joint_module, _graph(primals, chosen, [*results, *saved])),
-        GraphModule(joint_module, _graph([*saved, *tangents], rest, gradients)),
-    )
+    joint = _Joint(joint_module, num_fwd_outputs)
+    return joint.divided(joint_module, joint.taken())
 
 
-min_cut_rematerialization_partition = default_partition
-"""Saves what the backward graph takes: nothing is computed anew, which is what ``torch.utils.checkpoint`` is for."""
+def min_cut_rematerialization_partition(
+    joint_module: GraphModule, _joint_inputs: Any, compiler: str = "inductor", *, num_fwd_outputs: int, **options: Any
+) -> tuple[GraphModule, GraphModule]:  # fmt: skip
+    """Return two modules as ``default_partition`` does, the first one of which returns as few bytes as can be.
+
+    The second one computes anew what is cheap, from what is saved.
+    """
+    joint = _Joint(joint_module, num_fwd_outputs)
+    returned = _nodes_of(joint.results)
+    saved = saved_values(joint.nodes, joint.forward, {*joint.primals}, joint.taken(), returned)
+    return joint.divided(joint_module, saved)
 
 
 def _written(nodes: Iterable[Node]) -> list[Node]:
@@ -58,11 +90,11 @@ def _written(nodes: Iterable[Node]) -> list[Node]:
     return [node for node in nodes if node not in late and writes_to_arguments(node.target)]
 
 
-def _needed_for(wanted: Iterable[Any], nodes: Sequence[Node]) -> set[Node]:
-    """Return the nodes that some depend on, and these."""
+def _needed_for(wanted: Iterable[Any], nodes: Sequence[Node], given: Collection[Node] = ()) -> set[Node]:
+    """Return the nodes that some depend on, and these; what ``given`` ones depend on is not needed."""
     needed = _nodes_of(wanted)
     for node in reversed(nodes):
-        if node in needed:
+        if node in needed and node not in given:
             needed.update(node.all_input_nodes)
     return needed
 
@@ -76,6 +108,7 @@ def _graph(inputs: Sequence[Node], nodes: Iterable[Node], returned: Sequence[Any
     copies: dict[Node, Node] = {}
     for node in inputs:
         copies[node] = graph.placeholder(node.name)
+        copies[node].meta = node.meta.copy()
     for node in nodes:
         copies[node] = graph.node_copy(node, copies.__getitem__)
     graph.output(map_arg(tuple(returned), copies.__getitem__))

@@ -13,7 +13,7 @@ from telegrad.compiler.counters import counters
 from telegrad.compiler.prints import ending_programs
 from telegrad.compiler.regions import active
 
-from .graphs import Graphs
+from .graphs import Graphs, OwnBackend
 from .naming import names_of
 from .written_region import WrittenRegion
 
@@ -22,6 +22,26 @@ def run(function: Callable[..., Any], args: Any, kwargs: Any, options: regions.O
     """Call a function; the backend is given what it computes, unless nothing is to be compiled."""
     if active.region is not None or active.disabled or exporting.state.is_active:
         return function(*args, **kwargs)
+    if active.forced is not None:
+        return active.forced(function, args, kwargs, options)
+    return _run(function, args, kwargs, options, graphs)
+
+
+class ForcedBackend:
+    """Calls functions with a backend that takes the place of theirs; the graphs of each are kept."""
+
+    def __init__(self, backend: Callable[..., Any]) -> None:
+        self._backend = backend
+        self._graphs: dict[Any, Graphs] = {}
+
+    def __call__(self, function: Callable[..., Any], args: Any, kwargs: Any, options: regions.Options) -> Any:
+        graphs = self._graphs.get(function)
+        if graphs is None:
+            graphs = self._graphs[function] = Graphs(OwnBackend(self._backend, None, options.fullgraph))
+        return _run(function, args, kwargs, options, graphs)
+
+
+def _run(function: Callable[..., Any], args: Any, kwargs: Any, options: regions.Options, graphs: Graphs) -> Any:
     session = current_session()
     if session.holder is not None or session.blocking or not session.is_open:
         return function(*args, **kwargs)

@@ -12,7 +12,7 @@ from telegrad.fx.graph_module import GraphModule
 from telegrad_protocol import messages
 
 from .graphs import Graphs, OwnBackend
-from .writing import UnwritableError
+from .writing import UnwritableError, module_of
 from .written_region import WrittenRegion
 
 
@@ -50,7 +50,7 @@ class ExplainedRegion(WrittenRegion):
         if writer is not None and writer.calls:
             try:
                 writer.finish()
-                graph = GraphModule({}, writer.graph)
+                graph = module_of(writer.graph)
             except UnwritableError:
                 pass
         observer = self._observer

@@ -8,13 +8,13 @@ from typing import Any, Final, NamedTuple
 from telegrad._tensor.tensor import Tensor
 from telegrad.compiler.config import dynamo_config, recompile_limit
 from telegrad.compiler.counters import counters
+from telegrad.compiler.dynamo_parts.callback import callback_handler
 from telegrad.compiler.exc import BackendCompilerFailed, FailOnRecompileLimitHit, RecompileError
 from telegrad.compiler.regions import active
 from telegrad.fx.graph import Graph
-from telegrad.fx.graph_module import GraphModule
 from telegrad.fx.node import Node, map_aggregate
 
-from .writing import UnwritableError
+from .writing import UnwritableError, module_of
 
 _ARGUMENT: Final = "L_"
 """How the names of inputs begin that a function is given."""
@@ -139,14 +139,17 @@ class Graphs:
         """Raise where the backend is not to be asked again, which is an error or has the function run as it is."""
         count = sum(map(len, self._compiled.values()))
         if active.stance == "fail_on_recompile":
-            raise RecompileError("compile: a graph is to be compiled, and the stance is 'fail_on_recompile'")
+            raise RecompileError("Detected recompile when torch.compile stance is 'fail_on_recompile'")
         if count and active.stance == "eager_on_recompile":
             raise UnwritableError("the stance is 'eager_on_recompile'")
         if count and dynamo_config.error_on_recompile:
             raise RecompileError("compile: a graph is to be compiled again, and error_on_recompile is set")
         if count >= (self._limit or recompile_limit()):
-            if self._fullgraph:
-                raise FailOnRecompileLimitHit(f"compile: there are {count} graphs, and recompile_limit permits no more")
+            if self._fullgraph or dynamo_config.fail_on_recompile_limit_hit:
+                raise FailOnRecompileLimitHit(
+                    f"Hard failure due to {'fullgraph=True' if self._fullgraph else 'fail_on_recompile_limit_hit'}: "
+                    f"there are {count} graphs, and recompile_limit permits no more"
+                )
             raise UnwritableError("recompile_limit has been reached")
 
     def _compile(self, graph: Graph, given: list[Any]) -> Callable[..., Any]:
@@ -156,7 +159,8 @@ class Graphs:
         counters["stats"]["calls_captured"] += sum(node.op.startswith("call_") for node in graph.nodes)
         name = getattr(self.backend, "__name__", type(self.backend).__name__)
         try:
-            function = self.backend(GraphModule({}, graph), given)
+            with callback_handler.around():
+                function = self.backend(module_of(graph), given)
             if not callable(function):
                 raise TypeError(f"a backend returns a function, not {type(function).__name__}")
         except Exception as error:

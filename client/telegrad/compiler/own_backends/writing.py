@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from weakref import ref
 
+from telegrad._dispatch.fake_tensors import FakeTensorMode
 from telegrad._session.grad_mode import set_grad_enabled
 from telegrad._tensor.autograd_graph import LeafNode
 from telegrad._tensor.tensor import Tensor
 from telegrad.fx.graph import Graph
+from telegrad.fx.graph_module import GraphModule
 from telegrad.fx.node import Node, base_types
 from telegrad.nn.parameter import Buffer, Parameter
 
@@ -27,6 +29,19 @@ _REFLECTED: Final[dict[str, Callable[..., Any]]] = {
     "__rfloordiv__": operator.floordiv, "__rmod__": operator.mod,
 }  # fmt: skip
 _AS_THEY_ARE: Final = (*base_types, type(None), type(...), slice)
+
+
+_LIKE: Final = "_like"
+"""What a node's metadata has of its result until somebody is given the graph."""
+
+
+def module_of(graph: Graph) -> GraphModule:
+    """Return a module of a graph, whose nodes have fake tensors like their results as ``example_value``."""
+    fake = FakeTensorMode()
+    for node in graph.nodes:
+        if _LIKE in node.meta:
+            node.meta["example_value"] = fake.of_meta(*node.meta.pop(_LIKE))
+    return GraphModule({}, graph)
 
 
 class UnwritableError(Exception):
@@ -91,6 +106,7 @@ class GraphWriter:
         if isinstance(result, Tensor):
             if not self.is_known(result):
                 self._require_plain(result)
+                node.meta[_LIKE] = result._meta, result.requires_grad
                 self._nodes[id(result)] = node
                 self._made[id(result)] = ref(result, self._forget(id(result)))
         elif isinstance(result, (tuple, list)):
@@ -129,7 +145,7 @@ class GraphWriter:
         graph = self.graph
         with graph.inserting_before() if self._last is None else graph.inserting_after(self._last):
             self._last = node = graph.placeholder(name)
-        node.meta["example_value"] = tensor
+        node.meta[_LIKE] = tensor._meta, tensor.requires_grad
         self.inputs.append(tensor)
         self._before.append(_state(tensor))
         self._nodes[id(tensor)] = node

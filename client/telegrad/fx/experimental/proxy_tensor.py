@@ -75,7 +75,8 @@ def _by_mode(f: Callable[..., Any], leaves: list[Any], structure: TreeSpec, deco
 
 def _traced(f: Callable[..., Any], tracing: Tracing, leaves: list[Any], structure: TreeSpec) -> GraphModule:
     args = tree_unflatten(leaves, structure)
-    module = tracing.traced(lambda: f(*args), leaves, _names(f, args))
+    kind = type(f).__name__ if isinstance(f, Module) else getattr(f, "__name__", type(f).__name__)
+    module = tracing.traced(lambda: f(*args), leaves, _names(f, args), kind)
     if any(isinstance(arg, (tuple, list, dict)) for arg in args):
         names = [f"arg{place}" for place in range(len(args))]
         module.graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(names, structure, None)))

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from telegrad._dispatch.fake_tensors import FakeTensorMode
 from telegrad._ops.duals import duals
 from telegrad._tensor.tensor import Tensor
 from telegrad.fx.graph import Graph
@@ -34,14 +35,19 @@ class Tracing(TorchDispatchMode):
         self._nodes: dict[int, Node] = {}
         self._kept: list[Any] = []
         """Tensors that the trace has met, which keeps others from getting their ``id``."""
+        self._looks = FakeTensorMode()
+        """Makes the tensors without elements that nodes have as ``val``."""
 
     def track(self, tensor: Any, node: Node) -> None:
         """Note the node that a tensor is the value of."""
         self._nodes[id(tensor)] = node
         self._kept.append(tensor)
+        node.meta.setdefault("val", self._looks.of_meta(tensor._meta, False))
 
-    def traced(self, function: Callable[[], Any], leaves: Sequence[Any], names: Sequence[str]) -> GraphModule:
-        """Return what a function computes of these leaves of its arguments, as a module."""
+    def traced(
+        self, function: Callable[[], Any], leaves: Sequence[Any], names: Sequence[str], kind: str = "GraphModule"
+    ) -> GraphModule:  # fmt: skip
+        """Return what a function computes of these leaves of its arguments, as a module of a class of this name."""
         for name, leaf in zip(names, leaves, strict=True):
             node = self.graph.placeholder(name)
             if isinstance(leaf, Tensor):
@@ -49,7 +55,7 @@ class Tracing(TorchDispatchMode):
         with self:
             result = function()
         self.graph.output(self.noted(result))
-        return GraphModule(self.root, self.graph)
+        return GraphModule(self.root, self.graph, kind)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -83,9 +89,13 @@ class Tracing(TorchDispatchMode):
         if isinstance(result, Tensor):
             self.track(result, node)
         elif isinstance(result, (tuple, list)):
+            parts = []
             for place, part in enumerate(result):
                 if part is not None:
-                    self._note_results(self.graph.call_function(operator.getitem, (node, place)), part)
+                    taken = self.graph.call_function(operator.getitem, (node, place))
+                    self._note_results(taken, part)
+                    parts.append(taken.meta.get("val"))
+            node.meta["val"] = tuple(parts)
 
     def noted(self, value: Any) -> Any:
         """Return a value with nodes in the place of tensors."""

@@ -147,7 +147,7 @@ def split_module(
     keep_original_order: bool | None = False, keep_original_node_name: bool | None = False,
     keep_original_input_name: bool = True, *, partition_affix: str | None = None, tuple_return: bool = False,
 ) -> GraphModule:  # fmt: skip
-    """Return a module that calls one module for each partition, with the parts of ``root_m`` that each of them uses.
+    """Return a module that calls one module for each partition, with the parts of ``m`` that each of them uses.
 
     ``split_callback`` gives the id of the partition that a node belongs to. Inputs and attributes are the new module's,
     which passes them on. ``qualname_map`` gets the former paths of the parts. With ``keep_original_order`` a partition
@@ -155,7 +155,7 @@ def split_module(
     """
     names = _Names(partition_affix, bool(keep_original_node_name), keep_original_input_name, tuple_return)
     nodes = list(m.graph.nodes)
-    division, base = _Division(nodes, split_callback, names), _Base(root_m, names, qualname_map)
+    division, base = _Division(nodes, split_callback, names), _Base(m, names, qualname_map)
     waiting = division.in_order()
     begun: set[_Partition] = set()
     for node in nodes:

@@ -1,0 +1,1 @@
+"""Modules below ``torch._dynamo`` that programs and their tests import; ``compiler.dynamo`` has what it has itself."""
