@@ -23,7 +23,7 @@ from telegrad_protocol.errors import (
 from telegrad_protocol.messages import RetainGrad, SetGrad, SetRequiresGrad, Watch
 from telegrad_protocol.meta import Device, Meta
 
-from .assigned_gradients import check_flag, check_gradient
+from .assignments import check_flag, check_gradient, stays_leaf, take_place
 from .autograd_graph import Aliases, Extras, GradientEdge, LeafNode, OperationNode, Watched, has_gradient
 from .grad_fn import HANDLES, GradFn, shown_node, warn_of_no_gradient
 from .hooks import Hook, RemovableHandle
@@ -364,14 +364,13 @@ class Tensor(Attached):
         self._meta, other._meta = other._meta, self._meta
         self._session, other._session = other._session, self._session
         self._base = self._aliases = None
+        if stays_leaf(self, other):
+            return take_place(self, other)
         if self._requires_grad:
             self._node = None
             self._session.submit(SetRequiresGrad(self._id, True))
-        grad = self._grad
-        if grad is not None:
-            fits = (grad.shape, grad.dtype, grad.device) == (self.shape, self.dtype, self.device)
-            self._grad = grad if fits else None
-            self._session.submit(SetGrad(self._id, grad._id if fits else None))
+        if self._grad is not None:
+            self._session.submit(SetGrad(self._id, self._grad._id))
 
     @classmethod
     def _wrap(cls, tensor: Tensor) -> Any:
