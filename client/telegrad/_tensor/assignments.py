@@ -1,7 +1,7 @@
-"""What may be assigned to ``Tensor.grad`` and to ``Tensor.requires_grad``, and what becomes of leaves whose data are set.
+"""What may be assigned to ``Tensor.grad`` and ``Tensor.requires_grad``, and what becomes of leaves whose data are set.
 
-Leaves that are given other elements stay in graphs that know them: what was computed of a leaf before gives it gradients
-afterwards, too, and its hooks go on to be called.
+Leaves that are given other elements stay in graphs that know them: what was computed of a leaf before gives it
+gradients afterwards, too, and its hooks go on to be called.
 """
 
 from __future__ import annotations
