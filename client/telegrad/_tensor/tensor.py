@@ -85,8 +85,7 @@ class Tensor(Attached):
             if options:
                 raise ArgumentTypeError(f"Tensor: unknown argument {next(iter(options))!r}")
             given = [argument for argument in (session, id, meta, *sizes) if argument is not _MISSING]
-            made = self._made_of(given, device)
-            session, id, meta, made._id = made._session, made._id, made._meta, 0
+            return self._be_made_of(given, device)
         self._id: int = id
         self._session: ClientSession = session
         self._meta: Meta = meta
