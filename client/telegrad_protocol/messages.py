@@ -49,6 +49,9 @@ from .pass_messages import (
     TakeGradients as TakeGradients,
 )
 from .pass_messages import (
+    TakePlace as TakePlace,
+)
+from .pass_messages import (
     Watch as Watch,
 )
 from .programs.graphs import (
@@ -277,7 +280,7 @@ class Attach(Struct, frozen=True, array_like=True, tag=21, gc=False):
 Instruction: TypeAlias = (
     Call | Free | Site | Upload | Read | Describe | Backward | Gradient | Mode | SetRequiresGrad | RetainGrad | SetGrad
     | DropGrads | Seed | Query | Resume | Interrupt | RecordEvent | WaitEvent | RecordStream | Detach
-    | Attach | ClientNode | Watch | BeginPass | TakeGradients | GiveGradients | EndPass
+    | Attach | ClientNode | Watch | TakePlace | BeginPass | TakeGradients | GiveGradients | EndPass
     | RandomState | ForwardGradient | LoadModule | DefineKernel | SetKernelAttribute | LaunchKernel
     | CallExtension | BeginCapture | EndCapture | ReplayGraph
 )  # fmt: skip

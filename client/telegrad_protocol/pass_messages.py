@@ -33,6 +33,17 @@ class Watch(Struct, frozen=True, array_like=True, tag=23, gc=False):
     tensor: int
 
 
+class TakePlace(Struct, frozen=True, array_like=True, tag=30, gc=False):
+    """Let tensor ``id`` be the leaf that tensor ``former`` was, which has other elements and is about to be freed.
+
+    Gradients of what was computed of ``former`` are those of ``id`` from here on, and so is the gradient that it has.
+    What graphs have saved of it are the elements of ``id``, where these lie alike.
+    """
+
+    id: int
+    former: int
+
+
 class BeginPass(Struct, frozen=True, array_like=True, tag=24, gc=False):
     """Begin a backward pass, number ``id``, that stops at the client's nodes and watched places in ``stops``.
 

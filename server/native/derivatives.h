@@ -85,7 +85,9 @@ unpack(PyObject *item, PyObject *node)
     int is_usual = IS(item, SavedTensor) || IS(item, SavedOutput);
     PyObject *storage = is_usual ? SLOT(item, SavedTensor__storage) : NULL;
     if (is_usual) is_usual = is_equal(SLOT(storage, Storage__version), SLOT(item, SavedTensor__version));
-    if (is_usual == 1 && SLOT(item, SavedTensor__value) != Py_None) return Py_NewRef(SLOT(item, SavedTensor__value));
+    PyObject *leaf = is_usual == 1 ? SLOT(item, SavedTensor__value) : Py_None;
+    if (leaf != Py_None && SLOT(leaf, Value__storage) == storage) return Py_NewRef(leaf);
+    if (leaf != Py_None) return PyObject_CallMethodOneArg(item, text_unpack, node);
     int has_history = is_usual == 1 && SLOT(item, SavedTensor__node) != Py_None;
     if (has_history) is_usual = is_unrecorded();
     if (is_usual < 0) return NULL;

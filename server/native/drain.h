@@ -255,7 +255,8 @@ static int
 may_take_over(PyObject *leaf, PyObject *gradient)
 {
     PyObject *history = SLOT(leaf, Value__autograd), *meta = SLOT(leaf, Value__meta);
-    if (!IS(history, AutogradMeta) || SLOT(history, AutogradMeta__grad) != Py_None || SLOT(gradient, Value__meta) != meta ||
+    if (!IS(history, AutogradMeta) || SLOT(history, AutogradMeta__requires_grad) != Py_True) return 0;
+    if (SLOT(history, AutogradMeta__grad) != Py_None || SLOT(gradient, Value__meta) != meta ||
         SLOT(gradient, Value__base) != Py_None || Py_REFCNT(gradient) != 1 || Py_REFCNT(SLOT(gradient, Value__storage)) != 1)
         return 0;
     PyObject *is_row_major = PyObject_GetAttr(meta, text_is_contiguous);

@@ -49,7 +49,7 @@ ALWAYS_EXECUTED: frozenset[type] = frozenset(
 )
 _LONGEST_TEXT: Final = 1 << 15
 _NOTES: frozenset[type] = frozenset(
-    (messages.SetGrad, messages.DropGrads, messages.SetRequiresGrad, messages.RetainGrad)
+    (messages.SetGrad, messages.DropGrads, messages.SetRequiresGrad, messages.RetainGrad, messages.TakePlace)
 )
 
 

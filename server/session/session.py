@@ -42,6 +42,7 @@ from .profiling.profiles import drop_profile, note_frame, numbers_drawn
 from .programs import graphs, sequences, stretches
 from .programs import reports as _reports  # likewise
 from .programs.batches.recurring import RecurringBatches
+from .programs.successions import take_place
 from .replies import Frame
 from .rollback import Rollback
 from .state import SessionState, Suspended
@@ -108,7 +109,8 @@ class Session:
             messages.RecordEvent: streams.record_event, messages.WaitEvent: streams.wait_event,
             messages.RecordStream: streams.record_stream, messages.Detach: attachments.detach,
             messages.Attach: attachments.attach, messages.ClientNode: client_passes.add_node,
-            messages.Watch: client_passes.watch, messages.BeginPass: client_passes.begin,
+            messages.Watch: client_passes.watch,
+            messages.TakePlace: take_place, messages.BeginPass: client_passes.begin,
             messages.TakeGradients: client_passes.take, messages.GiveGradients: client_passes.give,
             messages.EndPass: client_passes.end, messages.ForwardGradient: client_passes.forward_gradient,
             messages.RandomState: queries.note_random_state, messages.LoadModule: kernels.load_module,

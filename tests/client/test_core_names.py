@@ -23,6 +23,13 @@ PROGRAM = """
             assert eval(name) == value
         assert name == "torch.added" or eval(name) != value
     assert not hasattr(torch, "added")
+    core = torch._C
+    assert core.layout is torch.layout and core.memory_format is torch.memory_format
+    assert core.Future is torch.futures.Future and core.JITException is torch.jit.Error
+    assert core.default_generator is torch.default_generator and core._VariableFunctions.relu is torch.relu
+    assert isinstance(torch.ones(1), core.TensorBase) and core._from_dlpack is torch.utils.dlpack.from_dlpack
+    scripted = (core.ScriptMethod, core.ScriptFunction, core.ScriptModule, core.ScriptObject, core.Graph, core.Node)
+    assert not isinstance(torch.relu, scripted)
     x = torch.randn(4, 4, dtype=torch.float64)
     spectrum = torch._C._fft.fft_fft(x)
     assert torch.equal(spectrum, torch.fft.fft(x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from copy import deepcopy
 from importlib import import_module
 from io import BytesIO
@@ -104,17 +105,32 @@ def _rewrapped(kind: Any, given: tuple[Any, ...], attributes: Any) -> Any:
     return with_attributes(made, attributes)
 
 
+class _Latest(threading.local):
+    """The session of what ``data`` returned last in a thread, with its number and that of the tensor it is of."""
+
+    pair = (0, 0, 0)
+
+
+_latest = _Latest()
+
+
 def _get_data(self: Tensor) -> Tensor:
     """The same elements without history; what is written through them does not count as a modification for autograd."""
     kind = type(self)
     answers = kind in DISPATCHING or overrides.dispatch_modes or (kind in HANDLERS and kind not in OVERRIDING)
-    return self.detach() if answers or kind is DualTensor else function("_unversioned")(self)
+    if answers or kind is DualTensor:
+        return self.detach()
+    data: Tensor = function("_unversioned")(self)
+    _latest.pair = id(data._session), data._id, self._id
+    return data
 
 
 def _set_data(self: Tensor, other: Tensor) -> None:
     require_one_session("data", self, other)
     if self._requires_grad and not other.dtype.is_differentiable:
         raise AutogradError("data set to a tensor that requires gradients must be floating point or complex dtype")
+    if (id(self._session), other._id, self._id) == _latest.pair and other._meta is self._meta:
+        return  # ``x.data += y`` has written into the memory of ``x``, and sets its data to what it has
     if self._requires_grad and not self.is_leaf:
         other = import_module("telegrad.autograd.graph")._with_elements(self, other.detach())
         self._requires_grad, node = False, other._node

@@ -10,6 +10,7 @@ from operator import index
 from typing import Any, Final
 
 from telegrad._ops.functions import function
+from telegrad._ops.overriding import SLOTS, disabled
 from telegrad._session.devices import DeviceLike
 from telegrad._session.settings import set_default_dtype
 from telegrad._tensor.size import Size
@@ -88,8 +89,8 @@ def named_type(name: str) -> TensorType:
 def made_of(name: str, args: Sequence[Any], dtype: DType, device: DeviceLike) -> Tensor:
     """Return a tensor of what a constructor of tensors was given.
 
-    ``args``: sizes, one ``Size``, one sequence or array with the elements, or one tensor of the type, whose memory the
-    result shares. Uninitialised where only the shape is given.
+    ``args``: sizes, one ``Size``, one sequence or array with the elements, or one tensor of the type, whose memory
+    and history the result shares. Uninitialised where only the shape is given.
     """
     if len(args) == 1 and not _is_size(args[0]):
         (given,) = args
@@ -98,7 +99,7 @@ def made_of(name: str, args: Sequence[Any], dtype: DType, device: DeviceLike) ->
         if isinstance(given, Tensor):
             if given.dtype is not dtype:
                 raise DTypeError(f"{name}: expected a tensor of {dtype}, got {given._meta}; use to({dtype})")
-            return given.detach()
+            return _aliased(given)
         if not hasattr(given, "__len__") and not hasattr(given, "__iter__"):
             raise ArgumentTypeError(f"{name}: expected sizes or data, not {type(given).__name__}")
         return tensor(given if hasattr(given, "__array__") else list(given), dtype=dtype, device=device)
@@ -115,11 +116,21 @@ def new(self: Tensor, *args: Any, device: DeviceLike = None, size: Sequence[int]
     return made_of("new", given, self.dtype, self.device if device is None else device)
 
 
-def _made_of(self: Tensor, args: Sequence[Any], device: DeviceLike) -> Tensor:
-    """Return what the constructor of ``Tensor`` makes of arguments that are no handle; a tensor may have any type."""
+def _be_made_of(self: Tensor, args: Sequence[Any], device: DeviceLike) -> None:
+    """Let a handle be what the constructor of ``Tensor`` makes of other arguments; a tensor may have any type."""
     if len(args) == 1 and isinstance(args[0], Tensor):
-        return args[0].detach()
-    return made_of("Tensor", args, dtypes.get_default_dtype(), device)
+        made = _aliased(args[0])
+    else:
+        made = made_of("Tensor", args, dtypes.get_default_dtype(), device)
+    for name in SLOTS:
+        setattr(self, name, getattr(made, name))
+    made._id = 0
+
+
+def _aliased(tensor: Tensor) -> Tensor:
+    """Return a plain tensor that shows the same memory, through which gradients flow."""
+    with disabled():
+        return function("alias")(tensor)  # type: ignore[no-any-return]
 
 
 def _new(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -142,7 +153,7 @@ def set_default_tensor_type(t: TensorType | str, /) -> None:
     set_default_device(wanted.device_type)
 
 
-METHODS: dict[str, Any] = {"new": new, "_made_of": _made_of}
+METHODS: dict[str, Any] = {"new": new, "_be_made_of": _be_made_of}
 
 BFloat16Tensor = TYPES["cpu"]["BFloat16Tensor"]
 BoolTensor = TYPES["cpu"]["BoolTensor"]

@@ -40,7 +40,8 @@ visit(PyObject *node, PyObject *seen, PyObject *stack, PyObject *tensors)
     }
     if (!IS(node, LeafNode) || SLOT(node, LeafNode__extras) != Py_None || SLOT(node, LeafNode__tensor) == NULL) return 0;
     PyObject *tensor = PyObject_CallNoArgs(SLOT(node, LeafNode__tensor));
-    int error = tensor == NULL || (tensor != Py_None && PyList_Append(tensors, tensor) < 0);
+    int error = tensor == NULL, receives = !error && tensor != Py_None && SLOT(tensor, Tensor___requires_grad) != Py_False;
+    if (receives) error = PyList_Append(tensors, tensor) < 0;
     Py_XDECREF(tensor);
     return error ? -1 : 1;
 }

@@ -116,18 +116,33 @@ def _get_cudnn_enabled() -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    """Return what concerns operators and their dispatch; it is imported when a program first names it."""
+    """Return what is elsewhere too, or concerns operators and their dispatch: it is imported when first named."""
     if name.startswith("__"):
         raise AttributeError(name)
+    if name in _ELSEWHERE:
+        module, _, own = _ELSEWHERE[name].rpartition(".")
+        return getattr(import_module(module), own) if module else import_module(own)
     return getattr(import_module("telegrad._library.compiled.core"), name)
 
 
-class Graph:
-    """A graph of TorchScript, for ``isinstance``."""
-
-
-class Value:
-    """A value of such a graph."""
+_ELSEWHERE: Final = {
+    "Event": "telegrad.Event", "Future": "telegrad.futures.Future", "JITException": "telegrad.jit.Error",
+    "ScriptFunction": "telegrad.jit.ScriptFunction", "ScriptModule": "telegrad.jit.ScriptModule",
+    "StorageBase": "telegrad.storage.UntypedStorage", "Stream": "telegrad.Stream", "TensorBase": "telegrad.Tensor",
+    "_VariableFunctions": "telegrad", "_from_dlpack": "telegrad.utils.dlpack.from_dlpack",
+    "_to_dlpack": "telegrad.utils.dlpack.to_dlpack", "default_generator": "telegrad.random.default_generator",
+    "layout": "telegrad.layout", "memory_format": "telegrad.memory_format",
+}  # fmt: skip
+"""What has a public name, too, by its name in the core."""
+_SCRIPT_OBJECTS: Final = (
+    "Block CompilationUnit ErrorReport Graph Node ScriptClass ScriptMethod ScriptObject StaticModule TracingState Value"
+)
+globals().update(
+    {
+        name: type(name, (), {"__doc__": "What TorchScript makes, for ``isinstance``: there are no such objects."})
+        for name in _SCRIPT_OBJECTS.split()
+    }
+)
 
 
 class Type:

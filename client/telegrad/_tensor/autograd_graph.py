@@ -108,12 +108,14 @@ class Extras:
     """What few nodes have: ``retained`` refers to the results whose ``retain_grad`` was called, by their numbers.
 
     ``watched`` are places with hooks, by the numbers of the tensors that they were registered on. ``numbered`` is there
-    once the program has asked the server about the node.
+    once the program has asked the server about the node. ``is_moved`` says that a leaf has got other elements since
+    something was computed of it, of another layout or type than gradients of that have.
     """
 
-    __slots__ = ("metadata", "numbered", "retained", "watched")
+    __slots__ = ("is_moved", "metadata", "numbered", "retained", "watched")
 
     def __init__(self) -> None:
+        self.is_moved = False
         self.numbered: NumberedNode | None = None
         self.metadata: dict[Any, Any] = {}
         self.retained: dict[int, ReferenceType[Any]] = {}

@@ -11,12 +11,14 @@ from .autograd_graph import ClientNode, DeferredNode, GradientEdge, GradientNode
 class Receivers(NamedTuple):
     """The tensors that a backward pass gives a ``.grad``; ``are_certain`` tells whether a gradient reaches all.
 
-    ``stand_ins`` are the nodes of those among them that stand in place of another leaf.
+    ``stand_ins`` are the nodes of those among them that stand in place of another leaf; ``moved`` are those of which
+    the server knows what form their gradients have.
     """
 
     tensors: list[Any]
     are_certain: bool
     stand_ins: list[StandInNode]
+    moved: list[Any]
 
     @staticmethod
     def usual(roots: Any) -> list[Any] | None:
@@ -32,11 +34,12 @@ def gradient_receivers(roots: Iterable[GradientEdge]) -> Receivers | None:
     """
     found = Receivers.usual(roots)
     if found is not None:
-        return Receivers(found, True, [])
+        return Receivers(found, True, [], [])
     seen: set[GradientEdge] = set(roots)
     stack = list(seen)
     receivers: list[Any] = []
     stand_ins: list[StandInNode] = []
+    moved: list[Any] = []
     are_certain = True
     while stack:
         node = stack.pop()
@@ -55,8 +58,10 @@ def gradient_receivers(roots: Iterable[GradientEdge]) -> Receivers | None:
                 stand_ins.append(node)
         if isinstance(node, LeafNode):
             tensor = node.tensor()
-            if tensor is not None:
+            if tensor is not None and tensor._requires_grad:
                 receivers.append(tensor)
+                if extras is not None and extras.is_moved:
+                    moved.append(tensor)
             continue
         if extras is not None:
             receivers += extras.retaining()
@@ -65,4 +70,17 @@ def gradient_receivers(roots: Iterable[GradientEdge]) -> Receivers | None:
             if parent not in seen:
                 seen.add(parent)
                 stack.append(parent)
-    return Receivers(receivers, are_certain, stand_ins)
+    return Receivers(receivers, are_certain, stand_ins, moved)
+
+
+def receivers_at(node: GradientEdge) -> list[Any]:
+    """Return the tensors that the gradients of a node are stored in."""
+    if isinstance(node, LeafNode):
+        leaf = node.tensor()
+        return [] if leaf is None or not (leaf._requires_grad or leaf._session.holds_gradients) else [leaf]
+    return [] if node.extras is None else node.extras.retaining()
+
+
+def moved_at(node: GradientEdge) -> list[Any]:
+    """Return the leaf of a node, if its gradients may have another form than it has now."""
+    return receivers_at(node) if node.extras is not None and node.extras.is_moved else []

@@ -23,7 +23,7 @@ from telegrad_protocol.errors import (
 from telegrad_protocol.messages import RetainGrad, SetGrad, SetRequiresGrad, Watch
 from telegrad_protocol.meta import Device, Meta
 
-from .assigned_gradients import check_flag, check_gradient
+from .assignments import check_flag, check_gradient, stays_leaf, take_place
 from .autograd_graph import Aliases, Extras, GradientEdge, LeafNode, OperationNode, Watched, has_gradient
 from .grad_fn import HANDLES, GradFn, shown_node, warn_of_no_gradient
 from .hooks import Hook, RemovableHandle
@@ -85,8 +85,7 @@ class Tensor(Attached):
             if options:
                 raise ArgumentTypeError(f"Tensor: unknown argument {next(iter(options))!r}")
             given = [argument for argument in (session, id, meta, *sizes) if argument is not _MISSING]
-            made = self._made_of(given, device)
-            session, id, meta, made._id = made._session, made._id, made._meta, 0
+            return self._be_made_of(given, device)
         self._id: int = id
         self._session: ClientSession = session
         self._meta: Meta = meta
@@ -364,14 +363,13 @@ class Tensor(Attached):
         self._meta, other._meta = other._meta, self._meta
         self._session, other._session = other._session, self._session
         self._base = self._aliases = None
+        if stays_leaf(self, other):
+            return take_place(self, other)
         if self._requires_grad:
             self._node = None
             self._session.submit(SetRequiresGrad(self._id, True))
-        grad = self._grad
-        if grad is not None:
-            fits = (grad.shape, grad.dtype, grad.device) == (self.shape, self.dtype, self.device)
-            self._grad = grad if fits else None
-            self._session.submit(SetGrad(self._id, grad._id if fits else None))
+        if self._grad is not None:
+            self._session.submit(SetGrad(self._id, self._grad._id))
 
     @classmethod
     def _wrap(cls, tensor: Tensor) -> Any:

@@ -27,6 +27,7 @@ from telegrad._tensor.autograd_graph import (
     stand_ins_among,
 )
 from telegrad._tensor.held_gradients import key_of, on_server, parents_of, reachable_in_pass
+from telegrad._tensor.receivers import moved_at, receivers_at
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError
@@ -43,6 +44,7 @@ from ._gradients import (
     make_dense,
     new_gradient,
     settle,
+    tell_forms,
 )
 from ._held_pass import watched_at
 from ._node_hooks import NodeHooks, Outputs
@@ -90,8 +92,8 @@ class ClientPass(NodeHooks):
         """The outputs of functions that a gradient has flowed to."""
         self.unhooked: dict[int, Tensor] = {}
         """The gradients that hooks of inputs were given, by the inputs' numbers, where they flow on to other inputs."""
-        self._named: set[int] = set()
-        """Numbers of leaves whose gradients have their ids already."""
+        self._named: dict[int, Tensor] = {}
+        """Leaves whose gradients have their ids already, by their identities: hooks may give them other numbers."""
         self._skipped: frozenset[int] = frozenset()
         """Numbers of stops that gradients do not flow to."""
         for node in nodes:
@@ -157,8 +159,8 @@ class ClientPass(NodeHooks):
         if self._inputs is not None:
             receivers = [tensor for tensor in self._inputs if tensor._gradient_edge() in self._reached]
         else:
-            receivers = [tensor for node in self._reached for tensor in _receivers(node)]
-            receivers = [tensor for tensor in receivers if tensor._id not in self._named]
+            receivers = [tensor for node in self._reached for tensor in receivers_at(node)]
+            receivers = [tensor for tensor in receivers if id(tensor) not in self._named]
         if self._held:
             own = [leaf for leaf in receivers if leaf._session.holds_gradients]
             self._accumulate_held([*own, *dict.fromkeys(self._plain_leaves)])
@@ -168,6 +170,7 @@ class ClientPass(NodeHooks):
         if self._is_uncertain:
             drop_unreached(receivers)
             receivers = [leaf for leaf in receivers if leaf._grad is not None]
+        tell_forms([leaf._grad for node in self._reached for leaf in moved_at(node)])
         if self._create_graph:
             self._describe([leaf._grad for leaf in receivers if leaf._grad is not None])
         if self._inputs is not None:
@@ -297,8 +300,9 @@ class ClientPass(NodeHooks):
         if leaf is None:
             self._give(watched.number, given)
             return
-        self._named.add(leaf._id)
+        self._named[id(leaf)] = leaf
         self._give(watched.number, given, ((leaf._id, gradient_of(leaf, self._create_graph)._id),))
+        tell_forms([moved._grad for moved in moved_at(node)])
         watched.call_after(leaf)
 
     def _differentiate(self, node: ClientNode) -> list[GradientEdge]:
@@ -341,14 +345,6 @@ class ClientPass(NodeHooks):
             ids = tuple([None if gradient is None else gradient._id for gradient in gradients])
             self._lineage.extend([t._gradient_edge() for t in gradients if t is not None and t._is_tracked()])
         self._session.submit(messages.GiveGradients(self._number, self._site, stop, ids, leaves), thread.modes)
-
-
-def _receivers(node: GradientEdge) -> list[Tensor]:
-    """Return the tensors that the gradients of a node are stored in."""
-    if isinstance(node, LeafNode):
-        leaf = node.tensor()
-        return [] if leaf is None else [leaf]
-    return [] if node.extras is None else node.extras.retaining()
 
 
 def _age(node: GradientEdge) -> float:

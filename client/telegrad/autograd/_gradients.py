@@ -115,6 +115,26 @@ def update_handles(computed: list[Tensor], roots: list[Tensor], gradients: list[
     describe(computed, parents)
 
 
+def is_moved(tensor: Tensor) -> bool:
+    """Return whether a tensor is a leaf whose gradients may have another form than it has now."""
+    extras = None if tensor._node is None else tensor._node.extras
+    return extras is not None and extras.is_moved
+
+
+def tell_forms(gradients: Sequence[Tensor | None], sources: Sequence[Tensor] = ()) -> None:
+    """Ask what form gradients have that was not known when they were numbered. One round trip, if there are any.
+
+    These are those of the sources that are moved, where there are sources.
+    """
+    if sources:
+        gradients = [one for source, one in zip(sources, gradients, strict=True) if is_moved(source)]
+    asked = [one for one in gradients if one is not None and not isinstance(one._session, ShapeSession)]
+    if asked:
+        ids, devices = zip(*[(gradient._id, gradient.device) for gradient in asked], strict=True)
+        for gradient, (meta, _) in zip(asked, asked[0]._session.describe(ids, devices), strict=True):
+            gradient._meta = meta
+
+
 def describe(computed: list[Tensor], parents: tuple[GradientEdge, ...]) -> None:
     """Ask what the new gradients are, and give those that require grad these parents. One round trip."""
     if isinstance(computed[0]._session, ShapeSession):

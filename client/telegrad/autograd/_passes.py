@@ -38,6 +38,7 @@ from ._gradients import (
     drop_unreached,
     flags_of,
     gradient_meta,
+    is_moved,
     keep_retained,
     materialized,
     missing_in,
@@ -45,6 +46,7 @@ from ._gradients import (
     pairs_for,
     retained_between,
     settle,
+    tell_forms,
     update_handles,
 )
 from .anomaly_mode import anomalies, explained, wait_explained
@@ -96,6 +98,7 @@ def backward(
     wait_where_caught(session, PATIENTLY)
     if not receivers.are_certain:
         drop_unreached(wanted)
+    tell_forms([leaf._grad for leaf in receivers.moved])
     if create_graph:
         computed = [leaf._grad for leaf in wanted if leaf._grad is not None]
         update_handles(computed, roots, gradients)
@@ -206,6 +209,7 @@ def _to_sources(
     if has_client_parts(reached):
         with explained(session), ClientPass(roots, gradients, sources, retain, records) as stopping:
             results = stopping.gradients(allows_unused)
+        tell_forms(results, sources)
         wait_where_caught(session, PATIENTLY)
         if stopping.handed:
             results = _with_continued(results, stopping.handed, sources, retain, create_graph, allows_unused)
@@ -218,11 +222,8 @@ def _to_sources(
     ]
     targets = _ids([source for source, is_used in zip(sources, used, strict=True) if is_used])
     computed = [gradient for gradient in results if gradient is not None]
-    site = session.sites.current()
-    session.submit(
-        Gradient(site, _ids(roots), _optional_ids(gradients), targets, _ids(computed), retain, records, True),
-        thread.modes,
-    )
+    given = _ids(roots), _optional_ids(gradients), targets, _ids(computed)
+    session.submit(Gradient(session.sites.current(), *given, retain, records, True), thread.modes)
     if anomalies.is_enabled:
         wait_explained(session)
     wait_where_caught(session, PATIENTLY)
@@ -232,6 +233,7 @@ def _to_sources(
             raise AutogradError(UNUSED)
         results = [result if is_known else None for result, is_known in zip(results, known, strict=True)]
         computed = [gradient for gradient in results if gradient is not None]
+    tell_forms(results, sources)
     if records:
         update_handles(computed, roots, gradients)
         if duals.intercepts:
@@ -380,7 +382,8 @@ def _receivers(roots: list[Tensor], inputs: Any) -> Receivers | None:
     stand_ins = [node for node in stand_ins_among(reached) if any(node.target is tensor for tensor in listed)]
     if (tensors or stand_ins) and has_client_parts(reached):
         return None
-    return Receivers([*tensors, *[node.held for node in stand_ins]], not has_gradients(reached), stand_ins)
+    receiving, moved = [*tensors, *[node.held for node in stand_ins]], [one for one in tensors if is_moved(one)]
+    return Receivers(receiving, not has_gradients(reached), stand_ins, moved)
 
 
 def _backward(

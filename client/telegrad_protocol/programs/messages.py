@@ -13,7 +13,7 @@ from telegrad_protocol import messages
 
 Row: TypeAlias = (
     messages.Call | messages.Free | messages.Upload | messages.Backward | messages.Gradient | messages.Mode
-    | messages.SetRequiresGrad | messages.RetainGrad | messages.SetGrad | messages.DropGrads
+    | messages.SetRequiresGrad | messages.TakePlace | messages.RetainGrad | messages.SetGrad | messages.DropGrads
 )  # fmt: skip
 """An instruction that a program may have, with slots in the place of ids."""
 

@@ -83,6 +83,7 @@ _RENAMED: Final[dict[type, Callable[[Any, Rename], Any]]] = {
     messages.Gradient: _gradient,
     messages.Mode: lambda one, rename: one,
     messages.SetRequiresGrad: lambda one, rename: messages.SetRequiresGrad(rename(one.id), one.value),
+    messages.TakePlace: lambda one, rename: messages.TakePlace(rename(one.id), rename(one.former)),
     messages.RetainGrad: lambda one, rename: messages.RetainGrad(rename(one.id)),
     messages.SetGrad: lambda one, rename: messages.SetGrad(
         rename(one.id), None if one.grad is None else rename(one.grad)

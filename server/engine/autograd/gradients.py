@@ -59,9 +59,14 @@ _ALONE_IN_CALLEE = _count_in_callee(object())
 
 
 def accumulate(leaf: Value, gradient: Value, create_graph: bool) -> None:
-    """Add ``gradient`` to ``leaf.grad``, in place unless the addition itself is to be differentiable."""
+    """Add ``gradient`` to ``leaf.grad``, in place unless the addition itself is to be differentiable.
+
+    A leaf that does not require a gradient any more gets none.
+    """
     meta = leaf.autograd
     assert meta is not None
+    if not meta.requires_grad:
+        return
     changes.note()
     if meta.grad is None:
         meta.grad = gradient if create_graph else _own(leaf.meta, gradient)
@@ -72,7 +77,12 @@ def accumulate(leaf: Value, gradient: Value, create_graph: bool) -> None:
 
 
 def _own(leaf: Meta, gradient: Value) -> Value:
-    """Return a gradient in the leaf's layout that shares memory with nothing: itself if nobody else refers to it."""
+    """Return a gradient in the leaf's layout that shares memory with nothing: itself if nobody else refers to it.
+
+    A leaf whose elements were replaced by those of another shape has no layout for it.
+    """
+    if gradient.meta.shape != leaf.shape:
+        leaf = gradient.meta
     is_usual = gradient.meta is leaf and leaf.is_contiguous and leaf.offset == 0
     is_in_layout = is_usual or _is_in_layout(gradient.meta, leaf)
     if is_in_layout and getrefcount(gradient) <= _ALONE_IN_CALLEE and _owns_memory(gradient):
@@ -99,7 +109,7 @@ def _owns_memory(value: Value) -> bool:
 
 def in_layout_of(source: Meta, gradient: Value) -> Value:
     """Return a gradient in the layout that ``accumulate`` would give it: itself if it has that layout."""
-    if _is_in_layout(gradient.meta, source):
+    if _is_in_layout(gradient.meta, source) or gradient.meta.shape != source.shape:
         return gradient
     with context.grad_mode(False):
         moved: Value = F._in_layout(gradient, _layout_of(source))

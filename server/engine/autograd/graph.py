@@ -100,6 +100,10 @@ UNRECORDED = AutogradMeta(True)
 """The history of unpacked saved tensors while gradients are not recorded: formulas may ask for ``requires_grad``."""
 
 
+_OF_VIEWS = frozenset(("LinearBackward0",))
+"""Nodes of operations that PyTorch makes of views of their operands, which keep the elements of these."""
+
+
 class SavedTensor:
     """A value that a backward formula needs: its memory, its version when it was saved, and its history.
 
@@ -146,7 +150,7 @@ class SavedTensor:
         if storage.version != self.version:
             raise self.modified_error(consumer)
         if self.value is not None:
-            return self.value
+            return self._with_former_elements(self.value) if self._keeps_elements(consumer) else self.value
         value: Value = new_value()  # `Value.__init__`, without a call
         value.storage, value.meta, value.backend = storage, self.meta, storage.backend
         value.base, value.autograd, value._array = None, None, self.array
@@ -158,6 +162,20 @@ class SavedTensor:
             node = self._creator()
             if node is not None:
                 return with_history(value, node, self.output)
+        return value
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether it is a leaf that has got other elements since (``succession``)."""
+        return self.value is not None and self.value.storage is not self.storage
+
+    def _keeps_elements(self, consumer: Node) -> bool:
+        """Whether a node differentiates with what a leaf held, although that has got other elements since."""
+        return self.is_replaced and consumer.name in _OF_VIEWS
+
+    def _with_former_elements(self, leaf: Value) -> Value:
+        value = Value(self.storage, self.meta, self.storage.backend)
+        value.autograd, value.keys = leaf.autograd, leaf.keys  # the same leaf to the graph
         return value
 
     def _creator(self) -> Node | None:

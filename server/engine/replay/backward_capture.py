@@ -99,10 +99,12 @@ class BackwardCaptures:
     def _storages(self, nodes: list[Any], gradient: Value) -> list[Storage] | None:
         """Return the memory that the pass reads; None if the pass may fail, or cannot be captured.
 
-        It cannot where it adds to gradients that are there, or goes from one device to another.
+        It cannot where it adds to gradients that are there, leaves a leaf without one, or goes from one device to
+        another.
         """
         for number in self._leaves:
-            if nodes[number].leaf.autograd.grad is not None:
+            history = nodes[number].leaf.autograd
+            if history.grad is not None or not history.requires_grad:
                 return None
         storages = []
         if self._places is None:
@@ -114,7 +116,7 @@ class BackwardCaptures:
             return None
         for place in self._places:
             saved = saved_at(place, nodes)
-            if saved.storage.version != saved.version:
+            if saved.storage.version != saved.version or saved.is_replaced:
                 return None
             storages.append(saved.storage)
         storages.append(gradient.storage)

@@ -223,6 +223,7 @@ class Program:
                 meta = leaf.meta
                 if (  # `accumulate`, inlined for a leaf that can take over the gradient as it is
                     is_last and gradient.meta is meta and gradient.base is None and leaf.autograd.grad is None  # type: ignore[union-attr]
+                    and leaf.autograd.requires_grad
                     and meta.is_contiguous and meta.offset == 0 and getrefcount(gradient) <= ALONE_IN_TABLE
                     and getrefcount(gradient.storage) <= ALONE_IN_ATTRIBUTE  # type: ignore[union-attr]
                 ):  # fmt: skip
@@ -382,6 +383,8 @@ def unpacked(saved: Any, consumer: Any) -> Value:
         value.base, value._array = None, saved.array
         value.keys = storage.backend.key
         value.autograd = None if saved.node is None else UNRECORDED
+    elif value.storage is not storage:
+        return saved.unpack(consumer)  # type: ignore[no-any-return]
     return value
 
 

@@ -20,6 +20,7 @@ from telegrad_protocol.programs.rows import Template
 
 from .compiled import Variant
 from .situations import Standing
+from .successions import successions_in
 from .uploaded import DATA
 
 _ROW_BYTES: Final = 1200
@@ -33,7 +34,7 @@ _FEWEST: Final = 4
 """Programs of fewer instructions are not worth a record."""
 _RECORDED: Final = frozenset(
     (messages.Call, messages.Free, messages.Upload, messages.Backward, messages.Gradient, messages.SetGrad,
-     messages.DropGrads, messages.SetRequiresGrad)
+     messages.DropGrads, messages.SetRequiresGrad, messages.TakePlace)
 )  # fmt: skip
 _MODES: Final = frozenset(("grad", "inference", "autocast", "autocast_cache"))
 
@@ -43,8 +44,8 @@ class Program:
 
     __slots__ = (
         "_first", "_fixed", "_free", "_inputs", "_latest", "_moving", "_pick", "_seen", "_sizes", "calls", "has_passes",
-        "is_recordable", "last_run", "nbytes", "reasons", "standing", "template", "tunes", "used", "variant_bytes",
-        "variants",
+        "is_recordable", "last_run", "nbytes", "reasons", "standing", "successions", "template", "tunes", "used",
+        "variant_bytes", "variants",
     )  # fmt: skip
 
     def __init__(self, definition: DefineProgram) -> None:
@@ -58,6 +59,7 @@ class Program:
         self.is_recordable = len(rows) >= _FEWEST and all(map(_is_recordable, rows))
         self.used = used_inputs(rows)
         """Positions of inputs that are more than freed."""
+        self.successions = successions_in(rows, self.used) if self.is_recordable else ()
         self._pick = itemgetter(*self.used) if len(self.used) > 1 else None
         self._latest: tuple[Any, bytes, Variant] | None = None
         """The situation of the last run that was executed as one, the constants that are fixed, and how it was."""
@@ -194,6 +196,8 @@ def _kind_of(value: Any) -> Any:
 
 
 def _is_recordable(row: Any) -> bool:
+    if isinstance(row, messages.TakePlace) and row.former < 0:
+        return False
     return row.name in _MODES if isinstance(row, messages.Mode) else type(row) in _RECORDED
 
 
@@ -211,6 +215,8 @@ def used_inputs(rows: Sequence[Any]) -> list[int]:
             used.update([*row.roots, *[g for g in row.gradients if g is not None], *row.inputs])
         elif row.__class__ is messages.DropGrads:
             used.update(row.ids)
+        elif row.__class__ is messages.TakePlace:
+            used.update([row.id, row.former])
         elif row.__class__ in (messages.SetGrad, messages.SetRequiresGrad):
             used.update([s for s in (row.id, getattr(row, "grad", None)) if s is not None])
     return sorted([slot for slot in used if slot >= 0])

@@ -110,7 +110,7 @@ class Recording:
         self._state, self._tunes = state, tunes
         self._instructions = instructions
         self._failures = state.failures
-        self._values = values
+        self.values = values
         self._backend = values[0].backend if values else state.backend("")
         self._begin = time.monotonic()
         self._needs = [value.autograd is not None and value.autograd.requires_grad for value in values]
@@ -154,7 +154,7 @@ class Recording:
             recorder.give_up(f"it takes longer than {LONGEST_SECONDS} s")
             return None
         outcomes = _Outcomes(recorder, self._given)
-        writer = HistoryWriter(self._values, self._histories, recorder.slot_of, outcomes.place_of)
+        writer = HistoryWriter(self.values, self._histories, recorder.slot_of, outcomes.place_of)
         try:
             patterns = outcomes.write_histories(writer, [value for _, value in names], self._histories)
         except UnknownHistoryError:
@@ -190,7 +190,7 @@ class Recording:
     def _gradients_after(self, outcomes: _Outcomes) -> list[tuple[int, Outcome]]:
         """Return what inputs have as gradients now; gives up where one has got another history."""
         gradients = []
-        for place, (value, needed) in enumerate(zip(self._values, self._needs, strict=True)):
+        for place, (value, needed) in enumerate(zip(self.values, self._needs, strict=True)):
             meta = value.autograd
             if meta is not None:
                 if self.reads_gradients:

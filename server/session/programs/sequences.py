@@ -29,6 +29,7 @@ from .ending import EndOfRun, EndOfVerification, RestOfRun
 from .known import Program, weight_of
 from .noted_executions import begun
 from .recording import Recording
+from .successions import end_successions
 from .verification import begin_verification, end_verification
 
 _log = logging.getLogger(__name__)
@@ -99,6 +100,7 @@ def end_run(state: SessionState, end: EndOfRun) -> None:
         variant = variant._replace(released=tuple(released))
     state.host_memory.forget(program.keep_variant(end.situation, variant, nbytes))
     _limit_variants(state, program)
+    bind_names(state, ids, end_successions(program.successions, names, recording.values))
 
 
 def named_before(state: SessionState, ids: Sequence[int]) -> list[Any]:
@@ -192,6 +194,8 @@ def _execute(state: SessionState, run: RestOfRun) -> int | None:
             state.inbox.appendleft(run._replace(execution=execution))
             return 0
         names = variant.finish(values, execution.outputs())
+        if program.successions:
+            names = end_successions(program.successions, names, values)
         if variant.changed:
             program.standing.note_end(variant, variant.changed)
     except Exception as error:

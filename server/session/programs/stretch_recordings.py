@@ -150,7 +150,7 @@ class StretchRecording(Recording):
     def _launched(self, executable: Executable) -> Executable | Captures:
         made = launched_soon(executable, self._backend, self._shared_memory)
         if isinstance(made, Captures):
-            made.note_sighting([given.of(self._values) for given in self._takes], self._memory_state, self._start)
+            made.note_sighting([given.of(self.values) for given in self._takes], self._memory_state, self._start)
         return made
 
 

@@ -105,15 +105,6 @@ class ReLU(_Activation):
         return F.relu(input, self.inplace)
 
 
-class ReLU6(_Activation):
-    """min(max(input, 0), 6)"""
-
-    _function, _settings = "relu6", {"inplace": False}
-
-    def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
-
-
 class SiLU(_Activation):
     """input * sigmoid(input)"""
 
@@ -211,6 +202,16 @@ class Hardtanh(Module):
 
     def extra_repr(self) -> str:
         return f"min_val={self.min_val}, max_val={self.max_val}" + (", inplace=True" if self.inplace else "")
+
+
+class ReLU6(Hardtanh):
+    """min(max(input, 0), 6)"""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(0.0, 6.0, inplace)
+
+    def extra_repr(self) -> str:
+        return "inplace=True" if self.inplace else ""
 
 
 class Softplus(_Activation):

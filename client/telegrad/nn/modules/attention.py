@@ -14,7 +14,14 @@ from telegrad._session.grad_mode import is_grad_enabled
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
 from telegrad.nn import init
-from telegrad.nn._functional.attention import additive, attention_weights, check_attended, check_masks, projected
+from telegrad.nn._functional.attention import (
+    additive,
+    attention_weights,
+    check_attended,
+    check_masks,
+    multi_head_attention_forward,
+    projected,
+)
 from telegrad.nn.parameter import Parameter, new_parameter
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError
@@ -97,7 +104,9 @@ class MultiheadAttention(Module):
             return self._of_nested(query, key, value, (key_padding_mask, attn_mask), need_weights, average_attn_weights)
         check_attended(query, key, value)
         is_batched = query.ndim == 3
-        if self.bias_k is not None or self.add_zero_attn or not self._qkv_same_embed_dim:
+        # A program may have put another function in the place of our own.
+        is_own = F.multi_head_attention_forward is multi_head_attention_forward
+        if self.bias_k is not None or self.add_zero_attn or not (self._qkv_same_embed_dim and is_own):
             return self._general(
                 query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal
             )

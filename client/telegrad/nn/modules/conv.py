@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, cast
 
-from telegrad._ops.functions import function
 from telegrad._session.devices import DeviceLike
 from telegrad._tensor.number_checks import is_integer
 from telegrad._tensor.tensor import Tensor
@@ -120,7 +119,7 @@ class _Conv(_ConvNd):
 
     def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Convolve with another weight and bias, by the layer's settings."""
-        convolve = function(f"conv{self._dims}d")
+        convolve = getattr(F, f"conv{self._dims}d")
         padding: tuple[int, ...] | str = self.padding
         if self.padding_mode != "zeros":
             around = self._reversed_padding_repeated_twice
@@ -164,7 +163,7 @@ class _ConvTransposeNd(_ConvNd):
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         rest = self.output_padding if output_size is None else self._output_padding_for(input, tuple(output_size))
-        convolve = function(f"conv_transpose{self._dims}d")
+        convolve = getattr(F, f"conv_transpose{self._dims}d")
         return convolve(  # type: ignore[no-any-return]
             input, self.weight, self.bias, self.stride, self.padding, rest, self.groups, self.dilation
         )

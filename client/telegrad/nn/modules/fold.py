@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
-from telegrad.nn._functional.windows import Numbers, unfold
+from telegrad.nn._functional.windows import Numbers
 
 from .module import Module
 
@@ -19,7 +19,7 @@ class Unfold(Module):
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
 
     def forward(self, input: Tensor) -> Tensor:
-        return unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)  # type: ignore[no-any-return]
+        return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"

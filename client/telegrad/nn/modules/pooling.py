@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
 from telegrad.nn._functional.windows import Numbers, spread
@@ -51,7 +50,7 @@ class _MaxPoolNd(Module):
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
     def forward(self, input: Tensor) -> Any:
-        pool = function(f"max_pool{self._dims}d")
+        pool = getattr(F, f"max_pool{self._dims}d")
         numbers = (self.kernel_size, self.stride, self.padding, self.dilation)
         return pool(input, *numbers, self.ceil_mode, self.return_indices)
 
@@ -95,7 +94,7 @@ class _MaxUnpoolNd(_WindowLayer):
         self.padding = spread("padding", padding, self._dims)
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        unpool = function(f"max_unpool{self._dims}d")
+        unpool = getattr(F, f"max_unpool{self._dims}d")
         return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)  # type: ignore[no-any-return]
 
 
@@ -131,7 +130,7 @@ class AvgPool1d(_WindowLayer):
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
 
     def forward(self, input: Tensor) -> Tensor:
-        return function("avg_pool1d")(  # type: ignore[no-any-return]
+        return F.avg_pool1d(  # type: ignore[no-any-return]
             input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
         )
 
@@ -150,7 +149,7 @@ class _AvgPoolNd(_WindowLayer):
         self.ceil_mode, self.count_include_pad, self.divisor_override = ceil_mode, count_include_pad, divisor_override
 
     def forward(self, input: Tensor) -> Tensor:
-        pool = function(f"avg_pool{self._dims}d")
+        pool = getattr(F, f"avg_pool{self._dims}d")
         numbers = (self.kernel_size, self.stride, self.padding)
         return pool(input, *numbers, self.ceil_mode, self.count_include_pad, self.divisor_override)  # type: ignore[no-any-return]
 
@@ -218,7 +217,7 @@ class _AdaptivePool(Module):
 
 class _AdaptiveAvgPoolNd(_AdaptivePool):
     def forward(self, input: Tensor) -> Tensor:
-        return function(f"adaptive_avg_pool{self._dims}d")(input, self.output_size)  # type: ignore[no-any-return]
+        return getattr(F, f"adaptive_avg_pool{self._dims}d")(input, self.output_size)  # type: ignore[no-any-return]
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
@@ -245,7 +244,7 @@ class _AdaptiveMaxPoolNd(_AdaptivePool):
         self.return_indices = return_indices
 
     def forward(self, input: Tensor) -> Any:
-        return function(f"adaptive_max_pool{self._dims}d")(input, self.output_size, self.return_indices)
+        return getattr(F, f"adaptive_max_pool{self._dims}d")(input, self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
