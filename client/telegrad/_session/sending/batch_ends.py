@@ -35,7 +35,15 @@ _UNNOTICED: Final = 2
 """A batch may hold a turn if so many times more was sent since the program last waited."""
 
 LEAVABLE: Final[frozenset[type]] = frozenset(
-    (messages.Backward, messages.Gradient, messages.Free, messages.DropGrads, messages.SetGrad)
+    (
+        messages.Backward,
+        messages.Gradient,
+        messages.Free,
+        messages.DropGrads,
+        messages.SetGrad,
+        messages.SetRequiresGrad,
+        messages.TakePlace,
+    )
 )
 """Instructions, beside calls, that may be left for the next batch. They are part of no line."""
 
