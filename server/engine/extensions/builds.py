@@ -26,7 +26,8 @@ from server.disclosure import without_folders
 from server.kernel_cache import extensions_directory
 from telegrad_protocol.extension_messages import BuildExtension
 
-from . import commands
+from . import commands, prepared_headers
+from .commands import Prefix
 
 SECONDS: Final = 600.0
 """How long the compilers of one extension may take."""
@@ -43,7 +44,10 @@ class Build:
     def __init__(self, request: BuildExtension, architecture: str) -> None:
         versions = commands.versions(request)
         self._final = extensions_directory() / _hash(architecture, versions, request)
-        self._runtime = extensions_directory() / f"runtime.{_hash(versions, commands.needs_cuda(request))}.o"
+        shared = [versions, commands.needs_cuda(request), prepared_headers.environment()]
+        self._runtime = extensions_directory() / f"runtime.{_hash(*shared, commands.abi_flags(request))}.o"
+        self._flags = prepared_headers.flags_of(request)
+        self._headers = extensions_directory() / f"headers.{_hash(*shared, self._flags)}"
         self._work: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         if not self.library.exists():
@@ -63,6 +67,7 @@ class Build:
         if self._process is not None and self._work is not None:
             status = self._process.wait()
             self._process = None
+            prepared_headers.keep(self._work / "headers", self._headers)
             log = self._log(self._work)
             if status:
                 return False, log or f"the compilers ended with status {status}"
@@ -96,13 +101,29 @@ class Build:
             file.write_text(text)
         commands.placed(work, "telegrad_runtime.cpp").write_text("#include <telegrad/runtime.h>\n")
         runtime = self._runtime if self._runtime.exists() else None
-        steps = commands.steps(request, work, architecture, runtime)
-        job = {"steps": steps, "seconds": SECONDS, "memory_bytes": MEMORY_BYTES}
+        preparing, prefix = self._prepare(request, work)
+        steps = commands.steps(request, work, architecture, runtime, prefix)
+        job = {"steps": steps, "preparing": preparing, "seconds": SECONDS, "memory_bytes": MEMORY_BYTES}
         (work / "job.json").write_text(json.dumps(job))
         self._process = subprocess.Popen(
             [sys.executable, "-I", str(_JOB), str(work)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
+
+    def _prepare(self, request: BuildExtension, work: Path) -> tuple[list[str], Prefix | None]:
+        """Return the command that prepares headers, if any, and what sources begin with."""
+        sources = prepared_headers.beginning(request)
+        if not sources or self._flags is None:
+            return [], None
+        if prepared_headers.is_prepared(self._headers):
+            return [], Prefix(self._headers / prepared_headers.NAME, sources)
+        if not self._headers.exists():  # these flags come for the first time
+            self._headers.mkdir(exist_ok=True)
+            return [], None
+        header = work / "headers" / prepared_headers.NAME
+        header.parent.mkdir()
+        header.write_text(prepared_headers.TEXT)
+        return commands.preparing(request, header, self._flags), Prefix(header, sources)
 
     def _log(self, directory: Path) -> str:
         try:

@@ -54,6 +54,13 @@ def cuda_toolkit() -> Toolkit | None:
     return Toolkit(nvcc, Path(top[1].strip()) if top else Path(nvcc).resolve().parent.parent)
 
 
+class Prefix(NamedTuple):
+    """A header that some sources begin with, by their names."""
+
+    header: Path
+    sources: set[str]
+
+
 def needs_cuda(request: BuildExtension) -> bool:
     """Whether the extension is compiled with CUDA: it was asked for, or there is a source of it."""
     return request.with_cuda or any(path.endswith(CUDA_SUFFIXES) for path, _ in request.sources)
@@ -64,11 +71,13 @@ def needs_gpu(request: BuildExtension) -> bool:
     return needs_cuda(request) and not request.architectures and not _names_architectures(request.cuda_cflags)
 
 
-def steps(request: BuildExtension, directory: Path, architecture: str, runtime: Path | None) -> list[list[list[str]]]:
+def steps(
+    request: BuildExtension, directory: Path, architecture: str, runtime: Path | None, prefix: Prefix | None = None
+) -> list[list[list[str]]]:
     """Return the commands that build ``extension.so`` in a directory, in steps of what can be done side by side.
 
     ``runtime`` is the object of telegrad's own source, which is the same for all extensions; None where it is to be
-    compiled too, as ``runtime.o``.
+    compiled too, as ``runtime.o``. Some sources begin with the headers of ``prefix``.
     """
     cxx, toolkit = host_compiler(), None
     if needs_cuda(request):
@@ -78,22 +87,25 @@ def steps(request: BuildExtension, directory: Path, architecture: str, runtime: 
                 "extension: the server has no nvcc, which host code that launches kernels needs; its operator can "
                 "install CUDA's toolkit (CUDA_HOME). Kernels alone need none: telegrad.cuda.RawModule"
             )
-    shared = [f"-DTORCH_EXTENSION_NAME={request.name}", "-DTORCH_API_INCLUDE_EXTENSION_H", f"-I{INCLUDE}"]
+    own = _own(toolkit)
+    shared = [f"-DTORCH_EXTENSION_NAME={request.name}", *own]
     shared += [f"-I{placed(directory, folder)}" for folder in request.include_paths]
-    if toolkit is not None:
-        shared += ["-DTELEGRAD_WITH_CUDA", "-DWITH_CUDA"]
-    host = [*_COMMON, *shared, *([f"-I{path}" for path in _cuda_includes(toolkit)] if toolkit else [])]
+    includes = [f"-I{path}" for path in _cuda_includes(toolkit)] if toolkit else []
+    host = [*_COMMON, *shared, *includes]
     compiles: list[list[str]] = []
     objects = ["runtime.o" if runtime is None else str(runtime)]
     if runtime is None:
-        compiles.append([cxx, *host, str(placed(directory, "telegrad_runtime.cpp")), "-c", "-o", "runtime.o"])
+        source = str(placed(directory, "telegrad_runtime.cpp"))
+        flags = [*_COMMON, "-O1", *own, *includes, *abi_flags(request)]
+        compiles.append([cxx, *flags, source, "-c", "-o", "runtime.o"])
     for number, (path, _) in enumerate(request.sources):
         objects.append(f"{number}.o")
         source = str(placed(directory, path))
         if toolkit is not None and path.endswith(CUDA_SUFFIXES):
             compiles.append([*_nvcc(toolkit, cxx, shared, architecture, request), source, "-c", "-o", objects[-1]])
         else:
-            compiles.append([cxx, *host, *request.cflags, source, "-c", "-o", objects[-1]])
+            first = ["-include", str(prefix.header)] if prefix is not None and path in prefix.sources else []
+            compiles.append([cxx, *host, *request.cflags, *first, source, "-c", "-o", objects[-1]])
     link = [cxx, "-shared", *objects, "-o", "extension.so", "-Wl,-Bsymbolic", "-Wl,--exclude-libs,ALL"]
     if toolkit is not None:
         link += [f"-Wl,--wrap={name}" for name in _WRAPPED]
@@ -104,6 +116,19 @@ def steps(request: BuildExtension, directory: Path, architecture: str, runtime: 
     return [compiles, [link]]
 
 
+def preparing(request: BuildExtension, header: Path, flags: list[str]) -> list[str]:
+    """Return the command that prepares a header for compilations with these flags."""
+    toolkit = cuda_toolkit() if needs_cuda(request) else None
+    includes = [f"-I{path}" for path in _cuda_includes(toolkit)] if toolkit else []
+    flags = [*_COMMON, *_own(toolkit), *includes, *flags]
+    return [host_compiler(), *flags, "-x", "c++-header", str(header), "-o", f"{header}.gch"]
+
+
+def abi_flags(request: BuildExtension) -> list[str]:
+    """Return the flags by which the standard library's types have another layout, for telegrad's own source too."""
+    return [flag for flag in request.cflags if flag.startswith(("-D_", "-stdlib=", "-fabi-version="))]
+
+
 def placed(directory: Path, path: str) -> Path:
     """Return where a file of the client's lies in the build directory."""
     return directory / "files" / os.path.normpath(f"/{path}").lstrip("/")
@@ -112,6 +137,12 @@ def placed(directory: Path, path: str) -> Path:
 def as_given(path: str) -> str:
     """Return the client's name of a file that was placed in some build directory."""
     return path.rpartition("/files/")[2] if "/files/" not in path else "/" + path.split("/files/", 1)[1]
+
+
+def _own(toolkit: Toolkit | None) -> list[str]:
+    """Return what all compilations are told of telegrad's headers."""
+    macros = ["-DTELEGRAD_WITH_CUDA", "-DWITH_CUDA"] if toolkit is not None else []
+    return ["-DTORCH_API_INCLUDE_EXTENSION_H", *macros, f"-I{INCLUDE}"]
 
 
 def _nvcc(toolkit: Toolkit, cxx: str, shared: list[str], architecture: str, request: BuildExtension) -> list[str]:

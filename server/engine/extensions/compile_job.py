@@ -23,6 +23,9 @@ def main(directory: Path) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     end = time.monotonic() + job["seconds"]
     with (directory / "log.txt").open("wb", buffering=0) as log:
+        if job["preparing"]:  # what is prepared makes a build quicker; without it the build does the same
+            with open(os.devnull, "wb", buffering=0) as nowhere:
+                _run_step(directory, [job["preparing"]], nowhere, end, job["seconds"])
         for step in job["steps"]:
             status = _run_step(directory, step, log, end, job["seconds"])
             if status:

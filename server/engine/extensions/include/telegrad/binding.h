@@ -17,6 +17,7 @@
 
 namespace telegrad {
 
+struct Function;
 template <class T>
 using Plain = std::remove_cv_t<std::remove_reference_t<T>>;
 
@@ -27,12 +28,13 @@ template <class R, class... A>
 struct Traits<R (*)(A...)> {
   using Result = R;
   using Signature = R(A...);
-  using Held = std::tuple<typename Codec<Plain<A>>::Held...>;
-  static std::vector<std::string> names() { return {Codec<Plain<A>>::name()...}; }
-  static Held take([[maybe_unused]] Reader& reader) { return Held{Codec<Plain<A>>::take(reader)...}; }
-  template <class F>
-  static R apply(F& function, Held& held) {
-    return std::apply([&](auto&... value) -> R { return function(pass<A>(value)...); }, held);
+  using Places = std::index_sequence_for<A...>;
+  using Held = HeldArguments<Places, typename Codec<Plain<A>>::Held...>;
+  static Function described(std::string name);
+  static Held take([[maybe_unused]] Reader& reader) { return Held{{Codec<Plain<A>>::take(reader)}...}; }
+  template <class F, size_t... place>
+  static R apply(F& function, [[maybe_unused]] Held& held, std::index_sequence<place...>) {
+    return function(pass<A>(held_at<place>(held))...);
   }
 
  private:
@@ -52,6 +54,11 @@ struct Traits<R (*)(A...)> {
       return static_cast<H&&>(held);
   }
 };
+template <class R>
+std::string name_of_result() {
+  if constexpr (std::is_void_v<R>) return "None";
+  else return Codec<Plain<R>>::name();
+}
 template <class R, class... A>
 struct Traits<R (*)(A...) noexcept> : Traits<R (*)(A...)> {};
 template <class C, class R, class... A>
@@ -68,14 +75,23 @@ enum Role : int64_t { FUNCTION, METHOD, STATIC, GETTER, SETTER, OPERATOR, STATIC
 struct Function {
   std::string name, doc, result;
   std::vector<Parameter> parameters;
-  std::function<void(Reader&, Words&)> run;
+  void (*run)(void* given, Reader&, Words&, bool refers) = nullptr;
+  std::shared_ptr<void> given = {};  // what ``run`` calls
   bool is_exported = false;  // a function of the module, not of an operator alone
   int64_t owner = -1;        // the class that it belongs to
   Role role = FUNCTION;
   int64_t unnamed = 0;    // so many parameters are given by place alone
   int64_t by_place = -1;  // so many may be given by place; -1 stands for all
-  std::shared_ptr<bool> refers = std::make_shared<bool>(false);  // a reference that it returns is no copy
+  bool refers = false;    // a reference that it returns is no copy
 };
+// A function that is described so far by its name and by the types of its parameters and of its result.
+Function described(std::string name, std::initializer_list<std::string> types, std::string result);
+void enter(Function&& made);
+void enter(const std::string& attribute, Words&& value);
+template <class R, class... A>
+Function Traits<R (*)(A...)>::described(std::string name) {
+  return telegrad::described(std::move(name), {Codec<Plain<A>>::name()...}, name_of_result<R>());
+}
 struct Operator {
   std::string space, name_or_schema, key;
   int64_t function;  // -1 where a schema is defined and no function given
@@ -89,33 +105,26 @@ struct Registry {
   std::string doc;
   std::vector<std::pair<std::string, std::string>> modules = {};  // paths and documentation of modules within the module
 };
-inline Registry& registry() {
-  static Registry known;
-  return known;
-}
+Registry& registry();
 
+// Calls a function of the type F with arguments that are read, and writes what it returns.
+template <class F>
+void run_function(void* given, Reader& reader, Words& words, [[maybe_unused]] bool refers) {
+  using T = Traits<F>;
+  auto& function = *static_cast<F*>(given);
+  auto held = T::take(reader);
+  if constexpr (std::is_void_v<typename T::Result>) {
+    T::apply(function, held, typename T::Places());
+    words.put(NONE);
+  } else {
+    put_result<Plain<typename T::Result>>(words, T::apply(function, held, typename T::Places()), held, refers);
+  }
+}
 template <class F>
 Function function_of(std::string name, F given) {
-  using T = Traits<std::decay_t<F>>;
-  Function function;
-  function.name = std::move(name);
-  for (auto& type : T::names())
-    function.parameters.push_back({"arg" + std::to_string(function.parameters.size()), type});
-  if constexpr (std::is_void_v<typename T::Result>) {
-    function.result = "None";
-    function.run = [given](Reader& reader, Words& words) mutable {
-      auto held = T::take(reader);
-      T::apply(given, held);
-      words.put(NONE);
-    };
-  } else {
-    using R = Plain<typename T::Result>;
-    function.result = Codec<R>::name();
-    function.run = [given, refers = function.refers](Reader& reader, Words& words) mutable {
-      auto held = T::take(reader);
-      put_result<R>(words, T::apply(given, held), held, *refers);
-    };
-  }
+  Function function = Traits<F>::described(std::move(name));
+  function.run = &run_function<F>;
+  function.given = std::make_shared<F>(std::move(given));
   return function;
 }
 
@@ -149,10 +158,7 @@ struct arg {
 };
 template <class... Named, class>
 dict::dict(const arg& first, const Named&... rest) : dict() {
-  for (const arg* given : {&first, &rest...}) {
-    telegrad::Reader reader(given->value.words.data());
-    (*this)[std::string(given->name)] = telegrad::Codec<object>::take(reader);
-  }
+  for (const arg* given : {&first, &rest...}) put(*given);
 }
 inline namespace literals {
 inline arg operator""_a(const char* name, size_t) { return arg(name); }
@@ -175,35 +181,25 @@ struct attribute {
   void operator=(const T& value) const {
     telegrad::Words words;
     telegrad::put(words, value);
-    telegrad::registry().attributes.emplace_back(name, words);
+    telegrad::enter(name, std::move(words));
   }
 };
 
 // What follows a function in ``def``: its documentation, names and defaults of arguments, and whose a result is.
-inline void describe(telegrad::Function& function, size_t&, const char* doc) { function.doc = doc; }
-inline void describe(telegrad::Function& function, size_t&, const std::string& doc) { function.doc = doc; }
-inline void describe(telegrad::Function& function, size_t& named, const arg& given) {
-  TORCH_CHECK(named < function.parameters.size(), "def(\"", function.name, "\"): more names than parameters");
-  auto& parameter = function.parameters[named++];
-  parameter.name = given.name;
-  parameter.has_default = given.has_default;
-  parameter.value = given.value;
-}
-inline void describe(telegrad::Function& function, size_t& named, kw_only) { function.by_place = static_cast<int64_t>(named); }
-inline void describe(telegrad::Function& function, size_t& named, pos_only) { function.unnamed = static_cast<int64_t>(named); }
-inline void describe(telegrad::Function& function, size_t&, is_operator) {
-  if (function.role == telegrad::METHOD) function.role = telegrad::OPERATOR;
-}
-inline void describe(telegrad::Function& function, size_t&, return_value_policy policy) {
-  *function.refers = policy == return_value_policy::reference || policy == return_value_policy::reference_internal;
-}
+void describe(telegrad::Function& function, size_t&, const char* doc);
+void describe(telegrad::Function& function, size_t&, const std::string& doc);
+void describe(telegrad::Function& function, size_t& named, const arg& given);
+void describe(telegrad::Function& function, size_t& named, kw_only);
+void describe(telegrad::Function& function, size_t& named, pos_only);
+void describe(telegrad::Function& function, size_t&, is_operator);
+void describe(telegrad::Function& function, size_t&, return_value_policy policy);
 template <class Other>
 void describe(telegrad::Function&, size_t&, const Other&) {}
 template <class... Extra>
 void enter(telegrad::Function made, [[maybe_unused]] size_t named, const Extra&... extra) {
   made.is_exported = true;
   (describe(made, named, extra), ...);
-  telegrad::registry().functions.push_back(std::move(made));
+  telegrad::enter(std::move(made));
 }
 
 // What has attributes: the module, a module within it, or a class; its path says where it is in the module.
@@ -227,25 +223,16 @@ class module_ : public scope {
     enter(telegrad::function_of(path(name), std::forward<F>(function)), 0, extra...);
     return *this;
   }
-  module_ def_submodule(const char* name, const char* doc = "") {
-    telegrad::registry().modules.emplace_back(path(name), doc);
-    return {*this, name};
-  }
-  std::string& doc() { return telegrad::registry().doc; }
+  module_ def_submodule(const char* name, const char* doc = "");
+  std::string& doc();
 };
 using module = module_;
 }  // namespace pybind11
 
 namespace telegrad {
+// What is done when the worker loads the library.
 struct AtLoad {
-  template <class F>
-  explicit AtLoad(F run) {
-    pending().push_back(run);
-  }
-  static std::vector<std::function<void()>>& pending() {
-    static std::vector<std::function<void()>> waiting;
-    return waiting;
-  }
+  explicit AtLoad(void (*run)());
 };
 }  // namespace telegrad
 

@@ -21,10 +21,7 @@ struct Class {
   std::vector<std::tuple<std::string, int64_t, std::string>> enumerators = {};
   bool has_overrides = false;  // a trampoline of it asks for methods that Python overrides
 };
-inline std::vector<Class>& classes() {
-  static std::vector<Class> known;
-  return known;
-}
+std::vector<Class>& classes();
 template <class T>
 int64_t number_of() {
   static const int64_t number = [] {
@@ -39,19 +36,13 @@ struct Instance {
   std::shared_ptr<void> pointer;
   int64_t type;
 };
-inline std::unordered_map<int64_t, Instance>& instances() {
-  static std::unordered_map<int64_t, Instance> held;
-  return held;
-}
+std::unordered_map<int64_t, Instance>& instances();
 
-inline void forget_overrides(const Instance& one);
+void forget_overrides(const Instance& one);
 
 inline int64_t last_instance = 0;
 // The numbers of instances by address, where what is returned by reference may be held already.
-inline std::unordered_multimap<const void*, int64_t>& addresses() {
-  static std::unordered_multimap<const void*, int64_t> known;
-  return known;
-}
+std::unordered_multimap<const void*, int64_t>& addresses();
 
 template <class T>
 void put_instance(Words& words, std::shared_ptr<T> pointer) {
@@ -68,7 +59,7 @@ void put_instance(Words& words, std::shared_ptr<T> pointer) {
 
 // What Python holds of an instance at this address already; null where it holds nothing.
 template <class T>
-std::shared_ptr<T> held_at(T* address) {
+std::shared_ptr<T> instance_at(T* address) {
   const auto [first, last] = addresses().equal_range(address);
   for (auto at = first; at != last; ++at) {
     const auto& [pointer, type] = instances().at(at->second);
@@ -76,23 +67,10 @@ std::shared_ptr<T> held_at(T* address) {
   }
   return nullptr;
 }
-inline void drop_instance(int64_t number) {
-  const auto found = instances().find(number);
-  if (found == instances().end()) return;
-  forget_overrides(found->second);
-  const auto [first, last] = addresses().equal_range(found->second.pointer.get());
-  addresses().erase(std::find_if(first, last, [&](const auto& known) { return known.second == number; }));
-  const auto dropped = std::move(found->second);  // its end may look for others
-  instances().erase(found);
-}
+void drop_instance(int64_t number);
 
 // The address of an instance as one of its class or of a class that it is derived from; null where it is neither.
-inline void* as_class(void* pointer, int64_t type, int64_t wanted) {
-  if (type == wanted) return pointer;
-  for (const auto& [base, cast] : classes()[static_cast<size_t>(type)].bases)
-    if (void* found = as_class(cast(pointer), base, wanted)) return found;
-  return nullptr;
-}
+void* as_class(void* pointer, int64_t type, int64_t wanted);
 
 template <class T>
 std::shared_ptr<T> take_instance(Reader& reader) {
@@ -146,6 +124,22 @@ std::shared_ptr<void> owner_of(const std::shared_ptr<T>& held) { return std::con
 template <class T>
 std::shared_ptr<void> owner_of(const T&) { return nullptr; }
 
+// What keeps the arguments of a function while it runs: like a tuple, which takes the compiler longer.
+template <size_t place, class T>
+struct HeldAt {
+  T value;
+};
+template <class Places, class... T>
+struct HeldArguments;
+template <size_t... place, class... T>
+struct HeldArguments<std::index_sequence<place...>, T...> : HeldAt<place, T>... {
+  static constexpr size_t count = sizeof...(T);
+};
+template <size_t place, class T>
+T& held_at(HeldAt<place, T>& held) { return held.value; }
+template <size_t place, class T>
+const T& held_at(const HeldAt<place, T>& held) { return held.value; }
+
 // Writes what a function has returned. A reference to what Python does not hold becomes a copy, as in pybind11, unless
 // the function ``refers`` to what its first argument owns; a bare pointer is Python's from then on.
 template <class R, class Result, class Held>
@@ -153,9 +147,9 @@ void put_result(Words& words, Result&& result, [[maybe_unused]] const Held& held
   if constexpr (is_bound<R>) {
     if constexpr (std::is_lvalue_reference_v<Result>) {
       auto* pointer = const_cast<R*>(&result);
-      if (auto known = held_at(pointer)) return put_instance(words, std::move(known));
-      if constexpr (std::tuple_size_v<Held> > 0) {
-        if (refers) return put_instance(words, std::shared_ptr<R>(owner_of(std::get<0>(held)), pointer));
+      if (auto known = instance_at(pointer)) return put_instance(words, std::move(known));
+      if constexpr (Held::count > 0) {
+        if (refers) return put_instance(words, std::shared_ptr<R>(owner_of(held_at<0>(held)), pointer));
       }
       if constexpr (std::is_copy_constructible_v<R>) put_instance(words, std::make_shared<R>(result));
       else throw c10::TypeError("a reference to a class that cannot be copied needs return_value_policy::reference_internal");
@@ -165,9 +159,9 @@ void put_result(Words& words, Result&& result, [[maybe_unused]] const Held& held
   } else if constexpr (std::is_pointer_v<R> && std::is_class_v<std::remove_pointer_t<R>>) {
     using Pointed = std::remove_const_t<std::remove_pointer_t<R>>;
     auto* pointer = const_cast<Pointed*>(result);
-    if (auto known = held_at(pointer)) return put_instance(words, std::move(known));
-    if constexpr (std::tuple_size_v<Held> > 0)
-      if (refers) return put_instance(words, std::shared_ptr<Pointed>(owner_of(std::get<0>(held)), pointer));
+    if (auto known = instance_at(pointer)) return put_instance(words, std::move(known));
+    if constexpr (Held::count > 0)
+      if (refers) return put_instance(words, std::shared_ptr<Pointed>(owner_of(held_at<0>(held)), pointer));
     put_instance(words, std::shared_ptr<Pointed>(pointer));
   } else if constexpr (is_unique<R>::value) {
     put_instance(words, std::shared_ptr<typename R::element_type>(std::move(result)));

@@ -40,7 +40,7 @@ As take_as(Reader& reader) {
   else return static_cast<As>(Codec<T>::take(reader));
 }
 
-[[noreturn]] inline void refuse(const std::string& wanted) { throw c10::TypeError("expected " + wanted); }
+[[noreturn]] void refuse(const std::string& wanted);
 
 template <class T>
 struct Codec<T, std::enable_if_t<std::is_same_v<T, bool>>> {
@@ -86,11 +86,8 @@ struct Codec<T, std::enable_if_t<std::is_floating_point_v<T>>> {
 template <>
 struct Codec<std::string> {
   using Held = std::string;
-  static void put(Words& words, const std::string& text) { words.put_bytes(text.data(), text.size()); }
-  static std::string take(Reader& reader) {
-    if (reader.next() != STRING) refuse("str");
-    return reader.next_bytes();
-  }
+  static void put(Words& words, const std::string& text);
+  static std::string take(Reader& reader);
   static std::string name() { return "str"; }
 };
 template <>
@@ -122,34 +119,16 @@ struct Codec<std::complex<T>> {
 template <>
 struct Codec<c10::Scalar> {
   using Held = c10::Scalar;
-  static void put(Words& words, const c10::Scalar& number) {
-    if (number.isComplex()) return Codec<std::complex<double>>::put(words, number.to<std::complex<double>>());
-    if (number.isFloatingPoint()) return Codec<double>::put(words, number.toDouble());
-    words.put(number.isBoolean() ? BOOLEAN : INTEGER, number.toLong());
-  }
-  static c10::Scalar take(Reader& reader) {
-    switch (reader.next()) {
-      case BOOLEAN: return c10::Scalar(reader.next() != 0);
-      case INTEGER: return c10::Scalar(reader.next());
-      case FLOAT: return c10::Scalar(reader.next_double());
-      case COMPLEX: {
-        const double real = reader.next_double();
-        return c10::Scalar(std::complex<double>(real, reader.next_double()));
-      }
-      default: refuse("a number");
-    }
-  }
+  static void put(Words& words, const c10::Scalar& number);
+  static c10::Scalar take(Reader& reader);
   static std::string name() { return "Number"; }
 };
 
 template <>
 struct Codec<c10::ScalarType> {
   using Held = c10::ScalarType;
-  static void put(Words& words, c10::ScalarType type) { words.put(DTYPE, static_cast<int64_t>(type)); }
-  static c10::ScalarType take(Reader& reader) {
-    if (reader.next() != DTYPE) refuse("torch.dtype");
-    return static_cast<c10::ScalarType>(reader.next());
-  }
+  static void put(Words& words, c10::ScalarType type);
+  static c10::ScalarType take(Reader& reader);
   static std::string name() { return "torch.dtype"; }
 };
 
@@ -159,16 +138,8 @@ struct Codec<c10::TypeMeta> : Codec<c10::ScalarType> {};
 template <>
 struct Codec<c10::Device> {
   using Held = c10::Device;
-  static void put(Words& words, const c10::Device& device) {
-    words.put(DEVICE, device.is_cuda());
-    words.put(device.is_cuda() && !device.has_index() ? context[CURRENT_DEVICE] : device.index());
-  }
-  static c10::Device take(Reader& reader) {
-    if (reader.peek() == STRING) return c10::Device(Codec<std::string>::take(reader));
-    if (reader.next() != DEVICE) refuse("torch.device");
-    const auto type = static_cast<c10::DeviceType>(reader.next());
-    return c10::Device(type, static_cast<c10::DeviceIndex>(reader.next()));
-  }
+  static void put(Words& words, const c10::Device& device);
+  static c10::Device take(Reader& reader);
   static std::string name() { return "torch.device"; }
 };
 template <>

@@ -6,6 +6,8 @@
 namespace telegrad {
 inline int below_autograd = 0;  // blocks that are entered
 inline c10::ScalarType type_of(c10::ScalarType type) { return type; }
+// Says that a function named ``name`` is not there for the type.
+[[noreturn]] void refuse_type(const std::string& name, c10::ScalarType type);
 inline c10::ScalarType type_of(const at::DeprecatedTypeProperties& type) { return type; }
 }  // namespace telegrad
 
@@ -20,8 +22,7 @@ inline c10::ScalarType type_of(const at::DeprecatedTypeProperties& type) { retur
     switch (telegrad_type) {                                                               \
       __VA_ARGS__                                                                          \
       default:                                                                             \
-        throw ::c10::NotImplementedError(                                                  \
-            ::c10::str('"', NAME, "\" not implemented for '", ::c10::toString(telegrad_type), "'")); \
+        ::telegrad::refuse_type(NAME, telegrad_type);                                      \
     }                                                                                      \
   }()
 
@@ -51,8 +52,7 @@ AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_AND_HALVES(TELEGRAD_TYPE_OF)
       using index_t = int64_t;                                                                             \
       return __VA_ARGS__();                                                                                \
     }                                                                                                      \
-    throw ::c10::NotImplementedError(                                                                      \
-        ::c10::str('"', NAME, "\" not implemented for '", ::c10::toString(telegrad_type), "'"));           \
+    ::telegrad::refuse_type(NAME, telegrad_type);                                                          \
   }()
 
 namespace at {

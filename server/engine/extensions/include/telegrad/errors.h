@@ -2,6 +2,8 @@
 #pragma once
 
 #include <exception>
+#include <initializer_list>
+#include <ostream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -35,40 +37,40 @@ class NotImplementedError : public Error { using Error::Error; };
 class LinAlgError : public Error { using Error::Error; };
 class OutOfMemoryError : public Error { using Error::Error; };
 
-namespace detail {
-inline void append(std::ostringstream&) {}
-template <class First, class... Rest>
-void append(std::ostringstream& text, const First& first, const Rest&... rest) {
-  text << first;
-  append(text, rest...);
-}
-}  // namespace detail
+// A part of a text, and how it is written.
+class Part {
+ public:
+  template <class T>
+  Part(const T& value) : at_(&value), write_([](std::ostream& out, const void* at) { out << *static_cast<const T*>(at); }) {}
+  template <size_t N>
+  Part(const char (&text)[N]) : at_(text), write_(&write_text) {}
+  void write(std::ostream& out) const { write_(out, at_); }
 
-template <class... Parts>
-std::string str(const Parts&... parts) {
-  std::ostringstream text;
-  detail::append(text, parts...);
-  return text.str();
-}
-
+ private:
+  static void write_text(std::ostream& out, const void* at);
+  const void* at_;
+  void (*write_)(std::ostream&, const void*);
+};
 namespace detail {
-template <class... Parts>
-std::string message_of(const char* condition, const Parts&... parts) {
-  if constexpr (sizeof...(parts) == 0)
-    return std::string("Expected ") + condition + " to be true, but got false.";
-  else
-    return str(parts...);
+std::string joined(std::initializer_list<Part> parts);
+// The message of a check that has failed: its own words, else the condition.
+[[gnu::cold]] std::string message_of(const char* condition, std::initializer_list<Part> parts);
+template <class E>
+[[noreturn, gnu::cold, gnu::noinline]] void fail(const char* condition, std::initializer_list<Part> parts) {
+  throw E(message_of(condition, parts));
 }
 template <class T>
 T&& not_null(T&& pointer, const char* name) {
-  if (pointer == nullptr) throw Error(str("Check failed: '", name, "' must be non NULL"));
+  if (pointer == nullptr) throw Error(joined({"Check failed: '", name, "' must be non NULL"}));
   return std::forward<T>(pointer);
 }
 }  // namespace detail
+template <class... Parts>
+std::string str(const Parts&... parts) { return detail::joined({Part(parts)...}); }
 }  // namespace c10
 
 #define TELEGRAD_CHECK_AS(type, condition, ...) \
-  if (__builtin_expect(!(condition), 0)) throw ::c10::type(::c10::detail::message_of(#condition, ##__VA_ARGS__))
+  if (__builtin_expect(!(condition), 0)) ::c10::detail::fail<::c10::type>(#condition, {__VA_ARGS__})
 
 #define TORCH_CHECK(condition, ...) TELEGRAD_CHECK_AS(Error, condition, ##__VA_ARGS__)
 #define TORCH_CHECK_INDEX(condition, ...) TELEGRAD_CHECK_AS(IndexError, condition, ##__VA_ARGS__)
@@ -104,36 +106,8 @@ T&& not_null(T&& pointer, const char* name) {
 
 namespace telegrad {
 
-inline const int64_t* request(Verb verb, const Words& words) {
-  TORCH_CHECK(context != nullptr, "tensors can be used once the extension is loaded, not while it is being loaded");
-  TORCH_CHECK(pthread_equal(pthread_self(), calling_thread),
-              "an extension may use functions of tensors on the thread that called it only; "
-              "other threads may work on their memory");
-  using Callback = int64_t (*)(int64_t, int64_t, int64_t);
-  const auto ask = reinterpret_cast<Callback>(context[CALLBACK]);
-  const int64_t failed = ask(verb, reinterpret_cast<int64_t>(words.words.data()), static_cast<int64_t>(words.words.size()));
-  const int64_t* answer = context + BUFFER;
-  if (!failed) return context[RESULT_ADDRESS] ? reinterpret_cast<const int64_t*>(context[RESULT_ADDRESS]) : answer;
-  Reader reader(answer);
-  const int64_t type = reader.next();
-  reader.next();
-  std::string message = reader.next_bytes();
-  switch (type) {
-    case 1: throw c10::IndexError(message);
-    case 2: throw c10::ValueError(message);
-    case 3: throw c10::TypeError(message);
-    case 4: throw c10::NotImplementedError(message);
-    case 5: throw c10::OutOfMemoryError(message);
-    default: throw c10::Error(message);
-  }
-}
+const int64_t* request(Verb verb, const Words& words);
 
-inline void warn(const std::string& message, const char* file, int line) {
-  Words words;
-  words.put_bytes(message.data(), message.size());
-  words.put_bytes(file, std::strlen(file));
-  words.put(INTEGER, line);
-  request(WARN, words);
-}
+void warn(const std::string& message, const char* file, int line);
 
 }  // namespace telegrad

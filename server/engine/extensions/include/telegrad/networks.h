@@ -6,98 +6,32 @@
 
 namespace at {
 namespace detail {
-inline std::vector<int64_t> joined(std::vector<int64_t> sizes, IntArrayRef rest) {
-  sizes.insert(sizes.end(), rest.begin(), rest.end());
-  return sizes;
-}
+std::vector<int64_t> joined(std::vector<int64_t> sizes, IntArrayRef rest);
 }  // namespace detail
-inline std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& self, IntArrayRef kernel, IntArrayRef stride = {},
-                                                          IntArrayRef padding = 0, IntArrayRef dilation = 1, bool ceil_mode = false) {
-  const std::optional<IntArrayRef> steps = stride.empty() ? std::nullopt : std::optional<IntArrayRef>(stride);
-  return call<std::tuple<Tensor, Tensor>>("max_pool2d", self, kernel, steps, padding, dilation, ceil_mode, true);
-}
-inline Tensor col2im(const Tensor& self, IntArrayRef sizes, IntArrayRef kernel, IntArrayRef dilation, IntArrayRef padding, IntArrayRef stride) {
-  return call("fold", self, sizes, kernel, dilation, padding, stride);
-}
-inline Tensor reflection_pad1d(const Tensor& self, IntArrayRef padding) { return call("pad", self, padding, "reflect"); }
-inline Tensor reflection_pad2d(const Tensor& self, IntArrayRef padding) { return call("pad", self, padding, "reflect"); }
-inline Tensor replication_pad1d(const Tensor& self, IntArrayRef padding) { return call("pad", self, padding, "replicate"); }
-inline Tensor replication_pad2d(const Tensor& self, IntArrayRef padding) { return call("pad", self, padding, "replicate"); }
+std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& self, IntArrayRef kernel, IntArrayRef stride = {},
+                                                          IntArrayRef padding = 0, IntArrayRef dilation = 1, bool ceil_mode = false);
+Tensor col2im(const Tensor& self, IntArrayRef sizes, IntArrayRef kernel, IntArrayRef dilation, IntArrayRef padding, IntArrayRef stride);
+Tensor reflection_pad1d(const Tensor& self, IntArrayRef padding);
+Tensor reflection_pad2d(const Tensor& self, IntArrayRef padding);
+Tensor replication_pad1d(const Tensor& self, IntArrayRef padding);
+Tensor replication_pad2d(const Tensor& self, IntArrayRef padding);
 
-inline Tensor pixel_shuffle(const Tensor& self, int64_t factor) {
-  const auto sizes = self.sizes();
-  TORCH_CHECK(self.dim() >= 3 && self.size(-3) % (factor * factor) == 0, "pixel_shuffle: ", sizes[sizes.size() - 3],
-              " channels are no multiple of ", factor * factor);
-  const auto batch = sizes.slice(0, sizes.size() - 3).vec();
-  const int64_t channels = self.size(-3) / (factor * factor), height = self.size(-2), width = self.size(-1);
-  return self.reshape({-1, channels, factor, factor, height, width}).permute({0, 1, 4, 2, 5, 3})
-      .reshape(detail::joined(batch, {channels, height * factor, width * factor}));
-}
-inline Tensor pixel_unshuffle(const Tensor& self, int64_t factor) {
-  const auto sizes = self.sizes();
-  TORCH_CHECK(self.dim() >= 3 && self.size(-2) % factor == 0 && self.size(-1) % factor == 0,
-              "pixel_unshuffle: height and width must be multiples of ", factor);
-  const auto batch = sizes.slice(0, sizes.size() - 3).vec();
-  const int64_t channels = self.size(-3), height = self.size(-2) / factor, width = self.size(-1) / factor;
-  return self.reshape({-1, channels, height, factor, width, factor}).permute({0, 1, 3, 5, 2, 4})
-      .reshape(detail::joined(batch, {channels * factor * factor, height, width}));
-}
-inline Tensor channel_shuffle(const Tensor& self, int64_t groups) {
-  const auto grouped = self.reshape(detail::joined({self.size(0), groups, self.size(1) / groups}, self.sizes().slice(2)));
-  return grouped.transpose(1, 2).reshape(self.sizes());
-}
+Tensor pixel_shuffle(const Tensor& self, int64_t factor);
+Tensor pixel_unshuffle(const Tensor& self, int64_t factor);
+Tensor channel_shuffle(const Tensor& self, int64_t groups);
 
 // Distances of the rows of two matrices, by the norm ``p``.
-inline Tensor cdist(const Tensor& a, const Tensor& b, double p = 2.0, std::optional<int64_t> = {}) {
-  return (a.unsqueeze(-2) - b.unsqueeze(-3)).norm(p, -1);
-}
-inline Tensor pairwise_distance(const Tensor& a, const Tensor& b, double p = 2.0, double eps = 1e-6, bool keepdim = false) {
-  return (a - b + eps).norm(p, -1, keepdim);
-}
-inline Tensor pdist(const Tensor& self, double p = 2.0) {
-  const auto places = ones({self.size(0), self.size(0)}, self.options().dtype(kBool)).triu(1);
-  return cdist(self, self, p).masked_select(places);
-}
-inline Tensor isin(const Tensor& elements, const Tensor& tested) { return elements.isin(tested); }
+Tensor cdist(const Tensor& a, const Tensor& b, double p = 2.0, std::optional<int64_t> = {});
+Tensor pairwise_distance(const Tensor& a, const Tensor& b, double p = 2.0, double eps = 1e-6, bool keepdim = false);
+Tensor pdist(const Tensor& self, double p = 2.0);
+Tensor isin(const Tensor& elements, const Tensor& tested);
 
-inline Tensor tril_indices(int64_t rows, int64_t columns, int64_t offset = 0, const TensorOptions& options = TensorOptions(kLong)) {
-  return ones({rows, columns}, options.dtype(kBool)).tril(offset).nonzero().t().contiguous().to(options);
-}
-inline Tensor triu_indices(int64_t rows, int64_t columns, int64_t offset = 0, const TensorOptions& options = TensorOptions(kLong)) {
-  return ones({rows, columns}, options.dtype(kBool)).triu(offset).nonzero().t().contiguous().to(options);
-}
-inline Tensor block_diag(TensorList tensors) {
-  int64_t columns = 0, before = 0;
-  std::vector<Tensor> rows;
-  for (const auto& one : tensors) columns += atleast_2d(one).size(1);
-  for (const auto& one : tensors) {
-    const auto block = atleast_2d(one);
-    rows.push_back(constant_pad_nd(block, IntArrayRef({before, columns - before - block.size(1)}), 0));
-    before += block.size(1);
-  }
-  return cat(rows);
-}
-inline Tensor cartesian_prod(TensorList tensors) {
-  if (tensors.size() == 1) return tensors[0];
-  std::vector<Tensor> columns;
-  for (const auto& one : meshgrid(tensors)) columns.push_back(one.reshape({-1}));
-  return stack(columns, 1);
-}
-inline Tensor trapezoid(const Tensor& y, const Scalar& dx = 1, int64_t dim = -1) {
-  const int64_t steps = y.size(dim) - 1;
-  return (y.narrow(dim, 0, steps) + y.narrow(dim, 1, steps)).sum(dim) * (dx.toDouble() / 2);
-}
-inline Tensor pad_sequence(TensorList sequences, bool batch_first = false, double padding_value = 0.0) {
-  int64_t longest = 0;
-  for (const auto& one : sequences) longest = std::max(longest, one.size(0));
-  std::vector<Tensor> rows;
-  for (const auto& one : sequences) {
-    std::vector<int64_t> padding(2 * static_cast<size_t>(one.dim()), 0);
-    padding.back() = longest - one.size(0);
-    rows.push_back(constant_pad_nd(one, IntArrayRef(padding), padding_value));
-  }
-  return stack(rows, batch_first ? 0 : 1);
-}
+Tensor tril_indices(int64_t rows, int64_t columns, int64_t offset = 0, const TensorOptions& options = TensorOptions(kLong));
+Tensor triu_indices(int64_t rows, int64_t columns, int64_t offset = 0, const TensorOptions& options = TensorOptions(kLong));
+Tensor block_diag(TensorList tensors);
+Tensor cartesian_prod(TensorList tensors);
+Tensor trapezoid(const Tensor& y, const Scalar& dx = 1, int64_t dim = -1);
+Tensor pad_sequence(TensorList sequences, bool batch_first = false, double padding_value = 0.0);
 
 // Functions of several tensors at once.
 #define TELEGRAD_EACH(name)                                                                  \

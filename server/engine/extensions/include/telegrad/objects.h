@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <variant>
 
 #include "functions.h"
 
@@ -22,23 +21,27 @@ struct Cast;
 
 namespace pybind11 {
 
-// Lists, tuples and dicts share their items with the objects that they are copied to, as in Python.
+// Lists, tuples and dicts share their items with the objects that they are copied to, as in Python. A number, a type or
+// a device is its words; a text, a list, a dict or a tensor is held elsewhere.
 class object {
  public:
-  using Value = std::variant<
-      std::monostate, bool, int64_t, double, std::complex<double>, std::string, at::Tensor, c10::ScalarType, c10::Device,
-      std::shared_ptr<telegrad::Sequence>, std::shared_ptr<telegrad::Mapping>>;
   telegrad::Kind kind = telegrad::NONE;
-  Value value;
+  int64_t word = 0, second = 0;
+  std::shared_ptr<void> held;
 
   object() = default;
-  object(telegrad::Kind kind, Value value) : kind(kind), value(std::move(value)) {}
+  object(telegrad::Kind kind, int64_t word, int64_t second = 0) : kind(kind), word(word), second(second) {}
+  object(telegrad::Kind kind, std::shared_ptr<void> held) : kind(kind), held(std::move(held)) {}
+  explicit object(const at::Tensor& tensor);
+  explicit object(std::string text);
   bool is_none() const { return kind == telegrad::NONE; }
   template <class T>
   T cast() const { return telegrad::Cast<T>::from(*this); }
 
-  telegrad::Sequence& sequence() const { return *std::get<std::shared_ptr<telegrad::Sequence>>(value); }
-  telegrad::Mapping& mapping() const { return *std::get<std::shared_ptr<telegrad::Mapping>>(value); }
+  const std::string& text() const { return *static_cast<std::string*>(held.get()); }
+  const at::Tensor& tensor() const { return *static_cast<at::Tensor*>(held.get()); }
+  telegrad::Sequence& sequence() const { return *static_cast<telegrad::Sequence*>(held.get()); }
+  telegrad::Mapping& mapping() const { return *static_cast<telegrad::Mapping*>(held.get()); }
 };
 using handle = object;
 struct arg;
@@ -79,25 +82,26 @@ class sequence : public object {
   auto begin() const { return items().begin(); }
   auto end() const { return items().end(); }
   std::vector<object>& items() const { return object::sequence().items; }
+  void push(object item) const;
 };
 class list : public sequence {
  public:
-  explicit list(size_t count = 0) : sequence(telegrad::LIST, std::make_shared<telegrad::Sequence>()) { items().resize(count); }
-  explicit list(const object& other) : list() { items() = other.sequence().items; }
+  explicit list(size_t count = 0);
+  explicit list(const object& other);
   template <class T>
-  void append(const T& given) const { items().push_back(pybind11::cast(given)); }
+  void append(const T& given) const { push(pybind11::cast(given)); }
 };
 class set : public sequence {
  public:
-  set() : sequence(telegrad::SET, std::make_shared<telegrad::Sequence>()) {}
-  explicit set(const object& other) : set() { items() = other.sequence().items; }
+  set();
+  explicit set(const object& other);
   template <class T>
-  void add(const T& given) const { items().push_back(pybind11::cast(given)); }
+  void add(const T& given) const { push(pybind11::cast(given)); }
 };
 class tuple : public sequence {
  public:
-  explicit tuple(size_t count = 0) : sequence(telegrad::TUPLE, std::make_shared<telegrad::Sequence>()) { items().resize(count); }
-  explicit tuple(const object& other) : tuple() { items() = other.sequence().items; }
+  explicit tuple(size_t count = 0);
+  explicit tuple(const object& other);
 };
 // All arguments that no other parameter takes: those given by place, and those given by name.
 class args : public tuple {
@@ -108,14 +112,14 @@ class args : public tuple {
 template <class... T>
 tuple make_tuple(const T&... given) {
   tuple made;
-  (made.items().push_back(pybind11::cast(given)), ...);
+  (made.push(pybind11::cast(given)), ...);
   return made;
 }
 
 class dict : public object {
  public:
-  dict() : object(telegrad::DICT, std::make_shared<telegrad::Mapping>()) {}
-  explicit dict(const object& other) : dict() { mapping().items = other.mapping().items; }
+  dict();
+  explicit dict(const object& other);
   template <class... Named, class = std::enable_if_t<(std::is_same_v<Named, arg> && ...)>>
   explicit dict(const arg& first, const Named&... rest);
   size_t size() const { return mapping().items.size(); }
@@ -126,22 +130,15 @@ class dict : public object {
   accessor operator[](const K& key) const {
     const object wanted = pybind11::cast(key);
     if (object* at = find(wanted)) return accessor(at);
-    mapping().items.emplace_back(wanted, object());
-    return accessor(&mapping().items.back().second);
+    return accessor(add(wanted));
   }
   auto begin() const { return mapping().items.begin(); }
   auto end() const { return mapping().items.end(); }
 
  private:
-  object* find(const object& key) const {
-    for (auto& item : mapping().items)
-      if (item.first.kind == key.kind && is_same(item.first, key)) return &item.second;
-    return nullptr;
-  }
-  static bool is_same(const object& a, const object& b) {
-    if (a.kind == telegrad::STRING) return std::get<std::string>(a.value) == std::get<std::string>(b.value);
-    return a.kind == telegrad::INTEGER && std::get<int64_t>(a.value) == std::get<int64_t>(b.value);
-  }
+  object* find(const object& key) const;
+  object* add(const object& key) const;
+  void put(const arg& given) const;
 };
 
 class kwargs : public dict {};
@@ -149,9 +146,9 @@ class kwargs : public dict {};
 #define TELEGRAD_OBJECT(name, type, number)                                            \
   class name : public object {                                                         \
    public:                                                                             \
-    name(const type& given = {}) : object(telegrad::number, given) {}                  \
-    explicit name(const object& other) : object(telegrad::number, other.cast<type>()) {} \
-    operator type() const { return object::cast<type>(); }                             \
+    name(const type& given = {});                                                      \
+    explicit name(const object& other);                                                \
+    operator type() const;                                                             \
   };
 TELEGRAD_OBJECT(int_, int64_t, INTEGER) TELEGRAD_OBJECT(float_, double, FLOAT) TELEGRAD_OBJECT(bool_, bool, BOOLEAN)
 TELEGRAD_OBJECT(str, std::string, STRING)
@@ -163,67 +160,9 @@ namespace telegrad {
 template <>
 struct Codec<pybind11::object> {
   using Held = pybind11::object;
-  static void put(Words& words, const pybind11::object& given) {
-    switch (given.kind) {
-      case LIST: case TUPLE: case SET:
-        words.put(given.kind, static_cast<int64_t>(given.sequence().items.size()));
-        for (const auto& item : given.sequence().items) put(words, item);
-        return;
-      case DICT:
-        words.put(DICT, static_cast<int64_t>(given.mapping().items.size()));
-        for (const auto& [key, item] : given.mapping().items) {
-          put(words, key);
-          put(words, item);
-        }
-        return;
-      default: std::visit([&](const auto& value) { put_value(words, value); }, given.value);
-    }
-  }
-  static pybind11::object take(Reader& reader) {
-    const auto kind = static_cast<Kind>(reader.peek());
-    switch (kind) {
-      case BOOLEAN: return {kind, Codec<bool>::take(reader)};
-      case INTEGER: return {kind, Codec<int64_t>::take(reader)};
-      case FLOAT: return {kind, Codec<double>::take(reader)};
-      case COMPLEX: return {kind, Codec<std::complex<double>>::take(reader)};
-      case STRING: return {kind, Codec<std::string>::take(reader)};
-      case TENSOR: return {kind, Codec<at::Tensor>::take(reader)};
-      case DTYPE: return {kind, Codec<c10::ScalarType>::take(reader)};
-      case DEVICE: return {kind, Codec<c10::Device>::take(reader)};
-      case LIST: case TUPLE: case SET: {
-        reader.next();
-        auto made = std::make_shared<Sequence>();
-        for (int64_t left = reader.next(); left > 0; --left) made->items.push_back(take(reader));
-        return {kind, std::move(made)};
-      }
-      case DICT: {
-        reader.next();
-        auto made = std::make_shared<Mapping>();
-        for (int64_t left = reader.next(); left > 0; --left) {
-          auto key = take(reader);
-          made->items.emplace_back(std::move(key), take(reader));
-        }
-        return {kind, std::move(made)};
-      }
-      case NONE: reader.next(); return {};
-      case OBJECT: case ENUMERATOR:
-        refuse("a parameter that names the class of its argument: instances and enumerations are no py::object here");
-      default: refuse("a value that C++ knows");
-    }
-  }
+  static void put(Words& words, const pybind11::object& given);
+  static pybind11::object take(Reader& reader);
   static std::string name() { return "object"; }
-
- private:
-  template <class T>
-  static void put_value(Words& words, const T& value) {
-    if constexpr (std::is_same_v<T, std::monostate>) words.put(NONE);
-    else if constexpr (is_shared<T>::value) words.put(NONE);
-    else Codec<T>::put(words, value);
-  }
-  template <class T>
-  struct is_shared : std::false_type {};
-  template <class T>
-  struct is_shared<std::shared_ptr<T>> : std::true_type {};
 };
 
 // The kinds of objects: what they take, and what Python calls them.
@@ -236,7 +175,7 @@ struct Cast {
       return given;
     } else if constexpr (std::is_same_v<T, at::Tensor>) {
       if (given.kind != TENSOR) refuse("torch.Tensor");
-      return std::get<at::Tensor>(given.value);
+      return given.tensor();
     } else if constexpr (std::is_base_of_v<pybind11::object, T>) {
       if (!ObjectKind<T>::is(given)) refuse(Codec<T>::name());
       T made;
@@ -254,22 +193,18 @@ struct Cast {
 #define TELEGRAD_OBJECT(type, text, ...)                                                                       \
   template <>                                                                                                  \
   struct ObjectKind<pybind11::type> {                                                                          \
-    static bool is(const pybind11::object& given) {                                                            \
-      for (const Kind kind : {__VA_ARGS__})                                                                    \
-        if (given.kind == kind) return true;                                                                   \
-      return false;                                                                                            \
-    }                                                                                                          \
+    static bool is(const pybind11::object& given) { return ((1 << given.kind) & (__VA_ARGS__)) != 0; }          \
   };                                                                                                           \
   template <>                                                                                                  \
   struct Codec<pybind11::type> : Codec<pybind11::object> {                                                     \
     using Held = pybind11::type;                                                                               \
-    static Held take(Reader& reader) { return Cast<pybind11::type>::from(Codec<pybind11::object>::take(reader)); } \
+    static Held take(Reader& reader);                                                                          \
     static std::string name() { return text; }                                                                 \
   };
-TELEGRAD_OBJECT(list, "list", LIST) TELEGRAD_OBJECT(tuple, "tuple", TUPLE) TELEGRAD_OBJECT(dict, "dict", DICT)
-TELEGRAD_OBJECT(set, "set", SET) TELEGRAD_OBJECT(sequence, "list", LIST, TUPLE) TELEGRAD_OBJECT(int_, "int", INTEGER, BOOLEAN)
-TELEGRAD_OBJECT(float_, "float", FLOAT, INTEGER) TELEGRAD_OBJECT(bool_, "bool", BOOLEAN)
-TELEGRAD_OBJECT(str, "str", STRING) TELEGRAD_OBJECT(args, "*args", TUPLE) TELEGRAD_OBJECT(kwargs, "**kwargs", DICT)
+TELEGRAD_OBJECT(list, "list", 1 << LIST) TELEGRAD_OBJECT(tuple, "tuple", 1 << TUPLE) TELEGRAD_OBJECT(dict, "dict", 1 << DICT)
+TELEGRAD_OBJECT(set, "set", 1 << SET) TELEGRAD_OBJECT(sequence, "list", 1 << LIST | 1 << TUPLE) TELEGRAD_OBJECT(int_, "int", 1 << INTEGER | 1 << BOOLEAN)
+TELEGRAD_OBJECT(float_, "float", 1 << FLOAT | 1 << INTEGER) TELEGRAD_OBJECT(bool_, "bool", 1 << BOOLEAN)
+TELEGRAD_OBJECT(str, "str", 1 << STRING) TELEGRAD_OBJECT(args, "*args", 1 << TUPLE) TELEGRAD_OBJECT(kwargs, "**kwargs", 1 << DICT)
 #undef TELEGRAD_OBJECT
 
 template <class T>
@@ -298,7 +233,7 @@ object cast(const T& given) {
   } else if constexpr (std::is_same_v<T, accessor>) {
     return static_cast<object>(given);
   } else if constexpr (std::is_same_v<T, at::Tensor>) {
-    return {telegrad::TENSOR, given};
+    return object(given);
   } else if constexpr (std::is_same_v<T, std::vector<at::Tensor>>) {
     list made;
     for (const auto& tensor : given) made.append(tensor);
@@ -315,9 +250,7 @@ bool isinstance(const object& given) {
   if constexpr (std::is_same_v<T, at::Tensor>) return given.kind == telegrad::TENSOR;
   else return telegrad::ObjectKind<T>::is(given);
 }
-inline size_t len(const object& given) {
-  return given.kind == telegrad::DICT ? given.mapping().items.size() : given.sequence().items.size();
-}
+size_t len(const object& given);
 
 // Exceptions that Python sees as its own.
 #define TELEGRAD_EXCEPTION(name, type)                                      \

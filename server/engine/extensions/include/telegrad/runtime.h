@@ -7,6 +7,24 @@
 #include "class_binding.h"
 #include "cuda.h"
 #include "cuda_calls.h"
+#include "networks.h"
+#include "once/autograd.h"
+#include "once/binding.h"
+#include "once/checks.h"
+#include "once/classes.h"
+#include "once/composites.h"
+#include "once/errors.h"
+#include "once/functions.h"
+#include "once/indexing.h"
+#include "once/ivalue.h"
+#include "once/members.h"
+#include "once/networks.h"
+#include "once/objects.h"
+#include "once/overrides.h"
+#include "once/shapes.h"
+#include "once/tensor.h"
+#include "once/types.h"
+#include "once/words.h"
 #include "python/enums.h"
 #include "python/overrides.h"
 
@@ -87,8 +105,8 @@ inline const AtLoad differentiates([] { registry().functions.push_back(function_
 inline const AtLoad overrides_are_told([] { registry().functions.push_back(function_of("telegrad::overrides", &note_overrides)); });
 
 inline void describe() {
-  for (const auto& run : AtLoad::pending()) run();
-  AtLoad::pending().clear();
+  for (const auto& run : pending()) run();
+  pending().clear();
   const auto& known = registry();
   answer.put(LIST, 6);
   answer.put(LIST, static_cast<int64_t>(known.functions.size()));
@@ -146,7 +164,8 @@ extern "C" C10_EXPORT int64_t telegrad_call(int64_t function, const int64_t* arg
 #endif
   const int64_t failed = telegrad::guarded([&] {
     telegrad::Reader reader(arguments);
-    telegrad::registry().functions[static_cast<size_t>(function)].run(reader, telegrad::answer);
+    const auto& called = telegrad::registry().functions[static_cast<size_t>(function)];
+    called.run(called.given.get(), reader, telegrad::answer, called.refers);
 #ifdef TELEGRAD_WITH_CUDA
     telegrad::raise_unread_failure();
 #endif

@@ -24,17 +24,6 @@ struct TensorImpl {
 // takes; those that an extension keeps for longer get handles of their own then.
 inline std::vector<TensorImpl*> arguments;
 
-inline TensorImpl::~TensorImpl() {
-  using namespace telegrad;
-  if (context == nullptr || !handle) return;
-  if (handle < 0) {
-    arguments[static_cast<size_t>(-handle - 1)] = nullptr;
-    return;
-  }
-  if (context[DEAD_COUNT] == MOST_DEAD) request(DRAIN, Words());
-  context[DEAD + context[DEAD_COUNT]++] = handle;
-}
-
 struct DeprecatedTypeProperties {
   ScalarType type;
   bool cuda;
@@ -68,11 +57,11 @@ class Tensor {
     return *this;
   }
   // What is assigned to the result of an expression goes into its elements: x[0] = y.
-  const Tensor& operator=(const Tensor& other) && { return copy_(other); }
-  const Tensor& operator=(Tensor&& other) && { return copy_(other); }
-  const Tensor& operator=(const Scalar& value) && { return fill_(value); }
+  const Tensor& operator=(const Tensor& other) &&;
+  const Tensor& operator=(Tensor&& other) &&;
+  const Tensor& operator=(const Scalar& value) &&;
   ~Tensor() {
-    if (impl_ && --impl_->references == 0) delete impl_;
+    if (impl_ && --impl_->references == 0) drop(impl_);
   }
 
   bool defined() const { return impl_ != nullptr; }
@@ -194,26 +183,26 @@ class Tensor {
   // This handle, and all others on the same tensor, have another value from here on: views in place, and new sizes.
   const Tensor& become(Tensor other) const;
   const Tensor& detach_() const { return become(detach()); }
-  const Tensor& t_() const { return become(t()); }
-  const Tensor& transpose_(int64_t a, int64_t b) const { return become(transpose(a, b)); }
-  const Tensor& swapaxes_(int64_t a, int64_t b) const { return become(transpose(a, b)); }
-  const Tensor& squeeze_() const { return become(squeeze()); }
-  const Tensor& squeeze_(int64_t at) const { return become(squeeze(at)); }
-  const Tensor& unsqueeze_(int64_t at) const { return become(unsqueeze(at)); }
+  const Tensor& t_() const;
+  const Tensor& transpose_(int64_t a, int64_t b) const;
+  const Tensor& swapaxes_(int64_t a, int64_t b) const { return transpose_(a, b); }
+  const Tensor& squeeze_() const;
+  const Tensor& squeeze_(int64_t at) const;
+  const Tensor& unsqueeze_(int64_t at) const;
   const Tensor& resize_(IntArrayRef sizes, Format format = {}) const;
   const Tensor& resize_as_(const Tensor& other, Format format = {}) const { return resize_(other.sizes(), format); }
   const Tensor& fill_diagonal_(const Scalar& value, bool wrap = false) const;
-  Tensor mT() const { return transpose(-2, -1); }
-  Tensor mH() const { return mT().conj(); }
+  Tensor mT() const;
+  Tensor mH() const;
   Tensor adjoint() const { return mH(); }
   Tensor numpy_T() const;
-  Tensor narrow_copy(int64_t at, int64_t start, int64_t length) const { return narrow(at, start, length).clone(); }
-  Tensor where(const Tensor& condition, const Tensor& other) const { return call("where", condition, *this, other); }
-  Tensor polygamma(int64_t n) const { return call("polygamma", n, *this); }
+  Tensor narrow_copy(int64_t at, int64_t start, int64_t length) const;
+  Tensor where(const Tensor& condition, const Tensor& other) const;
+  Tensor polygamma(int64_t n) const;
   Tensor isin(const Tensor& elements) const;
   bool equal(const Tensor& other) const;
   bool allclose(const Tensor& other, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false) const;
-  bool is_nonzero() const { return item<double>() != 0; }
+  bool is_nonzero() const;
   const Tensor& requires_grad_(bool value = true) const;
   const Tensor& set_requires_grad(bool value) const { return requires_grad_(value); }
 
@@ -258,21 +247,17 @@ class Tensor {
 #undef TELEGRAD_METHOD
 
 #define TELEGRAD_EXTREME(name)                                                                       \
-  Tensor name() const { return call("" #name, *this); }                                              \
-  Tensor name(const Tensor& other) const { return call(#name, *this, other); }                       \
-  std::tuple<Tensor, Tensor> name(int64_t dim, bool keepdim = false) const {                         \
-    return call<std::tuple<Tensor, Tensor>>(#name, *this, dim, keepdim);                             \
-  }
+  Tensor name() const;                                                                               \
+  Tensor name(const Tensor& other) const;                                                            \
+  std::tuple<Tensor, Tensor> name(int64_t dim, bool keepdim = false) const;
   TELEGRAD_EXTREME(max) TELEGRAD_EXTREME(min) TELEGRAD_EXTREME(median)
 #undef TELEGRAD_EXTREME
 
   // Braces as the second argument tell templates nothing.
-  Tensor norm(const Scalar& p, std::initializer_list<int64_t> dims, bool keepdim = false) const {
-    return call("norm", *this, p, dims, keepdim);
-  }
+  Tensor norm(const Scalar& p, std::initializer_list<int64_t> dims, bool keepdim = false) const;
 
-  Tensor operator[](int64_t at) const { return select(0, at); }
-  Tensor operator[](const Scalar& at) const { return select(0, at.toLong()); }
+  Tensor operator[](int64_t at) const;
+  Tensor operator[](const Scalar& at) const;
   Tensor operator[](const Tensor& at) const;
   Tensor index(ArrayRef<indexing::TensorIndex> indices) const;
   Tensor index(std::initializer_list<indexing::TensorIndex> indices) const;
@@ -290,8 +275,8 @@ class Tensor {
   Tensor index(const List& indices) const { return index(indexing::list_of(indices)); }
   Tensor index_put(IndexList indices, const Tensor& values, bool accumulate = false) const;
 
-  Tensor operator-() const { return neg(); }
-  Tensor operator~() const { return bitwise_not(); }
+  Tensor operator-() const;
+  Tensor operator~() const;
   template <class T> const Tensor& operator+=(const T& other) const { return add_(other); }
   template <class T> const Tensor& operator-=(const T& other) const { return sub_(other); }
   template <class T> const Tensor& operator*=(const T& other) const { return mul_(other); }
@@ -301,12 +286,8 @@ class Tensor {
   template <class T> const Tensor& operator^=(const T& other) const { return bitwise_xor_(other); }
 
  private:
-  size_t dimension(int64_t at) const {
-    const int64_t count = dim();
-    TORCH_CHECK_INDEX(at >= -count && at < count, "Dimension out of range (expected to be in range of [", -count, ", ",
-                      count - 1, "], but got ", at, ")");
-    return static_cast<size_t>(at < 0 ? at + count : at);
-  }
+  static void drop(TensorImpl* impl);
+  size_t dimension(int64_t at) const;
   bool t_contiguous() const;
   static SymIntArrayRef symbolic(IntArrayRef list) {
     static_assert(sizeof(SymInt) == sizeof(int64_t));
@@ -330,35 +311,8 @@ namespace telegrad {
 template <>
 struct Codec<at::Tensor> {
   using Held = at::Tensor;
-  static void put(Words& words, const at::Tensor& tensor) {
-    if (tensor.defined())
-      words.put(TENSOR, tensor.impl().handle);
-    else
-      words.put(NONE);
-  }
-  static at::Tensor take(Reader& reader) {
-    const int64_t kind = reader.next();
-    if (kind == NONE) return at::Tensor();
-    if (kind != TENSOR) refuse("torch.Tensor");
-    auto* impl = new at::TensorImpl;
-    impl->handle = reader.next();
-    if (impl->handle < 0) {
-      const auto place = static_cast<size_t>(-impl->handle - 1);
-      if (at::arguments.size() <= place) at::arguments.resize(place + 1);
-      at::arguments[place] = impl;
-    }
-    impl->address = reinterpret_cast<char*>(reader.next());
-    impl->dtype = static_cast<c10::ScalarType>(reader.next());
-    impl->device = reader.next();
-    impl->requires_grad = reader.next() != 0;
-    impl->offset = reader.next();
-    impl->numel = reader.next();
-    const auto dims = static_cast<size_t>(reader.next());
-    impl->sizes.assign(reader.at, reader.at + dims);
-    impl->strides.assign(reader.at + dims, reader.at + 2 * dims);
-    reader.at += 2 * dims;
-    return at::Tensor(impl);
-  }
+  static void put(Words& words, const at::Tensor& tensor);
+  static at::Tensor take(Reader& reader);
   static std::string name() { return "torch.Tensor"; }
 };
 }  // namespace telegrad
@@ -366,25 +320,36 @@ struct Codec<at::Tensor> {
 namespace at {
 
 namespace detail {
-template <class... Arguments>
-const int64_t* ask(telegrad::Verb verb, const char* name, const Arguments&... arguments) {
-  telegrad::Words words;
-  words.words.reserve(32);
-  words.put_bytes(name, std::strlen(name));
-  words.put(static_cast<int64_t>((size_t(0) + ... + telegrad::count_of(arguments))));
-  (telegrad::put(words, arguments), ...);
-  return telegrad::request(verb, words);
-}
+// An argument of any type, and what writes it as words; that says how many arguments of the operation it stands for.
+class Argument {
+ public:
+  template <class T>
+  Argument(const T& value) : at_(&value), put_(&put_as<T>) {}
+  size_t put(telegrad::Words& words) const { return put_(words, at_); }
+
+ private:
+  template <class T>
+  static size_t put_as(telegrad::Words& words, const void* at) {
+    telegrad::Codec<T>::put(words, *static_cast<const T*>(at));
+    return telegrad::count_of(*static_cast<const T*>(at));
+  }
+  const void* at_;
+  size_t (*put_)(telegrad::Words&, const void*);
+};
+using Arguments = std::initializer_list<Argument>;
+const int64_t* ask(telegrad::Verb verb, const char* name, Arguments arguments);
+Tensor call(const char* name, Arguments arguments);
 }  // namespace detail
 
 // Runs an operation for what it does to its arguments.
-template <class... Arguments>
-void run(const char* name, const Arguments&... arguments) {
-  detail::ask(telegrad::RUN, name, arguments...);
+template <class... A>
+void run(const char* name, const A&... arguments) {
+  detail::ask(telegrad::RUN, name, {detail::Argument(arguments)...});
 }
-template <class Result, class... Arguments>
-Result call(const char* name, const Arguments&... arguments) {
-  telegrad::Reader reader(detail::ask(telegrad::CALL, name, arguments...));
+template <class Result, class... A>
+Result call(const char* name, const A&... arguments) {
+  if constexpr (std::is_same_v<Result, Tensor>) return detail::call(name, {detail::Argument(arguments)...});
+  telegrad::Reader reader(detail::ask(telegrad::CALL, name, {detail::Argument(arguments)...}));
   return telegrad::Codec<Result>::take(reader);
 }
 

@@ -70,29 +70,9 @@ constexpr ScalarType kUInt8 = ScalarType::Byte, kInt8 = ScalarType::Char, kInt16
                      kI64 = kInt64, kF16 = kFloat16, kF32 = kFloat32, kF64 = kFloat64, kCFloat32 = kComplex64,
                      kCFloat64 = kComplex128;
 
-inline const char* toString(ScalarType type) {
-  switch (type) {
-#define TELEGRAD_NAME(_, name, number) \
-  case ScalarType::name: return #name;
-    AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_AND_HALVES(TELEGRAD_NAME)
-#undef TELEGRAD_NAME
-    case ScalarType::ComplexHalf: return "ComplexHalf";
-    case ScalarType::Float8_e5m2: return "Float8_e5m2";
-    case ScalarType::Float8_e4m3fn: return "Float8_e4m3fn";
-    default: return "Undefined";
-  }
-}
-inline std::ostream& operator<<(std::ostream& out, ScalarType type) { return out << toString(type); }
-inline size_t elementSize(ScalarType type) {
-  switch (type) {
-#define TELEGRAD_SIZE(type, name, number) \
-  case ScalarType::name: return sizeof(type);
-    AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_AND_HALVES(TELEGRAD_SIZE)
-#undef TELEGRAD_SIZE
-    case ScalarType::ComplexHalf: return 4;
-    default: return 1;
-  }
-}
+const char* toString(ScalarType type);
+std::ostream& operator<<(std::ostream& out, ScalarType type);
+size_t elementSize(ScalarType type);
 // An element type as Tensor::dtype() has it: it is called as C++ calls it.
 class TypeMeta {
  public:
@@ -102,23 +82,7 @@ class TypeMeta {
   operator ScalarType() const { return type_; }
   ScalarType toScalarType() const { return type_; }
   size_t itemsize() const { return elementSize(type_); }
-  std::string_view name() const {
-    switch (type_) {
-      case ScalarType::Byte: return "unsigned char";
-      case ScalarType::Char: return "signed char";
-      case ScalarType::Short: return "short int";
-      case ScalarType::Int: return "int";
-      case ScalarType::Long: return "long int";
-      case ScalarType::Float: return "float";
-      case ScalarType::Double: return "double";
-      case ScalarType::Bool: return "bool";
-      case ScalarType::Half: return "c10::Half";
-      case ScalarType::BFloat16: return "c10::BFloat16";
-      case ScalarType::ComplexFloat: return "c10::complex<float>";
-      case ScalarType::ComplexDouble: return "c10::complex<double>";
-      default: return toString(type_);
-    }
-  }
+  std::string_view name() const;
 
  private:
   ScalarType type_;
@@ -129,7 +93,7 @@ inline bool operator==(TypeMeta a, ScalarType b) { return a.toScalarType() == b;
 inline bool operator!=(TypeMeta a, ScalarType b) { return a.toScalarType() != b; }
 inline bool operator==(ScalarType a, TypeMeta b) { return b == a; }
 inline bool operator!=(ScalarType a, TypeMeta b) { return b != a; }
-inline std::ostream& operator<<(std::ostream& out, TypeMeta type) { return out << type.name(); }
+std::ostream& operator<<(std::ostream& out, TypeMeta type);
 inline ScalarType typeMetaToScalarType(TypeMeta type) { return type; }
 inline TypeMeta scalarTypeToTypeMeta(ScalarType type) { return type; }
 inline std::optional<ScalarType> optTypeMetaToScalarType(std::optional<TypeMeta> type) {
@@ -166,13 +130,7 @@ using DeviceIndex = int8_t;
 class Device {
  public:
   Device(DeviceType type, DeviceIndex index = -1) : type_(type), index_(index) {}
-  Device(const std::string& name) {
-    const auto colon = name.find(':');
-    const std::string kind = name.substr(0, colon);
-    TORCH_CHECK(kind == "cpu" || kind == "cuda", "Invalid device string: '", name, "'");
-    type_ = kind == "cpu" ? kCPU : kCUDA;
-    if (colon != std::string::npos) index_ = static_cast<DeviceIndex>(std::stoi(name.substr(colon + 1)));
-  }
+  Device(const std::string& name);
   Device(const char* name) : Device(std::string(name)) {}
   DeviceType type() const { return type_; }
   DeviceIndex index() const { return index_; }
@@ -183,25 +141,20 @@ class Device {
   void set_index(DeviceIndex index) { index_ = index; }
   bool operator==(const Device& other) const { return type_ == other.type_ && index_ == other.index_; }
   bool operator!=(const Device& other) const { return !(*this == other); }
-  std::string str() const {
-    return (is_cpu() ? "cpu" : "cuda") + (has_index() ? ":" + std::to_string(index_) : std::string());
-  }
+  std::string str() const;
 
  private:
   DeviceType type_ = kCPU;
   DeviceIndex index_ = -1;
 };
-inline std::ostream& operator<<(std::ostream& out, const Device& device) { return out << device.str(); }
-inline std::ostream& operator<<(std::ostream& out, DeviceType type) { return out << (type == kCPU ? "cpu" : "cuda"); }
+std::ostream& operator<<(std::ostream& out, const Device& device);
+std::ostream& operator<<(std::ostream& out, DeviceType type);
 
 enum class MemoryFormat : int8_t { Contiguous, Preserve, ChannelsLast, ChannelsLast3d };
 enum class Layout : int8_t { Strided, Sparse };
 constexpr Layout kStrided = Layout::Strided, kSparse = Layout::Sparse;
-inline std::ostream& operator<<(std::ostream& out, MemoryFormat format) {
-  static const char* names[] = {"Contiguous", "Preserve", "ChannelsLast", "ChannelsLast3d"};
-  return out << names[static_cast<int>(format)];
-}
-inline std::ostream& operator<<(std::ostream& out, Layout layout) { return out << (layout == kStrided ? "Strided" : "Sparse"); }
+std::ostream& operator<<(std::ostream& out, MemoryFormat format);
+std::ostream& operator<<(std::ostream& out, Layout layout);
 
 // A number of any type.
 class Scalar {
@@ -235,19 +188,12 @@ class Scalar {
       return isFloatingPoint() || isComplex() ? static_cast<T>(real_) : static_cast<T>(integer_);
   }
 #define TELEGRAD_CONVERSION(type, name, number) \
-  type to##name() const { return to<type>(); }
+  type to##name() const;
   AT_FORALL_SCALAR_TYPES_WITH_COMPLEX_AND_HALVES(TELEGRAD_CONVERSION)
 #undef TELEGRAD_CONVERSION
   bool isSymbolic() const { return false; }
-  template <class T>
-  bool equal(const T& other) const {
-    const Scalar number(other);
-    return to<std::complex<double>>() == number.to<std::complex<double>>();
-  }
-  Scalar operator-() const {
-    if (isComplex()) return std::complex<double>(-real_, -imag_);
-    return isFloatingPoint() ? Scalar(-real_) : Scalar(-integer_);
-  }
+  bool equal(const Scalar& other) const;
+  Scalar operator-() const;
   ScalarType type() const {
     return isBoolean() ? kBool : isIntegral() ? kLong : isFloatingPoint() ? kDouble : kComplexDouble;
   }
@@ -257,9 +203,7 @@ class Scalar {
   int64_t integer_ = 0;
   double real_ = 0, imag_ = 0;
 };
-inline std::ostream& operator<<(std::ostream& out, const Scalar& number) {
-  return number.isFloatingPoint() ? out << number.toDouble() : out << number.toLong();
-}
+std::ostream& operator<<(std::ostream& out, const Scalar& number);
 
 // How a tensor is to be made; what is not set comes from a tensor that it is to be like, or from the defaults.
 class TensorOptions {
@@ -321,11 +265,7 @@ class TensorOptions {
 };
 inline TensorOptions dtype(ScalarType type) { return TensorOptions(type); }
 inline TensorOptions dtype(TypeMeta type) { return TensorOptions(type); }
-inline std::ostream& operator<<(std::ostream& out, const TensorOptions& options) {
-  return out << "TensorOptions(dtype=" << options.dtype() << (options.has_dtype() ? "" : " (default)") << ", device="
-             << options.device() << (options.has_device() ? "" : " (default)") << ", layout=Strided, requires_grad="
-             << (options.requires_grad() ? "true" : "false (default)") << ", pinned_memory=false (default), memory_format=(nullopt))";
-}
+std::ostream& operator<<(std::ostream& out, const TensorOptions& options);
 inline TensorOptions layout(Layout) { return {}; }
 inline TensorOptions device(Device device) { return TensorOptions(device); }
 inline TensorOptions requires_grad(bool value = true) { return TensorOptions().requires_grad(value); }

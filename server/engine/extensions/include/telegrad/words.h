@@ -33,22 +33,10 @@ class Words {
  public:
   std::vector<int64_t> words;
 
-  void put(int64_t word) { words.push_back(word); }
-  void put(Kind kind, int64_t word) {
-    words.push_back(kind);
-    words.push_back(word);
-  }
-  void put_double(double number) {
-    int64_t bits;
-    std::memcpy(&bits, &number, sizeof bits);
-    words.push_back(bits);
-  }
-  void put_bytes(const char* text, size_t count) {
-    put(STRING, static_cast<int64_t>(count));
-    const size_t at = words.size();
-    words.resize(at + (count + 7) / 8);
-    if (count) std::memcpy(words.data() + at, text, count);
-  }
+  void put(int64_t word);
+  void put(Kind kind, int64_t word);
+  void put_double(double number);
+  void put_bytes(const char* text, size_t count);
 };
 
 class Reader {
@@ -58,17 +46,8 @@ class Reader {
 
   int64_t next() { return *at++; }
   int64_t peek() const { return *at; }
-  double next_double() {
-    double number;
-    std::memcpy(&number, at++, sizeof number);
-    return number;
-  }
-  std::string next_bytes() {  // behind the kind
-    const auto count = static_cast<size_t>(next());
-    std::string text(reinterpret_cast<const char*>(at), count);
-    at += (count + 7) / 8;
-    return text;
-  }
+  double next_double();
+  std::string next_bytes();  // behind the kind
 };
 
 // Asks the worker for something; the answer stands in the buffer of the context. Throws what the worker refuses.

@@ -8,14 +8,7 @@
 
 namespace telegrad {
 // Which methods Python overrides, by the addresses of an instance as each of its classes.
-inline std::unordered_map<const void*, std::vector<std::string>>& overrides() {
-  static std::unordered_map<const void*, std::vector<std::string>> known;
-  return known;
-}
-inline void each_address(void* pointer, int64_t type, const std::function<void(void*)>& visit) {
-  visit(pointer);
-  for (const auto& [base, cast] : classes()[static_cast<size_t>(type)].bases) each_address(cast(pointer), base, visit);
-}
+std::unordered_map<const void*, std::vector<std::string>>& overrides();
 
 // An instance of any class of the extension.
 struct AnyInstance {
@@ -24,33 +17,16 @@ struct AnyInstance {
 template <>
 struct Codec<AnyInstance> {
   using Held = AnyInstance;
-  static AnyInstance take(Reader& reader) {
-    if (reader.next() != OBJECT) refuse("an instance of a class of the extension");
-    const AnyInstance taken{reader.next()};
-    reader.next();
-    return taken;
-  }
+  static AnyInstance take(Reader& reader);
   static std::string name() { return "object"; }
 };
-inline void note_overrides(AnyInstance one, const std::vector<std::string>& names) {
-  const auto found = instances().find(one.number);
-  if (found == instances().end()) refuse("an instance that still exists");
-  each_address(found->second.pointer.get(), found->second.type, [&](void* at) { overrides()[at] = names; });
-}
-inline void forget_overrides(const Instance& one) {
-  if (overrides().empty()) return;
-  each_address(one.pointer.get(), one.type, [](void* at) { overrides().erase(at); });
-}
-inline bool is_overridden(const void* at, const char* name) {
-  const auto found = overrides().find(at);
-  return found != overrides().end() && std::find(found->second.begin(), found->second.end(), name) != found->second.end();
-}
+void note_overrides(AnyInstance one, const std::vector<std::string>& names);
+bool is_overridden(const void* at, const char* name);
+[[noreturn]] void refuse_override(const std::string& type, const char* name);
 template <class T>
 void refuse_override(const T* at, const char* name) {
   if (!is_overridden(at, name)) return;
-  throw c10::NotImplementedError(c10::str(
-      classes()[static_cast<size_t>(number_of<T>())].name, ".", name, " is overridden in Python, which C++ in the server's ",
-      "worker cannot call: call the method from Python and give C++ what it returns, or override it in C++"));
+  refuse_override(classes()[static_cast<size_t>(number_of<T>())].name, name);
 }
 }  // namespace telegrad
 
