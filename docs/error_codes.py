@@ -33,6 +33,12 @@ WHAT_TO_DO: Final = {
     "CaptureError": "do it before the capture or after a replay ([cuda-graphs.md](cuda-graphs.md))",
     "CompilationError": "mend the source; the message has the compiler's log",
     "ExtensionError": "mend the extension: the message is what its function has thrown",
+    **{
+        f"Extension{kind}": "catch it, or mend the extension: the message is what its function has thrown"
+        for kind in (
+            "KeyError", "AttributeError", "ImportError", "BufferError", "OverflowError", "MemoryError", "StopIteration",
+        )
+    },
     "ToolkitError": "run where the server has it, or have its operator install it ([extensions.md](extensions.md))",
     "ProgramError": "the message names the line of the module, or what is wrong with the file; export it again",
     "ProgramMismatchError": "do not compile that function, and report what it does: it is a defect of the server",

@@ -23,6 +23,13 @@ A type per thing that a caller can do about it; each also is the builtin that Py
     |-- NotSupportedError (NotImplementedError)  a combination that exists in PyTorch and not here
     |-- CompilationError (RuntimeError)      a kernel or an extension of the program's own that does not compile
     |-- ExtensionError (RuntimeError)        what a function of an extension has thrown, or cannot be loaded
+    |   |-- ExtensionKeyError (KeyError)         a key that is not there
+    |   |-- ExtensionAttributeError (AttributeError) an attribute that is not there
+    |   |-- ExtensionImportError (ImportError)   a module that is not there
+    |   |-- ExtensionBufferError (BufferError)   memory that is not as it was asked for
+    |   |-- ExtensionOverflowError (OverflowError) a number that is too large
+    |   |-- ExtensionMemoryError (MemoryError)   memory that the host does not have
+    |   `-- ExtensionStopIteration (StopIteration) the end of what it goes through
     |-- ToolkitError (OSError)               a compiler or a GPU that an extension needs, and the server does not have
     |-- ProgramError (RuntimeError)          what cannot be exported, or a file that holds no valid program
     |-- ProgramMismatchError (RuntimeError)  a compiled function gives something else than its instructions
@@ -170,6 +177,34 @@ class CompilationError(TelegradError, RuntimeError):
 
 class ExtensionError(TelegradError, RuntimeError):
     """A function of an extension has thrown an exception, returned what it should not, or cannot be loaded."""
+
+
+class ExtensionKeyError(ExtensionError, KeyError):
+    """A function of an extension has told of a key that is not there."""
+
+
+class ExtensionAttributeError(ExtensionError, AttributeError):
+    """A function of an extension has told of an attribute that is not there."""
+
+
+class ExtensionImportError(ExtensionError, ImportError):
+    """A function of an extension has told of a module that is not there."""
+
+
+class ExtensionBufferError(ExtensionError, BufferError):
+    """A function of an extension has told of memory that is not as it was asked for."""
+
+
+class ExtensionOverflowError(ExtensionError, OverflowError):
+    """A function of an extension has told of a number that is too large."""
+
+
+class ExtensionMemoryError(ExtensionError, MemoryError):
+    """A function of an extension has told of memory that the host does not have."""
+
+
+class ExtensionStopIteration(ExtensionError, StopIteration):
+    """A function of an extension has told of the end of what it goes through."""
 
 
 class ToolkitError(TelegradError, OSError):

@@ -14,6 +14,7 @@ from server.crash_notes import notes
 from server.disclosure import without_folders
 from server.engine import context
 from server.engine.value import Value
+from telegrad_protocol import errors
 from telegrad_protocol.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -34,8 +35,11 @@ from .words import Reader
 _DIFFERENTIATE: Final = "telegrad::differentiate"
 _ERRORS: Final[dict[str, type[TelegradError]]] = {
     "IndexError": IndexOutOfRangeError, "ValueError": ArgumentError, "TypeError": ArgumentTypeError,
-    "NotImplementedError": NotSupportedError, "OutOfMemoryError": OutOfMemoryError, "MemoryError": OutOfMemoryError,
-    "LinAlgError": LinearAlgebraError,
+    "NotImplementedError": NotSupportedError, "OutOfMemoryError": OutOfMemoryError,
+    "LinAlgError": LinearAlgebraError, "KeyError": errors.ExtensionKeyError, "MemoryError": errors.ExtensionMemoryError,
+    "AttributeError": errors.ExtensionAttributeError, "ImportError": errors.ExtensionImportError,
+    "BufferError": errors.ExtensionBufferError, "OverflowError": errors.ExtensionOverflowError,
+    "StopIteration": errors.ExtensionStopIteration,
 }  # fmt: skip
 
 

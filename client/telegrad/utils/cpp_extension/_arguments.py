@@ -24,6 +24,8 @@ _KINDS: Final[dict[str, Any]] = {
     "float": (int, float, np.integer, np.floating), "Number": (int, float, complex, np.number),
     "complex": (int, float, complex, np.number), "torch.Generator": NoneType, "*args": tuple, "**kwargs": dict,
 }  # fmt: skip
+ARRAY: Final = "numpy.ndarray"
+"""How the types of NumPy's arrays begin; the type of their elements stands behind it, as ``numpy.ndarray[float32]``."""
 CLASS: Final = "class "
 """How the types of parameters begin whose values are instances of a class of the extension."""
 _PLAIN: Final = frozenset((int, float, bool, str, type(None)))
@@ -97,6 +99,7 @@ def _all(values: Any, wanted: str) -> bool:
 
 
 _GENERIC: Final[dict[str, Callable[[Any, list[str]], bool]]] = {
+    ARRAY: lambda value, parts: isinstance(value, (np.ndarray, np.generic, list, tuple, int, float, complex)),
     "Optional": lambda value, parts: value is None or fits(value, parts[0]),
     "Union": lambda value, parts: any(fits(value, part) for part in parts),
     "List": lambda value, parts: isinstance(value, (list, tuple)) and _all(value, parts[0]),

@@ -36,6 +36,7 @@ from telegrad_protocol.extension_messages import (
 from telegrad_protocol.meta import Device, Meta
 
 from ._arguments import CLASS, encode, fits
+from ._arrays import as_arrays, as_tensors, names_arrays, without_arrays
 from ._classes import ExtensionInstance
 
 _MOST_PLANS = 1 << 12
@@ -71,8 +72,14 @@ class Overload:
         self.unnamed = unnamed
         self.by_place = by_place if by_place >= 0 else types.index("*args") if "*args" in types else len(self.names)
         self.types = types
+        self.of_tensors: Overload | None = None
+        """The same with tensors for NumPy's arrays, where it takes or returns some."""
+        if names_arrays([result, *types]):
+            listed = [parameter._replace(type=without_arrays(parameter.type)) for parameter in parameters]
+            self.of_tensors = Overload(number, without_arrays(result), listed, unnamed, by_place)
         self.is_plain = not any(self.takes_more) and not unnamed and self.by_place == len(types)
-        """Whether all arguments may be given by place."""
+        self.is_plain &= self.of_tensors is None
+        """Whether all arguments may be given by place, and go as they are."""
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
         """Return all arguments in order; None where they do not fit."""
@@ -152,6 +159,15 @@ class ExtensionFunction:
         overload = self._overloads[0]
         if kwargs or len(self._overloads) > 1 or not overload.is_plain or len(args) != len(overload.types):
             overload, args = self._select(args, kwargs)
+        if overload.of_tensors is not None:
+            self._check(overload, args)
+            made, copy_back = as_tensors(args, overload.types)
+            result = as_arrays(self._call(overload.of_tensors, made), overload.result)
+            copy_back()
+            return result
+        return self._call(overload, args)
+
+    def _call(self, overload: Overload, args: tuple[Any, ...]) -> Any:
         tensors: list[Tensor] = []
         session = self._session
         wire = [encode(argument, tensors, session) for argument in args]

@@ -1,2 +1,2 @@
 #pragma once
-#include <torch/extension.h>
+#include <telegrad/python/arrays.h>

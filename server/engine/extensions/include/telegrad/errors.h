@@ -34,6 +34,15 @@ class IndexError : public Error { using Error::Error; };
 class ValueError : public Error { using Error::Error; };
 class TypeError : public Error { using Error::Error; };
 class NotImplementedError : public Error { using Error::Error; };
+// An exception of Python's that C++ has none for: Python is told its type by name.
+class PythonError : public Error {
+ public:
+  PythonError(const char* type, std::string message) : Error(std::move(message)), type_(type) {}
+  const char* type() const noexcept { return type_; }
+
+ private:
+  const char* type_;
+};
 class LinAlgError : public Error { using Error::Error; };
 class OutOfMemoryError : public Error { using Error::Error; };
 

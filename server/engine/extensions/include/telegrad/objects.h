@@ -245,6 +245,9 @@ object cast(const T& given) {
     return telegrad::Codec<object>::take(reader);
   }
 }
+// The value of an object that C++ names the type of: cast<int>(item).
+template <class T, std::enable_if_t<!std::is_base_of_v<object, T> && !std::is_same_v<T, accessor>, int> = 0>
+T cast(const object& given) { return given.cast<T>(); }
 template <class T>
 bool isinstance(const object& given) {
   if constexpr (std::is_same_v<T, at::Tensor>) return given.kind == telegrad::TENSOR;
@@ -258,7 +261,14 @@ size_t len(const object& given);
     explicit name(const std::string& message = "") : c10::type(message) {}  \
   };
 TELEGRAD_EXCEPTION(value_error, ValueError) TELEGRAD_EXCEPTION(index_error, IndexError)
-TELEGRAD_EXCEPTION(type_error, TypeError) TELEGRAD_EXCEPTION(cast_error, Error) TELEGRAD_EXCEPTION(key_error, Error)
-TELEGRAD_EXCEPTION(attribute_error, Error) TELEGRAD_EXCEPTION(buffer_error, Error) TELEGRAD_EXCEPTION(import_error, Error)
+TELEGRAD_EXCEPTION(type_error, TypeError) TELEGRAD_EXCEPTION(cast_error, Error) TELEGRAD_EXCEPTION(reference_cast_error, Error)
+#undef TELEGRAD_EXCEPTION
+#define TELEGRAD_EXCEPTION(name, type)                                                 \
+  struct name : c10::PythonError {                                                     \
+    explicit name(const std::string& message = "") : c10::PythonError(type, message) {} \
+  };
+TELEGRAD_EXCEPTION(key_error, "KeyError") TELEGRAD_EXCEPTION(attribute_error, "AttributeError")
+TELEGRAD_EXCEPTION(buffer_error, "BufferError") TELEGRAD_EXCEPTION(import_error, "ImportError")
+TELEGRAD_EXCEPTION(stop_iteration, "StopIteration")
 #undef TELEGRAD_EXCEPTION
 }  // namespace pybind11

@@ -61,6 +61,8 @@ int64_t guarded(const Work& work) noexcept {
     publish_error("TypeError", error.what());
   } catch (const c10::NotImplementedError& error) {
     publish_error("NotImplementedError", error.what());
+  } catch (const c10::PythonError& error) {
+    publish_error(error.type(), error.what());
   } catch (const c10::OutOfMemoryError& error) {
     publish_error("OutOfMemoryError", error.what());
   } catch (const std::bad_alloc& error) {
@@ -71,6 +73,8 @@ int64_t guarded(const Work& work) noexcept {
     publish_error("ValueError", error.what());
   } catch (const c10::LinAlgError& error) {
     publish_error("LinAlgError", error.what());
+  } catch (const std::overflow_error& error) {
+    publish_error("OverflowError", error.what());
   } catch (const std::range_error& error) {
     publish_error("ValueError", error.what());
   } catch (const std::length_error& error) {

@@ -66,24 +66,15 @@ namespace pybind11 {
 struct function {};
 struct bytes {};
 struct buffer {};
-template <class T, int flags = 0>
-struct array_t {
-  enum { c_style = 1, forcecast = 2 };
-};
-struct array {
-  enum { c_style = 1, forcecast = 2 };
-};
 }  // namespace pybind11
 
 namespace telegrad {
 template <class T>
 struct Codec<T, std::enable_if_t<std::is_same_v<T, pybind11::function>>> : Codec<std::function<void(T)>> {};
 template <class T>
-constexpr bool is_buffer = std::is_same_v<T, pybind11::bytes> || std::is_same_v<T, pybind11::buffer> || std::is_same_v<T, pybind11::array>;
-template <class T, int flags>
-constexpr bool is_buffer<pybind11::array_t<T, flags>> = true;
+constexpr bool is_buffer = std::is_same_v<T, pybind11::bytes> || std::is_same_v<T, pybind11::buffer>;
 template <class T>
 struct Codec<T, std::enable_if_t<is_buffer<T>>> {
-  static_assert(never<T>, "telegrad: arrays and bytes of Python lie in the client; take a torch::Tensor, such as torch.from_numpy(array)");
+  static_assert(never<T>, "telegrad: bytes and buffers of Python lie in the client; take a std::string, a py::array_t or a torch::Tensor");
 };
 }  // namespace telegrad
