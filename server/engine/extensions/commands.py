@@ -16,6 +16,8 @@ from telegrad_protocol.extension_messages import BuildExtension
 INCLUDE: Final = Path(__file__).parent / "include"
 CUDA_SUFFIXES: Final = (".cu", ".cuh")
 _COMMON: Final = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique")
+_NETWORKS: Final = re.compile(r"\bnn\s*::|\btorch/nn")
+_INCLUDES_OWN: Final = re.compile(r"^\s*#\s*include\s*[\"<](?!\w+>)", re.MULTILINE)
 _WRAPPED: Final = (
     "__cudaPushCallConfiguration", "cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel",
     "cudaGetLastError", "cudaPeekAtLastError", "cudaMemcpy", "cudaMemcpyAsync", "cudaMemset", "cudaMemsetAsync",
@@ -98,13 +100,14 @@ def steps(
         source = str(placed(directory, "telegrad_runtime.cpp"))
         flags = [*_COMMON, "-O1", *own, *includes, *abi_flags(request)]
         compiles.append([cxx, *flags, source, "-c", "-o", "runtime.o"])
-    for number, (path, _) in enumerate(request.sources):
+    for number, (path, text) in enumerate(request.sources):
         objects.append(f"{number}.o")
         source = str(placed(directory, path))
         if toolkit is not None and path.endswith(CUDA_SUFFIXES):
             compiles.append([*_nvcc(toolkit, cxx, shared, architecture, request), source, "-c", "-o", objects[-1]])
         else:
             first = ["-include", str(prefix.header)] if prefix is not None and path in prefix.sources else []
+            first += ["-include", "torch/nn.h"] if _names_networks(text, request) else []
             compiles.append([cxx, *host, *request.cflags, *first, source, "-c", "-o", objects[-1]])
     link = [cxx, "-shared", *objects, "-o", "extension.so", "-Wl,-Bsymbolic", "-Wl,--exclude-libs,ALL"]
     if toolkit is not None:
@@ -137,6 +140,15 @@ def placed(directory: Path, path: str) -> Path:
 def as_given(path: str) -> str:
     """Return the client's name of a file that was placed in some build directory."""
     return path.rpartition("/files/")[2] if "/files/" not in path else "/" + path.split("/files/", 1)[1]
+
+
+def _names_networks(text: str, request: BuildExtension) -> bool:
+    """Whether a source names PyTorch's modules, or includes headers of the program's that do.
+
+    PyTorch's ``torch/extension.h`` has them; most extensions have none, and need not read them.
+    """
+    within = _INCLUDES_OWN.search(text) and any(_NETWORKS.search(header) for _, header in request.headers)
+    return bool(within or _NETWORKS.search(text))
 
 
 def _own(toolkit: Toolkit | None) -> list[str]:
