@@ -65,8 +65,8 @@ def test_functions_take_their_options(networks: Any, tg: Any, rng: np.random.Gen
         F.conv2d(x, w, stride=2, padding=(1, 0)), F.conv_transpose2d(F.conv2d(x, w), w), F.max_pool2d(x, 2, 1),
         F.avg_pool2d(x, (2, 3)), F.pad(x, (1, 2), value=3), F.pad(x, (1, 1, 1, 1), "reflect"), F.unfold(x, 2, stride=2),
         F.softmax(x, 1), F.leaky_relu(x, 0.2), F.elu(x, 0.7), F.gelu(x, approximate="tanh"), F.softplus(x, 2),
-        F.layer_norm(x, (6,), eps=1e-3), F.group_norm(x, 3), F.normalize(x, 1, 2), F.mse_loss(x, x * 2, reduction="sum"),
-        F.huber_loss(x, x * 3, delta=0.5), F.l1_loss(x, -x, reduction="none"),
+        F.layer_norm(x, (6,), eps=1e-3), F.group_norm(x, 3), F.normalize(x, 1, 2),
+        F.mse_loss(x, x * 2, reduction="sum"), F.huber_loss(x, x * 3, delta=0.5), F.l1_loss(x, -x, reduction="none"),
         F.cross_entropy(x.flatten(1), classes, label_smoothing=0.1), F.cosine_similarity(x, x + 1, dim=2), F.relu(x),
     ]  # fmt: skip
     results = networks.functions(*[tg.from_numpy(tensor.numpy()) for tensor in (x, w, classes)])
