@@ -167,6 +167,39 @@ def test_loops_that_keep_results_are_launched(
     assert launches, "what was dropped is captured anew"
 
 
+def test_indices_that_the_host_knew_are_looked_at_in_each_run(
+    tg: Any, rng: np.random.Generator, launches: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Devices check no indices that the host knows to be good, so while they are recorded nothing asks about them."""
+    simulate_captures(monkeypatch)
+    taken, runs = compiled.Variant.taken, list[bool]()
+
+    def noting(self: compiled.Variant, *args: Any) -> list[Any] | None:
+        found = taken(self, *args)
+        runs.append(found is not None)
+        return found
+
+    monkeypatch.setattr(compiled.Variant, "taken", noting)
+    weight = tg.tensor(rng.standard_normal((5, 3)).astype("f")).requires_grad_()
+
+    @tg.compile
+    def step(at: Any) -> Any:
+        loss = tg.nn.functional.embedding(at, weight).square().sum()
+        loss.backward()
+        with tg.no_grad():
+            weight.sub_(weight.grad * 0.1)
+        weight.grad = None
+        return loss
+
+    for _ in range(CALLS):
+        step(tg.tensor([0, 1, 4]))
+    before, count = weight.tolist(), len(launches)
+    assert count and all(runs)
+    with pytest.raises(IndexError, match="index 5 is out of range"):
+        step(tg.tensor([0, 5, 4])).item()
+    assert not runs[-1] and len(launches) == count and weight.tolist() == before
+
+
 # -- on a GPU, which really captures them
 
 

@@ -10,6 +10,7 @@ from weakref import ReferenceType, ref
 from server.engine.autograd.graph import Edge, Node
 from server.engine.autograd.node import OpNode
 from server.engine.integers.elements import Bounds
+from server.engine.integers.ranges import takes_indices
 from server.engine.programs.analysis import shared_memory
 from server.engine.programs.captures import Captures
 from server.engine.programs.executable import Executable
@@ -61,19 +62,26 @@ class SessionRecorder(Recorder):
             if rate is not None and args[rate].__class__ is float:
                 args = (*args[:rate], self._number(instruction, rate), *args[rate + 1 :])
         tag = _last_tag(self._state)
-        if tag > self._last_tag:
-            self._last_tag = tag
+        if tag > self._last_tag or self._is_trusted(operator):
+            self._last_tag = max(tag, self._last_tag)
             self._note_checks(operator, args)
         if self._can_capture:
             self._origins.note(operator, args, result)
         super().note_operation(operator, args, signature, result)
+
+    def _is_trusted(self, operator: Any) -> bool:
+        """Whether an operation has taken indices that no device has checked, since the host knew these to be good.
+
+        Others may come in the next run. Those of a backward pass were checked before.
+        """
+        return self._can_capture and takes_indices(operator) and not self._state.context.checks.covered
 
     def _note_checks(self, operator: Any, args: tuple[Any, ...]) -> None:
         """Note what must hold of inputs, so that the next runs need not wait for what a device finds."""
         checks = self._origins.checks(operator, args)
         if checks is None:
             self.give_up(f"only a device can tell whether {operator.op.public} fails")
-        self.checks += checks or ()
+        self.checks += [one for one in checks or () if one not in self.checks]
 
     def bounds(self, results: Sequence[tuple[Outcome, Any]]) -> tuple[tuple[int, Bounds], ...]:
         """Return the bounds of outputs that are integers, where the operations that made them tell."""
