@@ -167,6 +167,21 @@ def test_loops_that_keep_results_are_launched(
     assert launches, "what was dropped is captured anew"
 
 
+def _step_of_rows(tg: Any, weight: Any) -> Any:
+    """A compiled step that trains the rows of a table which it is given the numbers of."""
+
+    @tg.compile
+    def step(at: Any) -> Any:
+        loss = tg.nn.functional.embedding(at, weight).square().sum()
+        loss.backward()
+        with tg.no_grad():
+            weight.sub_(weight.grad * 0.1)
+        weight.grad = None
+        return loss
+
+    return step
+
+
 def test_indices_that_the_host_knew_are_looked_at_in_each_run(
     tg: Any, rng: np.random.Generator, launches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,15 +197,7 @@ def test_indices_that_the_host_knew_are_looked_at_in_each_run(
     monkeypatch.setattr(compiled.Variant, "taken", noting)
     weight = tg.tensor(rng.standard_normal((5, 3)).astype("f")).requires_grad_()
 
-    @tg.compile
-    def step(at: Any) -> Any:
-        loss = tg.nn.functional.embedding(at, weight).square().sum()
-        loss.backward()
-        with tg.no_grad():
-            weight.sub_(weight.grad * 0.1)
-        weight.grad = None
-        return loss
-
+    step = _step_of_rows(tg, weight)
     for _ in range(CALLS):
         step(tg.tensor([0, 1, 4]))
     before, count = weight.tolist(), len(launches)
@@ -241,15 +248,7 @@ def test_loops_that_keep_results_are_launched_on_a_gpu(cuda_tg: Any, seed: int, 
 def test_an_index_out_of_range_fails_at_its_line_on_a_gpu(cuda_tg: Any, launches: list[int]) -> None:
     weight = cuda_tg.randn(5, 3, device="cuda").requires_grad_()
 
-    @cuda_tg.compile
-    def step(at: Any) -> Any:
-        loss = cuda_tg.nn.functional.embedding(at, weight).square().sum()
-        loss.backward()
-        with cuda_tg.no_grad():
-            weight.sub_(weight.grad * 0.1)
-        weight.grad = None
-        return loss
-
+    step = _step_of_rows(cuda_tg, weight)
     for _ in range(CALLS):
         step(cuda_tg.tensor([0, 1, 4], device="cuda"))
     before = weight.tolist()
