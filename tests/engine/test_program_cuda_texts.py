@@ -65,6 +65,25 @@ def test_texts_of_random_chains_compile(seed: int, tmp_path: object, monkeypatch
         assert check.compile_one(text, check.OLDEST, ()) is None, text
 
 
+@pytest.mark.parametrize("name", ["logaddexp2", "gcd", "lcm", "lgamma"])
+def test_texts_have_the_functions_that_few_expressions_call(
+    name: str, seed: int, tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TELEGRAD_KERNEL_CACHE", f"{tmp_path}/kernels")
+    families.import_families()
+    adapter, rng = EngineAdapter(), random.Random(seed)
+    texts: list[str] = []
+    with collecting(check.OLDEST):
+        for _ in range(100):
+            program = RandomProgram(adapter, rng, large=False)
+            program.record(4, [OPERATORS[name], OPERATORS["add"]])
+            texts += [text for text in texts_of(program) if f" {name}_" in text]
+            if texts:
+                break
+    assert texts
+    assert check.compile_one(texts[0], check.OLDEST, ()) is None, texts[0]
+
+
 @pytest.mark.gpu
 def test_fused_chains_on_a_gpu(cuda_device: str, seed: int) -> None:
     """Within a few units in the last place: the compiler contracts products and sums across operations."""

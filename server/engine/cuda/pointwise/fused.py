@@ -37,10 +37,8 @@ from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import TABLE
 
 from .expressions import EXPRESSIONS, LIGHT, Chosen, Work
-from .expressions_complex import COMPLEX
-from .expressions_text import GAMMA, REAL, TO_HALF
 from .fused_text import Function, FusedText, text_of
-from .pointwise import CONDITIONS, NAMES, computing, constant_of, is_number, kind_of
+from .pointwise import CONDITIONS, NAMES, called_in, computing, constant_of, is_number, kind_of
 from .pointwise_text import THREADS, Operand
 
 _MOST_OPERANDS = 24
@@ -174,12 +172,11 @@ def _is_single(layout: Layout, operand: int, width: int) -> bool:
 
 
 def library_of(kernels: Sequence[Kernel], functions: Sequence[Function]) -> str:
-    """The functions that expressions call; approximate ones where nothing but half precision comes of them."""
+    """The functions that expressions call."""
     results = [meta for kernel in kernels for _, meta in stores_of(kernel)]
     is_half = all([m.dtype in HALVES for m in results]) and all([f.computed == "float" for f in functions])
     is_complex = any([dtype.is_complex for kernel in kernels for dtype in kernel.dtypes])
-    gamma = any(["gamma_of" in f.expression for f in functions])
-    return f"{TO_HALF if is_half else ''}{REAL}{GAMMA if gamma else ''}{COMPLEX if is_complex else ''}"
+    return called_in(" ".join([f.expression for f in functions]), is_half, is_complex)
 
 
 def makes(backend: Backend, kernel: Kernel) -> Executor:

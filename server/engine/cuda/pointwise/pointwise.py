@@ -213,10 +213,14 @@ def _names_in(text: str) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _library(text: str, compute: DType, out: DType) -> str:
-    half = TO_HALF if out in HALVES and compute is dtypes.float32 else ""
+    return called_in(text, out in HALVES and compute is dtypes.float32, compute.is_complex)
+
+
+def called_in(text: str, is_half: bool, is_complex: bool) -> str:
+    """The functions that expressions may call; approximate ones where nothing but half precision comes of them."""
     gamma = GAMMA if "gamma_of" in text else ""
     rare = RARE if "rare_" in text else ""
-    return f"{half}{REAL}{gamma}{COMPLEX if compute.is_complex else ''}{rare}"
+    return f"{TO_HALF if is_half else ''}{REAL}{gamma}{COMPLEX if is_complex else ''}{rare}"
 
 
 def launcher(
