@@ -95,7 +95,7 @@ ABSENT = {
     "torch.nn.Lineer(2, 3)": "AttributeError: torch.nn.Lineer is not there: .* has Linear",
     "from torch._dynamo.utils import CompileProfiler": "ImportError: torch._dynamo.utils.CompileProfiler .*explain",
     "import functorch.dim": "ModuleNotFoundError: functorch.dim is not there: this program's torch is telegrad",
-    "import torch._dynamo.comptime": "ModuleNotFoundError: torch._dynamo.comptime is not there: .*explain",
+    "import torch._dynamo.guards": "ModuleNotFoundError: torch._dynamo.guards is not there: .*does not trace",
     "import torch.nowhere.at_all": "ModuleNotFoundError: torch.nowhere is not there",
     "from torch.nn import Lineer": "ImportError: torch.nn.Lineer is not there: .* has Linear",
 }

@@ -9,6 +9,7 @@ from typing import Final
 INSTEAD: Final = {
     "_C": "it is PyTorch's compiled core; use the public functions",
     "_dynamo.compiled_autograd": "backward passes are the server's, which replays them",
+    "_dynamo.utils": "torch._dynamo.explain(f)(*args) tells graphs, breaks and operations, TORCH_LOGS what differed",
     "_export": "torch.export has the public functions",
     "_inductor.aoti_compile_and_package": "torch.export.save writes a program that the server serves over HTTP",
     "_inductor.aoti_load_package": "torch.export.load reads a program; the server serves it over HTTP",

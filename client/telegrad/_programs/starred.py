@@ -38,7 +38,12 @@ STARRED: Final = {
         "skip_guard_on_all_nn_modules_unsafe skip_guard_on_globals_unsafe skip_guard_on_inbuilt_nn_modules_unsafe "
         "substitute_in_graph wrap_numpy"
     ),
-    "compiler.config": "recompile_limit",
+    "compiler.config": (
+        "accumulated_recompile_limit allow_unspec_int_on_nn_module assume_static_by_default automatic_dynamic_shapes "
+        "capture_dynamic_output_shape_ops capture_scalar_outputs dynamic_shapes enable_cpp_symbolic_shape_guards "
+        "fail_on_recompile_limit_hit force_disable_caches job_id log_file_name recompile_limit "
+        "reorderable_logging_functions skip_tensor_guards_with_matching_dict_tags verbose wrap_top_frame"
+    ),
     "cuda": (
         "BFloat16Tensor BoolTensor ByteTensor CUDAGraph CUDAPluggableAllocator CharTensor CudaError DoubleTensor "
         "Event ExternalStream FloatTensor GreenContext HalfTensor IntTensor LongTensor MemPool ShortTensor Stream "
@@ -155,6 +160,12 @@ STARRED: Final = {
         "unique_consecutive unravel_index"
     ),
     "fx.experimental.proxy_tensor": "get_proxy_mode make_fx",
+    "fx.experimental.symbolic_shapes": (
+        "ShapeEnv StatelessSymbolicContext free_symbols guard_float guard_int guard_or_false guard_or_true "
+        "guard_scalar guard_size_oblivious has_free_symbols has_free_unbacked_symbols has_symbolic_sizes_strides "
+        "is_concrete_bool is_concrete_float is_concrete_int is_symbol_binding_fx_node statically_known_false "
+        "statically_known_true sym_and sym_eq sym_or"
+    ),
     "jit": (
         "Attribute Error Future ScriptFunction ScriptModule annotate export fork freeze ignore interface isinstance "
         "load optimize_for_inference save script script_if_tracing set_fusion_strategy trace trace_module unused wait"
