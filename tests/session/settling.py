@@ -27,7 +27,6 @@ class Seen:
         self._count(patch, BackwardCaptures, "run", lambda result: "passes")
         self._count(patch, BackwardCaptures, "replay", lambda result: "launched passes" if result else "")
         self._count(patch, stretches, "_begin", lambda result: "stretches")
-        self._count(patch, stretches, "_launched", lambda result: "stretches" if result else "")
         self._count(patch, stretches, "_one_by_one", lambda result: "calls")
         for name in ("launch", "launch_anywhere"):
             self._count(patch, Captures, name, lambda result: "" if result is None else "launched stretches")

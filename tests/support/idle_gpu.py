@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from server.engine import keys
-from server.engine.device.interface import RelocatableWork
+from server.engine.device.interface import NoCounter, RelocatableWork
 from server.engine.device.launch_queue import LaunchQueue
 from server.engine.operators import OPERATORS, Preparer, Request
 from server.engine.profiling.traced_launches import traced, untraced
@@ -43,20 +43,11 @@ class IdleRelocated(IdleGraph):
         return True
 
 
-class NoCounter:
-    """Counts no launches while they are noted."""
+class _Noting(NoCounter):
+    """Counts no launches while they are noted in a queue."""
 
     def __init__(self, queue: LaunchQueue) -> None:
-        self._queue = queue
-
-    def begin(self) -> int:
-        return len(self._queue.waiting)
-
-    def forget(self) -> None:
-        self._queue.waiting.clear()
-
-    def note_counts(self, counts: Sequence[int]) -> None:
-        """Do nothing: nobody profiles."""
+        self.forget = queue.waiting.clear
 
 
 class NoState:
@@ -77,7 +68,7 @@ class IdleGpu(QueuedBackend):
         return IdleGraph() if self.at_once(work)() else None
 
     def relocatable(self, work: RelocatableWork) -> IdleRelocated | None:
-        counter = NoCounter(self.launches)
+        counter = _Noting(self.launches)
         return IdleRelocated() if self.launches.noted(lambda: work.note(counter)) else None
 
     def place(self) -> tuple[Any, ...]:

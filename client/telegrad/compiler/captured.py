@@ -74,7 +74,7 @@ _HEADINGS: Final = {
     "is not to be compiled": "Skip calling `torch.compiler.disable()`d function",
     "print": "Failed to trace builtin operator",
 }
-"""By what the reason has in it."""
+"""PyTorch's words for a kind of graph break, by what telegrad's reason for it has in it."""
 
 
 def _is_number(own: set[CodeType], frame: FrameType | None) -> bool:

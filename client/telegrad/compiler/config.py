@@ -123,7 +123,7 @@ class Config(ModuleType):
         return False
 
     def shallow_copy_dict(self) -> dict[str, Any]:
-        """Return the settings by name."""
+        """Return a dict with the present values of all settings that have one, by name."""
         return {name: value for name, value in vars(self).items() if name[0] != "_" and not isinstance(value, Config)}
 
     to_dict = get_config_copy = get_serializable_config_copy = shallow_copy_dict

@@ -190,8 +190,8 @@ class Captures:
 
     def launch_anywhere(self, values: Sequence[Any]) -> tuple[Any, ...] | None:
         """Launch it on the memory of any inputs, and return its results; None if nothing was done."""
-        private = self._private
-        return self._launch_private(private, (), self.backend.place(), values) if self.lies_anywhere else None
+        run = self._private
+        return self._launch_private(run, (), self.backend.place(), values) if isinstance(run, RelocatedRun) else None
 
     def _storage(self, memory: Memory) -> Storage:
         storage = Storage(self.backend, memory.block, memory.nbytes)
@@ -199,7 +199,8 @@ class Captures:
         return storage
 
     def _launch_private(
-        self, private: Any, numbers: tuple[Any, ...], place: tuple[Any, ...], values: Sequence[Any]
+        self, private: PrivateCapture | RelocatedRun, numbers: tuple[Any, ...], place: tuple[Any, ...],
+        values: Sequence[Any],
     ) -> tuple[Any, ...] | None:  # fmt: skip
         """The same for one that was captured on memory of its own."""
         if not private.fits(values, numbers, place):
@@ -208,22 +209,21 @@ class Captures:
         if private.is_dropped:  # to make room for these
             return None
         results = private.results
-        drawn = self._place_generator(results.words) if results.words else None
-        is_launched = False
+        drawn = self._place_generator(results.words)
         try:
             is_launched = private.launch(values, made)
-        finally:
-            if not is_launched:
-                self._restore_generator(drawn)
+        except Exception:
+            self._restore_generator(drawn)
+            raise
         if not is_launched:
+            self._restore_generator(drawn)
             self._private = None
             return None
         self._misses = 0
         self._copied += 1
         self._copied_bytes += private.copied_bytes
         self._table.note_launch()
-        if results.modified:
-            count_modifications(values, results.modified)
+        count_modifications(values, results.modified)
         return results_of(results.outputs, values, made)
 
     def _place_generator(self, words: int) -> tuple[int, int] | None:

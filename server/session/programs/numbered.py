@@ -19,6 +19,8 @@ Place: TypeAlias = tuple[int, int]
 """An operation, and the line of the program that calls it."""
 Apart: TypeAlias = tuple[int, Any, Any]
 """Which constant of an instruction differs in two batches, and what it is in both."""
+_PLAIN: Final = frozenset((int, str, bool, bytes, type(None)))
+"""Types of constants that are the same where they are equal."""
 _DOUBLE: Final = struct.Struct(">d")
 _BEFORE: Final = b"\xcb"
 """What a number of double precision is preceded by."""
@@ -67,6 +69,9 @@ def number_in(constant: Any) -> Any:
 
 def is_same(a: Any, b: Any) -> bool:
     """Return whether constants are the same to the bit: 0.0 is not -0.0, and nan is nan."""
+    kind = a.__class__
+    if kind is b.__class__ and kind in _PLAIN:
+        return bool(a == b)
     return wire.encoder.encode(a) == wire.encoder.encode(b)
 
 

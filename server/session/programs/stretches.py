@@ -218,8 +218,6 @@ def run_stretch(state: SessionState, run: RunStretch) -> int:
             kind: type[StretchRecording] | None
             if not isinstance(variant, Variant):
                 kind = _recording_of(state, stretch, met)
-            elif not is_profiled and (used := _launched(state, stretch, variant, values, ids)):
-                return used
             elif not is_profiled or is_noted(variant):
                 return _begin(state, stretch, variant, values, ids)
             else:
@@ -304,25 +302,15 @@ def _note(variant: Variant, watch: Watch, ids: list[int]) -> None:
         variant.plain.notes = watch.notes(ids)
 
 
-def _launched(state: SessionState, stretch: Stretch, variant: Variant, values: list[Any], ids: list[int]) -> int:
-    """Launch at once what lies anywhere; return what the turn is to count, or 0 if nothing was done."""
+def _launched(variant: Variant, taken: list[Any]) -> tuple[Any, ...] | None:
+    """Launch at once what lies anywhere, and return its results; None if nothing was done."""
     captures = variant.executable
-    if captures.__class__ is not Captures or not captures.lies_anywhere:
-        return 0
-    taken = variant.known(values, stretch.template)
-    if taken is None:
-        return 0
+    if captures.__class__ is not Captures:
+        return None
     try:
-        outputs = captures.launch_anywhere(taken)
-    except Exception:  # it is begun once more, and then its calls are executed one by one
-        return 0
-    if outputs is None:
-        return 0
-    names = variant.finish(values, outputs)
-    stretch.note_execution()
-    state.operations += stretch.calls
-    bind_names(state, ids, names)
-    return stretch.calls
+        return captures.launch_anywhere(taken)
+    except Exception:  # an execution of it fails, too, and says why
+        return None
 
 
 def _begin(state: SessionState, stretch: Stretch, variant: Variant, values: list[Any], ids: list[int]) -> int:
@@ -331,11 +319,13 @@ def _begin(state: SessionState, stretch: Stretch, variant: Variant, values: list
         _one_by_one(state, stretch, ids)
         return 0
     stretch.note_execution()
+    outputs = _launched(variant, known) if state.context.profiler is None else None
+    if outputs is not None:
+        state.operations += stretch.calls
+        bind_names(state, ids, variant.finish(values, outputs))
+        return stretch.calls
     generators = [(one, one.initial_seed(), one.offset) for one in state.context.generators.values()]
     execution = begun(variant, values, stretch.template, known)
-    if execution is None:
-        _one_by_one(state, stretch, ids)
-        return 0
     return continue_stretch(state, RestOfStretch(stretch, variant, values, ids, execution, generators))
 
 

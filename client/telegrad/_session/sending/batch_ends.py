@@ -4,8 +4,8 @@ The server executes calls as one that came before, and knows them by the batch t
 number of instructions begin anywhere in a loop's body, and it takes many turns until one begins there again. A batch
 also ends before the line of an outer loop, which is met less often than others, wherever it is: whatever has cut a
 batch short before, from there on all are as in the last turn. Where there is one loop, any of its lines is taken that a
-batch began with. A batch may also hold a whole turn, where the program has
-sent so much since it last waited that nobody notices what is sent later: the server then executes a turn as one.
+batch began with. A batch may also hold a whole turn, where the program has sent so much since it last waited that
+nobody notices what is sent later: the server then executes a turn as one.
 """
 
 from __future__ import annotations
@@ -72,6 +72,14 @@ class Turns(NamedTuple):
         if count > 1 and abs(length - count * self.last) <= _MARGIN:
             return self._replace(at=now)
         return Turns(self.line, now, self.last, length)
+
+
+class Met(NamedTuple):
+    """A line of a batch: in how many calls it was met before, and where it begins in the batch."""
+
+    times: int
+    place: int
+    line: int
 
 
 def places_of(batch: list[Any]) -> Places:
@@ -181,24 +189,24 @@ class BatchEnds:
                 self._turns = self._turns.met_at(self._sent + place)
 
     def _end_of(self, places: Places, size: int) -> int:
-        is_long = self._since + size >= _LONG_TURN
-        if is_long and (end := self._at_turn(self._rarest(places))):
+        known = self._known(places) if self._since + size >= _LONG_TURN else []
+        if end := self._at_turn(_rarest(known)):
             return end
         near = self._near(places, size)
-        if not near and is_long and (end := self._at_turn(self._started(places))):
+        if not near and (end := self._at_turn([one for one in known if self._began(one)])):
             return end
         self._since += near or size
         return near or size
 
-    def _at_turn(self, known: list[tuple[int, int, int]]) -> int:
+    def _at_turn(self, known: list[Met]) -> int:
         """Return where the line of an outer loop is, the same one each time; 0 where none is, or a turn is too short.
 
-        ``known`` are lines that it may be: how often each was met, where it is, and which one it is.
+        ``known`` are lines that it may be.
         """
         if not known:
             return 0
         outer = self._outer
-        _, place, line = min(known, key=lambda one: (outer.get(one[2], _MOST_LINES), one[1]))
+        _, place, line = min(known, key=lambda one: (outer.get(one.line, _MOST_LINES), one.place))
         outer.setdefault(line, len(outer))
         if place < _SHORTEST or self._since + place < _LONG_TURN:
             return 0
@@ -214,19 +222,20 @@ class BatchEnds:
         ]  # fmt: skip
         return -min(near)[2] if near else 0
 
-    def _rarest(self, places: Places) -> list[tuple[int, int, int]]:
-        """Return the lines that were met less often than others; none where all are of one loop."""
-        known = self._known(places)
-        rare = min((max(known)[0] - 1) // _RARER, 2 * min(known)[0]) if known else 0
-        return [one for one in known if one[0] <= rare]
+    def _began(self, known: Met) -> bool:
+        """Whether batches began with a line, which was met several times."""
+        return known.line in self._starts and known.times >= _RARER
 
-    def _started(self, places: Places) -> list[tuple[int, int, int]]:
-        """Return the lines that batches began with, of those that were met several times."""
-        return [one for one in self._known(places) if one[2] in self._starts and one[0] >= _RARER]
-
-    def _known(self, places: Places) -> list[tuple[int, int, int]]:
-        """Return the lines that were met before: how often each was, where it is behind the begin, and which one."""
+    def _known(self, places: Places) -> list[Met]:
+        """Return the lines of a batch that were met before, and begin behind its begin."""
         met = self._met
         return [
-            (met[line], begins[0] or begins[1], line) for line, begins in places.items() if line in met and begins[-1]
-        ]
+            Met(met[line], begins[0] or begins[1], line) for line, begins in places.items()
+            if line in met and begins[-1]
+        ]  # fmt: skip
+
+
+def _rarest(known: list[Met]) -> list[Met]:
+    """Return the lines that were met less often than others; none where all are of one loop."""
+    rare = min((max(known).times - 1) // _RARER, 2 * min(known).times) if known else 0
+    return [one for one in known if one.times <= rare]

@@ -78,7 +78,7 @@ class _Network:
         self._capacities: defaultdict[Any, dict[Any, float]] = defaultdict(dict)
 
     def add(self, begin: Any, end: Any, capacity: float) -> None:
-        """Add an edge."""
+        """Let so much flow from one place to another."""
         self._capacities[begin][end] = capacity
         self._capacities[end].setdefault(begin, 0.0)
 

@@ -25,15 +25,15 @@ class CompilationCallbackHandler:
         return callback
 
     def remove_start_callback(self, callback: Callable[..., Any]) -> None:
-        """Call a function no longer."""
+        """Call a function no longer before graphs are given; ValueError where it was not registered."""
         self.start_callbacks.remove(callback)
 
     def remove_end_callback(self, callback: Callable[..., Any]) -> None:
-        """Call a function no longer."""
+        """Call a function no longer after graphs were given; ValueError where it was not registered."""
         self.end_callbacks.remove(callback)
 
     def clear(self) -> None:
-        """Call none."""
+        """Call none of the functions any longer that were registered."""
         self.start_callbacks.clear()
         self.end_callbacks.clear()
 

@@ -59,7 +59,9 @@ def reduce_to_scalar_loss(out: Any) -> Any:
         return sum([reduce_to_scalar_loss(one) for one in out]) / len(out)
     if isinstance(out, dict):
         return sum([reduce_to_scalar_loss(one) for one in out.values()]) / len(out)
-    raise NotImplementedError("Don't know how to reduce", type(out))
+    raise NotImplementedError(
+        f"reduce_to_scalar_loss: {type(out).__name__} is no tensor, no list or dict of tensors, and has no logits"
+    )
 
 
 def collect_results(model: Module, prediction: Any, loss: Any, example_inputs: Any) -> list[Any]:

@@ -41,15 +41,15 @@ class ComptimeVar:
         return self._value.size() if dim is None else self._value.size(dim)
 
     def python_type(self) -> type:
-        """Return the class of the value."""
+        """Return the class of the variable's value."""
         return type(self._value)
 
     def is_python_constant(self) -> bool:
-        """Whether it is no tensor."""
+        """Whether the graph does not compute it, so that its value stays: whether it is no tensor."""
         return not isinstance(self._value, Tensor)
 
     def as_python_constant(self) -> Any:
-        """Return the value."""
+        """Return the value that the variable has while the function is compiled."""
         return self._value
 
     def is_dynamic(self) -> bool:
@@ -57,7 +57,7 @@ class ComptimeVar:
         return False
 
     def force_static(self) -> None:
-        """Do nothing: sizes are numbers."""
+        """Have a size be a number in what is compiled, which every size is: nothing is to be done."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._value!r})"
@@ -71,7 +71,10 @@ class ComptimeContext:
 
     def get_local(self, name: str, *, stacklevel: int = 0) -> ComptimeVar:
         """Return a variable of the function, or of one that has called it."""
-        return ComptimeVar(self._at(stacklevel).f_locals[name])
+        variables = self._at(stacklevel).f_locals
+        if name not in variables:
+            raise KeyError(f"get_local: the function has no variable {name!r}; it has {', '.join(variables) or 'none'}")
+        return ComptimeVar(variables[name])
 
     def graph(self) -> Graph:
         """Return the graph so far, which has calls if the backend is a function of the program's own."""
@@ -79,7 +82,7 @@ class ComptimeContext:
         return Graph() if writer is None else writer.graph
 
     def graph_break(self, msg: str = "ComptimeContext.graph_break") -> None:
-        """End a program here."""
+        """End the program that is being recorded, so that what follows is part of another one."""
         if regions.active.region is not None:
             regions.active.region.split(msg)
 
@@ -88,7 +91,7 @@ class ComptimeContext:
         return ComptimeContext(self._at(1))
 
     def assert_static(self, val: ComptimeVar) -> None:
-        """Do nothing: sizes are numbers."""
+        """Require that a size is a number in what is compiled, which every size is: nothing is to be done."""
 
     def print(self, val: Any, *, file: Any = None) -> None:
         """Print a value."""
@@ -147,7 +150,7 @@ class _Comptime:
         return None
 
     def graph_break(self) -> None:
-        """End a program here."""
+        """End the program that is being recorded, so that what follows is part of another one."""
         if regions.active.region is not None:
             regions.active.region.split("comptime.graph_break()")
 
@@ -182,10 +185,10 @@ class _Comptime:
         """Print nothing: what a call depends on is known after it."""
 
     def assert_static(self, val: Any) -> None:
-        """Do nothing: sizes are numbers."""
+        """Require that a size is a number in what is compiled, which every size is: nothing is to be done."""
 
     def force_static(self, val: Any) -> None:
-        """Do nothing: sizes are numbers."""
+        """Have a size be a number in what is compiled, which every size is: nothing is to be done."""
 
     def breakpoint(self) -> None:
         """Stop in Python's debugger at compile time."""

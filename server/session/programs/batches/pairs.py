@@ -15,8 +15,6 @@ from ..numbered import Apart, is_same
 
 NONE_MADE: Final = 1 << 64
 """Where a batch makes no tensor: a number above those of all tensors."""
-_PLAIN: Final = frozenset((int, str, bool, bytes, type(None)))
-"""Types of constants that are the same where they are equal."""
 
 
 class DifferentError(Exception):
@@ -58,7 +56,7 @@ def pair_of(here: Any, there: Any) -> Pair:
     ids += _each(here.outs, there.outs)
     if here.freed or there.freed:
         ids += _each(here.freed, there.freed)
-    apart = [(n, a, b) for n, (a, b) in enumerate(constants) if not (a is b or _is_same(a, b))]
+    apart = [(n, a, b) for n, (a, b) in enumerate(constants) if not (a is b or is_same(a, b))]
     return Pair(here, there, ids, len(constants), apart)
 
 
@@ -87,11 +85,6 @@ def _each(here: Iterable[int | None], there: Iterable[int | None]) -> Iterator[t
             yield a, b
         elif a is not b:
             raise DifferentError
-
-
-def _is_same(a: Any, b: Any) -> bool:
-    kind = a.__class__
-    return bool(a == b) if kind is b.__class__ and kind in _PLAIN else is_same(a, b)
 
 
 def numbers_there(pairs: Sequence[Pair], first: int, distance: int) -> dict[int, int]:
