@@ -19,6 +19,7 @@ import hypothesis
 import numpy as np
 import psutil
 import pytest
+from hypothesis.internal.conjecture import providers as hypothesis_providers
 
 from .gpus import GPUS, NAMES
 from .support.fixtures import node as node
@@ -42,6 +43,8 @@ def pytest_configure() -> None:
     hypothesis.settings.register_profile("given", derandomize=True, database=None)
     if _SEED in os.environ:
         hypothesis.settings.load_profile("given")
+    # What is drawn for a seed must not depend on which modules are loaded; and it takes seconds to read them all.
+    hypothesis_providers._get_local_constants = lambda: hypothesis_providers._local_constants
     os.environ.setdefault(_SEED, str(random.SystemRandom().randrange(2**32)))
 
 
