@@ -223,6 +223,13 @@ PROGRAMS = [
     (seen, x.grad)
     """,
     """
+    seen = []
+    x.register_post_accumulate_grad_hook(lambda p: seen.append((p.grad.requires_grad, p.grad * 2)))
+    (Square.apply(x) * x * w).sum().backward(create_graph=True)
+    (x.grad * seen[0][1]).sum().backward(inputs=[w])
+    (seen, x.grad, w.grad)
+    """,
+    """
     def step(p):
         with t.no_grad():
             p -= 0.1 * p.grad

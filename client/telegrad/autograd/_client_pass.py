@@ -300,10 +300,17 @@ class ClientPass(NodeHooks):
         if leaf is None:
             self._give(watched.number, given)
             return
-        self._named[id(leaf)] = leaf
-        self._give(watched.number, given, ((leaf._id, gradient_of(leaf, self._create_graph)._id),))
+        self._accumulate(leaf, watched, given)
         tell_forms([moved._grad for moved in moved_at(node)])
         watched.call_after(leaf)
+
+    def _accumulate(self, leaf: Tensor, watched: Watched, given: Sequence[Tensor] | None) -> None:
+        """Have the gradient that has arrived added to that of a leaf whose hooks are called before the pass ends."""
+        self._named[id(leaf)] = leaf
+        gradient = gradient_of(leaf, self._create_graph)
+        self._give(watched.number, given, ((leaf._id, gradient._id),))
+        if self._create_graph:
+            self._describe([gradient])
 
     def _differentiate(self, node: ClientNode) -> list[GradientEdge]:
         arrived: list[Meta | None] = [None] * len(node.metas)
