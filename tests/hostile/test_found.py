@@ -11,10 +11,12 @@ import psutil
 import pytest
 
 import telegrad as tg
-from telegrad_protocol.messages import Failure, Mode
+from telegrad_protocol import dtypes
+from telegrad_protocol.messages import Failure, Mode, Query
+from telegrad_protocol.ops import TABLE
 from tests.end_to_end.server_process import ServerProcess
 from tests.session.conftest import open_talk as open_talk
-from tests.session.driver import ONES, Talk, call
+from tests.session.driver import ONES, Talk, call, fails
 from tests.support import plain_http
 from tests.transport.waiting import wait_until
 
@@ -50,6 +52,20 @@ def test_values_of_other_types_are_refused(open_talk: Callable[..., Talk], instr
     talk.upload(1, ONES.reshape(1, 2, 3))
     (failure,) = talk.send(instruction)
     assert isinstance(failure, Failure) and failure.code == code, failure
+
+
+@pytest.mark.parametrize("query", [("derivation", 1, [True]), ("expansion", [True])], ids=lambda query: query[0])
+@pytest.mark.parametrize(
+    "layout",
+    [((2, 3), (3,), 0), ((2,), (1, 1), 0), ((-2, 3), (3, 1), 0), ((2,), (-1,), 0), ((), (), -1)],
+    ids=["few strides", "many strides", "negative size", "negative stride", "negative offset"],
+)
+def test_operands_that_no_tensor_is_are_refused(
+    open_talk: Callable[..., Talk], query: tuple[Any, ...], layout: tuple[Any, ...]
+) -> None:
+    operand = (*layout, dtypes.float32.code, "cpu")
+    failure = fails(open_talk(), Query(1, query[0], [TABLE["sin"].index, [0], [operand], *query[1:]]))
+    assert failure.code == "ArgumentError" and "there is no tensor of shape" in failure.message, failure
 
 
 @pytest.mark.parametrize("shape", [f"({2**64 - 1},)", f"({2**63},)", "(0xfff,)", f"({2**40}, {2**40})", "(-1,)"])

@@ -24,6 +24,14 @@ def wire_meta(meta: Meta) -> queries.WireMeta:
     return meta.shape, meta.strides, meta.offset, meta.dtype.code, meta.device.name
 
 
+def _meta_of(described: queries.WireMeta) -> Meta:
+    """The meta of an operand as it travels; ArgumentError where no tensor has it."""
+    shape, strides, offset, dtype, device = described
+    if len(shape) != len(strides) or min(*shape, *strides, offset, 0) < 0:
+        raise ArgumentError(f"there is no tensor of shape {[*shape]} with strides {[*strides]} from element {offset} on")
+    return Meta.of(tuple(shape), of_code(dtype), Device(device).on_server, tuple(strides), offset)
+
+
 class _Operands:
     """Stands for the session's values while arguments are read: operands by their numbers."""
 
@@ -43,10 +51,7 @@ def _read(
     if not 0 <= op < len(BY_INDEX):
         raise ArgumentError(f"there is no operation number {op}")
     trace = Trace()
-    values = [
-        trace.value(Meta.of(tuple(shape), of_code(dtype), Device(device).on_server, tuple(strides), offset), is_tracked)
-        for (shape, strides, offset, dtype, device), is_tracked in zip(metas, tracked, strict=True)
-    ]
+    values = [trace.value(_meta_of(meta), is_tracked) for meta, is_tracked in zip(metas, tracked, strict=True)]
     state: Any = _Operands(values)
     return BY_INDEX[op], trace, READERS[op].read(state, args)
 
