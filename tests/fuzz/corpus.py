@@ -22,21 +22,11 @@ def recorded_programs(host: Any) -> list[Program]:
     import telegrad as tg
 
     programs = []
-    for program in (
-        _train,
-        _differentiate,
-        _views,
-        _modes,
-        _large_data,
-        _layers,
-        _memory,
-        _in_place,
-        _compiled,
-        _mistakes,
-    ):
+    for program in PROGRAMS:
         with tg.connect(in_process=host) as connection, _recorded(connection) as frames, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program(tg)
+            tg.ones(1).tolist()  # so that nothing is left to be sent
         programs.append(frames)
     return programs
 
@@ -162,6 +152,48 @@ def _compiled(tg: Any) -> None:
         step(tg.ones(rows, 4)).item()
 
 
+def _functions_of_the_client(tg: Any) -> None:
+    class Cube(tg.autograd.Function):  # type: ignore[name-defined, misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x**3
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            return grad * 3 * ctx.saved_tensors[0] ** 2
+
+    x = tg.randn(3, 2, requires_grad=True)
+    x.register_post_accumulate_grad_hook(lambda leaf: None)
+    y = Cube.apply(x.sin())
+    y.register_hook(lambda grad: grad + 1)
+    with tg.autograd.graph.saved_tensors_hooks(lambda saved: saved * 1, lambda packed: packed):
+        (y.exp() * x).sum().backward(create_graph=True)
+    tg.autograd.grad(x.grad.sum(), x, allow_unused=True)
+    x.grad = tg.ones(3, 2)
+
+
+def _leaves(tg: Any) -> None:
+    layer = tg.nn.Linear(3, 2)
+    loss = layer(tg.randn(4, 3)).sum()
+    layer.weight.data = tg.randn(2, 3)
+    loss.backward()
+    layer.bias.data = layer.bias.data.double()
+    layer.weight.grad.tolist()
+
+
+def _transforms(tg: Any) -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return (w @ x).tanh().sum()
+
+    w, x = tg.randn(2, 3), tg.randn(4, 3)
+    tg.func.vmap(tg.func.grad(loss), in_dims=(None, 0))(w, x).tolist()
+    tg.func.jvp(lambda w: w.sin() * w, (w,), (w,))[1].tolist()
+    tg.func.hessian(lambda x: x.pow(3).sum())(x[0]).tolist()
+    layer = tg.nn.Sequential(tg.nn.Linear(3, 3), tg.nn.Dropout(0.5))
+    tg.utils.checkpoint.checkpoint(layer, x.requires_grad_(), use_reentrant=True).sum().backward()
+
+
 def _mistakes(tg: Any) -> None:
     for index in ([9], [-7]):
         try:
@@ -193,6 +225,7 @@ def _code(array: Any) -> int:
 
 
 PROGRAMS = (
-    _train, _differentiate, _views, _modes, _large_data, _layers, _memory, _in_place, _compiled, _mistakes,
+    _train, _differentiate, _views, _modes, _large_data, _layers, _memory, _in_place, _compiled,
+    _functions_of_the_client, _leaves, _transforms, _mistakes,
 )  # fmt: skip
 """Programs that together use most kinds of instructions."""

@@ -8,10 +8,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import msgspec
-
-from telegrad_protocol import wire
-from telegrad_protocol.ops import BY_INDEX, Op
+from telegrad_protocol.ops import Op
 
 Frame = tuple[int, bytes]
 
@@ -149,17 +146,3 @@ def random_call(rng: random.Random, op: Op) -> list[Any]:
     count = len(op.returns) or 1
     outs = [60 + number for number in range(count if rng.random() < 0.95 else rng.randrange(4))]
     return [0, op.index, rng.choice((0, 1)), outs, args, rng.choice(((), (), (), [61], [rng.choice(NUMBERS)]))]
-
-
-def random_frame(rng: random.Random, frame: Frame, other: Frame) -> Frame:
-    """A frame that ``frame`` and ``other``, of a program, have become."""
-    kind, body = frame
-    choice = rng.random()
-    if choice < 0.3:
-        calls = [random_call(rng, rng.choice(BY_INDEX)) for _ in range(rng.choice((1, 1, 2, 5)))]
-        return wire.BATCH, msgspec.msgpack.encode(calls)
-    if choice < 0.7 and kind == wire.BATCH:
-        return kind, msgspec.msgpack.encode(mutate_values(rng, msgspec.msgpack.decode(body)))
-    if choice > 0.98:
-        kind = rng.randrange(256)
-    return kind, mutate_bytes(rng, body, other[1])

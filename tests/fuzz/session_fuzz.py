@@ -24,7 +24,8 @@ from telegrad_protocol.messages import Failure, Resume
 from tests.session.driver import Talk, call
 
 from .corpus import Program, first_frames, recorded_programs
-from .mutation import Frame, random_frame
+from .frames import random_frame
+from .mutation import Frame
 
 FRAMES_PER_PORTION = 2000
 QUOTA_BYTES = 1 << 20

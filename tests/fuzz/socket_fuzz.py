@@ -26,7 +26,8 @@ from tests.end_to_end.server_process import ServerProcess
 
 from .corpus import Program, first_frames
 from .direct_attacker import DirectAttacker
-from .mutation import Frame, mutate_bytes, random_call, random_frame, random_value
+from .frames import random_frame
+from .mutation import Frame, mutate_bytes, random_call, random_value
 
 FRAMES_PER_PORTION = 4000
 FRAMES_PER_LOOK = 25

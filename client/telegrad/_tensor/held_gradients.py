@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .autograd_graph import ClientNode, ClientOutput, GradientEdge, LeafNode
+from .autograd_graph import ClientNode, ClientOutput, GradientEdge, LeafNode, OperationNode
 
 
 class HeldParts:
@@ -72,3 +72,29 @@ def on_server(roots: Iterable[GradientEdge]) -> set[GradientEdge]:
                 seen.add(parent)
                 stack.append(parent)
     return seen
+
+
+def parents_counted(nodes: set[GradientEdge]) -> dict[GradientEdge, int]:
+    """Return from how many nodes among these gradients flow to each."""
+    counts: dict[GradientEdge, int] = {}
+    for node in nodes:
+        for parent in parents_of(node):
+            counts[parent] = counts.get(parent, 0) + 1
+    return counts
+
+
+def leading_to(targets: set[GradientEdge], nodes: set[GradientEdge]) -> set[GradientEdge]:
+    """Return the nodes that gradients flow through on their way to ``targets``, by the edges in reverse."""
+    children: dict[GradientEdge, list[OperationNode]] = {}
+    for node in nodes:
+        if isinstance(node, OperationNode):
+            for parent in parents_of(node):
+                children.setdefault(parent, []).append(node)
+    leading: set[GradientEdge] = set()
+    stack = [target for target in targets if target in nodes]
+    while stack:
+        for child in children.get(stack.pop(), ()):
+            if child not in leading:
+                leading.add(child)
+                stack.append(child)
+    return leading

@@ -21,12 +21,18 @@ from telegrad._tensor.autograd_graph import (
     ClientOutput,
     GradientEdge,
     LeafNode,
-    OperationNode,
     Watched,
     has_gradients,
     stand_ins_among,
 )
-from telegrad._tensor.held_gradients import key_of, on_server, parents_of, reachable_in_pass
+from telegrad._tensor.held_gradients import (
+    key_of,
+    leading_to,
+    on_server,
+    parents_counted,
+    parents_of,
+    reachable_in_pass,
+)
 from telegrad._tensor.receivers import moved_at, receivers_at
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import messages
@@ -84,8 +90,8 @@ class ClientPass(NodeHooks):
         self._nodes = nodes = reachable_in_pass(self._roots)
         self._on_server = on_server([root._gradient_edge() for root, _ in remote])
         self._targets = None if inputs is None else {tensor._gradient_edge() for tensor in inputs}
-        self._leading = None if self._targets is None else _leading_to(self._targets, nodes)
-        self._counts = _count(nodes)
+        self._leading = None if self._targets is None else leading_to(self._targets, nodes)
+        self._counts = parents_counted(nodes)
         self._reached: dict[GradientEdge, None] = dict.fromkeys(self._roots)
         """Nodes that a gradient has flowed to, in a fixed order."""
         self._arrived: dict[ClientNode, set[int]] = {}
@@ -362,31 +368,6 @@ def _age(node: GradientEdge) -> float:
     if node.extras is not None and (hooked := node.extras.hooked()) is not None:
         ages.append(hooked.age)
     return max(ages) if ages else node.number if isinstance(node, ClientNode) else 0
-
-
-def _count(nodes: set[GradientEdge]) -> dict[GradientEdge, int]:
-    counts: dict[GradientEdge, int] = {}
-    for node in nodes:
-        for parent in parents_of(node):
-            counts[parent] = counts.get(parent, 0) + 1
-    return counts
-
-
-def _leading_to(targets: set[GradientEdge], nodes: set[GradientEdge]) -> set[GradientEdge]:
-    """Return the nodes that gradients flow through on their way to ``targets``, by the edges in reverse."""
-    children: dict[GradientEdge, list[OperationNode]] = {}
-    for node in nodes:
-        if isinstance(node, OperationNode):
-            for parent in parents_of(node):
-                children.setdefault(parent, []).append(node)
-    leading: set[GradientEdge] = set()
-    stack = [target for target in targets if target in nodes]
-    while stack:
-        for child in children.get(stack.pop(), ()):
-            if child not in leading:
-                leading.add(child)
-                stack.append(child)
-    return leading
 
 
 def _replacement(hook: Callable[..., Any], gradient: Any, result: Any) -> Any:

@@ -28,7 +28,7 @@ def _meta_of(described: queries.WireMeta) -> Meta:
     """The meta of an operand as it travels; ArgumentError where no tensor has it."""
     shape, strides, offset, dtype, device = described
     if len(shape) != len(strides) or min(*shape, *strides, offset, 0) < 0:
-        raise ArgumentError(f"there is no tensor of shape {[*shape]} with strides {[*strides]} from element {offset} on")
+        raise ArgumentError(f"there is no tensor of shape {[*shape]} with strides {[*strides]} from element {offset}")
     return Meta.of(tuple(shape), of_code(dtype), Device(device).on_server, tuple(strides), offset)
 
 
