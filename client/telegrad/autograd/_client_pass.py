@@ -58,9 +58,13 @@ from .anomaly_mode import refuse_nan
 
 
 class _Running(threading.local):
-    """The pass whose hooks and functions are being called in a thread, the innermost of nested ones."""
+    """The pass whose hooks and functions are being called in a thread, the innermost of nested ones.
+
+    ``hookless`` are the leaves whose hooks the next pass of the thread does not call.
+    """
 
     innermost: ClientPass | None = None
+    hookless: frozenset[GradientEdge] = frozenset()
 
 
 running = _Running()
@@ -82,6 +86,7 @@ class ClientPass(NodeHooks):
         self.final: list[Callable[[], None]] = []
         """Called once the pass has accumulated its gradients."""
         self._inputs = inputs
+        self._hookless, running.hookless = running.hookless, frozenset()
         self._retain_graph, self._create_graph = retain_graph, create_graph
         self._number = session.new_id()
         self._site = session.sites.current()
@@ -150,8 +155,8 @@ class ClientPass(NodeHooks):
 
     def computes(self, node: GradientEdge) -> bool:
         """Return whether the pass computes the gradient of what this node has computed."""
-        if node not in self._nodes:
-            return False
+        if node not in self._nodes or (watched_at(node) and not self._watched_at(node)):
+            return False  # the server knows of a place that is watched whether a gradient reaches it
         return self._runs(node) or (self._targets is not None and node in self._targets)
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -240,6 +245,8 @@ class ClientPass(NodeHooks):
         return numbers
 
     def _watched_at(self, node: GradientEdge) -> list[Watched]:
+        if node in self._hookless:
+            return []
         return [watched for watched in watched_at(node) if watched.number not in self._skipped]
 
     def _run(self) -> None:

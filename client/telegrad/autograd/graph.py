@@ -157,18 +157,27 @@ def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Any, *, mode: str = 
     latest: list[Any] = [None]
     edges = [tensor._gradient_edge() for tensor in tensors]
 
+    def call() -> None:
+        """Call it once in a pass: where not all have arrived that might have, when the pass has called all else."""
+        if arrived:
+            gradients = [arrived.get(number) for number in range(len(edges))]
+            arrived.clear()
+            fn(gradients)
+
     def hook(place: int, gradient: Tensor) -> None:
         current = running.innermost
-        if latest[0] is not current:
+        if is_first := latest[0] is not current:
             latest[0] = current
             arrived.clear()
-        is_first = not arrived
-        arrived[place] = gradient
         if mode == "any":
             if is_first:
                 fn(gradient)
-        elif len(arrived) == sum([current is not None and current.computes(edge) for edge in edges]):
-            fn([arrived.get(number) for number in range(len(edges))])
+            return
+        arrived[place] = gradient
+        if is_first and current is not None:
+            current.at_end.append(call)
+        if len(arrived) == sum([current is not None and current.computes(edge) for edge in edges]):
+            call()
 
     return _Handles([tensor.register_hook(partial(hook, place)) for place, tensor in enumerate(tensors)])
 

@@ -149,6 +149,16 @@ class CheckpointFunction(Function):
         return (None, None, *[i.grad if isinstance(i, Tensor) else None for i in detached])
 
 
+@contextlib.contextmanager
+def _without_hooks_of(leaves: Iterable[Tensor]) -> Iterator[None]:
+    """Have the one pass that begins in this block call no hooks of these leaves: it computes parts of gradients."""
+    running.hookless = frozenset([leaf._gradient_edge() for leaf in leaves])
+    try:
+        yield
+    finally:
+        running.hookless = frozenset()
+
+
 class _Recomputed(Function):
     """The other checkpoint: the gradients of the arguments, and of all leaves that the function used, flow on."""
 
@@ -158,12 +168,32 @@ class _Recomputed(Function):
     @staticmethod
     def forward(ctx: Any, run: _Run, values: tuple[Tensor, ...], *sources: Tensor) -> tuple[Tensor, ...]:
         ctx.run = run
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(*sources)
         return values
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         return (None, None, *ctx.run.gradients(ctx.saved_tensors, grads, is_grad_enabled()))
+
+
+class _Recalled(Function):
+    """An argument of the second computation, where that is recorded: gradients of gradients flow on to the first one.
+
+    The gradients that the second computation itself is made for end here; behind an argument the outer pass goes on.
+    """
+
+    _has_no_jvp = False
+
+    @staticmethod
+    def forward(ctx: Any, run: _Run, source: Tensor) -> Tensor:
+        ctx.run = run
+        ctx.set_materialize_grads(False)
+        return source.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, None if ctx.run.is_differentiated else grads[0]
 
 
 class _Run:
@@ -181,6 +211,8 @@ class _Run:
         """The tensors among the arguments that require a gradient."""
         self._args = _mapped((args, kwargs), self._noted)
         self.outputs: list[int] = []
+        self.is_differentiated = False
+        """Whether the second computation is being differentiated."""
 
     def _noted(self, tensor: Tensor) -> Any:
         if not tensor.requires_grad:
@@ -195,7 +227,7 @@ class _Run:
     def gradients(self, saved: Sequence[Tensor], grads: Sequence[Any], records: bool) -> list[Any]:
         """Compute the function again, and return the gradients of what it was computed from."""
         count = len(self.sources)
-        sources = list(saved[:count]) if records else [_leaf(tensor) for tensor in saved[:count]]
+        sources = [_Recalled.apply(self, tensor) if records else _leaf(tensor) for tensor in saved[:count]]
         with self._surroundings.restored(), self._again, set_grad_enabled(True):
             tensors: list[Tensor] = []
             _mapped(self.call(sources), tensors.append)
@@ -209,14 +241,24 @@ class _Run:
             for place, given in zip(self.outputs, grads, strict=True)
             if given is not None and tensors[place].requires_grad
         ]
-        if not pairs:
-            return [None] * len(saved)
-        return list(
-            grad(
-                [tensor for tensor, _ in pairs], [*sources, *saved[count:]], [given for _, given in pairs],
-                retain_graph=True, create_graph=records, allow_unused=True,
-            )
-        )  # fmt: skip
+        others = saved[count:]
+        with _without_hooks_of(others):
+            return self._differentiated(pairs, [*sources, *others], records) if pairs else [None] * len(saved)
+
+    def _differentiated(
+        self, pairs: Sequence[tuple[Tensor, Tensor]], inputs: list[Tensor], records: bool
+    ) -> list[Tensor | None]:
+        """Return the gradients of ``inputs``, of which some may have been computed from others before."""
+        self.is_differentiated = True
+        try:
+            return list(
+                grad(
+                    [tensor for tensor, _ in pairs], inputs, [given for _, given in pairs],
+                    retain_graph=True, create_graph=records, allow_unused=True,
+                )
+            )  # fmt: skip
+        finally:
+            self.is_differentiated = False
 
     def first(self, context: Any) -> Any:
         """Compute the function, and return its results with one node as their history."""

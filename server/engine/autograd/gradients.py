@@ -69,7 +69,7 @@ def accumulate(leaf: Value, gradient: Value, create_graph: bool) -> None:
         return
     changes.note()
     if meta.grad is None:
-        meta.grad = gradient if create_graph else _own(leaf.meta, gradient)
+        meta.grad = F.clone(gradient) if create_graph else _own(leaf.meta, gradient)
     elif create_graph:
         meta.grad = F.add(meta.grad, gradient)
     else:
