@@ -42,6 +42,11 @@ FAILING = [
     ("t.ones(2).sum().backward()", "element 0 of tensors does not require grad and does not have a grad_fn"),
     ("t.ones(2, requires_grad=True).backward()", "grad can be implicitly created only for scalar outputs"),
     ("t.ones(2, requires_grad=True).numpy()", "Can't call numpy() on Tensor that requires grad. Use tensor.detach()"),
+    (
+        "t.ones(4).reshape(2, 2).requires_grad_()[0].add_(1)",
+        "a view of a leaf Variable that requires grad is being used",
+    ),
+    ("t.ones(4).view(2, 2).requires_grad_().zero_()", "a view of a leaf Variable that requires grad is being used"),
     ("t.ones(2, requires_grad=True).add_(1)", "a leaf Variable that requires grad is being used in an in-place"),
     (
         "a, b = (t.ones(2, requires_grad=True) for _ in range(2))\nt.autograd.grad(a.sum(), [a, b])",

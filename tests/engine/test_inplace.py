@@ -12,6 +12,7 @@ from server.engine import context
 from server.engine import functional as F
 from server.engine.autograd.inplace import requires_grad
 from server.engine.backward import backward
+from server.engine.value import AutogradMeta
 from telegrad_protocol.errors import AutogradError, InplaceError, TelegradError
 
 from ..ops.adapters import EngineAdapter
@@ -144,6 +145,14 @@ def test_leaves_that_require_grad_are_not_modified(adapter: EngineAdapter) -> No
         F.select(leaf, 0, 1).mul_(2.0)
     assert adapter.numpy(leaf).tolist() == [2.0, 4.0, 2.0]
     assert leaf.autograd.grad_fn is None
+
+
+def test_leaves_that_are_views_are_not_modified(adapter: EngineAdapter) -> None:
+    leaf = F.view(adapter.tensor(torch.ones(4)), (2, 2))
+    leaf.autograd = AutogradMeta(requires_grad=True)
+    for target in (leaf, F.select(leaf, 0, 1)):
+        with pytest.raises(InplaceError, match="leaf Variable that requires grad"):
+            target.mul_(2.0)
 
 
 def test_plain_tensors_take_on_history_by_modification(adapter: EngineAdapter) -> None:

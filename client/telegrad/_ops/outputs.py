@@ -156,6 +156,10 @@ def check_distinct(name: str, meta: Meta) -> None:
         )
 
 
+def _is_leaf(tensor: Tensor) -> bool:
+    return not tensor._is_tracked() or isinstance(tensor._gradient_edge(), LeafNode)
+
+
 def check_writable(op: Op, tensor: Tensor) -> None:
     """Refuse to modify what backward needs as it is, and outside of inference mode what was made in it."""
     if tensor._is_inference:
@@ -163,8 +167,8 @@ def check_writable(op: Op, tensor: Tensor) -> None:
             f"{op.public}: Inplace update to inference tensor outside InferenceMode is not allowed: {tensor._meta} was "
             "made in inference mode; clone() it first"
         )
-    for candidate, what in ((tensor, "a leaf Variable"), (tensor._base, "a view of a leaf Variable")):
-        if candidate is not None and candidate._is_tracked() and isinstance(candidate._gradient_edge(), LeafNode):
+    for candidate, what in ((tensor._base, "a view of a leaf Variable"), (tensor, "a leaf Variable")):
+        if candidate is not None and tensor._is_tracked() and _is_leaf(candidate):
             raise InplaceError(
                 f"{op.public}: {what} that requires grad is being used in an in-place operation; use no_grad() or "
                 "detach() it first"

@@ -111,7 +111,7 @@ def check_writable(name: str, target: Value) -> None:
         )
     if target.base is None:
         return
-    if _is_leaf_requiring_grad(target.base):
+    if edge_of(target) is not None and _is_leaf(target.base):
         raise InplaceError(
             f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation"
         )
@@ -124,6 +124,10 @@ def check_writable(name: str, target: Value) -> None:
 def _is_leaf_requiring_grad(value: Value) -> bool:
     meta = value.autograd
     return meta is not None and meta.requires_grad and meta.grad_fn is None
+
+
+def _is_leaf(value: Value) -> bool:
+    return value.autograd is None or value.autograd.grad_fn is None
 
 
 def rebase(target: Value, node: Node) -> None:
