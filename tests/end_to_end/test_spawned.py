@@ -12,8 +12,10 @@ from .server_process import ServerProcess
 Start = Callable[..., "subprocess.Popen[str]"]
 
 SPAWNING = """
+import joblib
 import torch
 import torch.multiprocessing as multiprocessing
+from joblib.externals.loky import reusable_executor
 
 def task(number):
     own = torch.nn.Linear.__init__.__code__.co_filename
@@ -25,6 +27,8 @@ if __name__ == "__main__":
             print(pool.map(task, [2, 3]))
             pool.close()
             pool.join()
+    print(joblib.Parallel(n_jobs=2)(joblib.delayed(task)(number) for number in [2, 3]))
+    reusable_executor.get_reusable_executor().shutdown()
 """
 
 
@@ -36,5 +40,5 @@ def test_processes_that_are_started_anew_compute_with_telegrad(
     run = "import sys; from telegrad.__main__ import main; sys.exit(main(['run', *sys.argv[1:]]))"
     output, errors = start_program(run, "--url", server.url, str(program)).communicate()
     results = [f"('TorchModule', True, device(type='cpu'), tensor([{n}., {n}.]))" for n in (2, 3)]
-    assert output.splitlines() == [f"[{', '.join(results)}]"] * 2, errors
+    assert output.splitlines() == [f"[{', '.join(results)}]"] * 3, errors
     wait_until(lambda: server.sessions == 0, "sessions of processes that have ended are closed")

@@ -1,16 +1,19 @@
-"""Processes that ``multiprocessing`` starts anew: the program's ``import torch`` gives telegrad in them, too.
+"""Processes that ``multiprocessing`` or loky start anew: the program's ``import torch`` gives telegrad in them, too.
 
-Such a process (``spawn``, ``forkserver``) imports the program's modules before it is given its task. What is to be done
-before that travels with the description that ``multiprocessing`` sends first: unpickling it serves ``torch``.
+Such a process (``spawn``, ``forkserver``, a worker of joblib) imports the program's modules before it is given its
+task. What is to be done before that travels with the description that it is sent first: unpickling it serves ``torch``.
 """
 
 from __future__ import annotations
 
 import site
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from multiprocessing import forkserver, spawn
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from telegrad._session.connect import _open_default, connect, current_connection
@@ -23,6 +26,8 @@ from .forks import connect_in_forks
 
 _ROOT: Final = str(Path(__file__).parents[3])
 """The folder that telegrad is imported from."""
+_LOKY: Final = ("loky.backend.spawn", "joblib.externals.loky.backend.spawn")
+"""Modules of packages that describe programs to processes as ``multiprocessing.spawn`` does."""
 _is_serving = False
 
 
@@ -37,23 +42,47 @@ class _Call:
 
 
 def serve_in_spawned() -> None:
-    """From now on have processes that ``multiprocessing`` starts anew import telegrad as ``torch``."""
+    """From now on have processes that are started anew import telegrad as ``torch``."""
     global _is_serving
     if _is_serving:
         return
     _is_serving = True
-    spawn.get_preparation_data = _with_calls(spawn.get_preparation_data)  # type: ignore[assignment]
+    for module in (spawn, *(sys.modules[name] for name in _LOKY if name in sys.modules)):
+        _adapt(module)
+    sys.meta_path.insert(0, _LokyFinder)
     forkserver.set_forkserver_preload([])  # by default it imports the program itself, before anything is unpickled
 
 
-def _with_calls(describe: Callable[[str], dict[str, Any]]) -> Callable[[str], dict[str, Any]]:
+class _LokyFinder:
+    """Finds the modules of loky, whose descriptions of the program are adapted once they are imported."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return where one of these modules comes from; None for others."""
+        spec = PathFinder.find_spec(name, path) if name in _LOKY else None
+        if spec is not None and spec.origin is not None:
+            spec.loader = _Loader(name, spec.origin)
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        _adapt(module)
+
+
+def _adapt(module: ModuleType) -> None:
+    vars(module)["get_preparation_data"] = _with_calls(module.get_preparation_data)
+
+
+def _with_calls(describe: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
     """Return what describes the program to a process as ``describe`` does, and has it import telegrad first."""
 
     @wraps(describe)
-    def described(name: str) -> dict[str, Any]:
+    def described(*args: Any, **options: Any) -> dict[str, Any]:
         found = () if _ROOT in _installed() else (_Call(site.addsitedir, _ROOT),)
         calls = (*found, _Call(_serve_again, *_how_it_is_opened()))
-        return {**describe(name), "telegrad": calls}
+        return {**describe(*args, **options), "telegrad": calls}
 
     return described
 
