@@ -28,7 +28,7 @@ from ._functions import (
     special,
     tensor_types,
 )
-from ._functions.memory import addresses, dlpack, formats
+from ._functions.memory import addresses, dlpack, formats, process_sharing
 from ._functions.numeric import distances, filling, numbers, splitting, statistics, uniques, view_copies
 from ._ops import overriding
 from ._ops.functions import UnmadeMethod
@@ -37,7 +37,7 @@ from .cuda import streams
 
 _MODULES = (
     operators, overriding, reading, repr, special, copying, tensor_types, formats, conversions, creation, properties,
-    inplace_views, layouts, low_rank, dlpack, addresses, distances, filling, numbers, splitting,
+    process_sharing, inplace_views, layouts, low_rank, dlpack, addresses, distances, filling, numbers, splitting,
     statistics, uniques, view_copies, autograd, streams,
 )  # fmt: skip
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import import_module
 from io import BytesIO
-from typing import Any
-from weakref import WeakValueDictionary
+from typing import Any, Final
+from weakref import WeakValueDictionary, finalize
 
 from telegrad._session.shapes.shape_session import ShapeSession
+from telegrad._tensor.number_checks import is_integer
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType, uint8
-from telegrad_protocol.errors import NotSupportedError
+from telegrad_protocol.errors import ArgumentError, NotSupportedError
 from telegrad_protocol.meta import Device
 
 __all__ = ["TypedStorage", "UntypedStorage", "storage_of"]
@@ -33,7 +34,11 @@ class UntypedStorage:
         )
 
     def nbytes(self) -> int:
-        """Return how many bytes the memory has. One round trip, but for tensors without elements."""
+        """Return how many bytes the memory has, or was resized to. One round trip, but for tensors without elements."""
+        resized = _RESIZED.get(id(self._tensor))
+        return self._held() if resized is None else resized
+
+    def _held(self) -> int:
         tensor = self._tensor
         if isinstance(tensor._session, ShapeSession) or not tensor._meta.numel:
             return tensor._meta.extent * tensor._meta.dtype.itemsize
@@ -87,9 +92,16 @@ class UntypedStorage:
         """Return False: the memory is the server's."""
         return False
 
-    def _elements(self) -> Tensor:
+    def shown_as(self, dtype: DType) -> Tensor:
+        """Return a tensor of one dimension that shows this memory as elements of a type, without odd bytes."""
         flat: Tensor = self._tensor.detach().as_strided((self._tensor._meta.extent,), (1,), 0)
-        return flat if flat.dtype is self.dtype else flat.view(self.dtype)
+        if flat.dtype is dtype:
+            return flat
+        shown: Tensor = flat.view(uint8)
+        return shown[: len(shown) // dtype.itemsize * dtype.itemsize].view(dtype)
+
+    def _elements(self) -> Tensor:
+        return self.shown_as(self.dtype)
 
     def tolist(self) -> list[Any]:
         """Return the elements. One round trip."""
@@ -116,13 +128,27 @@ class UntypedStorage:
         self._elements().copy_(source._elements())
         return self
 
+    def clone(self) -> UntypedStorage:
+        """Return a copy of the memory."""
+        return storage_of(self._elements().clone(), isinstance(self, TypedStorage))
+
     def resize_(self, size: int) -> Any:
-        """Raise NotSupportedError, but for the size that the storage has."""
-        if size == self.size():
-            return self
-        raise NotSupportedError(
-            "resize_: the server sizes memory; use Tensor.resize_(), or set_() to show other memory"
-        )
+        """Note another size, up to that at first. The server frees the memory with the last tensor that shows it.
+
+        Raises NotSupportedError for more, which other memory would have to be found for.
+        """
+        if not is_integer(size):
+            raise ArgumentError(f"resize_ expects an int, but got {type(size).__name__}")
+        wanted, held = size * self.element_size(), self._held()
+        if not 0 <= wanted <= held:
+            raise NotSupportedError(
+                f"resize_: {wanted} bytes are not within the {held} that the server holds here; use "
+                "Tensor.resize_(), or set_() to show other memory"
+            )
+        if id(self._tensor) not in _RESIZED:
+            finalize(self._tensor, _RESIZED.pop, id(self._tensor), None)
+        _RESIZED[id(self._tensor)] = wanted
+        return self
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UntypedStorage) and self.data_ptr() == other.data_ptr()
@@ -169,6 +195,8 @@ def storage_of(tensor: Tensor, is_typed: bool = False) -> UntypedStorage:
     return storage
 
 
+_RESIZED: Final[dict[int, int]] = {}
+"""By the identity of the tensor that shows all of it, how many bytes memory was resized to."""
 _OF_BASES: WeakValueDictionary[int, UntypedStorage] = WeakValueDictionary()
 """By the identity of the tensor that a storage keeps, so that no other tensor has that identity meanwhile."""
 

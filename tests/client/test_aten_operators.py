@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 
 from conformance import aten_schemas
@@ -20,6 +21,15 @@ def test_schemas_are_read_and_written_as_pytorch_does() -> None:
     assert TABLE.read_text().splitlines() == schemas, "python -m conformance.aten_schemas writes the table"
     plain = [f"aten::{schema}" for schema in schemas if "b|a" not in schema]  # letters are sorted
     assert [schema for schema in plain if str(parse_schema(schema)) != schema] == []
+
+
+def test_marks_of_memory_without_letters_are_read_as_pytorch_does() -> None:
+    given = ("Tensor! x", "Tensor!? x=None", "int! x", "Tensor[]! x", "Tensor! x, Tensor(a!) y, Tensor ! z")
+    for schema in [f"f({arguments}) -> ()" for arguments in given] + ["f(Tensor(a!) x) -> Tensor!"]:
+        assert str(parse_schema(schema)) == str(torch._C.parse_schema(schema))
+    for schema in ("f(Tensor(!) x) -> ()", "f(Tensor?! x) -> ()"):
+        with pytest.raises(RuntimeError, match="expected ident but found '!'"):
+            parse_schema(schema)
 
 
 CALLS = """

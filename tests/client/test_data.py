@@ -243,6 +243,9 @@ def test_samples_that_do_not_fit_together(tg: Any) -> None:
     with pytest.raises(TypeError, match="found object; give the DataLoader a collate_fn"):
         collate([object()])
     assert plain(collate([2])) == plain(torch.utils.data.default_collate([2]))
+    assert collate(list(np.array(["a", "b"]))) == torch.utils.data.default_collate(list(np.array(["a", "b"])))
+    with pytest.raises(ValueError, match="multiprocessing_context can only be used with num_workers"):
+        tg.utils.data.DataLoader([1], multiprocessing_context="spawn")
 
 
 PROCESSES = """

@@ -301,3 +301,20 @@ def test_a_distribution_that_is_a_module_has_its_parameters_as_buffers(tg: Any) 
 
         told.append(Prior().log_prob(library.tensor([0.5, 2.0])).tolist())
     np.testing.assert_allclose(told[1], told[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["Categorical", "Bernoulli", "MultivariateNormal"])
+def test_what_was_first_asked_for_without_gradients_has_them(tg: Any, rng: np.random.Generator, name: str) -> None:
+    values, gradients = matrix(rng, 3)[0] if name == "MultivariateNormal" else share(rng, 2, 3), []
+    for library in (torch, tg):
+        given = library.tensor(values, requires_grad=True)
+        if name == "MultivariateNormal":
+            made = library.distributions.MultivariateNormal(library.zeros(3, dtype=library.float64), given)
+        else:
+            made = getattr(library.distributions, name)(probs=given)
+        asked = "precision_matrix" if name == "MultivariateNormal" else "logits"
+        with library.no_grad():
+            getattr(made, asked)
+        (getattr(made, asked) * given.detach()).sum().backward()
+        gradients.append(given.grad.numpy())
+    np.testing.assert_allclose(gradients[1], gradients[0], rtol=1e-9)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from telegrad._programs.torch_modules import _origins
 
 from .twins import assert_same, evaluate
 
@@ -38,6 +41,12 @@ CALLS = {
     "new_group": "(g := d.new_group([0]), d.get_rank(g), d.get_world_size(g), d.all_reduce(x, group=g), x)[1:]",
     "twice": "d.init_process_group('gloo', world_size=1, rank=0)",
     "destroy": "(d.destroy_process_group(), d.is_initialized())",
+    "all_reduce_coalesced": "(d.all_reduce_coalesced([x, other := t.ones(2)]), x, other)",
+    "all_gather_coalesced": "(d.all_gather_coalesced([[other := t.zeros(4)]], [x]), other)",
+    "under old names": "(d._all_gather_base(a := t.zeros(4), x), d._reduce_scatter_base(b := t.zeros(4), x), a, b)",
+    "new_subgroups": "[d.get_world_size(d.new_subgroups(1)[0]), len(d.new_subgroups_by_enumeration([[0]])[1])]",
+    "too large subgroups": "d.new_subgroups(2)",
+    "surroundings": "(d.supports_complex(d.ReduceOp.MAX), d.get_node_local_rank(3), d.get_debug_level().name)",
     "average": "(d.reduce_scatter_tensor(other := t.zeros(4), x), other)",
 }
 
@@ -167,3 +176,14 @@ def test_gradients_flow_through_communication(tg: Any) -> None:
     x = tg.ones(3, requires_grad=True)
     (nn.all_reduce(x * 2).sum() + nn.all_gather(x)[0].sum()).backward()
     assert x.grad.tolist() == [3.0, 3.0, 3.0]
+    assert [import_module(name) for name in _origins("torch.distributed.nn.functional")] == [nn]
+
+
+def test_blocks_that_wait_for_others_change_nothing(tg: Any) -> None:
+    joining = import_module("telegrad.distributed.joining")
+    tg.distributed.init_process_group("gloo", world_size=1, rank=0)
+    model = tg.nn.parallel.DistributedDataParallel(tg.nn.Linear(2, 1))
+    with joining.Join([model], throw_on_early_termination=True):
+        assert model(tg.ones(3, 2)).shape == (3, 1)
+    with pytest.raises(ValueError, match="at least one joinable"):
+        joining.Join([])

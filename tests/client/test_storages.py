@@ -33,8 +33,38 @@ def test_storages_tell_what_shares_memory(tg: Any) -> None:
     assert tg.empty(5, device="meta").untyped_storage().nbytes() == 20
     with pytest.raises(NotSupportedError, match=r"tensor\.untyped_storage"):
         tg.UntypedStorage(4)
-    with pytest.raises(NotSupportedError, match="the server sizes memory"):
-        tg.ones(2).untyped_storage().resize_(0)
+
+
+def test_storages_are_shown_by_other_tensors_and_copied(tg: Any, rng: np.random.Generator) -> None:
+    values, told = rng.normal(size=(6,)), []
+    for library in (torch, tg):
+        x = library.tensor(values)
+        storage = x.untyped_storage()
+        part = library.empty(0, dtype=library.float64).set_(storage, 1, (2, 2), (2, 1))
+        words = library.empty(0, dtype=library.int32).set_(storage)
+        copied = library.empty(0, dtype=library.float64).set_(storage.clone())
+        part.mul_(2)
+        told.append([t[:4].tolist() for t in (x, part, words, copied)])
+    assert told[0] == told[1]
+    with pytest.raises(RuntimeError, match="does not have the type"):
+        tg.empty(0).set_(tg.ones(2, dtype=tg.int32).storage())
+
+
+def test_storages_that_are_freed_and_filled_again_keep_their_tensors(tg: Any, rng: np.random.Generator) -> None:
+    values, told = rng.normal(size=(3, 2)), []
+    for library in (torch, tg):
+        x = library.tensor(values).clone()
+        row, storage, gathered = x[1], x.untyped_storage(), library.tensor(values) * 2
+        storage.resize_(0)
+        told.append((storage.size(), x.untyped_storage().nbytes(), len(row.untyped_storage()), tuple(x.shape)))
+        storage.resize_(48)
+        x.copy_(gathered)
+        told.append((storage.size(), row.tolist(), x.tolist()))
+    assert told[:2] == told[2:]
+    with pytest.raises(NotSupportedError, match="96 bytes are not within the 48"):
+        storage.resize_(96)
+    del x, row, storage
+    assert tg.ones(3, 2, dtype=tg.float64).untyped_storage().size() == 48
 
 
 def test_what_is_written_through_data_is_no_modification_for_autograd(tg: Any, rng: np.random.Generator) -> None:

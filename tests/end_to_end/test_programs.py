@@ -86,6 +86,7 @@ ABSENT = {
     "import torch.onnx; torch.onnx.export()": "NotSupportedError: onnx.export: telegrad exports no graphs",
     "torch.mps.empty_cache()": "AttributeError: torch.mps.empty_cache is not there: .* see torch.cuda",
     "torch.distributed.init_process_group(world_size=2, rank=0)": "NotSupportedError: distributed.*DataParallel",
+    "torch.distributed.P2POp(None, None, 0)": "NotSupportedError: distributed.P2POp: a group has one process",
     "import torch.distributed.elastic.agent": "ModuleNotFoundError: torch.distributed.elastic.agent .*DataParallel",
     "torch.jit.save(len, 'f.pt')": "NotSupportedError: jit.save: .* keeps its state",
     "torch.unknown_function": "AttributeError: torch.unknown_function is not there: .*, which does not have it yet",

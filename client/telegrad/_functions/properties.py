@@ -138,16 +138,6 @@ def resolve_neg(input: Tensor) -> Tensor:
     return input
 
 
-def is_shared(self: Tensor) -> bool:
-    """Return False: the memory is the server's and not shared with processes of this program."""
-    return False
-
-
-def share_memory_(self: Tensor) -> Tensor:
-    """Return the tensor itself: processes share no memory with the server."""
-    return self
-
-
 def is_set_to(self: Tensor, tensor: Tensor) -> bool:
     """Tell whether both are the same tensor: the same memory, shape and strides."""
     if tensor is self:
@@ -229,8 +219,8 @@ METHODS: dict[str, Any] = {
     "is_sparse": property(lambda self: False),
     "is_quantized": property(lambda self: False),
     "is_nested": property(lambda self: False),
-    "share_memory_": share_memory_, "is_set_to": is_set_to, "apply_": apply_, "map_": map_,
-    "is_shared": is_shared, "is_pinned": is_pinned, "dim_order": dim_order, "is_conj": is_conj,
+    "is_set_to": is_set_to, "apply_": apply_, "map_": map_,
+    "is_pinned": is_pinned, "dim_order": dim_order, "is_conj": is_conj,
     "is_neg": is_neg, "resolve_conj": resolve_conj, "resolve_neg": resolve_neg,
     "layout": property(lambda self: strided),
     "is_sparse_csr": property(lambda self: False),

@@ -32,6 +32,8 @@ AcceleratorError = _AcceleratorError
 _TensorMeta = type(_Tensor)
 DisableTorchFunction, DisableTorchFunctionSubclass = _all_disabled, _disabled
 _disabled_torch_function_impl = _disabled_torch_function
+_has_cuda = _has_cudnn = _has_cusparselt = _has_eigen_sparse = _has_kleidiai = _has_magma = _has_mkldnn = False
+_has_mkldnn_acl = _has_mps = _has_xpu = False  # what PyTorch's core was compiled with, which is not there
 
 
 class _DisableTorchDispatch:

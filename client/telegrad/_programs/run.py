@@ -12,7 +12,8 @@ from types import ModuleType, TracebackType
 from telegrad._functions.creation import set_default_device
 from telegrad._session.last_errors import note_status
 
-from .forks import connect_in_forks
+from .processes.forks import connect_in_forks
+from .processes.spawned import serve_in_spawned
 from .torch_modules import serve_torch
 
 
@@ -20,12 +21,13 @@ def as_torch(device: str = "cpu") -> ModuleType:
     """Have ``import torch`` give telegrad in this process, and return that module.
 
     ``device``: where tensors are made if the program names none; the CPU of the server, as PyTorch has it, unless told
-    otherwise. Opens a session where there is none; processes that this one forks open their own.
+    otherwise. Opens a session where there is none; processes that this one forks or spawns open their own.
 
     Raises ImportError if PyTorch itself was imported before.
     """
     serve_torch()
     connect_in_forks()
+    serve_in_spawned()
     set_default_device(device)
     return sys.modules["torch"]
 

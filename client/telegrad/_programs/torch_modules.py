@@ -68,26 +68,26 @@ _OF_PROCESSES: Final = (
     "_composable _composable.fsdp _functional_collectives _shard _shard.sharded_tensor _tensor _tensor.experimental "
     "algorithms algorithms._checkpoint algorithms._checkpoint.checkpoint_wrapper algorithms.ddp_comm_hooks "
     "algorithms.ddp_comm_hooks.default_hooks algorithms.ddp_comm_hooks.post_localSGD_hook "
-    "algorithms.ddp_comm_hooks.powerSGD_hook algorithms.join algorithms.model_averaging "
+    "algorithms.ddp_comm_hooks.powerSGD_hook algorithms.model_averaging "
     "algorithms.model_averaging.averagers checkpoint checkpoint._consolidate_hf_safetensors "
     "checkpoint.default_planner checkpoint.format_utils checkpoint.hf_storage checkpoint.optimizer "
     "checkpoint.state_dict_loader checkpoint.state_dict_saver constants device_mesh "
     "distributed_c10d fsdp fsdp.api fsdp.fully_sharded_data_parallel fsdp.sharded_grad_scaler fsdp.wrap launcher "
-    "launcher.api nn.functional optim pipelining run tensor tensor._utils tensor.experimental "
+    "launcher.api optim pipelining run tensor tensor._utils tensor.experimental "
     "tensor.experimental._attention tensor.parallel tensor.placement_types utils"
 )
 """Modules below ``torch.distributed`` for what groups of processes share, which one module of telegrad's serves."""
+_ELASTIC_PARTS: Final = ("", ".multiprocessing", ".multiprocessing.errors")
 _COMPILING: Final = "functorch.aot_autograd functorch.compilers dynamo.backends.common"
 _QUANTIZERS: Final = ("quantization", "ao.quantization")
 _QUANTIZER_PARTS: Final = "fake_quantize observer qconfig quantize stubs"
 _QUANTIZED_LAYERS: Final = ".intrinsic .qat .quantizable .quantized .intrinsic.qat .intrinsic.quantized"
 _ELSEWHERE: Final = {
     **{f"distributed.{module}": "_programs.private.process_groups" for module in _OF_PROCESSES.split()},
+    "distributed.algorithms.join": "distributed.joining",
     "distributed.checkpoint.state_dict": "_programs.state_dicts",
-    **{
-        f"distributed.elastic{part}": "distributed.elastic"
-        for part in ("", ".multiprocessing", ".multiprocessing.errors")
-    },
+    "distributed.nn.functional": "distributed.nn",
+    **{f"distributed.elastic{part}": "distributed.elastic" for part in _ELASTIC_PARTS},
     "_C": "_programs.compiled_core",
     "__future__": "_programs.future_settings",
     "_tensor": "_programs.private.tensor_module",

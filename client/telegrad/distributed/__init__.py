@@ -33,6 +33,14 @@ from .stores import HashStore as HashStore
 from .stores import PrefixStore as PrefixStore
 from .stores import Store as Store
 from .stores import TCPStore as TCPStore
+from .subgroups import new_subgroups as new_subgroups
+from .subgroups import new_subgroups_by_enumeration as new_subgroups_by_enumeration
+from .surroundings import DebugLevel as DebugLevel
+from .surroundings import get_debug_level as get_debug_level
+from .surroundings import get_node_local_rank as get_node_local_rank
+from .surroundings import set_debug_level as set_debug_level
+from .surroundings import set_debug_level_from_env as set_debug_level_from_env
+from .surroundings import supports_complex as supports_complex
 
 default_pg_timeout = timedelta(minutes=30)
 
@@ -89,11 +97,25 @@ def _refuse(name: str) -> NoReturn:
     raise NotSupportedError(f"distributed.{name}: a group has one process; {USE_INSTEAD}")
 
 
+def _never_made(name: str) -> type:
+    """Return a class for ``isinstance``, of which no object can be made."""
+
+    def refuse(self: Any, *args: Any, **options: Any) -> NoReturn:
+        _refuse(name)
+
+    return type(
+        name, (), {"__init__": refuse, "__module__": __name__, "__doc__": "For other processes: see the module."}
+    )
+
+
+DeviceMesh, GradBucket, P2POp = [_never_made(name) for name in ("DeviceMesh", "GradBucket", "P2POp")]
+
+
 def init_device_mesh(*args: Any, **options: Any) -> NoReturn:
     """Refuse: there are no other processes."""
     _refuse("init_device_mesh")
 
 
-_BETWEEN_TWO = "batch_isend_irecv irecv isend recv recv_object_list send send_object_list"
+_BETWEEN_TWO = "batch_isend_irecv irecv isend recv recv_object_list send send_object_list split_group"
 globals().update(COLLECTIVES)
 globals().update({name: to_another(name) for name in _BETWEEN_TWO.split()})

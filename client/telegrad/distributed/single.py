@@ -195,6 +195,12 @@ def _between_lists(targets: Sequence[Any], sources: Sequence[Any]) -> None:
     _write(_single("all_to_all", targets), _single("all_to_all", sources))
 
 
+def _lists_into_list(targets: Sequence[Sequence[Tensor]], sources: Sequence[Tensor]) -> None:
+    """Put each tensor into its place of the list that this process gets."""
+    for target, source in zip(_single("all_gather_coalesced", targets), sources, strict=True):
+        _write(target, source)
+
+
 def _collective(name: str, move: Callable[..., None] | None, *parameters: str) -> Callable[..., Work | None]:
     """Return a communication that does ``move`` with the arguments of these names, which come first."""
 
@@ -215,10 +221,14 @@ def _collective(name: str, move: Callable[..., None] | None, *parameters: str) -
 COLLECTIVES: dict[str, Callable[..., Any]] = {
     name: _collective(name, move, *parameters.split())
     for name, move, parameters in (
+        ("_all_gather_base", _write, "output_tensor input_tensor"),
+        ("_reduce_scatter_base", _write, "output input"),
         ("all_gather", _into_list("all_gather"), "tensor_list tensor"),
+        ("all_gather_coalesced", _lists_into_list, "output_tensor_lists input_tensor_list"),
         ("all_gather_into_tensor", _write, "output_tensor input_tensor"),
         ("all_gather_object", _object_into_list, "object_list obj"),
         ("all_reduce", None, "tensor op"),
+        ("all_reduce_coalesced", None, "tensors op"),
         ("all_to_all", _between_lists, "output_tensor_list input_tensor_list"),
         ("all_to_all_single", _write, "output input"),
         ("barrier", None, "group"),

@@ -7,6 +7,7 @@ from typing import Any
 from telegrad._functions.composites import broadcast_tensors
 from telegrad._functions.creation import tensor as new_tensor
 from telegrad._ops.functions import function
+from telegrad._session.grad_mode import enable_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import get_default_dtype
 from telegrad_protocol.errors import ArgumentTypeError
@@ -103,7 +104,7 @@ _sum_rightmost = sum_rightmost
 
 
 class lazy_property:
-    """A property that is computed once, when it is first asked for."""
+    """A property that is computed once, when it is first asked for, with gradients also within ``no_grad``."""
 
     def __init__(self, wrapped: Any) -> None:
         self.wrapped = wrapped
@@ -112,7 +113,8 @@ class lazy_property:
     def __get__(self, instance: Any, kind: Any = None) -> Any:
         if instance is None:
             return self
-        value = instance.__dict__[self.wrapped.__name__] = self.wrapped(instance)
+        with enable_grad():
+            value = instance.__dict__[self.wrapped.__name__] = self.wrapped(instance)
         return value
 
 

@@ -1,7 +1,7 @@
 """Python's ``multiprocessing`` with the names that ``torch.multiprocessing`` adds.
 
-A tensor is a handle on a session and is not sent to another process: pass arrays or numbers. A process opens a session
-of its own when it first makes a tensor.
+A tensor is a handle on a session, and another process gets a copy of its elements. A process opens a session of its own
+when it first makes a tensor.
 """
 
 from __future__ import annotations

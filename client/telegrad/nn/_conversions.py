@@ -106,8 +106,11 @@ class ConversionsMixin:
         return self._apply(lambda t: t.cpu())
 
     def share_memory(self: C) -> C:
-        """Return the module: its tensors are the server's, and no process shares memory with another."""
-        return self._apply(lambda t: t.share_memory_())
+        """Return the module, whose tensors are not sent to other processes from here on: ``Tensor.share_memory_``."""
+        module: Any = self
+        for tensor in (*module.parameters(), *module.buffers()):
+            tensor.share_memory_()
+        return self
 
 
 def convert(parameter: Tensor, fn: Callable[[Tensor], Tensor]) -> None:

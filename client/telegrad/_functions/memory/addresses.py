@@ -10,6 +10,7 @@ from telegrad._ops.functions import function
 from telegrad._session.grad_mode import no_grad
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import (
     ArgumentTypeError,
     DeviceError,
@@ -31,17 +32,16 @@ def data_ptr(self: Tensor) -> int:
 
 
 def set_(
-    self: Tensor, source: Tensor | None = None, storage_offset: int = 0, size: Sequence[int] | None = None,
+    self: Tensor, source: Any = None, storage_offset: int = 0, size: Sequence[int] | None = None,
     stride: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Let this tensor show the memory of ``source``, which must have its type; without a source, no memory.
+    """Let this tensor show the memory of ``source``, a tensor or a storage of its type, or bytes; else no memory.
 
     With ``size`` it is the part that begins ``storage_offset`` elements after the beginning of the memory.
     """
     if self.requires_grad and self.is_leaf and thread.modes.records:
         raise InplaceError("set_: a leaf tensor that requires grad is changed in place; use no_grad()")
-    if source is not None and not isinstance(source, Tensor):
-        raise ArgumentTypeError(f"set_: expected a tensor, not {type(source).__name__}; a tensor has no storage object")
+    source = _shown(source, self.dtype)
     if source is not None and source.dtype is not self.dtype:
         raise DTypeError(f"set_: {source._meta} does not have the type of {self._meta}")
     if source is not None and source.device is not self.device:
@@ -56,6 +56,18 @@ def set_(
             shown = source.detach().as_strided(size, steps, storage_offset)
     self._become(shown)
     return self
+
+
+def _shown(source: Any, dtype: DType) -> Tensor | None:
+    """Return a tensor that shows what ``set_`` was given: bytes as elements of this type."""
+    storages = import_module("telegrad.storage")
+    if isinstance(source, storages.TypedStorage):
+        return source.shown_as(source.dtype)  # type: ignore[no-any-return]
+    if isinstance(source, storages.UntypedStorage):
+        return source.shown_as(dtype)  # type: ignore[no-any-return]
+    if source is not None and not isinstance(source, Tensor):
+        raise ArgumentTypeError(f"set_: expected a tensor or a storage, not {type(source).__name__}")
+    return source
 
 
 def module_load(self: Tensor, other: Tensor, assign: bool = False) -> Tensor:

@@ -69,6 +69,7 @@ class _Reader:
         self._text = text
         self._tokens = list(self._split(text))
         self._place = 0
+        self._unnamed = 0
 
     def _split(self, text: str) -> Iterator[_Token]:
         place = 0
@@ -183,7 +184,7 @@ class _Reader:
             self.fail(f"expected a type but found '{token.text}' here", token)
         else:
             type = SchemaType(token.text + self._parameters(token))
-        alias = self._alias() if self.next.text == "(" else None
+        alias = self._alias()
         for _ in range(_MOST_NESTED):
             if self.takes("?"):
                 type = SchemaType("optional", type)
@@ -191,8 +192,8 @@ class _Reader:
                 size = int(self.take().text) if self.next.kind == "number" else None
                 self.expect("]")
                 type = SchemaType("list", type, size)
-            elif self.next.text == "(":
-                alias = replace(self._alias(), is_of_list=True)
+            elif behind := self._alias(is_behind_optional=type.kind == "optional"):
+                alias = replace(behind, is_of_list=True)
             else:
                 return type, alias
         self.fail("a type nests too deeply here", token)
@@ -211,8 +212,19 @@ class _Reader:
             self.fail(_UNKNOWN, token)
         return ""
 
-    def _alias(self) -> AliasInfo:
+    def _alias(self, is_behind_optional: bool = False) -> AliasInfo | None:
+        """Return what is written next of memory: ``(a!)``, or ``!`` for memory without a letter; or nothing."""
+        if self.next.text == "(":
+            return self._letters()
+        if is_behind_optional or not self.takes("!"):
+            return None
+        self._unnamed += 1
+        return AliasInfo(frozenset([f"${self._unnamed - 1}"]), frozenset(), True)
+
+    def _letters(self) -> AliasInfo:
         self.expect("(")
+        if self.next.text == "!":
+            self.fail("expected ident but found '!' here", self.next)
         before, after, is_write = set[str](), set[str](), False
         letters = before
         while not self.takes(")"):

@@ -18,8 +18,8 @@ from telegrad_protocol.errors import NotSupportedError
 _MODULE_CLASSES: Final = "CheckpointWrapper FSDPModule FullyShardedDataParallel OffloadWrapper"
 _OPTIMIZERS: Final = "DistributedOptimizer PostLocalSGDOptimizer ZeroRedundancyOptimizer"
 _CLASSES: Final = (
-    "AsyncCollectiveTensor ColwiseParallel DefaultLoadPlanner DefaultSavePlanner DeviceMesh FileSystemReader "
-    "FileSystemWriter HuggingFaceStorageReader HuggingFaceStorageWriter Join LaunchConfig ModelAverager "
+    "AsyncCollectiveTensor ColwiseParallel DefaultLoadPlanner DefaultSavePlanner FileSystemReader "
+    "FileSystemWriter HuggingFaceStorageReader HuggingFaceStorageWriter LaunchConfig ModelAverager "
     "ModuleWrapPolicy Partial PeriodicModelAverager Placement PostLocalSGDState PowerSGDState PrepareModuleInput "
     "PrepareModuleOutput Replicate RowwiseParallel ScheduleGPipe SequenceParallel Shard ShardedGradScaler "
     "ShardedTensor _EmptyStateDictLoadPlanner _StridedShard"
@@ -51,7 +51,7 @@ _CHOICES: Final = {
 }
 
 _get_global_rank = _distributed.get_global_rank
-init_device_mesh = _distributed.init_device_mesh
+DeviceMesh, init_device_mesh = _distributed.DeviceMesh, _distributed.init_device_mesh
 default_pg_timeout = _distributed.default_pg_timeout
 is_xccl_available = _distributed.is_available
 _pg_map: dict[Any, Any] = {}

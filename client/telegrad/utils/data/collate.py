@@ -91,12 +91,12 @@ def _collate(batch: Any, made: Callable[[np.ndarray[Any, Any]], Any], functions:
             return function_of_kind(batch, collate_fn_map=functions)
     if isinstance(first, Tensor):
         return function("stack")(list(batch))
+    if isinstance(first, str | bytes):  # NumPy's strings are arrays, too
+        return batch
     if isinstance(first, np.ndarray | np.generic):
         return _collate_arrays(batch, made)
     if isinstance(first, bool | int | float):
         return _collate_numbers(batch, made)
-    if isinstance(first, str | bytes):
-        return batch
     if isinstance(first, Mapping):
         return _like(first, {key: _collate([sample[key] for sample in batch], made, functions) for key in first})
     if isinstance(first, Sequence):

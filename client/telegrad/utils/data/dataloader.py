@@ -72,7 +72,7 @@ class DataLoader(Generic[T_co]):
         self.pin_memory_device = pin_memory_device
         self.timeout = timeout
         self.worker_init_fn = worker_init_fn
-        self.multiprocessing_context = _context(multiprocessing_context) if num_workers else None
+        self.multiprocessing_context = _context(multiprocessing_context, num_workers)
         self.generator = generator
         self.persistent_workers = persistent_workers
         self.in_order = in_order
@@ -138,7 +138,9 @@ class _Endless(Sampler[Any]):
         return repeat(None)
 
 
-def _context(given: Any) -> Any:
+def _context(given: Any, num_workers: int) -> Any:
+    if given is not None and not num_workers:
+        raise ArgumentError("DataLoader: multiprocessing_context can only be used with num_workers > 0")
     return multiprocessing.get_context(given) if isinstance(given, str) else given
 
 
