@@ -104,7 +104,7 @@ def margin_ranking_loss(
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
             f"input1: {input1.shape}, input2: {input2.shape}, target: {target.shape} "
         )
-    return _reduced((-target * (input1 - input2) + margin).clamp(min=0), size_average, reduce, reduction)
+    return _reduced((-target * (input1 - input2) + float(margin)).clamp(min=0), size_average, reduce, reduction)
 
 
 @cast_as_one
@@ -152,7 +152,7 @@ def multi_margin_loss(
     if weight is not None:
         terms = terms * weight.index_select(0, classes).unsqueeze(1)
     loss = terms.scatter(1, column, 0.0).sum(1) / scores.shape[1]
-    return _reduced(loss if input.ndim == 2 else loss.squeeze(0), size_average, reduce, reduction)
+    return _reduced(loss.reshape(target.shape), size_average, reduce, reduction)
 
 
 @cast_as_one
