@@ -23,6 +23,11 @@ PROGRAM = """
             assert eval(name) == value
         assert name == "torch.added" or eval(name) != value
     assert not hasattr(torch, "added")
+    from torch._higher_order_ops import cond, map, scan, while_loop
+    import torch._higher_order_ops.scan, torch._higher_order_ops.effects
+    operators = torch._higher_order_ops
+    assert (operators.scan, operators.cond) == (scan, cond) and callable(map) and callable(while_loop)
+    assert callable(scan) and callable(cond) and not callable(operators.effects)
     core = torch._C
     assert core.layout is torch.layout and core.memory_format is torch.memory_format
     assert core.Future is torch.futures.Future and core.JITException is torch.jit.Error
