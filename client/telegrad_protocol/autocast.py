@@ -169,7 +169,8 @@ _CPU: Final[dict[str, Rule]] = {
         fp32=(
             *_LOSSES, *_FACTORIZATIONS, *_TRANSFORMS,
             "adaptive_avg_pool3d", "adaptive_max_pool3d", "avg_pool3d", "binary_cross_entropy",
-            "max_unpool1d", "max_unpool2d", "max_unpool3d", "polar", "prod", "trace", "view_as_complex",
+            "max_unpool1d", "max_unpool2d", "max_unpool3d", "nanquantile", "nanquantile.scalar", "pinverse", "polar",
+            "prod", "quantile", "quantile.scalar", "trace", "view_as_complex",
         ),
         promote=("cat", "index_copy", "stack"),
     ),
@@ -202,7 +203,19 @@ _CUDA: Final[dict[str, Rule]] = {
 }  # fmt: skip
 
 _RULES: Final = {"cpu": _CPU, "cuda": _CUDA}
-COMPOSED: Final = {"cuda": {"einsum": LOWER, "tensordot": PROMOTE}, "cpu": {}}
+_COMPOSED_IN_FLOAT32: Final = (
+    "cdist", "cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss", "multi_margin_loss",
+    "multilabel_margin_loss", "poisson_nll_loss", "soft_margin_loss", "triplet_margin_loss",
+)  # fmt: skip
+COMPOSED: Final[dict[str, dict[str, Policy]]] = {
+    "cuda": {
+        "einsum": LOWER, "grid_sample": PROMOTE, "pdist": FP32, "renorm": FP32, "tensordot": PROMOTE,
+        **dict.fromkeys(_COMPOSED_IN_FLOAT32, FP32),
+    },
+    "cpu": dict.fromkeys(
+        (*_COMPOSED_IN_FLOAT32, "ctc_loss", "fractional_max_pool2d", "fractional_max_pool3d", "grid_sample"), FP32
+    ),
+}  # fmt: skip
 """Functions that PyTorch lists as operations and telegrad composes of several, which are cast together."""
 _BANNED: Final = (
     "binary_cross_entropy: nn.functional.binary_cross_entropy and nn.BCELoss are unsafe to autocast; where a sigmoid "
@@ -246,7 +259,9 @@ def composed_target(name: str, metas: Sequence[Meta], device_type: str, lower: D
     policy = COMPOSED[device_type].get(name)
     if policy is None or not any(meta.device.type == device_type for meta in metas):
         return None
-    return lower if policy == LOWER else _widest(name, metas, device_type, lower)
+    if policy == PROMOTE:
+        return _widest(name, metas, device_type, lower)
+    return lower if policy == LOWER else float32
 
 
 def _fused_loss(bound: Sequence[Any]) -> Casting:

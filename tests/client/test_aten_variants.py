@@ -60,6 +60,12 @@ a._sparse_log_softmax.default(t.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], 
 a._sparse_sparse_matmul(t.eye(3).to_sparse(), t.ones(3, 2).to_sparse()).to_dense()
 a._sparse_csc_tensor_unsafe(t.tensor([0, 1, 2]), t.tensor([0, 1]), t.ones(2), [2, 2]).to_dense()
 (a.linalg__powsum(x, 3.0, [1], True), a.linalg__powsum(x))
+[a.nll_loss(logits, labels, None, reduction) for reduction in range(3)]
+[a.nll_loss(logits, labels, v.abs()), a.nll_loss(logits, labels, v.abs(), 2, 1)]
+[a.multilabel_margin_loss(x, t.tensor([[1, 3, -1, 0], [-1, 0, 0, 0], [0, 1, 2, 3]]), reduction) for reduction in \
+    range(3)]
+(a.elu(x), a.elu(x, 2), a.elu(x, 2, 3, 0.5), a.elu_(x.clone(), 1.5, 2, 0.5))
+a.tensordot(x, batch[0].reshape(5, 4), [1], [1])
 """
 
 

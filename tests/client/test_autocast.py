@@ -272,6 +272,41 @@ def test_einsum_is_cast_as_one_where_it_is_listed(tg: Any) -> None:
     assert _targets("einsum", [host], region) == {}  # type: ignore[list-item]
 
 
+COMPOSED = """
+fun.soft_margin_loss(a, sign)
+fun.hinge_embedding_loss(a, sign)
+fun.poisson_nll_loss(a, b)
+fun.cosine_embedding_loss(a, b, sign[:, 0])
+fun.margin_ranking_loss(a, b, sign)
+fun.triplet_margin_loss(a, b, b + 1)
+fun.multi_margin_loss(a, t.arange(4))
+fun.multilabel_margin_loss(a, t.arange(16).reshape(4, 4) % 4)
+fun.ctc_loss(-a, t.tensor([1, 2]), (4,), (2,))
+fun.grid_sample(a.reshape(1, 1, 4, 4), b[:2].reshape(1, 2, 2, 2), align_corners=False)
+fun.fractional_max_pool2d(a.reshape(1, 1, 4, 4), 2, output_size=2, _random_samples=b[:1, :2].reshape(1, 1, 2))
+t.cdist(a, b)
+t.quantile(a, 0.3)
+t.nanquantile(a, b[0], 1)
+t.pinverse(a + 4 * t.eye(4, dtype=a.dtype))
+"""
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_losses_and_distances_of_half_precision_are_computed_in_float32(
+    tg: Any, rng: np.random.Generator, name: str
+) -> None:
+    drawn = rng.random((2, 4, 4)).astype(np.float32)
+    for call in COMPOSED.strip().splitlines():
+        found = []
+        for t in (tg, torch):
+            a, b = (t.tensor(values).to(getattr(t, name)) for values in drawn)
+            names = {"t": t, "fun": t.nn.functional, "a": a, "b": b, "sign": (b > 0.5) * 2 - 1}
+            with t.autocast("cpu", dtype=getattr(t, name)):
+                found.append(eval(call, names))  # noqa: S307 - the expressions above
+        assert found[0].dtype is tg.float32, call
+        np.testing.assert_allclose(found[0].numpy(), found[1].numpy(), 1e-3, 1e-4, err_msg=call)
+
+
 class _Twin:
     """The same network, data and optimizer on one of the two sides."""
 

@@ -23,6 +23,11 @@ PROGRAM = """
             assert eval(name) == value
         assert name == "torch.added" or eval(name) != value
     assert not hasattr(torch, "added")
+    from torch._higher_order_ops import cond, map, scan, while_loop
+    import torch._higher_order_ops.scan, torch._higher_order_ops.effects
+    operators = torch._higher_order_ops
+    assert (operators.scan, operators.cond) == (scan, cond) and callable(map) and callable(while_loop)
+    assert callable(scan) and callable(cond) and not callable(operators.effects)
     core = torch._C
     assert core.layout is torch.layout and core.memory_format is torch.memory_format
     assert core.Future is torch.futures.Future and core.JITException is torch.jit.Error
@@ -172,3 +177,23 @@ def test_conditions_take_no_tensors_and_messages_are_called(tg: Any) -> None:
             check(False, "a text")
         with pytest.raises(RuntimeError, match="a text"):
             check(False, lambda: "a text")
+
+
+def test_functions_of_networks_in_the_core_take_its_arguments(tg: Any, rng: np.random.Generator) -> None:
+    core = import_module("telegrad._programs.private.nn_core")
+    values, targets = rng.normal(size=(3, 4)), rng.random((3, 4))
+
+    def results(t: Any, place: Any) -> list[Any]:
+        x, y, labels = t.tensor(values), t.tensor(targets), t.tensor([2, 0, 3])
+        found = [
+            place.elu(x, 2, 3, 0.5),
+            *place.adaptive_max_pool2d(x[None], (1, 2)),
+            place.reflection_pad1d(x, (1, 2)),
+        ]
+        for given in ((), (0,), (1,), (2,)):
+            found += [place.mse_loss(x, y, *given), place.soft_margin_loss(x, y.sign(), *given)]
+            found += [place.nll_loss(x, labels, None, *given), place.binary_cross_entropy(y, y, None, *given)]
+        return found
+
+    for ours, theirs in zip(results(tg, core), results(torch, torch._C._nn), strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), 1e-9)

@@ -332,8 +332,14 @@ def test_mistakes_are_refused_as_pytorch_refuses_them(tg: Any) -> None:
         tg.optim.SGD([weight * 2])
     with pytest.raises(ValueError, match="cannot be `True` together"):
         tg.optim.Adam([weight], fused=True, foreach=True)
-    with pytest.raises(tg.errors.NotSupportedError, match="not recorded for differentiation"):
-        tg.optim.SGD([weight], differentiable=True)
+    with pytest.raises(RuntimeError, match="`fused` does not support `differentiable`"):
+        tg.optim.SGD([weight], fused=True, differentiable=True)
+    with pytest.raises(ValueError, match="Tensor lr must be 1-element"):
+        tg.optim.SparseAdam([weight], lr=tg.ones(2))
+    with pytest.raises(ValueError, match=r"Sparse params at indices \[\[0, 0\]\]: SparseAdam requires dense"):
+        tg.optim.SparseAdam([tg.eye(2).to_sparse().requires_grad_()])
+    with pytest.raises(ValueError, match=r"Complex params at indices \[\[0, 1\]\]: SparseAdam does not support"):
+        tg.optim.SparseAdam([weight, tg.ones(2, dtype=tg.complex64, requires_grad=True)])
     with pytest.raises(ValueError, match="more than one parameter group"):
         tg.optim.SGD([{"params": [weight]}, {"params": [weight]}])
     with pytest.raises(ValueError, match="different number of parameter groups"):

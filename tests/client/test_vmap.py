@@ -152,6 +152,24 @@ PROGRAMS = [
     "vmap(Cube.apply, (0, None))(x, x[0]), vmap(grad(lambda a, k: Cube.apply(a, k).sum(), (0, 1)), (0, None))(x, x[0])",
     "vmap(jacrev(Cube.apply), (0, None))(x, x[0]), jacrev(lambda a: vmap(Cube.apply, (0, None))(a, x[0]).sum(0))(x)",
     "vmap(lambda a: Scale.apply(a, 3.0)[0])(x), vmap(grad(lambda a: Scale.apply(a, 3.0)[0].pow(2).sum()))(x)",
+    "vmap(grad(lambda a, b: Cube.apply(a, b).sum()), (0, None))(x[:, 0], x)",
+    """
+    class Power(t.autograd.Function):
+        generate_vmap_rule = True
+        @staticmethod
+        def forward(a, n=3): return a ** n
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            a, ctx.n = inputs
+            ctx.save_for_backward(a)
+        @staticmethod
+        def backward(ctx, g):
+            a, = ctx.saved_tensors
+            return ctx.n * a ** (ctx.n - 1) * g, None
+    p = x.clone().requires_grad_()
+    (t.autograd.grad((Power.apply(p) + Power.apply(p, n=2)).sum(), p), vmap(Power.apply)(x))
+    """,
+    "vmap(grad(lambda a, b: Cube.apply(a, b).sum(), (0, 1)), (None, 0))(x, numbers(2, 3, step=0.7))",
     """
     k = x[0].clone().requires_grad_()
     vmap(Cube.apply, (0, None))(x, k).sum().backward()

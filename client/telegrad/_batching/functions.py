@@ -73,6 +73,7 @@ class BatchedCall:
         self.number = number
         self.is_batched = [isinstance(a, BatchedTensor) and a._level == number for a in args]
         self.physical = [a._physical if flag else a for a, flag in zip(args, self.is_batched, strict=True)]
+        self._sizes = [a.shape if isinstance(a, Tensor) else None for a in args]
         self.ctx.needs_input_grad = tuple([isinstance(a, Tensor) and a._is_tracked() for a in args])
         self.constants: list[Tensor] = []
         self.is_tuple = False
@@ -122,14 +123,18 @@ class BatchedCall:
             results = self.owner._backward_of()(self.ctx, *given)
             listed = results if isinstance(results, (tuple, list)) else (results,)
             found = [
-                self._gradient(gradient, flag, number) for gradient, flag in zip(listed, self.is_batched, strict=False)
+                self._gradient(gradient, size, flag, number)
+                for gradient, size, flag in zip(listed, self._sizes, self.is_batched, strict=False)
             ]
         self.ctx.saved_tensors = ()
         return [*found, *[None] * (len(self.is_batched) - len(found))]
 
-    def _gradient(self, gradient: Any, is_batched: bool, number: int) -> Any:
+    def _gradient(self, gradient: Any, size: Any, is_batched: bool, number: int) -> Any:
+        """Return the gradient of one argument: what broadcasting has repeated is summed, as without a batch."""
         if gradient is None:
             return None
+        if size is not None and gradient.shape != size:
+            gradient = gradient.sum_to_size(size)
         whole = physical_at(gradient, number, self.level.size)
         return whole if is_batched else whole.sum(0)
 

@@ -35,7 +35,10 @@ def _shape_text(self: Tensor) -> str:
     return f"{type(self).__name__.replace('Tensor', 'tensor', type(self) is Tensor)}(..., {', '.join(notes)})"
 
 
-def _repr(self: Tensor) -> str:
+def _repr(self: Tensor, *, tensor_contents: str | None = None) -> str:
+    """Return the text of a tensor, with ``tensor_contents`` in the place of its elements where it is given."""
+    if tensor_contents is not None:
+        return _text(self, np.empty(0), tensor_contents)
     if isinstance(self._session, ShapeSession):
         return _shape_text(self)
     ranges = edge_ranges(self._meta.shape)
@@ -44,7 +47,7 @@ def _repr(self: Tensor) -> str:
     return text if tangent is None else f"{text[:-1]}, tangent={tangent!r})"
 
 
-def _text(self: Tensor, elements: np.ndarray[Any, Any]) -> str:
+def _text(self: Tensor, elements: np.ndarray[Any, Any], given: str | None = None) -> str:
     """Return the text of a tensor of which ``elements`` has all that the text shows."""
     ranges = edge_ranges(self._meta.shape)
     fn = self.grad_fn
@@ -58,6 +61,7 @@ def _text(self: Tensor, elements: np.ndarray[Any, Any]) -> str:
         is_parameter=any(kind.__name__ == "Parameter" and _is_own(kind) for kind in type(self).__mro__),
         class_name=None if _is_own(type(self)) else type(self).__name__,
         summarized=ranges is not None,
+        contents=given,
     )
 
 

@@ -163,9 +163,8 @@ _ELSEWHERE: Final = {
     "utils.benchmark.utils.fuzzer": "utils.benchmark.fuzzer",
     "utils.benchmark.utils.compare": "utils.benchmark.compare",
     "utils.benchmark.utils.timer": "utils.benchmark.timers",
-    "utils.data._utils": "utils.data.collate",
     "utils.data._utils.worker": "utils.data.workers",
-    "utils.data._utils.collate": "utils.data.collate",
+    **dict.fromkeys(("utils.data._utils", "utils.data._utils.collate"), "utils.data.collate"),
     "utils.data._utils.pin_memory": "utils.data.pinned",
     "_prims_common": "_programs.prims",
     "utils._device": "_programs.device_mode",
@@ -206,7 +205,7 @@ class TorchModule(ModuleType):
         if name == "__all__":
             starred = STARRED.get(self.__name__.removeprefix("torch."))
             return _public_names(served_by[0]) if starred is None else starred.split()
-        if full_name == _VERSION or full_name.removeprefix("torch.") in _ELSEWHERE:
+        if full_name == _VERSION or (full_name.removeprefix("torch.") in _ELSEWHERE and self.__name__ != _OF_FUNCTIONS):
             return import_module(full_name)
         for module in served_by:
             with suppress(AttributeError):
@@ -344,6 +343,7 @@ class _Loader:
 
 
 _VERSION: Final = "torch.version"
+_OF_FUNCTIONS: Final = "torch._higher_order_ops"  # whose functions have the names of its modules
 _FUNCTORCH: Final = {"functorch": "_programs.private.functorch_package", "functorch.compile": "compiler.aot.functions"}
 """A package that is installed with PyTorch, and where what is below it comes from."""
 _WITH_MODULES: Final = frozenset(("telegrad.nn", "telegrad.nn.utils"))

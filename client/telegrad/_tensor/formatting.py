@@ -121,20 +121,22 @@ def format_tensor(
     class_name: str | None = None,
     summarized: bool = False,
     default_dtype: DType | None = None,
+    contents: str | None = None,
 ) -> str:
     """Format a tensor of ``shape`` as PyTorch's ``repr`` does.
 
     ``array`` holds its elements, or with ``summarized`` those that ``edge_ranges(shape)`` names; bfloat16 comes as
     float32. ``grad_fn`` is a node's name without brackets, such as ``AddBackward0``. ``class_name`` is that of
-    a program's own class of tensors.
+    a program's own class of tensors, and ``contents`` a text that it has for the elements.
     """
     opening = _OPENING if class_name is None else f"{class_name}("
-    plan = edge_ranges(shape)
-    if plan is not None and not summarized:
-        array = take_edges(array, plan)
-    layout = _Layout(_options, shape, plan is not None, len(opening))
+    if contents is None:
+        plan = edge_ranges(shape)
+        if plan is not None and not summarized:
+            array = take_edges(array, plan)
+        contents = _contents(array, dtype, _Layout(_options, shape, plan is not None, len(opening)))
     suffixes = _suffixes(dtype, device, shape, requires_grad, grad_fn, default_dtype or dtypes.get_default_dtype())
-    text = join_suffixes(opening + _contents(array, dtype, layout), suffixes, len(opening))
+    text = join_suffixes(opening + contents, suffixes, len(opening))
     if not is_parameter:
         return text
     return f"Parameter containing:\n{text if class_name is None else f'Parameter({text})'}"

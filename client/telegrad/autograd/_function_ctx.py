@@ -1,12 +1,15 @@
-"""What a function of the program notes in its forward pass for its derivatives."""
+"""What a function of the program is called with, and what it notes in its forward pass for its derivatives."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from inspect import Signature, signature
 from typing import Any
 
+from telegrad._tensor.autograd_graph import LeafNode
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentTypeError
+from telegrad_protocol.errors import ArgumentTypeError, InplaceError, NotSupportedError
 
 
 class FunctionCtx:
@@ -57,3 +60,29 @@ class FunctionCtx:
     def set_materialize_grads(self, value: bool) -> None:
         """Set whether ``backward`` gets zeros, or else None, for results that no gradient has reached."""
         self.materialize_grads = value
+
+
+def check_dirty(ctx: FunctionCtx, records: bool) -> None:
+    """Refuse operands that ``forward`` says it has modified, where their derivatives cannot follow."""
+    for tensor in ctx._dirty if records else ():
+        if tensor.requires_grad and isinstance(tensor._gradient_edge(), LeafNode):
+            raise InplaceError("mark_dirty: a leaf tensor that requires grad has been used in an in-place operation")
+        if tensor._base is not None:
+            raise NotSupportedError("mark_dirty: a view was modified in place; clone it before you apply the function")
+
+
+@lru_cache(maxsize=256)
+def _signature(forward: Callable[..., Any]) -> Signature:
+    return signature(forward)
+
+
+def with_defaults(
+    forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a call's arguments by place, with the defaults of those that it leaves out; and what has no place."""
+    known = _signature(forward)
+    if not kwargs and len(args) >= len(known.parameters):
+        return args, kwargs
+    bound = known.bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.args, bound.kwargs

@@ -16,16 +16,16 @@ from telegrad._ops.functions import function
 from telegrad._ops.packing import saved_tensors
 from telegrad._session.grad_mode import is_grad_enabled, no_grad
 from telegrad._session.thread_modes import thread
-from telegrad._tensor.autograd_graph import ClientNode, ClientOutput, GradientEdge, LeafNode, PackedSaved, share_history
+from telegrad._tensor.autograd_graph import ClientNode, ClientOutput, GradientEdge, PackedSaved, share_history
 from telegrad._tensor.held_gradients import HeldParts
 from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle, run_hooks
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import messages
-from telegrad_protocol.errors import ArgumentTypeError, AutogradError, InplaceError, NotSupportedError
+from telegrad_protocol.errors import ArgumentTypeError, AutogradError
 from telegrad_protocol.meta import Meta
 
 from ._composed_operands import has_composed
-from ._function_ctx import FunctionCtx
+from ._function_ctx import FunctionCtx, check_dirty, with_defaults
 from ._function_tangents import apply_to_duals
 
 __all__ = [
@@ -207,6 +207,8 @@ class Function(FunctionCtx):
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run ``forward`` and return its results, which ``backward`` differentiates."""
+        if cls.setup_context is not Function.setup_context:
+            args, kwargs = with_defaults(cls.forward, args, kwargs)
         if batching.levels and innermost_of(args):
             return import_module("telegrad._batching.functions").apply_to_batches(cls, args)
         if duals.intercepts and any([isinstance(argument, DualTensor) for argument in args]):
@@ -236,21 +238,13 @@ class Function(FunctionCtx):
                     "Some elements marked as dirty during the forward method were not returned as output. The inputs "
                     "that are modified inplace must all be outputs of the Function."
                 )
-        _check_dirty(ctx, records)
+        check_dirty(ctx, records)
         saved = ctx._saved or ()
         wrapped = _Results(ctx, tensors, outputs, records)
         results = wrapped.with_history(cls, edges, name) if records else wrapped.values
         if saved:
             ctx._saved = [wrapped.pack(tensor) for tensor in saved] if records else list(saved)
         return (tuple(results) if isinstance(output, tuple) else results[0]), ctx
-
-
-def _check_dirty(ctx: _Context, records: bool) -> None:
-    for tensor in ctx._dirty if records else ():
-        if tensor.requires_grad and isinstance(tensor._gradient_edge(), LeafNode):
-            raise InplaceError("mark_dirty: a leaf tensor that requires grad has been used in an in-place operation")
-        if tensor._base is not None:
-            raise NotSupportedError("mark_dirty: a view was modified in place; clone it before you apply the function")
 
 
 class _Results:

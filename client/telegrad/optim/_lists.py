@@ -1,13 +1,19 @@
-"""Lists of tensors for an optimizer: complex ones as real ones, each once, and as a loaded state has them."""
+"""Lists of tensors for an optimizer: complex ones as real ones, each once, as a loaded state has them; and operations.
+
+The operations of a step on lists are one instruction each, or one for each tensor where the step is differentiated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
+from functools import cache, partial
+from importlib import import_module
 from typing import Any
 
-from telegrad._ops.functions import function
+from telegrad._ops.functions import function as _whole
 from telegrad._ops.operand_classes import DISPATCHING, overrides
+from telegrad._session.grad_mode import is_grad_enabled
 from telegrad._tensor.tensor import Tensor
 
 
@@ -26,8 +32,13 @@ def has_complex(tensors: Iterable[Tensor]) -> bool:
 
 
 def real(value: Any) -> Any:
-    """Return a complex tensor as pairs of real numbers, which share its memory; anything else as it is."""
-    return function("view_as_real")(value.detach()) if isinstance(value, Tensor) and value.is_complex() else value
+    """Return a complex tensor as pairs of real numbers, which share its memory; anything else as it is.
+
+    The pairs have the tensor's history where gradients are recorded.
+    """
+    if not isinstance(value, Tensor) or not value.is_complex():
+        return value
+    return function("view_as_real")(value if is_grad_enabled() else value.detach())
 
 
 def all_real(tensors: Sequence[Any]) -> list[Any]:
@@ -63,3 +74,37 @@ def copied(entry: dict[str, Any], parameter: Tensor) -> dict[str, Any]:
         else:
             own[key] = value.detach().to(parameter.device, parameter.dtype).clone()
     return own
+
+
+@cache
+def _recorded() -> dict[str, Callable[..., Any]]:
+    functions: dict[str, Callable[..., Any]] = import_module("telegrad._programs.private.foreach").functions()
+    return {
+        **functions,
+        "_foreach_clamp": lambda tensors, low, high: [tensor.clamp(low, high) for tensor in tensors],
+        "_foreach_copy": lambda tensors, sources: sources,
+    }
+
+
+def _apart(operand: Any) -> Any:
+    """Return an operand whose tensors are not those that a step writes into, since derivatives may need them."""
+    if isinstance(operand, (list, tuple)):
+        return [_apart(item) for item in operand]
+    return operand.clone() if isinstance(operand, Tensor) else operand
+
+
+def _computed(name: str, *operands: Any, **options: Any) -> list[Tensor]:
+    results = _recorded()[name](*[_apart(operand) for operand in operands], **options)
+    return [_apart(result) for result in results]
+
+
+def _written(name: str, targets: Sequence[Tensor], *operands: Any, **options: Any) -> None:
+    for target, result in zip(targets, _computed(name, targets, *operands, **options), strict=True):
+        target.copy_(result)
+
+
+def function(name: str) -> Callable[..., Any]:
+    """Return an operation; one on lists records gradients where they are recorded, also if it works in place."""
+    if not (name.startswith("_foreach_") and is_grad_enabled()):
+        return _whole(name)
+    return partial(_written, name[:-1]) if name.endswith("_") else partial(_computed, name)

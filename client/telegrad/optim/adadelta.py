@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError
 
+from ._lists import function
 from .foreach import (
     ForeachOptimizer,
     State,

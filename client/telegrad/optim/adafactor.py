@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from telegrad._ops.functions import function
 from telegrad._tensor.dtype_limits import float_limits
 from telegrad._tensor.tensor import Tensor
@@ -13,6 +15,8 @@ from .optimizer import Group, Parameters, check_at_least
 
 class Adafactor(ForeachOptimizer):
     """Steps divided by the root of squared gradients' means, kept as a row and a column per matrix, and clipped."""
+
+    _added_settings: ClassVar[Group] = {"foreach": None}
 
     def __init__(
         self, params: Parameters, lr: float | Tensor = 1e-2, beta2_decay: float = -0.8,

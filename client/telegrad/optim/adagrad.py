@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import NotSupportedError
 
-from .foreach import ForeachOptimizer, State, Tensors, advanced, entries, number, with_decay
+from ._lists import function
+from .foreach import (
+    ForeachOptimizer,
+    State,
+    Tensors,
+    add_quotients,
+    advanced,
+    entries,
+    number,
+    setting,
+    with_decay,
+)
 from .optimizer import Group, Parameters, check_at_least
 
 
@@ -59,9 +69,9 @@ class Adagrad(ForeachOptimizer):
     def _step_lists(self, group: Group, params: Tensors, grads: Tensors, states: list[State]) -> None:
         steps = advanced(states)
         grads = with_decay(group, params, grads)
-        sums, lr, decay = entries(states, "sum"), number(group["lr"]), group["lr_decay"]
+        sums, lr, decay = entries(states, "sum"), setting(group["lr"]), group["lr_decay"]
         function("_foreach_addcmul_")(sums, grads, grads, 1)
         roots = list(function("_foreach_sqrt")(sums))
         function("_foreach_add_")(roots, group["eps"])
         rates = [-lr / (1 + (step - 1) * decay) for step in steps]
-        function("_foreach_addcdiv_")(params, grads, roots, rates)
+        add_quotients(params, grads, roots, rates)

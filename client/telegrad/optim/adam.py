@@ -7,14 +7,14 @@ from typing import Any
 
 from telegrad._functions.creation import tensor
 from telegrad._ops.functions import function
-from telegrad._session.grad_mode import no_grad
+from telegrad._session.grad_mode import set_grad_enabled
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import float32
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 from ._lists import all_real, any_seen, has_complex, real
-from .foreach import number
+from .foreach import number, plus, setting
 from .optimizer import ADDED, Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 
 
@@ -52,7 +52,8 @@ class Adam(Optimizer):
         states = [self.state[parameter] for parameter in params]
         if not all(states):
             states = [self._state_of(parameter, group["amsgrad"]) for parameter in params]
-        if self.grad_scale is None and self.found_inf is None and any_seen(params):
+        is_unscaled = self.grad_scale is None and self.found_inf is None
+        if group["differentiable"] or (is_unscaled and any_seen(params)):
             for parameter, grad, state in zip(params, grads, states, strict=True):
                 _step_by_operations(group, parameter, grad, state)
             return
@@ -102,24 +103,43 @@ class AdamW(Adam):
             group["decoupled_weight_decay"] = True
 
 
-@no_grad()
 def _step_by_operations(group: Group, parameter: Tensor, grad: Any, state: dict[str, Any]) -> None:
-    """Step one parameter by operations that its class, or a mode, sees each of; the count of steps is read."""
+    """Step one parameter by operations that its class, or a mode, sees each of, or that are differentiated."""
+    with set_grad_enabled(bool(group["differentiable"])):
+        if group["differentiable"]:
+            state.update({name: value.clone() for name, value in state.items()})  # the step before has saved these
+        _step_one(group, parameter, grad, state)
+
+
+def _step_one(group: Group, parameter: Tensor, grad: Any, state: dict[str, Any]) -> None:
+    """Step by PyTorch's formulas; the count of steps is read."""
     parameter, grad, mean, square = map(real, (parameter, grad, state["exp_avg"], state["exp_avg_sq"]))
-    lr, decay, (beta1, beta2) = number(group["lr"]), group["weight_decay"], map(number, group["betas"])
+    lr, decay, (beta1, beta2) = setting(group["lr"]), setting(group["weight_decay"]), map(setting, group["betas"])
     count = number(state["step"].add_(1))
     grad = grad.neg() if group["maximize"] else grad
     if decay and group["decoupled_weight_decay"]:
         parameter.mul_(1 - lr * decay)
     elif decay:
-        grad = grad.add(parameter, alpha=decay)
+        grad = plus(grad, parameter, decay)
     mean.lerp_(grad, 1 - beta1)
-    square.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
+    _add_product(square.mul_(beta2), grad, grad, 1 - beta2)
     if group["amsgrad"]:
         most = real(state["max_exp_avg_sq"])
-        square = most.copy_(most.maximum(square))
+        square = most.copy_(most.clone().maximum(square))
     divisor = (square.sqrt() / (1 - beta2**count) ** 0.5).add_(group["eps"])
-    parameter.addcdiv_(mean, divisor, value=-lr / (1 - beta1**count))
+    rate = lr / (1 - beta1**count)
+    if isinstance(rate, Tensor):
+        parameter.sub_(mean / divisor * rate)
+    else:
+        parameter.addcdiv_(mean, divisor, value=-rate)
+
+
+def _add_product(target: Tensor, first: Tensor, second: Tensor, share: Any) -> None:
+    """Add share * first * second; gradients flow to a share that is a tensor."""
+    if isinstance(share, Tensor):
+        target.add_(first * second * share)
+    else:
+        target.addcmul_(first, second, value=share)
 
 
 def check_betas(betas: Any) -> None:
@@ -128,7 +148,7 @@ def check_betas(betas: Any) -> None:
     if not is_pair or not all(is_number(beta) or isinstance(beta, Tensor) for beta in betas):
         raise ArgumentTypeError(f"betas must be two numbers, not {betas!r}")
     if isinstance(betas[0], Tensor) != isinstance(betas[1], Tensor):
-        raise ArgumentError("betas must be either both floats or both tensors")
+        raise ArgumentError("betas must be either both floats or both Tensors")
     for place, beta in enumerate(betas):
         if not isinstance(beta, Tensor) and not 0.0 <= beta < 1.0:
             raise ArgumentError(f"Invalid beta parameter at index {place}: {beta}")

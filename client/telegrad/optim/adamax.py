@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 
+from ._lists import function
 from .adam import check_betas
 from .foreach import ForeachOptimizer, State, Tensors, add_quotients, advanced, entries, rate, with_decay, zeros_like
 from .optimizer import Group, Parameters, check_at_least

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from telegrad._ops.functions import function
-from telegrad._session.grad_mode import no_grad
+from telegrad._session.grad_mode import is_grad_enabled, set_grad_enabled
 from telegrad._tensor.tensor import Tensor
 
-from ._lists import all_real, has_complex, real
+from ._lists import all_real, function, has_complex, real
 from ._states.numbered import NumberedState
 from ._states.placed import PlacedState
 from .optimizer import ADDED, Group, Optimizer
@@ -37,17 +36,21 @@ class ForeachOptimizer(Optimizer):
         raise NotImplementedError
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
-        with no_grad():
+        is_recorded = bool(group.get("differentiable"))
+        with set_grad_enabled(is_recorded):
             own = [self._state_of(group, parameter) for parameter in params]
-            states = [state.opened() for state in own]
+            states = [_apart(state.opened()) if is_recorded else state.opened() for state in own]
+            changed = states
             if has_complex(params):
                 params, grads = all_real(params), all_real(grads)
                 states = [{name: real(value) for name, value in state.items()} for state in states]
             if group.get("maximize"):
                 grads = list(function("_foreach_neg")(grads))
             self._step_lists(group, params, grads, states)
-            for state, changed in zip(own, states, strict=True):
-                state.close(changed)
+            for state, entry, opened in zip(own, changed, states, strict=True):
+                state.close(opened)
+                if is_recorded:
+                    state.update({name: entry[name] for name in entry if name not in self._numbers})
 
     def _state_of(self, group: Group, parameter: Tensor) -> NumberedState | PlacedState:
         state = self.state[parameter]
@@ -66,6 +69,11 @@ class ForeachOptimizer(Optimizer):
         ).packed()
 
 
+def _apart(entry: State) -> State:
+    """Return a state whose tensors a step may overwrite: the steps before it have saved the former ones."""
+    return {name: value.clone() if isinstance(value, Tensor) else value for name, value in entry.items()}
+
+
 def number(value: Any) -> float:
     """Return a setting as a number; a tensor is read, at one round trip."""
     return float(value.item()) if isinstance(value, Tensor) else value
@@ -73,7 +81,12 @@ def number(value: Any) -> float:
 
 def rate(group: Group, states: list[State]) -> Any:
     """Return the learning rate: as it is where the states' numbers are tensors, which wait for nothing; or a number."""
-    return group["lr"] if is_placed(states) else number(group["lr"])
+    return group["lr"] if is_placed(states) else setting(group["lr"])
+
+
+def setting(value: Any) -> Any:
+    """Return a setting as it is where the step is differentiated, which may be by it; or a number."""
+    return value if is_grad_enabled() else number(value)
 
 
 def is_placed(states: list[State]) -> bool:
@@ -101,7 +114,14 @@ def zeros_like(parameter: Tensor) -> Tensor:
 def with_decay(group: Group, params: Tensors, grads: Tensors) -> Tensors:
     """Return the gradients with that of the weight decay, which is ``weight_decay`` times the parameter."""
     decay = group["weight_decay"]
-    return list(function("_foreach_add")(grads, params, alpha=decay)) if decay else grads
+    if is_grad_enabled():
+        return [plus(grad, parameter, decay) for grad, parameter in zip(grads, params, strict=True)]
+    return list(function("_foreach_add")(grads, params, alpha=number(decay))) if decay else grads
+
+
+def plus(tensor: Any, other: Tensor, factor: Any) -> Any:
+    """Return tensor + factor * other; gradients flow to a factor that is a tensor."""
+    return tensor + factor * other.clone() if isinstance(factor, Tensor) else tensor.add(other, alpha=factor)
 
 
 def accumulate_squares(averages: Tensors, grads: Tensors, share: float) -> None:

@@ -10,7 +10,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import bfloat16
 from telegrad_protocol.errors import ArgumentError
 
-from .foreach import ForeachOptimizer, State, Tensors, zeros_like
+from .foreach import ForeachOptimizer, State, Tensors, number, zeros_like
 from .optimizer import Group, Parameters, check_at_least
 
 
@@ -18,6 +18,7 @@ class Muon(ForeachOptimizer):
     """param -= lr * the orthogonal matrix nearest to the momentum, for matrices alone."""
 
     _numbers: ClassVar[tuple[str, ...]] = ()
+    _added_settings: ClassVar[Group] = {}
 
     def __init__(
         self, params: Parameters, lr: float = 1e-3, weight_decay: float = 0.1, momentum: float = 0.95,
@@ -43,17 +44,19 @@ class Muon(ForeachOptimizer):
                     )
 
     def _new_state(self, group: Group, parameter: Tensor) -> State:
+        if parameter.is_complex():
+            raise ArgumentError("Muon does not support complex parameters")
         return {"momentum_buffer": zeros_like(parameter)}
 
     def _step_lists(self, group: Group, params: Tensors, grads: Tensors, states: list[State]) -> None:
-        lr, momentum = group["lr"], group["momentum"]
+        lr, momentum = number(group["lr"]), group["momentum"]
         for parameter, grad, state in zip(params, grads, states, strict=True):
             buffer = state["momentum_buffer"]
             buffer.lerp_(grad, 1 - momentum)
             update = grad.lerp(buffer, momentum) if group["nesterov"] else buffer
             update = _orthogonalized(update, group["ns_coefficients"], group["ns_steps"], group["eps"])
             parameter.mul_(1 - lr * group["weight_decay"])
-            parameter.sub_(update.mul(lr * _scale(parameter, group["adjust_lr_fn"])))
+            parameter.add_(update, alpha=-lr * _scale(parameter, group["adjust_lr_fn"]))
 
 
 def _scale(parameter: Tensor, adjust: str | None) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 
+from ._lists import function
 from .adam import check_betas
 from .foreach import (
     ForeachOptimizer,

@@ -173,7 +173,7 @@ class Optimizer:
                 raise ArgumentTypeError(
                     f"optimizer can only optimize Tensors, but one of the params is {type(parameter).__name__}"
                 )
-            if not parameter.is_leaf and not parameter.retains_grad:
+            if not (self.defaults.get("differentiable") or parameter.is_leaf or parameter.retains_grad):
                 raise ArgumentError(f"can't optimize a non-leaf Tensor: {parameter._meta}")
         present = {id(parameter) for group in self.param_groups for parameter in group["params"]}
         if len({id(parameter) for parameter in params}) != len(params):
@@ -360,7 +360,8 @@ def check_at_least(name: str, value: Any, low: float = 0.0) -> None:
     """Refuse a setting that is no number, or below ``low``."""
     if isinstance(value, Tensor):
         if value.numel() != 1:
-            raise ArgumentError(f"{name}: a tensor must have one element, got {value._meta}")
+            label = "lr" if name == "learning rate" else name
+            raise ArgumentError(f"Tensor {label} must be 1-element, got {value._meta}")
         return
     if not is_number(value):
         raise ArgumentTypeError(f"{name} must be a number, not {value!r}")
@@ -369,14 +370,11 @@ def check_at_least(name: str, value: Any, low: float = 0.0) -> None:
 
 
 def accepted_flags(**flags: Any) -> dict[str, Any]:
-    """Settings of PyTorch that choose among its implementations; every step is fused here, and none is recorded."""
+    """Settings of PyTorch that choose among its implementations; every step is fused here that is not recorded."""
     if flags.get("fused") and flags.get("foreach"):
         raise ArgumentError("`fused` and `foreach` cannot be `True` together")
-    if flags.get("differentiable"):
-        raise NotSupportedError(
-            "an optimizer's step is not recorded for differentiation; leave differentiable=False, and write the update "
-            "as operations on the parameters, with nn.utils.stateless.functional_call or func.functional_call"
-        )
+    if flags.get("fused") and flags.get("differentiable"):
+        raise RuntimeError("`fused` does not support `differentiable`")
     return {name: flags.get(name) for name in _ACCEPTED if name in flags}
 
 

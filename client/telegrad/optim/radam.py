@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 
+from ._lists import function
 from .adam import check_betas
 from .foreach import (
     ForeachOptimizer,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 
+from ._lists import function
 from .foreach import (
     ForeachOptimizer,
     State,

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from telegrad._ops.functions import function
-from telegrad._session.grad_mode import no_grad
+from telegrad._session.grad_mode import set_grad_enabled
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 
 from ._lists import all_real, any_seen, has_complex
-from .foreach import number
+from .foreach import plus, setting
 from .optimizer import ADDED, Group, Optimizer, Parameters, accepted_flags, check_at_least, lr_at
 
 
@@ -61,6 +61,8 @@ class SGD(Optimizer):
 
     def _stepped_alone(self, group: Group, params: list[Tensor]) -> list[int]:
         """Return the places of parameters whose steps are made operation by operation."""
+        if group["differentiable"]:
+            return [*range(len(params))]
         are_seen = self.grad_scale is None and self.found_inf is None and any_seen(params)
         return [
             place for place, parameter in enumerate(params if are_seen or group["momentum"] else ())
@@ -69,7 +71,7 @@ class SGD(Optimizer):
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
         others = self._stepped_alone(group, params)
-        with no_grad():
+        with set_grad_enabled(bool(group["differentiable"])):
             for i in others:
                 self._update_alone(group, params[i], grads[i])
         if others:
@@ -96,17 +98,22 @@ class SGD(Optimizer):
         self._refuse_scaling()
         grad = -grad if group["maximize"] else grad
         if group["weight_decay"]:
-            grad = grad.add(parameter, alpha=group["weight_decay"])
+            grad = plus(grad, parameter, setting(group["weight_decay"]))
         if group["momentum"]:
             grad = self._with_momentum(group, parameter, grad)
-        parameter.add_(grad, alpha=-number(group["lr"]))
+        rate = setting(group["lr"])
+        if isinstance(rate, Tensor):
+            parameter.sub_(grad * rate)
+        else:
+            parameter.add_(grad, alpha=-rate)
 
     def _with_momentum(self, group: Group, parameter: Tensor, grad: Any) -> Any:
         state = self.state[parameter]
         if state.get("momentum_buffer") is None:
             buffer = state["momentum_buffer"] = grad.to_dense() if grad.is_sparse else grad.detach().clone()
         else:
-            buffer = state["momentum_buffer"].mul_(group["momentum"]).add_(grad, alpha=1 - group["dampening"])
+            former = state["momentum_buffer"].clone() if group["differentiable"] else state["momentum_buffer"]
+            buffer = state["momentum_buffer"] = former.mul_(group["momentum"]).add_(grad, alpha=1 - group["dampening"])
         return group["momentum"] * buffer + grad if group["nesterov"] else buffer
 
     def _refuse_scaling(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from telegrad._ops.functions import function
@@ -10,7 +11,7 @@ from telegrad_protocol.errors import ArgumentError, NotSupportedError
 
 from .adam import check_betas
 from .foreach import number
-from .optimizer import Group, Optimizer, Parameters
+from .optimizer import Group, Optimizer, Parameters, check_at_least
 
 
 class SparseAdam(Optimizer):
@@ -26,8 +27,22 @@ class SparseAdam(Optimizer):
         for name, value in (("learning rate", lr), ("epsilon value", eps)):
             if not isinstance(value, Tensor) and not value > 0.0:
                 raise ArgumentError(f"Invalid {name}: {value}")
+        check_at_least("learning rate", lr)
         check_betas(betas)
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
+        self._refuse("Sparse", lambda parameter: parameter.is_sparse, "requires dense parameter tensors")
+        self._refuse("Complex", lambda parameter: parameter.is_complex(), "does not support complex parameters")
+
+    def _refuse(self, kind: str, is_refused: Callable[[Tensor], bool], why: str) -> None:
+        """Raise ArgumentError where parameters are of a kind, with their groups and their places in these."""
+        found = [
+            [number, place]
+            for number, group in enumerate(self.param_groups)
+            for place, parameter in enumerate(group["params"])
+            if is_refused(parameter)
+        ]
+        if found:
+            raise ArgumentError(f"{kind} params at indices {found}: SparseAdam {why}")
 
     def _update(self, group: Group, params: list[Tensor], grads: list[Any]) -> None:
         raise NotSupportedError("SparseAdam does not support dense gradients, please consider Adam instead")

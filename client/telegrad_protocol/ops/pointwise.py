@@ -190,7 +190,7 @@ def lerp(input: Meta, end: Meta, weight: Meta | Scalar) -> Meta:
 @pointwise(takes="ifc", promotes=("input", "tensor1", "tensor2"))
 def addcmul(input: Meta, tensor1: Meta, tensor2: Meta, *, value: Scalar = 1) -> Meta:
     """Add a scaled product: input + value * tensor1 * tensor2."""
-    check_alpha("addcmul", value, input, tensor1, tensor2)
+    check_alpha("addcmul", +value, input, tensor1, tensor2)  # True is 1 here
 
 
 @pointwise(takes="fc", promotes=("input", "tensor1", "tensor2"))
@@ -198,7 +198,7 @@ def addcdiv(input: Meta, tensor1: Meta, tensor2: Meta, *, value: Scalar = 1) -> 
     """Add a scaled quotient: input + value * tensor1 / tensor2."""
     if result_type((tensor1, tensor2)).category < FLOAT:
         raise DTypeError(f"addcdiv: integers are not divided: {tensor1} / {tensor2}; use div() with a rounding_mode")
-    check_alpha("addcdiv", value, input, tensor1, tensor2)
+    check_alpha("addcdiv", +value, input, tensor1, tensor2)  # True is 1 here
 
 
 @op(out=False, method=False)

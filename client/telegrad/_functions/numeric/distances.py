@@ -9,6 +9,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.layout import wrap_dim
 
+from ..cast_as_one import cast_as_one
 from ..gradients import with_zero_derivative
 from ..into import into
 
@@ -17,6 +18,7 @@ _MOST_ROWS = 25
 """With more rows, Euclidean distances are computed from a product of matrices unless the program says otherwise."""
 
 
+@cast_as_one
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = _MODES[0]) -> Tensor:
     """Return the distances, in the norm of order ``p``, of all rows: (..., n, d) and (..., m, d) -> (..., n, m)."""
     mode = _MODES[0] if compute_mode is None else compute_mode
@@ -49,6 +51,7 @@ def _by_product(x1: Tensor, x2: Tensor) -> Tensor:
     return squared.masked_fill(is_zero, 1).sqrt().masked_fill(is_zero, 0)
 
 
+@cast_as_one
 def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     """Return the distances between the rows of a matrix, of each pair once, in the norm of order ``p``."""
     if input.ndim != 2:
@@ -62,6 +65,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
     return _norm(input.index_select(0, first) - input.index_select(0, second), p)
 
 
+@cast_as_one
 def renorm(input: Tensor, p: float, dim: int, maxnorm: float, *, out: Tensor | None = None) -> Tensor:
     """Shorten the parts along ``dim`` whose norm of order ``p`` exceeds ``maxnorm`` to that norm."""
     return into("renorm", input * _factors("renorm", input, p, dim, maxnorm), out)  # type: ignore[no-any-return]

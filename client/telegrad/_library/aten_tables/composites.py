@@ -109,6 +109,18 @@ def _aminmax(self: Tensor, dim: int | None = None, keepdim: bool = False) -> tup
     return self.aminmax(dim=dim, keepdim=keepdim)
 
 
+def _elu(self: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Any:
+    """Return scale * x above zero, and scale * alpha * (exp(input_scale * x) - 1) below."""
+    if scale == input_scale == 1:
+        return _functional("elu")(self, alpha)
+    below = (self.clamp(max=0) * input_scale).expm1() * alpha
+    return function("where")(self > 0, self, below) * scale
+
+
+def _tensordot(self: Tensor, other: Tensor, dims_self: Any, dims_other: Any) -> Any:
+    return import_module("telegrad").tensordot(self, other, (tuple(dims_self), tuple(dims_other)))
+
+
 def _copy(self: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
     copied: Tensor = src.to(self.device, self.dtype, copy=True).expand(self.shape)
     return copied.contiguous()
@@ -148,6 +160,9 @@ COMPOSITES: Final[dict[str, Callable[..., Any]]] = {
     "log_sigmoid": lambda self: _functional("logsigmoid")(self),
     "affine_grid_generator": lambda theta, size, align_corners: _functional("affine_grid")(theta, size, align_corners),
     "norm_except_dim": _norm_except_dim,
+    "elu": _elu,
+    "elu_": lambda self, *args, **named: self.copy_(_elu(self, *args, **named)),
+    "tensordot": _tensordot,
     "native_norm": lambda self, p=2: self.norm(p),
     "_aminmax": _aminmax,
     "_stack": lambda tensors, dim=0: function("stack")(tensors, dim),

@@ -138,10 +138,12 @@ LOSSES: Final = {
     ),
     "l1_loss": reduced("l1_loss", "reduction"),
     "multi_margin_loss": reduced("multi_margin_loss", "p", "margin", "weight", "reduction"),
+    "multilabel_margin_loss": reduced("multilabel_margin_loss", "reduction"),
+    "nll_loss": reduced("nll_loss", "weight", "reduction", "ignore_index"),
 }
 """Losses by the names of operators, with the arguments of these."""
-_WITHOUT: Final = ("binary_cross_entropy_with_logits", "l1_loss")
-"""Losses whose derivatives are no operators."""
+_WITHOUT: Final = ("binary_cross_entropy_with_logits", "l1_loss", "multilabel_margin_loss", "nll_loss")
+"""Losses whose derivatives are no operators, or take more than the others' do."""
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     **LOSSES,
     **{f"{name}_backward": _of_loss(loss) for name, loss in LOSSES.items() if name not in _WITHOUT},

@@ -34,13 +34,14 @@ def __getattr__(name: str) -> Any:
     if name.startswith("_"):
         raise AttributeError(name)
     if name in _LOSSES:
-        return _loss(name, _LOSSES[name])
+        return with_numbered_reduction(name, _LOSSES[name])
     if hasattr(telegrad, name):
         return getattr(telegrad, name)
     return getattr(telegrad.ops.aten, name)
 
 
-def _loss(name: str, place: int) -> Callable[..., Any]:
+def with_numbered_reduction(name: str, place: int) -> Callable[..., Any]:
+    """Return a loss whose reduction is a number at a place, and none where it is left out, as PyTorch's core has it."""
     operator = getattr(telegrad.ops.aten, name)
 
     def loss(*args: Any, **kwargs: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from telegrad._functions.cast_as_one import cast_as_one
 from telegrad._functions.gradients import with_zero_derivative
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
@@ -78,6 +79,7 @@ def fractional_max_pool3d_with_indices(
     return _pool(3, input, kernel_size, output_size, output_ratio, _random_samples)
 
 
+@cast_as_one
 def fractional_max_pool2d(
     input: Tensor, kernel_size: Numbers, output_size: Any = None, output_ratio: Any = None,
     return_indices: bool = False, _random_samples: Tensor | None = None,
@@ -87,6 +89,7 @@ def fractional_max_pool2d(
     return both if return_indices else both[0]
 
 
+@cast_as_one
 def fractional_max_pool3d(
     input: Tensor, kernel_size: Numbers, output_size: Any = None, output_ratio: Any = None,
     return_indices: bool = False, _random_samples: Tensor | None = None,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from telegrad._functions.cast_as_one import cast_as_one
 from telegrad._functions.creation import tensor
 from telegrad._functions.gradients import with_zero_derivative
 from telegrad._ops.functions import function
@@ -37,6 +38,7 @@ def _reduced(loss: Any, size_average: Flag, reduce: Flag, reduction: str) -> Ten
     return loss if kind == "none" else loss.mean() if kind == "mean" else loss.sum()  # type: ignore[no-any-return]
 
 
+@cast_as_one
 def poisson_nll_loss(
     input: Tensor, target: Tensor, log_input: bool = True, full: bool = False, size_average: bool | None = None,
     eps: float = 1e-8, reduce: bool | None = None, reduction: str = "mean",
@@ -78,6 +80,7 @@ def _check_variance(is_negative: bool) -> None:
         raise ArgumentError("gaussian_nll_loss: var has negative entry/entries")
 
 
+@cast_as_one
 @computed_in_float32
 def hinge_embedding_loss(
     input: Tensor, target: Tensor, margin: float = 1.0, size_average: bool | None = None, reduce: bool | None = None,
@@ -90,6 +93,7 @@ def hinge_embedding_loss(
     return _reduced(near + far + rest, size_average, reduce, reduction)
 
 
+@cast_as_one
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, size_average: bool | None = None,
     reduce: bool | None = None, reduction: str = "mean",
@@ -100,9 +104,10 @@ def margin_ranking_loss(
             "margin_ranking_loss : All input tensors should have same dimension but got sizes: "
             f"input1: {input1.shape}, input2: {input2.shape}, target: {target.shape} "
         )
-    return _reduced((-target * (input1 - input2) + margin).clamp(min=0), size_average, reduce, reduction)
+    return _reduced((-target * (input1 - input2) + float(margin)).clamp(min=0), size_average, reduce, reduction)
 
 
+@cast_as_one
 def soft_margin_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean",
@@ -123,6 +128,7 @@ def multilabel_soft_margin_loss(
     return _reduced(loss.sum(-1) / input.shape[-1], size_average, reduce, reduction)
 
 
+@cast_as_one
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None,
     size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",
@@ -146,9 +152,10 @@ def multi_margin_loss(
     if weight is not None:
         terms = terms * weight.index_select(0, classes).unsqueeze(1)
     loss = terms.scatter(1, column, 0.0).sum(1) / scores.shape[1]
-    return _reduced(loss if input.ndim == 2 else loss.squeeze(0), size_average, reduce, reduction)
+    return _reduced(loss.reshape(target.shape), size_average, reduce, reduction)
 
 
+@cast_as_one
 def multilabel_margin_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean",
@@ -177,6 +184,7 @@ def multilabel_margin_loss(
     return _reduced(loss if input.ndim == 2 else loss.squeeze(0), size_average, reduce, reduction)
 
 
+@cast_as_one
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, size_average: bool | None = None,
     reduce: bool | None = None, reduction: str = "mean",
@@ -195,6 +203,7 @@ def cosine_embedding_loss(
     return _reduced(near + far, size_average, reduce, reduction)
 
 
+@cast_as_one
 def ctc_loss(
     log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int = 0,
     reduction: str = "mean", zero_infinity: bool = False,
@@ -241,6 +250,7 @@ def _padded_labels(targets: Tensor, lengths: Any, blank: int) -> Tensor:
     return targets.index_select(0, positions.reshape(-1)).reshape(len(numbers), width)
 
 
+@cast_as_one
 def triplet_margin_loss(
     anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2, eps: float = 1e-6,
     swap: bool = False, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean",

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from telegrad._functions.cast_as_one import cast_as_one
 from telegrad._functions.composites import meshgrid
 from telegrad._functions.creation import tensor
 from telegrad._functions.gradients import with_zero_derivative
@@ -262,6 +263,7 @@ def _evenly(count: int, aligned: bool, like: Tensor) -> Tensor:
     return places if aligned else places * (count - 1) / count
 
 
+@cast_as_one
 def grid_sample(
     input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None
 ) -> Tensor:
@@ -277,9 +279,7 @@ def grid_sample(
         )
     dims = input.ndim - 2
     if dims not in (2, 3) or grid.ndim != input.ndim or grid.shape[-1] != dims or grid.shape[0] != input.shape[0]:
-        raise ShapeError(
-            f"grid_sample(): expected grid and input of matching shapes, got {input._meta} and {grid._meta}"
-        )
+        raise ShapeError(f"grid_sample(): expected matching shapes, got input {input._meta} and grid {grid._meta}")
     if mode == "bicubic" and dims == 3:
         raise NotImplementedError("grid_sample(): bicubic interpolation only supports 4D input")
     if align_corners is None:

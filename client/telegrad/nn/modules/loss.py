@@ -11,7 +11,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
 from telegrad.nn._functional.losses import reduction_of
 from telegrad_protocol.dtypes import DType
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 from .distance import PairwiseDistance
 from .linear import Linear
@@ -109,6 +109,8 @@ class HuberLoss(_Loss):
     """Squared near zero, linear beyond ``delta``."""
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        if not isinstance(delta, (int, float)):
+            raise ArgumentTypeError(f"delta must be a float or int, got: {type(delta)}")
         super().__init__(reduction=reduction)
         self.delta = delta
 
@@ -339,6 +341,10 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         ignore_index: int | None = None, label_smoothing: float = 0.0,
         options: LinearCrossEntropyOptions | None = None,
     ) -> None:  # fmt: skip
+        if weight is not None and weight.shape != (num_classes,):
+            raise ShapeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
+        if not 0 <= label_smoothing <= 1:
+            raise ArgumentError(f"expected label_smoothing to be in range [0, 1], got {label_smoothing}")
         super().__init__(weight, reduction=reduction)
         self.in_features, self.num_classes, self.out_features = in_features, num_classes, tuple(out_features)
         self.ignore_index, self.label_smoothing, self.options = ignore_index, label_smoothing, options

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
 from telegrad.nn._functional.windows import spread
+from telegrad_protocol.errors import ArgumentError
 
 from .module import Module
 
@@ -110,6 +111,11 @@ class ReplicationPad3d(_ReplicationPadNd):
 
 class _CircularPadNd(_Pad):
     _mode = "circular"
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.ndim not in (self._dims + 1, self._dims + 2):
+            raise ArgumentError(f"expected {self._dims + 1}D or {self._dims + 2}D input (got {input.ndim}D input)")
+        return super().forward(input)
 
 
 class CircularPad1d(_CircularPadNd):

@@ -11,6 +11,7 @@ from typing import Any
 
 from telegrad._ops.functions import function
 from telegrad._session.devices import DeviceLike
+from telegrad._session.thread_modes import thread
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
@@ -107,7 +108,13 @@ class RNNBase(Module):
         return [getattr(self, name) for name in self._flat_weights_names]
 
     def check_input(self, input: Tensor, batch_sizes: Any) -> None:
-        """Refuse an input that is not (steps, batch, features), or packed (rows, features)."""
+        """Refuse an input that is not (steps, batch, features), or packed (rows, features), or of another type."""
+        dtype = getattr(self, self._flat_weights_names[0]).dtype
+        if input.dtype is not dtype and thread.modes.autocast is None:
+            raise ArgumentError(
+                f"RNN input dtype ({input.dtype}) does not match weight dtype ({dtype}). Convert input: "
+                f"input.to({dtype}), or convert model: model.to({input.dtype})"
+            )
         expected = 3 if batch_sizes is None else 2
         if input.ndim != expected:
             raise ShapeError(f"input must have {expected} dimensions, got {input.ndim}")
