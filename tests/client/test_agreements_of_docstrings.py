@@ -1,0 +1,144 @@
+"""What the examples in PyTorch's docstrings show."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode as TheirFakeTensorMode
+
+from telegrad._dispatch.fake_tensors import FakeTensorMode
+
+from .twins import assert_same, evaluate
+
+OPERANDS = """
+plain = t.tensor(values)
+leaf = t.tensor(values, requires_grad=True)
+node = t.tensor(values, requires_grad=True) * 2
+"""
+ARRAYS = [
+    f"t.asarray({operand}{options})"
+    for operand in ("plain", "leaf", "node")
+    for options in ("", ", requires_grad=True", ", requires_grad=False", ", copy=True", ", dtype=t.float64")
+]
+
+
+@pytest.mark.parametrize("call", ARRAYS)
+def test_asarray_keeps_the_history_of_a_tensor(call: str, tg: Any, rng: np.random.Generator) -> None:
+    values = rng.normal(size=3).astype(np.float32)
+    assert_same(*evaluate(f"{OPERANDS}made = {call}\nmade, made is leaf, plain, leaf, node", tg, values=values))
+
+
+SHAPES = [(2, 3, 4, 5), (1, 2, 3, 4), (2, 1, 3, 4), (5, 1, 3), (2, 0, 1), ()]
+CHECKS = ["False", "True", "[]", "[t.contiguous_format, t.channels_last]", "3"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_orders_of_dimensions_are_refused_where_sizes_leave_them_open(
+    shape: tuple[int, ...], tg: Any, rng: np.random.Generator
+) -> None:
+    order = tuple(map(int, rng.permutation(len(shape))))
+    for check in CHECKS:
+        assert_same(*evaluate(f"t.empty({shape}).permute({order}).dim_order(ambiguity_check={check})", tg))
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_repeated_elements_leave_orders_of_dimensions_open(check: bool, tg: Any) -> None:
+    for made in ("t.empty(2, 4).expand(3, 2, 4)", "t.empty(2, 1, 3).expand(2, 4, 3)", "t.empty(()).expand(2)"):
+        assert_same(*evaluate(f"{made}.dim_order(ambiguity_check={check})", tg))
+
+
+def test_unpadded_sequences_are_copies(tg: Any, rng: np.random.Generator) -> None:
+    padded = rng.normal(size=(4, 3, 2)).astype(np.float32)
+    program = "x = t.tensor(padded)\nmade = t.nn.utils.rnn.unpad_sequence(x, t.tensor([4, 1, 3]))\nx.zero_()\nmade"
+    assert_same(*evaluate(program, tg, padded=padded))
+
+
+CALLS = [
+    "t.dot(input=x, tensor=y)", "t.dot(tensor=y, input=x)", "x.dot(tensor=y)", "t.vdot(input=x, other=y)",
+    "t.norm(x, 'fro', None, False, None, None)", "t.norm(x, 2, 0, True, None)", "t.norm(x, 1, 0, False, t.empty(()))",
+    "x.norm(2, 0, True, t.float64)", "t.norm(x, 2, 0, False, None, t.float64)", "t.poisson(x * 0, None)",
+    "t.poisson(x * 0, t.Generator())", "x.hash_tensor()", "x.hash_tensor(0, keepdim=True)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_arguments_have_pytorchs_names_and_places(call: str, tg: Any, rng: np.random.Generator) -> None:
+    x, y = rng.normal(size=(2, 4)).astype(np.float32)
+    assert_same(*evaluate(f"x, y = t.tensor(x), t.tensor(y)\n{call}", tg, x=x, y=y))
+
+
+SIZES = [((1, 3, 3), (2, 3, 3)), ((5, 1, 4, 3), (1, 2, 4, 2)), ((1, 4, 3), (2, 4)), ((2, 4, 3), (1, 4, 2))]
+
+
+@pytest.mark.parametrize("driver", ["gels", "gelsy", "gelsd"])
+@pytest.mark.parametrize(("matrices", "sides"), SIZES)
+def test_ranks_of_least_squares_are_those_of_the_matrices(
+    matrices: tuple[int, ...], sides: tuple[int, ...], driver: str, tg: Any, rng: np.random.Generator
+) -> None:
+    a, b = rng.normal(size=matrices), rng.normal(size=sides)
+    assert_same(*evaluate(f"tuple(t.linalg.lstsq(t.tensor(a), t.tensor(b), driver='{driver}'))", tg, a=a, b=b))
+
+
+NODES = [
+    "t.deg2rad(x)", "t.rad2deg(x)", "t.msort(x)", "t.kron(x, x)", "t.special.softmax(x, 0)", "t.copysign(x, 1)",
+    "t.copysign(x, x)", "t.special.log_softmax(x, 0)", "t.linalg.cholesky(x @ x.mT + 9 * t.eye(2))",
+    "t.linalg.solve(x, x)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", NODES)
+def test_results_name_the_functions_that_they_are_differentiated_by(
+    call: str, tg: Any, rng: np.random.Generator
+) -> None:
+    values = rng.normal(size=(2, 2)).astype(np.float32)
+    ours, theirs = evaluate(f"x = t.tensor(values, requires_grad=True)\n({call}).grad_fn.name()", tg, values=values)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("data", [2.0, [1, 2.0], np.ones(3), np.ones(3, np.int32)])
+def test_data_of_the_program_are_fake_in_a_fake_mode(data: Any, tg: Any) -> None:
+    modes = {tg: FakeTensorMode, torch: TheirFakeTensorMode}
+
+    def shown(framework: Any) -> str:
+        with modes[framework]():
+            return repr((framework.tensor(data), framework.as_tensor(data).to(framework.float64)))
+
+    assert shown(tg) == shown(torch)
+
+
+def test_kernels_of_a_library_end_with_its_last_reference(tg: Any) -> None:
+    library = tg.library.Library("ended", "DEF")
+    library.define("double(Tensor x) -> Tensor")
+    library.impl("double", lambda x: x * 2, "CPU")
+    assert tg.ops.ended.double(tg.ones(1)).item() == 2
+    gc.disable()
+    try:
+        del library
+        with pytest.raises(AttributeError):
+            tg.ops.ended.double(tg.ones(1))
+    finally:
+        gc.enable()
+
+
+def test_rules_for_batches_are_registered_without_a_result(tg: Any) -> None:
+    cube = tg.library.custom_op("batched::cube", lambda x: x**3, mutates_args=(), schema="(Tensor x) -> Tensor")
+    assert cube.register_vmap(lambda info, dims, x: (x**3, dims[0])) is None
+
+
+def test_overrides_for_tests_have_bare_parameters(tg: Any) -> None:
+    override = tg.overrides.get_testing_overrides()[tg.add]
+    assert "->" not in str(inspect.signature(override)) and ":" not in str(inspect.signature(override))
+    assert override(1, 2) == -1
+    assert tg.Tensor.as_subclass in tg.overrides.get_ignored_functions()
+
+
+@pytest.mark.parametrize("reduce", ["max", "min", "amax", "prod"])
+def test_products_of_rows_reduce_by_both_names(reduce: str, tg: Any, rng: np.random.Generator) -> None:
+    left, right = rng.normal(size=(3, 4)), rng.normal(size=(4, 2))
+    program = f"t.sparse.mm(t.tensor(left).to_sparse_csr(), t.tensor(right), {reduce!r})"
+    assert_same(*evaluate(program, tg, left=left, right=right))
