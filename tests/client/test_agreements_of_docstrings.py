@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode as TheirFakeTensorMode
+from torch.nn.attention.flex_attention import FlexKernelOptions as TheirFlexKernelOptions
 
 from telegrad._dispatch.fake_tensors import FakeTensorMode
+from telegrad._programs.absent import reason
+from telegrad.nn.attention.flex_attention import FlexKernelOptions
 
 from .twins import assert_same, evaluate
 
@@ -142,3 +145,39 @@ def test_products_of_rows_reduce_by_both_names(reduce: str, tg: Any, rng: np.ran
     left, right = rng.normal(size=(3, 4)), rng.normal(size=(4, 2))
     program = f"t.sparse.mm(t.tensor(left).to_sparse_csr(), t.tensor(right), {reduce!r})"
     assert_same(*evaluate(program, tg, left=left, right=right))
+
+
+def test_leaf_functions_are_called_as_they_are(tg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from telegrad.compiler.dynamo import leaf_function
+    from telegrad.compiler.dynamo_parts import debug_log
+
+    seen: list[Any] = []
+    logged: list[str] = []
+    monkeypatch.setattr(debug_log._log, "info", lambda text, *given: logged.append(text % given))
+
+    @leaf_function(mutates_args=set())
+    def doubled(x: Any) -> Any:
+        seen.append(x.tolist())
+        return (x * 2,)
+
+    with pytest.raises(ValueError, match="requires a fake implementation"):
+        doubled(tg.ones(2))
+    doubled.register_fake(lambda x: (x.new_empty(x.shape),))
+    doubled.register_multi_grad_hook(lambda *gradients: seen.append([gradient.tolist() for gradient in gradients]))
+    x = tg.ones(2, requires_grad=True)
+    result = tg.compile(lambda x: doubled(x * 3)[0] + 1, fullgraph=True)(x)
+    debug_log.debug_grad_log(x, tg.ones(1))
+    result.sum().backward()
+    assert result.tolist() == [7, 7] and x.grad.tolist() == [6, 6] and seen == [[3, 3], [[2, 2]]]
+    assert logged == ["[rank 0][bwd] t0_grad_norm=8.4853"]
+
+
+def test_names_of_docstrings_are_there(tg: Any) -> None:
+    assert tg.random.thread_safe_generator() is torch.random.thread_safe_generator() is None
+    assert FlexKernelOptions(BLOCK_M=64) == TheirFlexKernelOptions(BLOCK_M=64)
+
+
+def test_what_docstrings_have_of_quantisation_is_told_what_to_use_instead() -> None:
+    for name in ("quantize_per_tensor", "quantized_max_pool1d", "Tensor.quantize_per_channel"):
+        assert "half precision" in reason(name, ["native_batch_norm"])
+    assert "map_location" in reason("serialization.skip_data")
