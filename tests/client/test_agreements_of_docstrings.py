@@ -181,3 +181,33 @@ def test_what_docstrings_have_of_quantisation_is_told_what_to_use_instead() -> N
     for name in ("quantize_per_tensor", "quantized_max_pool1d", "Tensor.quantize_per_channel"):
         assert "half precision" in reason(name, ["native_batch_norm"])
     assert "map_location" in reason("serialization.skip_data")
+
+
+GRADIENTS = [
+    (of, given) for of in ("float32", "float64", "bfloat16", "complex64") for given in ("float32", "int64", "bool")
+]
+
+
+@pytest.mark.parametrize(
+    "way", ["t.autograd.grad(y, x, g)[0].clone()", "t.autograd.grad(y, y, g)", "y.backward(g), x.grad.clone()"]
+)
+@pytest.mark.parametrize(("of", "given"), [*GRADIENTS, ("float32", "complex64"), ("complex64", "complex128")])
+def test_passes_begin_with_gradients_of_the_type_of_the_result(
+    of: str, given: str, way: str, tg: Any, rng: np.random.Generator
+) -> None:
+    values, gradient = rng.normal(size=2).astype(np.float32), rng.normal(size=2) * 3
+    program = (
+        f"x = t.tensor(values, requires_grad=True)\ny = x.to(t.{of}) * 2\ng = t.tensor(gradient).to(t.{given})\n{way}"
+    )
+    assert_same(*evaluate(program, tg, values=values, gradient=gradient))
+
+
+def test_convolutions_under_autocast_begin_with_gradients_of_another_type(tg: Any, rng: np.random.Generator) -> None:
+    x, weight = rng.normal(size=(1, 1, 5)).astype(np.float32), rng.normal(size=(1, 1, 3)).astype(np.float32)
+    program = """
+x, weight = t.tensor(x, requires_grad=True), t.tensor(weight)
+with t.autocast("cpu", dtype=t.bfloat16):
+    y = t.nn.functional.conv1d(x, weight)
+t.autograd.grad(y, x, t.ones(1, 1, 3))
+"""
+    assert_same(*evaluate(program, tg, x=x, weight=weight))
