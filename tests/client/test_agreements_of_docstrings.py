@@ -211,3 +211,20 @@ with t.autocast("cpu", dtype=t.bfloat16):
 t.autograd.grad(y, x, t.ones(1, 1, 3))
 """
     assert_same(*evaluate(program, tg, x=x, weight=weight))
+
+
+@pytest.mark.parametrize("layer", ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"])
+@pytest.mark.parametrize("given", ["x", "x.bfloat16()"])
+def test_recurrent_layers_under_autocast_have_results_of_pytorchs_types(
+    layer: str, given: str, tg: Any, rng: np.random.Generator
+) -> None:
+    x = rng.normal(size=(2, 5) if layer.endswith("Cell") else (3, 2, 5)).astype(np.float32)
+    program = f"""
+x, layer = t.tensor(x), t.nn.{layer}(5, 4)
+with t.autocast("cpu", dtype=t.bfloat16):
+    made = layer({given})
+parts = t.utils._pytree.tree_leaves(made)
+[str(part.dtype).replace(t.__name__, "") for part in parts], [part.shape for part in parts]
+"""
+    ours, theirs = evaluate(program, tg, x=x)
+    assert_same(ours, theirs)
