@@ -18,6 +18,7 @@ INSTEAD: Final = {
     "_inductor": "telegrad does not trace Python; torch.compile sends what a function queues as a program",
     "ao": "telegrad does not quantise; use half precision (torch.autocast, Module.half)",
     "backends.python_native": "the server chooses the kernel of an operation by itself",
+    "cpu.get_capabilities": "the CPU is the server's, which chooses its instructions by itself",
     "cuda._memory_viz": "pytorch.org/memory_viz draws the file that torch.cuda.memory._dump_snapshot writes; "
     "torch.cuda.memory_summary tells as text",
     "cuda.gds": "files are read by the program; torch.load(path, map_location='cuda') sends them to the server's GPU",
