@@ -40,7 +40,7 @@ OUT_OF_SCOPE: Final = {
     r"SerializationStorageContext|StaticModule|TracingState|AliasDb|AwaitType|ClassType|InferredType|Future|wait|fork|"
     r"parse_.*|merge_type_from_type_comment|import_ir_module.*|unify_type_list|freeze|init_num_threads|"
     r"is_autocast_.*_enabled|set_autocast_.*_enabled|get_autocast_.*_dtype|set_autocast_.*_dtype|autocast_.*|"
-    r"clear_autocast_cache|read_vitals|thread_safe_generator|classes|ops|Tag|DispatchKey.*)": (
+    r"clear_autocast_cache|read_vitals|classes|ops|Tag|DispatchKey.*)": (
         "TorchScript's types and other objects of PyTorch's C++ core"
     ),
     r"(has|handle)_torch_function(_\w+)?|copy_method_params|get_swap_module_params_on_conversion|"

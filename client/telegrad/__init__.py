@@ -242,6 +242,7 @@ from .random import (
     manual_seed as manual_seed,
     seed as seed,
     set_rng_state as set_rng_state,
+    thread_safe_generator as thread_safe_generator,
 )
 
 if TYPE_CHECKING:

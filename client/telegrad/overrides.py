@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import wraps
 from importlib import import_module
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from types import FunctionType, TracebackType
 from typing import Any, Final
 
@@ -115,9 +115,9 @@ def _module(name: str) -> Any:
 
 
 def get_ignored_functions() -> set[Callable[..., Any]]:
-    """Return functions that are never overridden: they make tensors, or tell of the program's state."""
+    """Return functions that are never overridden: they make tensors of data, or tell of the program's state."""
     asked = {id(one) for several in get_overridable_functions().values() for one in several}
-    places = [vars(_module(name)).items() for name in ("", "cuda")]
+    places = [vars(place).items() for place in (_module(""), _module("cuda"), Tensor)]
     return {
         value
         for name, value in itertools.chain.from_iterable(places)
@@ -138,7 +138,7 @@ def _with_parameters(described: Callable[..., Any]) -> Callable[..., Any]:
     if attribute_of(described) is not None:
         return override
     kept = [parameter.replace(annotation=Parameter.empty) for parameter in signature(described).parameters.values()]
-    override.__signature__ = signature(described).replace(parameters=kept)  # type: ignore[attr-defined]
+    override.__signature__ = Signature(kept)  # type: ignore[attr-defined]
     return override
 
 

@@ -39,6 +39,11 @@ def seed() -> int:
     return int(current_session().query("seed"))
 
 
+def thread_safe_generator() -> Generator | None:
+    """Return None, for which functions draw from the session's generator: threads share it in turn."""
+    return None
+
+
 def drawn_seed() -> int:
     """Return a random number of 63 bits to seed generators with, drawn on this machine."""
     return int.from_bytes(os.urandom(8)) >> 1

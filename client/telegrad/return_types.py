@@ -36,6 +36,8 @@ def _make(public: str, fields: tuple[str, ...]) -> Any:
         return made_of_values(cls, *values, **named)
 
     result_type.__new__ = of_sequence  # type: ignore[assignment]
+    result_type.n_fields = result_type.n_sequence_fields = len(fields)
+    result_type.n_unnamed_fields = 0
     return result_type
 
 

@@ -127,6 +127,12 @@ def _unless_weighed(bound: Sequence[Any]) -> Policy | None:
     return FP32 if bound[-1] is None else None
 
 
+def _recurrent_on_cpu(bound: Sequence[Any]) -> Policy | None:
+    """Return the policy of recurrent layers: PyTorch composes GRUs, whose states make the results float32."""
+    is_gru = any([value == "GRU" for value in bound if isinstance(value, str)])
+    return None if is_gru and bound[0].dtype is bound[1].dtype is float32 else LOWER
+
+
 def _unless_indices_are_returned(bound: Sequence[Any]) -> Policy | None:
     """Return the policy of pooling, which is another, unlisted operation where it returns indices."""
     return None if bound[-1] else FP32
@@ -165,7 +171,7 @@ def _listed(**lists: Iterable[str]) -> dict[str, Rule]:
 
 _CPU: Final[dict[str, Rule]] = {
     **_listed(
-        lower_precision_fp=(*_PRODUCTS, *_CONVOLUTIONS, "_rnn", "_rnn_layer"),
+        lower_precision_fp=(*_PRODUCTS, *_CONVOLUTIONS),
         fp32=(
             *_LOSSES, *_FACTORIZATIONS, *_TRANSFORMS,
             "adaptive_avg_pool3d", "adaptive_max_pool3d", "avg_pool3d", "binary_cross_entropy",
@@ -175,7 +181,7 @@ _CPU: Final[dict[str, Rule]] = {
         promote=("cat", "index_copy", "stack"),
     ),
     "inner": _inner_on_cpu, "l1_loss": _unless_weighed, "max_pool3d": _unless_indices_are_returned,
-    "mse_loss": _unless_weighed, "pad": _pad_on_cpu,
+    "mse_loss": _unless_weighed, "pad": _pad_on_cpu, "_rnn": _recurrent_on_cpu, "_rnn_layer": _recurrent_on_cpu,
 }  # fmt: skip
 
 _CUDA: Final[dict[str, Rule]] = {

@@ -59,6 +59,8 @@ PROGRAM = """
     assert torch.is_autocast_enabled("cpu") and (single @ single.T).dtype is before[0]
     torch.set_autocast_cpu_enabled(False)
     assert (single @ single.T).dtype is torch.float32
+    from torch.masked._ops import amax
+    assert torch.equal(amax(x, 1, mask=x.abs() >= 0), x.amax(1))
     from torch.autograd import forward_ad
     assert forward_ad._current_level == -1
     with forward_ad.dual_level():

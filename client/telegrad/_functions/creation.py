@@ -13,6 +13,7 @@ from telegrad._ops.functions import function
 from telegrad._ops.operand_classes import overrides
 from telegrad._session.current import current_session, has_session
 from telegrad._session.devices import DeviceLike, as_device, default_device, require_device, session_for
+from telegrad._session.own_code import note_once
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import thread
 from telegrad._tensor import host_arrays as _host_arrays
@@ -73,18 +74,37 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
 
 def asarray(
     obj: Any, *, dtype: DType | None = None, device: DeviceLike = None, copy: bool | None = None,
-    requires_grad: bool = False,
+    requires_grad: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """Return ``obj`` as a tensor, as ``as_tensor`` does; with ``copy`` a tensor too is copied.
 
-    Raises ArgumentError with ``copy=False`` where the elements have to be copied, as all are that are on this machine.
+    A tensor keeps its history, unless ``requires_grad`` is False; a leaf that is returned itself is asked to have a
+    gradient, or not. Raises ArgumentError with ``copy=False`` where the
+    elements have to be copied, as all are that are on this machine.
     """
     made = as_tensor(obj, dtype, device)
     if copy is False and made is not obj:
         raise ArgumentError(f"asarray: a {type(obj).__name__} becomes a tensor only by a copy; leave copy=False out")
-    if made is obj and (copy or obj.requires_grad is not requires_grad):
-        made = obj.clone() if copy else obj.detach()
-    return made.detach().requires_grad_() if requires_grad else made
+    if made is obj and copy:
+        made = obj.clone()
+    return _with_history(made, obj, requires_grad)
+
+
+def _with_history(made: Tensor, obj: Any, requires_grad: bool | None) -> Tensor:
+    """Return a tensor that was made of ``obj`` as one whose gradient is wanted, or not, or as ``obj`` has it."""
+    if requires_grad is None:
+        if made.requires_grad and isinstance(obj, Tensor):
+            note_once(_KEEPS_HISTORY)
+        return made
+    if made.requires_grad is requires_grad:
+        return made
+    return made.requires_grad_(requires_grad) if made.is_leaf else made.detach()
+
+
+_KEEPS_HISTORY = (
+    "torch.asarray: unspecified requires_grad now defaults to obj.requires_grad instead of False. Pass "
+    "requires_grad=False explicitly to get the old behavior and silence this warning."
+)
 
 
 def _upload(data: Any, dtype: DType | None, device: Any, session: ClientSession) -> Tensor:

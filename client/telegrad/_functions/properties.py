@@ -12,9 +12,9 @@ from telegrad._tensor.layouts import strided
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import AutogradError, NotSupportedError, ShapeError
-from telegrad_protocol.memory_format import MemoryFormat
 
 from .creation import tensor
+from .memory.dimension_order import dim_order
 
 
 def _told(told: Callable[[Tensor], Any], input: Any) -> Any:
@@ -167,17 +167,6 @@ def _written(self: Tensor, elements: list[Any]) -> Tensor:
 def is_pinned(self: Tensor) -> bool:
     """Return False: the server pins the memory that its copies need."""
     return False
-
-
-def dim_order(self: Tensor, *, ambiguity_check: bool | list[MemoryFormat] = False) -> tuple[int, ...]:
-    """Return the dimensions from the outermost to the innermost.
-
-    With ``ambiguity_check`` an order that strides leave open is refused; a list names the formats that are told apart.
-    """
-    if ambiguity_check and len(set(self._meta.strides)) < self.ndim:
-        raise ShapeError(f"dim_order: the strides {self._meta.strides} leave the order of dimensions open")
-    strides = self._meta.strides
-    return tuple(sorted(range(self.ndim), key=lambda d: -strides[d]))
 
 
 def _part(name: str) -> Any:

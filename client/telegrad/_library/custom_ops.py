@@ -218,7 +218,7 @@ class CustomOpDef:
     def register_vmap(self, func: Callable[..., Any] | None = None) -> Any:
         """Give the operator a rule for batches: ``func(info, in_dims, *args)`` returns results and their dimensions."""
 
-        def register(rule: Callable[..., Any]) -> Callable[..., Any]:
+        def register(rule: Callable[..., Any]) -> None:
             if self._vmap_rule is None:
                 self._lib.impl(
                     self._name,
@@ -226,7 +226,6 @@ class CustomOpDef:
                     "FuncTorchBatched",
                 )
             self._vmap_rule = rule
-            return rule
 
         return register if func is None else register(func)
 

@@ -24,6 +24,8 @@ _DEFINED: Final[dict[str, str]] = {"aten": "PyTorch's own table of operators"}
 """Where the one library of kind DEF of each namespace was made."""
 _REGISTERED: Final[set[tuple[str, str]]] = set()
 """Full names and keys for which a library has a kernel."""
+_ALIVE: Final = object()
+"""What ``m`` of a library is until it is destroyed."""
 KEPT: Final[list[Library]] = []
 """Libraries that nobody destroys: those of functions that were given none."""
 
@@ -52,7 +54,7 @@ class Library:
         self.ns, self.kind, self.dispatch_key = ns, kind, dispatch_key
         self.defined: list[OpOverload] = []
         self._undo: list[Callable[[], None]] = []
-        self.m: Any = self
+        self.m: object | None = _ALIVE
         self._source = _caller(1)
         if kind == "DEF":
             self._claim()

@@ -160,6 +160,8 @@ def _sources(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int 
     return [argument.index if type(argument) is _Placeholder else None for argument in bound]
 
 
+Miss = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, CallPattern | None]]
+"""Runs a call whose pattern is not cached; returns its result, and its pattern if calls of it can be cached."""
 _KINDS = ("tensor", "list", "float", "other")
 
 

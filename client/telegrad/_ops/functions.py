@@ -25,7 +25,7 @@ from telegrad_protocol.ops.namespaces import NAMESPACES, place_of
 from telegrad_protocol.ops.targets import TYPED_BY_TARGETS
 
 from . import signatures as _signatures
-from .call_pattern import CallPattern
+from .call_pattern import CallPattern, Miss
 from .duals import DualTensor, duals, run_in_level
 from .operand_classes import (
     DISPATCHING,
@@ -38,6 +38,7 @@ from .operand_classes import (
     unknown_handler_of,
 )
 from .operands.expanded_targets import SELECTING, with_expanded_targets
+from .operands.trailing_places import with_trailing_places
 from .operands.unbound_calls import without_owner
 from .outputs import check_separate, into, into_resized, like_target, targets_of
 from .randomness import checked
@@ -45,8 +46,6 @@ from .replaced import REPLACED, replacement_of
 from .tensor_numbers import read_numbers
 from .warned_calls import has_older_forms, in_todays_form
 
-Miss = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, CallPattern | None]]
-"""Runs a call whose pattern is not cached; returns its result, and its pattern if calls of it can be cached."""
 _CACHE: dict[str, Callable[..., Any]] = {}
 _METHODS: dict[str, Callable[..., Any]] = {}
 _MAX_PATTERNS = 256
@@ -106,6 +105,7 @@ def _miss_of(public: str) -> Miss:
         miss = with_expanded_targets(miss, public, function)
     if has_older_forms(public):
         miss = _with_older_forms(miss, plain[0])
+    miss = with_trailing_places(miss, public, plain[0].positional)
     copied = next((op for op in plain if "copied" in op.out_rules), None)
     if copied is not None:
         miss = _with_copied_out(miss, copied)

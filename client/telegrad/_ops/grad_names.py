@@ -140,6 +140,11 @@ _SPECIAL: Final[dict[str, str | Callable[[Bound], str]]] = {
     "cross": "LinalgCrossBackward0", "vstack": "CatBackward0", "hstack": "CatBackward0", "dstack": "CatBackward0",
     "tile": "RepeatBackward0", "repeat_interleave": "ViewBackward0", "diff": "SubBackward0",
     "tensor_split": "SliceBackward0", "cosine_similarity": "SumBackward1", "logsigmoid": "LogSigmoidBackward0",
+    "deg2rad": "Deg2RadBackward0", "rad2deg": "Rad2DegBackward0", "msort": "SortBackward0",
+    "kron": "UnsafeViewBackward0", "linalg_cholesky": "LinalgCholeskyExBackward0",
+    "linalg_solve": "LinalgSolveExBackward0",
+    "special_softmax": "SoftmaxBackward0", "special_log_softmax": "LogSoftmaxBackward0",
+    "copysign": _by_rank("CopysignBackward1", "CopysignBackward0"),
     "selu": "EluBackward0", "relu6": "HardtanhBackward0", "prelu": "PreluKernelBackward0",
     "copy_": "torch::autograd::CopyBackwards", **_sliding(),
 }  # fmt: skip

@@ -34,6 +34,7 @@ _told: list[str] = []
 _LOSSES = frozenset(("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"))
 _FORMER: Final = {
     "qr": "torch.linalg.qr", "cholesky": "torch.linalg.cholesky", "triangular_solve": "torch.linalg.solve_triangular",
+    "lu_solve": "torch.linalg.lu_solve",
 }  # fmt: skip
 """Functions that PyTorch deprecates, and what stands for them."""
 _CASTING = frozenset(("_to_copy", "copy_", "fill_", "sum", "prod", "cumsum", "cumprod"))

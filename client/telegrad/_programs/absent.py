@@ -17,8 +17,12 @@ INSTEAD: Final = {
     "_dynamo": "telegrad does not trace Python; torch.compile sends what a function queues as a program",
     "_inductor": "telegrad does not trace Python; torch.compile sends what a function queues as a program",
     "ao": "telegrad does not quantise; use half precision (torch.autocast, Module.half)",
+    "backends.python_native": "the server chooses the kernel of an operation by itself",
+    "cpu.get_capabilities": "the CPU is the server's, which chooses its instructions by itself",
     "cuda._memory_viz": "pytorch.org/memory_viz draws the file that torch.cuda.memory._dump_snapshot writes; "
     "torch.cuda.memory_summary tells as text",
+    "cuda.gds": "files are read by the program; torch.load(path, map_location='cuda') sends them to the server's GPU",
+    "cuda.tunable": "the server measures products as they come; torch.cuda.tunable.enable() asks for that",
     "distributed": "a session has all GPUs of its worker: see torch.nn.DataParallel, or Module.to('cuda:1')",
     "jit": "TorchScript is not served; call the function or the module itself",
     "mps": "the server's GPUs are CUDA devices; see torch.cuda",
@@ -29,9 +33,14 @@ INSTEAD: Final = {
     "FloatStorage": "memory is the server's, and programs make no storages; use a tensor, or tensor.untyped_storage()",
     "Storage": "memory is the server's, and programs make no storages; use a tensor, or tensor.untyped_storage()",
     "quantization": "telegrad does not quantise; use half precision (torch.autocast, Module.half)",
+    "serialization.register_package": "tensors of a file go where map_location= of torch.load says",
+    "serialization.skip_data": "torch.load(path, map_location='meta') reads shapes and types alone",
     "storage": "memory is the server's, and programs make no storages; use a tensor, or tensor.untyped_storage()",
+    "utils.ThroughputBenchmark": "measure with torch.utils.benchmark.Timer, or the server's /metrics",
     "utils.bottleneck": "see telegrad.wire_stats and the server's /metrics",
     "utils.data.datapipes.iter": "generators of Python do what the other pipes do; see IterableWrapper",
+    "utils.generate_methods_for_privateuse1_backend": "devices are the server's: its CPU and CUDA devices",
+    "utils.rename_privateuse1_backend": "devices are the server's: its CPU and CUDA devices",
     "utils.mkldnn": "layouts of oneDNN belong to PyTorch's own process; call the module as it is",
     "xpu": "the server's GPUs are CUDA devices; see torch.cuda",
 }
@@ -46,6 +55,7 @@ def reason(name: str, there: Iterable[str] = ()) -> str:
     """Return a sentence about a name below ``torch`` that telegrad lacks; ``there`` are names that might be meant."""
     absent = f"torch.{name} is not there: this program's torch is telegrad"
     known = [one for one in INSTEAD if name == one or name.startswith(f"{one}.")]
+    known += ["quantization"] if "quantize" in name else []
     if known:
         return f"{absent}; {INSTEAD[max(known, key=len)]}"
     last = name.rpartition(".")[2]

@@ -82,6 +82,11 @@ _COMPILING: Final = "functorch.aot_autograd functorch.compilers dynamo.backends.
 _QUANTIZERS: Final = ("quantization", "ao.quantization")
 _QUANTIZER_PARTS: Final = "fake_quantize observer qconfig quantize stubs"
 _QUANTIZED_LAYERS: Final = ".intrinsic .qat .quantizable .quantized .intrinsic.qat .intrinsic.quantized"
+_DYNAMO_PARTS: Final = ("_trace_wrapped_higher_order_op", "decorators", "eval_frame", "external_utils")
+_SAME: Final = (
+    "fx._compatibility fx._pytree fx._symbolic_trace nn._reduction "
+    "utils._contextlib utils._mode_utils utils._python_dispatch utils._pytree utils._triton"
+)
 _ELSEWHERE: Final = {
     **{f"distributed.{module}": "_programs.private.process_groups" for module in _OF_PROCESSES.split()},
     "distributed.algorithms.join": "distributed.joining",
@@ -126,7 +131,6 @@ _ELSEWHERE: Final = {
     "__config__": "_programs.build_config",
     "_decomp": "_library.compiled.decompositions",
     "_dynamo": "compiler.dynamo",
-    "_dynamo._trace_wrapped_higher_order_op": "compiler.dynamo",
     "_dynamo.config": "compiler.dynamo.config",
     "_dynamo.exc": "compiler.exc",
     "_dynamo.testing": "compiler.testing",
@@ -134,7 +138,8 @@ _ELSEWHERE: Final = {
     "_dynamo.backends.debugging": "compiler.dynamo_parts.debugging",
     "_dynamo.test_case": "testing.compiled_cases",
     **{f"_dynamo.{part}": f"compiler.dynamo_parts.{part}" for part in ("callback", "comptime", "utils")},
-    **{f"_dynamo.{part}": "compiler.dynamo" for part in ("decorators", "eval_frame", "external_utils")},
+    "utils.debug_log": "compiler.dynamo_parts.debug_log",
+    **{f"_dynamo.{part}": "compiler.dynamo" for part in _DYNAMO_PARTS},
     "compiler.config": "compiler.public_config",
     "_inductor": "compiler.inductor",
     **dict.fromkeys(("_logging", "_logging._internal"), "compiler.logs"),
@@ -147,21 +152,16 @@ _ELSEWHERE: Final = {
     },
     "ao.nn": "_programs.quantized_layers",
     "autograd.profiler_util": "autograd.profiler",
-    **{f"fx.{module}": f"fx.{module}" for module in ("_compatibility", "_pytree", "_symbolic_trace")},
     "distributions.multivariate_normal": "distributions.multivariate",
     "profiler.profiler": "profiler",
     **dict.fromkeys(("testing._internal", "testing._internal.common_utils"), "_programs.test_cases"),
     **{f"nested.{part}": f"nested.{part}" for part in ("_internal", "_internal.nested_tensor")},
+    "masked._ops": "masked",
     "types": "_programs.annotation_types",
     "torch_version": "_programs.torch_version",
-    "nn._reduction": "nn._reduction",
-    **{
-        f"utils.{name}": f"utils.{name}"
-        for name in ("_contextlib", "_mode_utils", "_python_dispatch", "_pytree", "_triton")
-    },
+    **{name: name for name in _SAME.split()},
     **dict.fromkeys(("utils.benchmark.utils", "utils.benchmark.utils.common"), "utils.benchmark.measurement"),
-    "utils.benchmark.utils.fuzzer": "utils.benchmark.fuzzer",
-    "utils.benchmark.utils.compare": "utils.benchmark.compare",
+    **{f"utils.benchmark.utils.{part}": f"utils.benchmark.{part}" for part in ("compare", "fuzzer")},
     "utils.benchmark.utils.timer": "utils.benchmark.timers",
     "utils.data._utils.worker": "utils.data.workers",
     **dict.fromkeys(("utils.data._utils", "utils.data._utils.collate"), "utils.data.collate"),

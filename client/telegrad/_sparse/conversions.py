@@ -227,7 +227,7 @@ def compress(
         if blocksize is None and not (isinstance(tensor, SparseTensor) and tensor._kind is kind):
             raise ArgumentTypeError(f"{name}: {kind.name} needs a blocksize of two sizes")
     elif blocksize is not None:
-        raise ArgumentTypeError(f"{name}: blocksize is for blocked layouts, not for {kind.name}")
+        raise ArgumentError(f"{name}: blocksize is for blocked layouts, not for {kind.name}")
     sizes = (blocksize, blocksize) if isinstance(blocksize, int) else blocksize
     blocks = None if sizes is None else (int(sizes[0]), int(sizes[1]))
     if isinstance(tensor, SparseTensor):

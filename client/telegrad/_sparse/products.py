@@ -7,7 +7,7 @@ they begin and columns, checked by the server and in the type that its libraries
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from telegrad._tensor.layouts import sparse_coo, sparse_csr
 from telegrad._tensor.tensor import Tensor
@@ -216,11 +216,18 @@ def _sparse_product(left: SparseTensor, right: SparseTensor) -> SparseTensor:
     return product if left._kind is sparse_coo else to_lines(product, sparse_csr, None)
 
 
+_REDUCTIONS: Final = {"max": "amax", "min": "amin"}
+"""Other names of reductions."""
+
+
 @shown_as("SparseMmReduceImplBackward0")
 def reduced(input: SparseTensor, mat2: Tensor, reduce: str) -> Tensor:
     """Return for each row the sum, mean, largest or smallest of the terms of a product: (m,n) @ (n,k) -> (m,k)."""
+    reduce = _REDUCTIONS.get(reduce, reduce)
     if reduce not in ("sum", "mean", "amax", "amin"):
-        raise ArgumentError(f"torch.sparse.mm: reduce argument must be one of sum, mean, amax or amin, not {reduce!r}")
+        raise ArgumentError(
+            f"torch.sparse.mm: reduce argument must be one of sum, mean, max, amax, min or amin, not {reduce!r}"
+        )
     _check("sparse.mm", input, mat2)
     if input._kind is not sparse_csr:
         raise NotSupportedError(f"sparse.mm: reduce= is for sparse_csr tensors, not for {input._kind.name}")

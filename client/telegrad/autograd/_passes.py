@@ -12,6 +12,7 @@ from typing import Any
 from telegrad._ops.batching import batching
 from telegrad._ops.duals import duals
 from telegrad._ops.operand_classes import HANDLERS
+from telegrad._ops.operands.roots import Tensors, checked_roots, gradients_listed, listed
 from telegrad._session.catching.prompt_errors import PATIENTLY, wait_where_caught
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import (
@@ -26,7 +27,7 @@ from telegrad._tensor.autograd_graph import (
 )
 from telegrad._tensor.receivers import Receivers, gradient_receivers
 from telegrad._tensor.tensor import Tensor, require_one_session
-from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
+from telegrad_protocol.errors import ArgumentError, AutogradError
 from telegrad_protocol.messages import Backward, Gradient
 
 from ._batched_passes import are_batched, grad_in_levels, in_level
@@ -51,8 +52,6 @@ from ._gradients import (
 )
 from .anomaly_mode import anomalies, explained, wait_explained
 
-Tensors = Tensor | Sequence[Tensor]
-
 
 def backward(
     tensors: Tensors,
@@ -68,13 +67,13 @@ def backward(
             raise ArgumentError("backward: grad_variables is the former name of grad_tensors; pass only the latter")
         grad_tensors = grad_variables
     if HANDLERS:
-        tensors, grad_tensors = values_of(_listed(tensors)), values_of(grad_tensors)
-        inputs = None if inputs is None else values_of(_listed(inputs))
-    roots, gradients = _roots(tensors, grad_tensors, "backward")
+        tensors, grad_tensors = values_of(listed(tensors)), values_of(grad_tensors)
+        inputs = None if inputs is None else values_of(listed(inputs))
+    roots, gradients = checked_roots(tensors, grad_tensors, "backward")
     session = roots[0]._session
     retain, create_graph = flags_of(retain_graph, create_graph)
     if inputs is not None:
-        inputs = _listed(inputs)
+        inputs = listed(inputs)
         inputs += missing_in(inputs, retained_between(reachable([root._gradient_edge() for root in roots]), inputs))
     receivers = _receivers(roots, inputs)
     if receivers is None:
@@ -138,21 +137,21 @@ def grad(
         )
     if HANDLERS:
         if batching.levels:
-            listed = _listed(outputs), _listed(inputs), _gradients_listed(grad_outputs, len(_listed(outputs)))
-            if are_batched(*listed):
+            several = listed(outputs), listed(inputs), gradients_listed(grad_outputs, len(listed(outputs)))
+            if are_batched(*several):
                 passes = partial(
                     grad, create_graph=create_graph, allow_unused=allow_unused, materialize_grads=materialize_grads
                 )
-                return grad_in_levels(passes, *listed, create_graph if retain_graph is None else retain_graph)
-        outputs, inputs, grad_outputs = values_of(_listed(outputs)), _listed(inputs), values_of(grad_outputs)
+                return grad_in_levels(passes, *several, create_graph if retain_graph is None else retain_graph)
+        outputs, inputs, grad_outputs = values_of(listed(outputs)), listed(inputs), values_of(grad_outputs)
         if has_composed(inputs):
             gradients_of_values = grad(
                 outputs, values_of(inputs), grad_outputs, retain_graph, create_graph, allow_unused=allow_unused,
                 materialize_grads=materialize_grads,
             )  # fmt: skip
             return in_forms_of(inputs, gradients_of_values)
-    roots, gradients = _roots(outputs, grad_outputs, "grad")
-    sources = _listed(inputs)
+    roots, gradients = checked_roots(outputs, grad_outputs, "grad")
+    sources = listed(inputs)
     if not sources:
         raise AutogradError("`inputs` argument to `grad()` cannot be empty.")
     require_one_session("grad", roots[0], *sources)
@@ -299,11 +298,11 @@ def _batched(
     passes: Callable[..., tuple[Tensor | None, ...]], grad_outputs: Any, retain_graph: bool
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients for each element of the first dimension of the gradients to start from."""
-    listed = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
-    count = next((gradient.shape[0] for gradient in listed if gradient is not None), 0)
+    given = [grad_outputs] if isinstance(grad_outputs, Tensor) else list(grad_outputs)
+    count = next((gradient.shape[0] for gradient in given if gradient is not None), 0)
     if not count:
         raise ArgumentError("grad: is_grads_batched needs grad_outputs for at least one pass")
-    return tuple(in_level(count, listed, lambda given: passes(grad_outputs=given, retain_graph=retain_graph)))
+    return tuple(in_level(count, given, lambda part: passes(grad_outputs=part, retain_graph=retain_graph)))
 
 
 def _adopt(gradients: Iterable[Tensor | None], shows_grad: bool) -> None:
@@ -320,66 +319,20 @@ def _optional_ids(tensors: Sequence[Tensor | None]) -> tuple[int | None, ...]:
     return tuple([None if tensor is None else tensor._id for tensor in tensors])
 
 
-def _listed(given: Any) -> list[Tensor]:
-    """Return one tensor or several as a list; in the place of a gradient edge stands a tensor that it is of."""
-    several = [given] if isinstance(given, Tensor) or hasattr(given, "ownership_token") else list(given)
-    tensors = [getattr(item, "ownership_token", item) for item in several]
-    return [item if tensor is None else tensor for item, tensor in zip(several, tensors, strict=True)]
-
-
-def _gradients_listed(gradients: Any, count: int) -> list[Tensor | None]:
-    if gradients is None:
-        return [None] * count
-    return [gradients] if isinstance(gradients, Tensor) else list(gradients)
-
-
-def _roots(tensors: Tensors, gradients: Any, name: str) -> tuple[list[Tensor], list[Tensor | None]]:
-    if type(tensors) is Tensor and gradients is None and has_gradient(tensors):
-        meta = tensors._meta
-        if meta.numel == 1 and meta.dtype.is_floating_point:
-            return [tensors], [None]  # nearly always: a loss
-    roots = _listed(tensors)
-    if not roots:
-        raise AutogradError(f"{name}: no tensor given")
-    given = _gradients_listed(gradients, len(roots))
-    if len(given) != len(roots):
-        raise ArgumentError(f"{name}: {len(given)} gradients for {len(roots)} tensors")
-    require_one_session(name, *roots, *(g for g in given if g is not None))
-    for number, (root, gradient) in enumerate(zip(roots, given, strict=True)):
-        if not has_gradient(root):
-            raise AutogradError(
-                f"{name}: {root._meta} does not require grad and was not computed from a tensor that does: element "
-                f"{number} of tensors does not require grad and does not have a grad_fn"
-            )
-        if gradient is None and root.numel() != 1:
-            raise AutogradError(f"{name}: grad can be implicitly created only for scalar outputs, not for {root._meta}")
-        if gradient is None and root.is_complex():
-            raise AutogradError(
-                f"{name}: grad can be implicitly created only for real scalar outputs but got {root._meta}; "
-                "differentiate its real part, or pass a gradient"
-            )
-        if gradient is not None and gradient._meta.shape != root._meta.shape:
-            raise ShapeError(
-                f"Mismatch in shape: grad_output[{number}] has a shape of {gradient.shape} and output[{number}] has a "
-                f"shape of {root.shape}."
-            )
-    return roots, given
-
-
 def _receivers(roots: list[Tensor], inputs: Any) -> Receivers | None:
     """Return the tensors that a pass gives a ``.grad``; None where it calls hooks or functions of the program."""
     if inputs is None:
         return gradient_receivers([root._gradient_edge() for root in roots])
-    listed = _listed(inputs)
-    if not listed:
+    wanted = listed(inputs)
+    if not wanted:
         raise AutogradError("`inputs` argument to `backward()` cannot be empty.")
-    require_one_session("backward", roots[0], *listed)
+    require_one_session("backward", roots[0], *wanted)
     reached = reachable([root._gradient_edge() for root in roots])
-    for tensor in listed:
+    for tensor in wanted:
         if not has_gradient(tensor):
             raise AutogradError(f"backward: {tensor._meta} among inputs does not require grad")
-    tensors = [tensor for tensor in listed if tensor._gradient_edge() in reached]
-    stand_ins = [node for node in stand_ins_among(reached) if any(node.target is tensor for tensor in listed)]
+    tensors = [tensor for tensor in wanted if tensor._gradient_edge() in reached]
+    stand_ins = [node for node in stand_ins_among(reached) if any(node.target is tensor for tensor in wanted)]
     if (tensors or stand_ins) and has_client_parts(reached):
         return None
     receiving, moved = [*tensors, *[node.held for node in stand_ins]], [one for one in tensors if is_moved(one)]

@@ -29,6 +29,7 @@ from .config import dynamo_config
 from .counters import counters as counters
 from .dynamo_parts.exports import ExportResult as ExportResult
 from .dynamo_parts.exports import export as export
+from .dynamo_parts.leaf_functions import leaf_function as leaf_function
 from .explanation import ExplainOutput as ExplainOutput
 from .explanation import explain as explain
 from .optimized_module import OptimizedModule as OptimizedModule
@@ -51,7 +52,7 @@ def run(fn: Any = None) -> Any:
     return allow_in_graph if fn is None else fn
 
 
-nonstrict_trace = dont_skip_tracing = leaf_function = allow_in_graph
+nonstrict_trace = dont_skip_tracing = allow_in_graph
 disallow_in_graph = forbid_in_graph = skip = disable
 reset_code_caches = reset
 patch_dynamo_config = config.patch

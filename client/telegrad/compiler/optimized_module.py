@@ -52,6 +52,9 @@ class OptimizedModule(Module):
         inner = self.__dict__["_modules"]["_orig_mod"]
         return inner if name == "_orig_mod" else getattr(inner, name)
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *dir(self._modules["_orig_mod"])})
+
     def __setattr__(self, name: str, value: Any) -> None:
         modules = self.__dict__.get("_modules", {})
         if name == "_orig_mod":

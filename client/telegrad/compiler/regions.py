@@ -186,7 +186,8 @@ class Region:
 
     def leave(self, reason: str) -> None:
         """End a part; until ``resume`` nothing is held back."""
-        self._note_break(reason)
+        if reason:
+            self._note_break(reason)
         self._end_part()
 
     def _note_break(self, reason: str, why: Any = None) -> None:
@@ -278,7 +279,10 @@ def run(
 
 
 def run_disabled(function: Callable[..., Any], args: Any, kwargs: Any, reason: str) -> Any:
-    """Call a function outside of the region that the thread is in; what it calls is not compiled."""
+    """Call a function outside of the region that the thread is in; what it calls is not compiled.
+
+    Without a reason that is no graph break: the function is a part of the graph that is not looked into.
+    """
     region = active.region
     if region is not None:
         region.leave(reason)

@@ -41,13 +41,13 @@ from .gammas import Dirichlet as Dirichlet
 from .gammas import FisherSnedecor as FisherSnedecor
 from .gammas import Gamma as Gamma
 from .gammas import StudentT as StudentT
+from .inverted import Gumbel as Gumbel
+from .inverted import Kumaraswamy as Kumaraswamy
 from .kl import kl_divergence as kl_divergence
 from .kl import register_kl as register_kl
 from .location_scale import Cauchy as Cauchy
 from .location_scale import Exponential as Exponential
 from .location_scale import GeneralizedPareto as GeneralizedPareto
-from .location_scale import Gumbel as Gumbel
-from .location_scale import Kumaraswamy as Kumaraswamy
 from .location_scale import Laplace as Laplace
 from .location_scale import Normal as Normal
 from .location_scale import Uniform as Uniform

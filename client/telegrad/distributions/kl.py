@@ -15,7 +15,8 @@ from .derived import HalfNormal, LogNormal, Pareto
 from .discrete import Bernoulli, Binomial, Geometric, Poisson
 from .distribution import Distribution
 from .gammas import Beta, Dirichlet, Gamma
-from .location_scale import Cauchy, Exponential, Gumbel, Laplace, Normal, Uniform
+from .inverted import Gumbel
+from .location_scale import Cauchy, Exponential, Laplace, Normal, Uniform
 from .multivariate import MultivariateNormal, Wishart, half_log_det, solve_lower
 from .utils import euler_constant, sum_rightmost
 

@@ -17,8 +17,9 @@ from .derived import Pareto
 from .discrete import Bernoulli, Poisson
 from .distribution import Distribution
 from .gammas import Beta, Gamma
+from .inverted import Gumbel
 from .kl import infinite, register_kl
-from .location_scale import Exponential, Gumbel, Laplace, Normal, Uniform
+from .location_scale import Exponential, Laplace, Normal, Uniform
 
 
 def _to_exponential(p: Any, q: Any) -> Any:

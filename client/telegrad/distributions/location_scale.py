@@ -11,7 +11,7 @@ from telegrad_protocol.errors import ArgumentError
 
 from . import constraints
 from .distribution import Distribution, ExponentialFamily
-from .utils import broadcast_all, draws, euler_constant, uniform_open
+from .utils import broadcast_all, draws, uniform_open
 
 
 class _LocationScale(Distribution):
@@ -230,84 +230,6 @@ class Exponential(ExponentialFamily, _Inverted):
         return 1 - self.rate.log()
 
 
-class Gumbel(_LocationScale, _Inverted):
-    """Gumbel distributions."""
-
-    @property
-    def mean(self) -> Any:
-        return self.loc + self.scale * euler_constant
-
-    @property
-    def stddev(self) -> Any:
-        return math.pi / math.sqrt(6) * self.scale
-
-    @property
-    def variance(self) -> Any:
-        return self.stddev**2
-
-    def log_prob(self, value: Any) -> Any:
-        self._validate_sample(value)
-        y = (self.loc - value) / self.scale
-        return y - y.exp() - self.scale.log()
-
-    def cdf(self, value: Any) -> Any:
-        self._validate_sample(value)
-        return (-((self.loc - value) / self.scale).exp()).exp()
-
-    def _quantile(self, probability: Any) -> Any:
-        return self.loc - self.scale * (-probability.log()).log()
-
-    def entropy(self) -> Any:
-        return self.scale.log() + 1 + euler_constant
-
-
-class Kumaraswamy(_Inverted):
-    """Kumaraswamy distributions over the unit interval."""
-
-    arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
-    support = constraints.unit_interval
-
-    def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
-        self.concentration1, self.concentration0 = broadcast_all(concentration1, concentration0)
-        super().__init__(self.concentration1.shape, validate_args=validate_args)
-
-    def _moment(self, n: int) -> Any:
-        a, b = self.concentration1, self.concentration0
-        power = 1 + n / a
-        return (b.log() + power.lgamma() + b.lgamma() - (power + b).lgamma()).exp()
-
-    @property
-    def mean(self) -> Any:
-        return self._moment(1)
-
-    @property
-    def mode(self) -> Any:
-        a, b = self.concentration1, self.concentration0
-        inside = (a >= 1) & (b >= 1) & ((a > 1) | (b > 1))
-        return (((a - 1) / (a * b - 1)) ** a.reciprocal()).where(inside, a * math.nan)
-
-    @property
-    def variance(self) -> Any:
-        return self._moment(2) - self.mean**2
-
-    def log_prob(self, value: Any) -> Any:
-        self._validate_sample(value)
-        a, b = self.concentration1, self.concentration0
-        return a.log() + b.log() + (a - 1) * value.log() + (b - 1) * (-(value**a)).log1p()
-
-    def cdf(self, value: Any) -> Any:
-        return 1 - (1 - value**self.concentration1) ** self.concentration0
-
-    def _quantile(self, probability: Any) -> Any:
-        inner = -((-probability).log1p() / self.concentration0).expm1()
-        return inner ** self.concentration1.reciprocal()
-
-    def entropy(self) -> Any:
-        a, b = self.concentration1, self.concentration0
-        harmonic = (b + 1).digamma() + euler_constant
-        return (1 - b.reciprocal()) + (1 - a.reciprocal()) * harmonic - a.log() - b.log()
-
-
 class GeneralizedPareto(_Inverted):
     """Generalised Pareto distributions."""
 
@@ -337,7 +259,8 @@ class GeneralizedPareto(_Inverted):
         k = self.concentration
         return (self.scale**2 / ((1 - k) ** 2 * (1 - 2 * k))).where(k < 0.5, k * 0 + math.inf)
 
-    def _log_survival(self, value: Any) -> Any:
+    def log_survival_function(self, value: Any) -> Any:
+        """Return logarithms of the probabilities of larger values."""
         z, k = (value - self.loc) / self.scale, self.concentration
         is_zero = k.abs() < 1e-12
         safe = k.masked_fill(is_zero, 1.0)
@@ -345,11 +268,15 @@ class GeneralizedPareto(_Inverted):
 
     def log_prob(self, value: Any) -> Any:
         self._validate_sample(value)
-        return self._log_survival(value) * (1 + self.concentration) - self.scale.log()
+        return self.log_survival_function(value) * (1 + self.concentration) - self.scale.log()
 
     def cdf(self, value: Any) -> Any:
         self._validate_sample(value)
-        return -self._log_survival(value).expm1()
+        return -self.log_survival_function(value).expm1()
+
+    def log_cdf(self, value: Any) -> Any:
+        """Return logarithms of the probabilities of values that are not larger."""
+        return (-self.log_survival_function(value).exp()).log1p()
 
     def _quantile(self, probability: Any) -> Any:
         k, log_survival = self.concentration, (-probability).log1p()

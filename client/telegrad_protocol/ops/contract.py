@@ -116,7 +116,7 @@ class Op:
     def _bind_first(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Bind arguments whose way of naming is new, and remember the position of every name."""
         bound = self._bind_named(args, kwargs)
-        places = {name: i for i, p in enumerate(self.params) for name in (p.name, *p.aliases)}
+        places = {name: i for i, p in reversed([*enumerate(self.params)]) for name in (*p.aliases, p.name)}
         if len(self._namings) < _REMEMBERED:
             self._namings[len(args), tuple(kwargs)] = tuple((places[name], name) for name in kwargs)
         return bound

@@ -230,7 +230,7 @@ def logsumexp(input: Meta, dim: int | Size, keepdim: bool = False) -> Meta:
     return input.like(reduced("logsumexp", input, dim, keepdim), dtype=dtype)
 
 
-@op(method=False, differentiable=False)
+@op(differentiable=False)
 def hash_tensor(input: Meta, dim: int | Size = (), *, keepdim: bool = False, mode: int = 0) -> Meta:
     """Combine the bits of the elements, widened to 64 bits, over dimensions by exclusive or; ``mode`` must be 0."""
     if mode != 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from telegrad._functions.creation import where
 from telegrad._tensor.tensor import Tensor
@@ -22,13 +22,36 @@ from ._block_mask import (
 )
 
 __all__ = [
-    "AuxOutput", "AuxRequest", "BlockMask", "and_masks", "create_block_mask", "create_mask", "flex_attention",
-    "noop_mask", "or_masks",
+    "AuxOutput", "AuxRequest", "BlockMask", "FlexKernelOptions", "and_masks", "create_block_mask", "create_mask",
+    "flex_attention", "noop_mask", "or_masks",
 ]  # fmt: skip
 _DEFAULT_SPARSE_BLOCK_SIZE = DEFAULT_BLOCK_SIZE
 _mask_mod_signature = MaskFunction
 _score_mod_signature = ScoreFunction
 """Names that packages import, though PyTorch does not document them."""
+
+
+class FlexKernelOptions(TypedDict, total=False):
+    """How PyTorch's kernels are to be launched: annotates ``kernel_options``, which have no effect here."""
+
+    num_warps: int
+    num_stages: int
+    BLOCK_M: int
+    BLOCK_N: int
+    BLOCK_M1: int
+    BLOCK_N1: int
+    BLOCK_M2: int
+    BLOCK_N2: int
+    PRESCALE_QK: bool
+    ROWS_GUARANTEED_SAFE: bool
+    BLOCKS_ARE_CONTIGUOUS: bool
+    WRITE_DQ: bool
+    FORCE_USE_FLEX_ATTENTION: bool
+    USE_TMA: bool
+    kpack: int
+    matrix_instr_nonkdim: int
+    waves_per_eu: int
+    BACKEND: str
 
 
 class AuxRequest(NamedTuple):

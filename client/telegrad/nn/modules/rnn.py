@@ -11,11 +11,11 @@ from typing import Any
 
 from telegrad._ops.functions import function
 from telegrad._session.devices import DeviceLike
-from telegrad._session.thread_modes import thread
 from telegrad._tensor.number_checks import is_number
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
 from telegrad.nn import init
+from telegrad.nn._rnn_checks import ShapeChecks
 from telegrad.nn.parameter import Parameter, new_parameter
 from telegrad.nn.utils.rnn import PackedSequence, batch_sizes_of
 from telegrad_protocol.dtypes import DType
@@ -32,7 +32,11 @@ def apply_permutation(tensor: Tensor, permutation: Tensor, dim: int = 1) -> Tens
     return tensor.index_select(dim, permutation)
 
 
-class RNNBase(Module):
+def _reordered(state: Tensor, permutation: Tensor | None) -> Tensor:
+    return state if permutation is None else apply_permutation(state, permutation)
+
+
+class RNNBase(ShapeChecks, Module):
     """Layers of one kind on top of each other: ``mode`` is LSTM, GRU, RNN_TANH or RNN_RELU.
 
     The weights of layer k are ``weight_ih_l{k}``, ``weight_hh_l{k}``, and so on; those of the reverse direction end in
@@ -66,14 +70,6 @@ class RNNBase(Module):
         self._flat_weights_names = [name for names in self._all_weights for name in names]
         self.reset_parameters()
 
-    @property
-    def _directions(self) -> int:
-        return 2 if self.bidirectional else 1
-
-    @property
-    def _outputs(self) -> int:
-        return self.proj_size or self.hidden_size
-
     def _make_weights(self, layer: int, direction: int, place: dict[str, Any]) -> list[str]:
         """Make the parameters of one layer in one direction, and return their names."""
         features = self.input_size if layer == 0 else self._outputs * self._directions
@@ -106,37 +102,6 @@ class RNNBase(Module):
     def _flat_weights(self) -> list[Parameter]:
         """The parameters in the order in which ``_VF.lstm`` and its like take them."""
         return [getattr(self, name) for name in self._flat_weights_names]
-
-    def check_input(self, input: Tensor, batch_sizes: Any) -> None:
-        """Refuse an input that is not (steps, batch, features), or packed (rows, features), or of another type."""
-        dtype = getattr(self, self._flat_weights_names[0]).dtype
-        if input.dtype is not dtype and thread.modes.autocast is None:
-            raise ArgumentError(
-                f"RNN input dtype ({input.dtype}) does not match weight dtype ({dtype}). Convert input: "
-                f"input.to({dtype}), or convert model: model.to({input.dtype})"
-            )
-        expected = 3 if batch_sizes is None else 2
-        if input.ndim != expected:
-            raise ShapeError(f"input must have {expected} dimensions, got {input.ndim}")
-        if input.shape[-1] != self.input_size:
-            raise ShapeError(
-                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}"
-            )
-
-    def check_hidden_size(
-        self, hx: Tensor, expected: tuple[int, ...], msg: str = "Expected hidden size {}, got {}"
-    ) -> None:
-        """Refuse a state that has not the expected shape."""
-        if tuple(hx.shape) != expected:
-            raise ShapeError(msg.format(expected, list(hx.shape)))
-
-    def _check_states(self, states: list[Tensor], batch: int) -> None:
-        lead = (self.num_layers * self._directions, batch)
-        is_lstm = self.mode == "LSTM"
-        first = "Expected hidden[0] size {}, got {}" if is_lstm else "Expected hidden size {}, got {}"
-        self.check_hidden_size(states[0], (*lead, self._outputs), first)
-        if is_lstm:
-            self.check_hidden_size(states[1], (*lead, self.hidden_size), "Expected hidden[1] size {}, got {}")
 
     def _new_states(self, input: Tensor, batch: int) -> list[Tensor]:
         lead = (self.num_layers * self._directions, batch)
@@ -174,15 +139,15 @@ class RNNBase(Module):
         states = (
             self._new_states(input.data, sizes[0])
             if hx is None
-            else [self.permute_hidden(s, input.sorted_indices) for s in hx]
+            else [_reordered(state, input.sorted_indices) for state in hx]
         )
         self._check_states(states, sizes[0])
         output, states = self._run(input.data, states, sizes)
-        return input._with_data(output), [self.permute_hidden(state, input.unsorted_indices) for state in states]
+        return input._with_data(output), [_reordered(state, input.unsorted_indices) for state in states]
 
     def permute_hidden(self, hx: Tensor, permutation: Tensor | None) -> Tensor:
         """Return the states of sequences in another order."""
-        return hx if permutation is None else apply_permutation(hx, permutation)
+        return _reordered(hx, permutation)
 
     def _run(self, rows: Tensor, states: list[Tensor], batch_sizes: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
         """Run all layers on packed rows: (rows, features) -> (rows, directions * outputs), and the last states."""
@@ -275,6 +240,15 @@ class LSTM(RNNBase):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__("LSTM", *args, **kwargs)
+
+    def get_expected_cell_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, int, int]:
+        """Return the shape of the cells' state for an input."""
+        return self.num_layers * self._directions, self._batch_of(input, batch_sizes), self.hidden_size
+
+    def permute_hidden(self, hx: Any, permutation: Tensor | None) -> Any:
+        """Return the states (h, c) of sequences in another order."""
+        h, c = hx
+        return _reordered(h, permutation), _reordered(c, permutation)
 
     def forward(self, input: Any, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, tuple[Tensor, Tensor]]:
         output, states = self._forward(input, None if hx is None else list(hx))

@@ -21,6 +21,7 @@ class Upsample(Module):
         mode: str = "nearest", align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
+        self.name = type(self).__name__
         self.size: Any = tuple(size) if isinstance(size, Sequence) else size
         if isinstance(scale_factor, Sequence):
             self.scale_factor: Any = tuple(float(factor) for factor in scale_factor)

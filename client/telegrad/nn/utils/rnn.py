@@ -245,9 +245,9 @@ def pad_sequence(
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Lengths, batch_first: bool = False) -> list[Tensor]:
-    """Undo ``pad_sequence``: return the sequences as a list."""
+    """Undo ``pad_sequence``: return copies of the sequences as a list."""
     by_sequence = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
-    return [by_sequence[number, :length] for number, length in enumerate(_as_numbers(lengths))]
+    return [by_sequence[number, :length].clone() for number, length in enumerate(_as_numbers(lengths))]
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:

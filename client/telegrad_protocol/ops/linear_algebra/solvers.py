@@ -211,12 +211,13 @@ def lstsq(
 
     ``driver`` is LAPACK's routine: 'gels', 'gelsy', 'gelsd' or 'gelss' on the CPU, 'gels' on a GPU. Residuals are for
     more rows than columns and another driver than 'gelsy', singular values for 'gelsd' and 'gelss'; else they are
-    empty, as the rank is for 'gels'.
+    empty, as the rank is for 'gels'. Ranks and singular values are those of the matrices in ``A``, whatever the
+    batch of ``B``.
     """
     chosen, is_batch_of_vectors = check_least_squares(A, B, driver)
     (m, n), batch = A.shape[-2:], broadcast_shapes("linalg.lstsq", A.shape[:-2], B.shape[: A.ndim - 2])
     columns = () if is_batch_of_vectors else B.shape[-1:]
     residuals = real_like(A, (*batch, *(columns or (1,))) if m > n and chosen != "gelsy" else (0,))
-    rank = A.like(batch if chosen != "gels" else (0,), int64)
-    singular = real_like(A, (*batch, min(m, n)) if chosen in ("gelsd", "gelss") else (0,))
+    rank = A.like(A.shape[:-2] if chosen != "gels" else (0,), int64)
+    singular = real_like(A, (*A.shape[:-2], min(m, n)) if chosen in ("gelsd", "gelss") else (0,))
     return _least_squares(A, batch, columns), residuals, rank, singular

@@ -347,4 +347,15 @@ def lstsq(A, B, rcond, *, driver):
         residuals = F.sum(F.square(difference), -2)
     else:
         residuals = F.abs(F.narrow(F.reshape(solution, (solution.numel,)), 0, 0, 0))
+    rank, singular = (_of_first(result, A.shape[:-2], batch) for result in (rank, singular))
     return F.squeeze(solution, -1) if is_vectors else solution, residuals, rank, singular
+
+
+def _of_first(result, own_batch, batch):
+    """Return of results of repeated matrices those of the first of each; empty results have no batch."""
+    repeated = [dim for dim, size in enumerate(own_batch) if size != batch[dim]]
+    if not repeated or result.shape == (0,):
+        return result
+    for dim in repeated:
+        result = F.narrow(result, dim, 0, 1)
+    return F.clone(result)
