@@ -68,6 +68,7 @@ def export(
         traced.results,
         traced.aliases,
         (args, given),
+        traced.parameters,
     )
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from telegrad._session.current import current_session
 from telegrad._session.devices import require_device
 from telegrad._tensor.tensor import Tensor
+from telegrad.fx._code.pytree_codegen import _PyTreeInfo
 from telegrad.fx.graph import Graph
+from telegrad.fx.graph_module import GraphModule as FxGraphModule
+from telegrad.nn.modules.module import Module
 from telegrad.nn.parameter import Parameter
 from telegrad.utils._pytree import TreeSpec
 from telegrad_protocol.dtypes import BY_NAME
@@ -18,9 +21,9 @@ from telegrad_protocol.exported.description import Held, ProgramDescription
 from telegrad_protocol.meta import Device, Meta
 
 from ._graph import graph_of
-from ._module import GraphModule
+from ._module import GraphModule, module_of
 from ._names import names_of, signature_of
-from ._printing import code_of
+from ._parameters import leaf_names
 from ._session import Upload
 from .graph_signature import ExportGraphSignature
 
@@ -41,6 +44,13 @@ class ValueRange(NamedTuple):
         return str(self)
 
 
+class CallSpec(NamedTuple):
+    """The structures around the arguments of a program, and around what it returns."""
+
+    in_spec: TreeSpec
+    out_spec: TreeSpec
+
+
 class ExportedProgram:
     """A program: a list of operations, what they are applied to, and the parameters, buffers and constants of its own.
 
@@ -49,8 +59,10 @@ class ExportedProgram:
 
     def __init__(
         self, description: ProgramDescription, source: Callable[[Held], Any], arguments: Leaves, results: Leaves,
-        aliases: dict[str, str], example_inputs: Any = None,
+        aliases: dict[str, str], example_inputs: Any = None, parameters: Sequence[str] | None = None,
     ) -> None:  # fmt: skip
+        count = arguments[0].child(0).num_children
+        self._parameters = [f"args_{i}" for i in range(count)] if parameters is None else [*parameters]
         self._description, self._source = description, source
         self._arguments, self._results, self._aliases = arguments, results, aliases
         self._tensors: dict[int, Tensor] = {}
@@ -113,28 +125,47 @@ class ExportedProgram:
         """The sizes that each dimension may have, by its name."""
         return {symbol.name: ValueRange(symbol.min, symbol.max) for symbol in self._description.symbols}
 
-    @property
-    def graph_module(self) -> GraphModule:
-        """The program as a module, whose ``code`` is its text."""
-        return self.module()
-
     @cached_property
-    def graph(self) -> Graph:
-        """The program as a graph to be read: nodes that call PyTorch's operators, with sizes as nodes, too.
+    def graph_module(self) -> FxGraphModule:
+        """The program as a module of its graph, which takes parameters, buffers and constants before the inputs.
 
-        Parameters, buffers and constants are placeholders before the inputs.
+        What is changed in its graph is in what ``module()`` returns from then on; ``save`` refuses such programs.
         """
-        return graph_of(self._description, self.names, self._results[1])
+        named = [*zip(leaf_names(self._parameters, self._arguments[0]), self._arguments[1], strict=True)]
+        module = FxGraphModule(Module(), graph_of(self._description, self.names, named, self._results[1]))
+        self._made_code = module.code
+        return module
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of ``graph_module``: nodes that call PyTorch's operators, with sizes as nodes, too."""
+        return self.graph_module.graph
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether the graph is another one than that of the program."""
+        return "graph_module" in self.__dict__ and self.graph.python_code("self").src != self._made_code
+
+    @property
+    def call_spec(self) -> CallSpec:
+        """The structures around arguments and results."""
+        return CallSpec(self._arguments[0], self._results[0])
 
     @property
     def dialect(self) -> str:
         """Which operations the program consists of: telegrad's."""
         return "TELEGRAD"
 
+    def validate(self) -> None:
+        """Raise RuntimeError where the graph has been made an impossible one."""
+        self.graph.lint()
+
     def module(self, check_guards: bool = True) -> GraphModule:
         """Return a module that computes the program, and shares its parameters and buffers."""
-        tensors = {held.value: self.tensor(held) for held in self._description.tensors}
-        return GraphModule(self._description, tensors, self._arguments, self._results, self.names, self._aliases)
+        tensors = {self.names[held.value]: (held, self.tensor(held)) for held in self._description.tensors}
+        structure, leaves = self._arguments
+        info = _PyTreeInfo([*self._parameters, *structure.child(1).context], structure, self._results[0])
+        return module_of(self.graph, self._description, tensors, self._aliases, info, leaves)
 
     def run_decompositions(self, decomp_table: Any = None, decompose_custom_triton_ops: bool = False) -> Any:
         """Return the program: the server takes operations apart where it runs them."""
@@ -148,12 +179,11 @@ class ExportedProgram:
         )
 
     def __str__(self) -> str:
-        code = code_of(self._description, self.names).replace("\n", "\n        ")
-        ranges = ", ".join([f"{name}: {range}" for name, range in self.range_constraints.items()])
+        code = self.graph_module.print_readable(print_output=False).replace("\n", "\n    ")
         signature = str(self.graph_signature).replace("\n", "\n    ")
         return (
-            f"ExportedProgram:\n    class GraphModule(torch.nn.Module):\n        {code}\n\n"
-            f"Graph signature:\n    {signature}\n\nRange constraints: {{{ranges}}}\n"
+            f"ExportedProgram:\n    {code}\n"
+            f"Graph signature:\n    {signature}\n\nRange constraints: {self.range_constraints}\n"
         )
 
     __repr__ = __str__

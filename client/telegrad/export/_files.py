@@ -24,6 +24,8 @@ from ._trees import described, restored
 
 _ALIASES: Final = "telegrad.aliases"
 """Under this name the metadata has further paths of tied tensors."""
+_PARAMETERS: Final = "telegrad.parameters"
+"""Under this name the metadata has the names of the positional arguments."""
 _EXTRA: Final = "telegrad.extra."
 
 
@@ -37,8 +39,11 @@ def save(
     """
     if not isinstance(ep, ExportedProgram):
         raise ArgumentTypeError(f"save: expected an ExportedProgram, not {type(ep).__name__}")
+    if ep.is_edited:
+        raise ProgramError("save: the graph of the program was edited; export what `module()` returns, and save that")
     program = replace(ep.description, arguments=described(*ep._arguments), results=described(*ep._results))
     metadata = {"format": "pt", files.KEY: description.encode(program).decode()}
+    metadata[_PARAMETERS] = json.dumps(ep._parameters)
     if ep._aliases:
         metadata[_ALIASES] = json.dumps(ep._aliases)
     for name, text in (extra_files or {}).items():
@@ -88,13 +93,20 @@ def load(
         return opened.read(contents.start + entry.begin, entry.nbytes)
 
     symbols = {symbol.name for symbol in program.symbols}
-    return ExportedProgram(
-        program,
-        source,
-        _tree(program.arguments, len(program.inputs), symbols),
-        _tree(program.results, len(program.outputs), symbols),
-        aliases,
-    )
+    arguments = _tree(program.arguments, len(program.inputs), symbols)
+    results = _tree(program.results, len(program.outputs), symbols)
+    parameters = _parameters(contents.metadata.get(_PARAMETERS), arguments[0])
+    return ExportedProgram(program, source, arguments, results, aliases, parameters=parameters)
+
+
+def _parameters(text: str | None, structure: Any) -> list[str] | None:
+    """Return the names of the positional arguments; None where the file has none, or none that fit."""
+    try:
+        names = json.loads(text or "null")
+        is_whole = len(names) == structure.child(0).num_children and all([name.isidentifier() for name in names])
+    except (ValueError, AttributeError, TypeError, RecursionError, IndexError):
+        return None
+    return [*names] if is_whole else None
 
 
 def _tree(tree: Any, most: int, symbols: set[str]) -> Any:

@@ -1,0 +1,140 @@
+"""Graphs of programs are modules of ``torch.fx``: run, changed and traced again, as PyTorch's are."""
+
+from __future__ import annotations
+
+import copy
+import io
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+
+def _mlp(lib: Any) -> Any:
+    class Mlp(lib.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = lib.nn.Linear(4, 8), lib.nn.Linear(8, 2)
+            self.register_buffer("scale", lib.full((2,), 2.0), persistent=False)
+
+        def forward(self, x: Any, *, factor: int, more: Any) -> Any:
+            return {"out": self.last(self.first(x).relu()) * self.scale * factor + more[0]}
+
+    lib.manual_seed(0)
+    return Mlp()
+
+
+def _program(lib: Any) -> Any:
+    rows = lib.export.Dim("rows", min=2)
+    shapes = {"x": {0: rows}, "factor": None, "more": [{0: rows}]}
+    given = {"factor": 3, "more": [lib.zeros(3, 2)]}
+    return lib.export.export(_mlp(lib), (lib.ones(3, 4),), given, dynamic_shapes=shapes)
+
+
+def _nodes(graph: Any) -> list[tuple[str, str, str]]:
+    return [(node.op, node.name, str(node.target)) for node in graph.nodes]
+
+
+def test_both_graphs_have_pytorchs_nodes(tg: Any) -> None:
+    ours, theirs = _program(tg), _program(torch)
+    assert _nodes(ours.graph) == _nodes(theirs.graph)
+    assert _nodes(ours.module().graph) == _nodes(theirs.module().graph)
+    assert isinstance(ours.graph_module, tg.fx.GraphModule) and isinstance(ours.module(), tg.fx.GraphModule)
+    dims = [
+        [len(node.meta["val"].shape) for node in one.graph.nodes if node.op == "call_function"]
+        for one in (ours, theirs)
+    ]
+    assert dims[0] == dims[1]
+    assert ours.call_spec.in_spec.num_leaves == theirs.call_spec.in_spec.num_leaves
+    assert list(ours.module().state_dict()) == [name for name, _ in ours.named_parameters()]
+
+
+def test_programs_are_printed_as_pytorchs(tg: Any) -> None:
+    def told(lib: Any) -> list[str]:
+        layers = lib.nn.Sequential(lib.nn.Linear(4, 8), lib.nn.ReLU(), lib.nn.Linear(8, 2))
+        program = lib.export.export(layers, (lib.ones(3, 4),))
+        lines = [
+            re.sub(r"# File: .*", "", line).strip().replace("telegrad", "torch") for line in str(program).splitlines()
+        ]
+        return [line for line in lines if line]
+
+    assert told(tg) == told(torch)
+
+
+def test_modules_are_run_by_interpreters_changed_copied_and_traced(tg: Any, rng: np.random.Generator) -> None:
+    x = tg.tensor(rng.standard_normal((5, 4)).astype(np.float32))
+    named = {"factor": 3, "more": [tg.ones(5, 2)]}
+    program, module = _program(tg), _program(tg).module()
+    wanted = module(x, **named)["out"]
+    assert tg.equal(tg.fx.Interpreter(module).run(x, 3, [tg.ones(5, 2)])["out"], wanted)
+    assert tg.equal(copy.deepcopy(module)(x, more=[tg.ones(5, 2)], factor=3)["out"], wanted)
+    again = tg.export.export(module, (x,), named)
+    assert tg.equal(again.module()(x, **named)["out"], wanted)
+    for graph in (module.graph, program.graph):
+        for node in graph.nodes:
+            if node.target is tg.ops.aten.relu.default:
+                node.target = tg.ops.aten.sigmoid.default
+    module.recompile()
+    changed = module(x, **named)["out"]
+    layers, linear = program.module(), tg.nn.functional.linear
+    hidden = linear(x, layers.first.weight, layers.first.bias).sigmoid()
+    by_hand = linear(hidden, layers.last.weight, layers.last.bias) * 6 + 1
+    tg.testing.assert_close(changed, by_hand)
+    assert not tg.equal(changed, wanted)
+    assert tg.equal(layers(x, **named)["out"], changed)
+    with pytest.raises(tg.errors.ProgramError, match="the graph of the program was edited"):
+        tg.export.save(program, io.BytesIO())
+    saved = io.BytesIO()
+    tg.export.save(tg.export.export(layers, (x,), named), saved)
+    saved.seek(0)
+    assert tg.equal(tg.export.load(saved).module()(x, **named)["out"], changed)
+
+
+def test_what_a_program_does_not_take_is_refused_and_leaves_modes_alone(tg: Any) -> None:
+    class Fails(tg.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            with tg.no_grad():
+                y = x + 1
+            return y * 2
+
+    module = tg.export.export(Fails(), (tg.ones(2),)).module()
+    for node in module.graph.nodes:
+        if node.target is tg.ops.aten.add.Tensor:
+            node.args = (node.args[0], "no tensor")
+    module.recompile()
+    with pytest.raises(RuntimeError, match="instead found type 'str'"):
+        module(tg.ones(2))
+    assert tg.is_grad_enabled()
+    with pytest.raises(ValueError, match="takes arguments of the structure"):
+        module(y=tg.ones(2))
+
+
+def test_sizes_between_those_of_samples_are_those_of_the_program(tg: Any) -> None:
+    class Steps(tg.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, step: int) -> None:
+            super().__init__()
+            self.step = step
+
+        def forward(self, x: Any) -> Any:
+            count = x.shape[0] // self.step
+            return x * count, x.sum(0, keepdim=True).expand(count + 1, 2)
+
+    shapes = {"x": {0: tg.export.Dim("rows", max=100)}}
+    program = tg.export.export(Steps(32), (tg.ones(60, 2),), dynamic_shapes=shapes)
+    for rows in (4, 31, 32, 100):
+        product, rest = program.module()(tg.ones(rows, 2))
+        assert product.unique().tolist() == [rows // 32] and rest.shape[0] == rows // 32 + 1
+    with pytest.raises(tg.errors.ProgramError, match="depends on rows in no way that a program can say"):
+        tg.export.export(Steps(30), (tg.ones(60, 2),), dynamic_shapes=shapes)  # (rows + 4) // 32 has the nearest steps
+
+
+def test_a_hint_that_ends_below_the_example_is_no_multiple(tg: Any) -> None:
+    class Branches(tg.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return x + 1 if x.shape[0] > 2 else x - 1
+
+    program = tg.export.export(Branches(), (tg.ones(3, 4),), dynamic_shapes={"x": {0: tg.export.Dim.AUTO}})
+    assert str(program.range_constraints) == "{'s0': VR[3, int_oo]}"
+    assert program.module()(tg.ones(4, 4)).sum() == 32
