@@ -24,10 +24,8 @@ from . import safetensors_torch
 from .absent import reason
 from .shown_classes import show_classes
 from .starred import STARRED
-from .torch_version import TorchVersion
+from .torch_version import PYTORCH_VERSION, TorchVersion, version_module
 
-PYTORCH_VERSION: Final = "2.13.0"
-"""The version of PyTorch whose interface telegrad follows."""
 _PARTS: Final = {
     "": "functional types",
     "amp": "autocast_mode grad_scaler",
@@ -77,6 +75,10 @@ _OF_PROCESSES: Final = (
     "tensor.experimental._attention tensor.parallel tensor.placement_types utils"
 )
 """Modules below ``torch.distributed`` for what groups of processes share, which one module of telegrad's serves."""
+_LOOPS: Final = "associative_scan cond map scan while_loop"
+_UTILITIES: Final = "_contextlib _mode_utils _python_dispatch _pytree _triton"
+_OF_DYNAMO: Final = "callback compiled_autograd comptime utils"
+_OF_FX: Final = "_compatibility _lazy_graph_module _pytree _symbolic_trace"
 _COMPILING: Final = "functorch.aot_autograd functorch.compilers dynamo.backends.common"
 _QUANTIZERS: Final = ("quantization", "ao.quantization")
 _QUANTIZER_PARTS: Final = "fake_quantize observer qconfig quantize stubs"
@@ -117,10 +119,7 @@ _ELSEWHERE: Final = {
     **{f"_library.{part}": "_library.compiled.torch_library" for part in _LIBRARY_PARTS},
     **dict.fromkeys(("_library.effects", "_higher_order_ops.effects"), "_library.effects"),
     "_higher_order_ops": "_programs.private.higher_order",
-    **{
-        f"_higher_order_ops.{op}": "_programs.private.higher_order"
-        for op in ("associative_scan", "cond", "map", "scan", "while_loop")
-    },
+    **{f"_higher_order_ops.{op}": "_programs.private.higher_order" for op in _LOOPS.split()},
     "_ops": "_library.compiled.torch_ops",
     **dict.fromkeys(("_subclasses", "_subclasses.fake_tensor"), "_dispatch.fake_tensors"),
     "__config__": "_programs.build_config",
@@ -133,10 +132,11 @@ _ELSEWHERE: Final = {
     **dict.fromkeys(("_dynamo.backends", "_dynamo.backends.registry"), "compiler.backends"),
     "_dynamo.backends.debugging": "compiler.dynamo_parts.debugging",
     "_dynamo.test_case": "testing.compiled_cases",
-    **{f"_dynamo.{part}": f"compiler.dynamo_parts.{part}" for part in ("callback", "comptime", "utils")},
+    **{f"_dynamo.{part}": f"compiler.dynamo_parts.{part}" for part in _OF_DYNAMO.split()},
     **{f"_dynamo.{part}": "compiler.dynamo" for part in ("decorators", "eval_frame", "external_utils")},
     "compiler.config": "compiler.public_config",
     "_inductor": "compiler.inductor",
+    **{f"_inductor.{part}": f"compiler.inductor_parts.{part}" for part in ("compile_fx", "utils")},
     **dict.fromkeys(("_logging", "_logging._internal"), "compiler.logs"),
     "_inductor.config": "compiler.inductor.config",
     **dict.fromkeys(("ao", *_QUANTIZERS), "_programs.private.quantization"),
@@ -147,7 +147,8 @@ _ELSEWHERE: Final = {
     },
     "ao.nn": "_programs.quantized_layers",
     "autograd.profiler_util": "autograd.profiler",
-    **{f"fx.{module}": f"fx.{module}" for module in ("_compatibility", "_pytree", "_symbolic_trace")},
+    **{f"fx.{module}": f"fx.{module}" for module in _OF_FX.split()},
+    "export._modes": "export._modes",
     "distributions.multivariate_normal": "distributions.multivariate",
     "profiler.profiler": "profiler",
     **dict.fromkeys(("testing._internal", "testing._internal.common_utils"), "_programs.test_cases"),
@@ -155,10 +156,7 @@ _ELSEWHERE: Final = {
     "types": "_programs.annotation_types",
     "torch_version": "_programs.torch_version",
     "nn._reduction": "nn._reduction",
-    **{
-        f"utils.{name}": f"utils.{name}"
-        for name in ("_contextlib", "_mode_utils", "_python_dispatch", "_pytree", "_triton")
-    },
+    **{f"utils.{name}": f"utils.{name}" for name in _UTILITIES.split()},
     **dict.fromkeys(("utils.benchmark.utils", "utils.benchmark.utils.common"), "utils.benchmark.measurement"),
     "utils.benchmark.utils.fuzzer": "utils.benchmark.fuzzer",
     "utils.benchmark.utils.compare": "utils.benchmark.compare",
@@ -181,6 +179,8 @@ _ELSEWHERE: Final = {
 
 _CONSTANT: Final = (type, FunctionType, BuiltinFunctionType, DType)
 """What a module of PyTorch's name has itself, since it does not change; all else is read where telegrad has it."""
+_FUNCTIONS_FIRST: Final = ("torch._higher_order_ops",)
+"""Packages whose functions are meant by a name that a module in them has, too."""
 _LISTED: Final = ("torch.distributions", "torch.optim")
 """Modules whose classes packages find by going through ``__dict__``: those that load later are there at once."""
 
@@ -198,15 +198,20 @@ class TorchModule(ModuleType):
 
     def _keeps(self, name: str, value: Any) -> bool:
         """Whether a name stays what it is, and stands for no module, as PyTorch's ``_utils.collate`` does."""
-        is_module_there = f"{self.__name__}.{name}".removeprefix("torch.") in _ELSEWHERE
-        return name[0] != "_" and isinstance(value, _CONSTANT) and not is_module_there
+        return name[0] != "_" and isinstance(value, _CONSTANT) and not self._means_module(name)
+
+    def _means_module(self, name: str) -> bool:
+        """Whether a name is first of all that of a module which telegrad keeps elsewhere."""
+        if self.__name__ in _FUNCTIONS_FIRST and _is_shadowed(self.__dict__["_served_by"][0], name):
+            return False
+        return f"{self.__name__}.{name}".removeprefix("torch.") in _ELSEWHERE
 
     def __getattr__(self, name: str) -> Any:
         full_name, served_by = f"{self.__name__}.{name}", self.__dict__["_served_by"]
         if name == "__all__":
             starred = STARRED.get(self.__name__.removeprefix("torch."))
             return _public_names(served_by[0]) if starred is None else starred.split()
-        if full_name == _VERSION or full_name.removeprefix("torch.") in _ELSEWHERE:
+        if full_name == _VERSION or self._means_module(name):
             return import_module(full_name)
         for module in served_by:
             with suppress(AttributeError):
@@ -334,7 +339,10 @@ class TorchFinder:
 class _Loader:
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         is_version = spec.name == _VERSION
-        return TorchModule(spec.name, [_version()] if is_version else [*map(import_module, _origins(spec.name))])
+        return TorchModule(
+            spec.name,
+            [version_module(_VERSION)] if is_version else [*map(import_module, _origins(spec.name))],
+        )
 
     def exec_module(self, module: ModuleType) -> None:
         show_classes()
@@ -373,15 +381,6 @@ def _is_there(name: str) -> bool:
         return False
     except ValueError:  # it is loaded, and was made rather than found, so it has no specification
         return True
-
-
-def _version() -> ModuleType:
-    """Return what stands in ``torch.version``."""
-    version = ModuleType(_VERSION)
-    vars(version).update(__version__=PYTORCH_VERSION, git_version="", debug=False, hip=None, xpu=None)
-    cuda = import_module("telegrad.cuda")
-    vars(version)["cuda"] = "13.0" if cuda.is_available() else None
-    return version
 
 
 def serve_torch() -> None:

@@ -58,7 +58,7 @@ def home_of(obj: Any) -> str | None:
         return "Tensor"
     is_shown_as_torch = package_name() == "torch"
     places = ["nn.functional", path, ""] if name in IN_PYTHON else [path, "", "nn.functional"]
-    if any(part.startswith("_") for part in path.split(".")):  # PyTorch has private modules of other names
+    if path.startswith("_"):  # PyTorch has private modules of other names
         places = ["", "nn.functional"] if is_shown_as_torch else ["", "nn.functional", path]
     for home in places:
         modules = [f"telegrad.{home}".rstrip("."), *([_TOP_LEVEL] if is_shown_as_torch and not home else [])]
