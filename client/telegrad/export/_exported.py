@@ -21,10 +21,12 @@ from telegrad_protocol.exported.description import Held, ProgramDescription
 from telegrad_protocol.meta import Device, Meta
 
 from ._graph import graph_of
-from ._module import GraphModule, module_of
+from ._module import GraphModule, Parts, module_of
+from ._module_calls import Calls
 from ._names import names_of, signature_of
 from ._parameters import leaf_names
 from ._session import Upload
+from ._unflattened import UnflattenedModule, unflattened
 from .graph_signature import ExportGraphSignature
 
 Leaves = tuple[TreeSpec, list[Any]]
@@ -60,7 +62,9 @@ class ExportedProgram:
     def __init__(
         self, description: ProgramDescription, source: Callable[[Held], Any], arguments: Leaves, results: Leaves,
         aliases: dict[str, str], example_inputs: Any = None, parameters: Sequence[str] | None = None,
+        calls: Sequence[Calls] | None = None,
     ) -> None:  # fmt: skip
+        self._calls = calls
         count = arguments[0].child(0).num_children
         self._parameters = [f"args_{i}" for i in range(count)] if parameters is None else [*parameters]
         self._description, self._source = description, source
@@ -132,7 +136,8 @@ class ExportedProgram:
         What is changed in its graph is in what ``module()`` returns from then on; ``save`` refuses such programs.
         """
         named = [*zip(leaf_names(self._parameters, self._arguments[0]), self._arguments[1], strict=True)]
-        module = FxGraphModule(Module(), graph_of(self._description, self.names, named, self._results[1]))
+        graph = graph_of(self._description, self.names, named, self._results[1], self._calls)
+        module = FxGraphModule(Module(), graph)
         self._made_code = module.code
         return module
 
@@ -162,10 +167,19 @@ class ExportedProgram:
 
     def module(self, check_guards: bool = True) -> GraphModule:
         """Return a module that computes the program, and shares its parameters and buffers."""
+        return module_of(self.graph, self._parts())
+
+    def unflattened(self) -> UnflattenedModule:
+        """Return the program as the modules that were called; NotSupportedError where it is not known which were."""
+        if self._calls is None:
+            raise NotSupportedError("unflatten: the file does not say which modules were called; export it again")
+        return unflattened(self.graph, self._parts())
+
+    def _parts(self) -> Parts:
         tensors = {self.names[held.value]: (held, self.tensor(held)) for held in self._description.tensors}
         structure, leaves = self._arguments
         info = _PyTreeInfo([*self._parameters, *structure.child(1).context], structure, self._results[0])
-        return module_of(self.graph, self._description, tensors, self._aliases, info, leaves)
+        return Parts(self._description, tensors, self._aliases, info, leaves)
 
     def run_decompositions(self, decomp_table: Any = None, decompose_custom_triton_ops: bool = False) -> Any:
         """Return the program: the server takes operations apart where it runs them."""

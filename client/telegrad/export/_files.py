@@ -18,6 +18,7 @@ from telegrad_protocol.exported.description import Held
 from telegrad_protocol.exported.sizes import Formula
 
 from ._exported import ExportedProgram
+from ._module_calls import as_text, from_text
 from ._opened_file import OpenedFile
 from ._session import Upload
 from ._trees import described, restored
@@ -26,6 +27,8 @@ _ALIASES: Final = "telegrad.aliases"
 """Under this name the metadata has further paths of tied tensors."""
 _PARAMETERS: Final = "telegrad.parameters"
 """Under this name the metadata has the names of the positional arguments."""
+_CALLS: Final = "telegrad.calls"
+"""Under this name the metadata has the calls of modules that steps are in."""
 _EXTRA: Final = "telegrad.extra."
 
 
@@ -44,6 +47,8 @@ def save(
     program = replace(ep.description, arguments=described(*ep._arguments), results=described(*ep._results))
     metadata = {"format": "pt", files.KEY: description.encode(program).decode()}
     metadata[_PARAMETERS] = json.dumps(ep._parameters)
+    if ep._calls is not None:
+        metadata[_CALLS] = as_text(ep._calls)
     if ep._aliases:
         metadata[_ALIASES] = json.dumps(ep._aliases)
     for name, text in (extra_files or {}).items():
@@ -96,7 +101,8 @@ def load(
     arguments = _tree(program.arguments, len(program.inputs), symbols)
     results = _tree(program.results, len(program.outputs), symbols)
     parameters = _parameters(contents.metadata.get(_PARAMETERS), arguments[0])
-    return ExportedProgram(program, source, arguments, results, aliases, parameters=parameters)
+    calls = from_text(contents.metadata.get(_CALLS), len(program.steps))
+    return ExportedProgram(program, source, arguments, results, aliases, parameters=parameters, calls=calls)
 
 
 def _parameters(text: str | None, structure: Any) -> list[str] | None:

@@ -32,6 +32,7 @@ from telegrad_protocol.exported.sizes import Floor, Formula, constant_of, is_sym
 from telegrad_protocol.meta import Device, Meta
 
 from ._modes import enter_no_grad, exit_no_grad
+from ._module_calls import Calls
 from ._session import RecordingSession
 from ._trees import Place
 
@@ -127,19 +128,25 @@ class _Builder:
         self._program, self._names = program, names
         self.graph = Graph()
         self._looks = FakeTensorMode()
+        self._within: Calls = ()
+        """The calls of modules that nodes are in."""
         self._turned_off: Node | None = None
         """The node that has turned gradients off, where they are off."""
         self._nodes: dict[int, Node] = {}
         self._sizes: dict[Formula, Any] = {}
         self._samples = _two_samples(program)
 
-    def build(self, arguments: Sequence[tuple[str, Any]], results: Sequence[Any]) -> Graph:
+    def build(
+        self, arguments: Sequence[tuple[str, Any]], results: Sequence[Any], calls: Sequence[Calls]
+    ) -> Graph:  # fmt: skip
         """Return the graph, which is given leaves with these names after the program's tensors, and returns these."""
         self._add_placeholders(arguments)
         runs = [_Run(self._program, sizes).calls for sizes in self._samples]
-        for step, *calls in zip(self._program.steps, *runs, strict=True):
+        for step, within, *both in zip(self._program.steps, calls, *runs, strict=True):
+            self._within = within
             self._switch_gradients(step.without_gradient)
-            self._add(step, *calls)
+            self._add(step, *both)
+        self._within = ()
         self._switch_gradients(False)
         outputs = self._program.outputs
         returned = [
@@ -185,6 +192,9 @@ class _Builder:
     def _node(self, kind: str, target: Any, args: Any, kwargs: Any, name: str | None = None) -> Node:
         made = self.graph.create_node(kind, target, args, kwargs, name)
         made.name = name or made.name  # also where it is one of Python's, such as ``input``
+        if self._within:
+            made.meta["calls"] = self._within
+            made.meta["nn_module_stack"] = {key: (path, kind) for key, path, kind in self._within}
         return made
 
     def _add(self, step: Step, first: Called, second: Called) -> None:
@@ -260,13 +270,15 @@ class _Builder:
 
 
 def graph_of(
-    program: ProgramDescription, names: Mapping[int, str], arguments: Sequence[tuple[str, Any]], results: Sequence[Any]
+    program: ProgramDescription, names: Mapping[int, str], arguments: Sequence[tuple[str, Any]], results: Sequence[Any],
+    calls: Sequence[Calls] | None = None,
 ) -> Graph:  # fmt: skip
     """Return the graph of a program, whose values have these names.
 
-    ``arguments`` are the leaves of what it takes, with their names, and ``results`` those of what it returns.
+    ``arguments`` are the leaves of what it takes, with their names, and ``results`` those of what it returns; ``calls``
+    are those of modules that steps are in.
     """
-    return _Builder(program, names).build(arguments, results)
+    return _Builder(program, names).build(arguments, results, calls or [()] * len(program.steps))
 
 
 def _stack_trace(line: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from telegrad._session.grad_mode import is_grad_enabled, set_grad_enabled
 from telegrad._tensor.tensor import Tensor
@@ -60,7 +60,20 @@ def _is_same(value: Any, expected: Any) -> bool:
     return bool(repr(value) == repr(expected) if isinstance(value, (float, complex)) else value == expected)
 
 
-class GraphModule(fx.GraphModule):
+class ProgramModule(fx.GraphModule):
+    """A module of a graph that takes arguments in the structure in which the program was exported."""
+
+    def in_order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return arguments as the graph takes them; ArgumentError where their structure is another one."""
+        return _in_order(args, kwargs, self._in_spec) if hasattr(self, "_in_spec") else (args, kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = self.in_order(args, kwargs)
+        with set_grad_enabled(is_grad_enabled()):  # also where the program fails in a part without gradients
+            return super().__call__(*args, **kwargs)
+
+
+class GraphModule(ProgramModule):
     """A module that computes an exported program. It has the parameters and buffers of the program."""
 
     def train(self, mode: bool = True) -> NoReturn:
@@ -69,12 +82,6 @@ class GraphModule(fx.GraphModule):
             f"{'train' if mode else 'eval'}: a program computes what its module did in the mode in which it was "
             "exported; call train() or eval() of the module, and export it again"
         )
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if hasattr(self, "_in_spec"):
-            args, kwargs = _in_order(args, kwargs, self._in_spec)
-        with set_grad_enabled(is_grad_enabled()):  # also where the program fails in a part without gradients
-            return super().__call__(*args, **kwargs)
 
 
 def _in_order(args: tuple[Any, ...], kwargs: dict[str, Any], structure: TreeSpec) -> tuple[Any, dict[str, Any]]:
@@ -87,19 +94,37 @@ def _in_order(args: tuple[Any, ...], kwargs: dict[str, Any], structure: TreeSpec
     return args, ordered
 
 
-def module_of(
-    graph: Graph, program: ProgramDescription, tensors: Mapping[str, tuple[Held, Tensor]], aliases: Mapping[str, str],
-    info: _PyTreeInfo, leaves: Sequence[Any],
-) -> GraphModule:  # fmt: skip
-    """Return a module whose attributes are the tensors that are placeholders of the graph, by the names of these.
+class Parts(NamedTuple):
+    """What a module of a program is made of beside its graph.
 
-    ``leaves`` are those of the arguments: places of inputs, and constants.
+    ``tensors`` are placeholders of the graph, by the names of these, ``leaves`` those of the arguments: places of
+    inputs, and constants.
     """
+
+    program: ProgramDescription
+    tensors: Mapping[str, tuple[Held, Tensor]]
+    aliases: Mapping[str, str]
+    info: _PyTreeInfo
+    leaves: Sequence[Any]
+
+    def guards(self) -> Guards:
+        """Return what refuses arguments that the program does not take."""
+        return Guards(self.program, self.leaves)
+
+    def place_in(self, module: Module) -> None:
+        """Give a module the tensors: parameters and buffers by their paths, constants as plain attributes."""
+        for held, tensor in self.tensors.values():
+            for path in [held.name, *[path for path, first in self.aliases.items() if first == held.name]]:
+                _place(module, path, held, tensor)
+
+
+def module_of(graph: Graph, parts: Parts) -> GraphModule:
+    """Return a module whose attributes are the tensors that are placeholders of the graph."""
     root = Module()
-    root.add_module("_guards_fn", Guards(program, leaves))
-    _place_all(root, tensors, aliases)
-    module = GraphModule(root, _without_placeholders(graph, tensors, info))
-    _place_all(module, tensors, aliases)
+    root.add_module("_guards_fn", parts.guards())
+    parts.place_in(root)
+    module = GraphModule(root, _without_placeholders(graph, parts.tensors, parts.info))
+    parts.place_in(module)
     return module
 
 
@@ -126,13 +151,6 @@ def _add_guards(graph: Graph, given: Sequence[Node]) -> None:
     first = next(node for node in graph.nodes if node.op not in ("placeholder", "get_attr"))
     with graph.inserting_before(first):
         graph.call_module("_guards_fn", tuple(given))
-
-
-def _place_all(module: Module, tensors: Mapping[str, tuple[Held, Tensor]], aliases: Mapping[str, str]) -> None:
-    """Give a module a program's tensors: parameters and buffers by their paths, constants as plain attributes."""
-    for held, tensor in tensors.values():
-        for path in [held.name, *[path for path, first in aliases.items() if first == held.name]]:
-            _place(module, path, held, tensor)
 
 
 def _place(module: Module, path: str, held: Held, tensor: Tensor) -> None:

@@ -15,6 +15,7 @@ from telegrad_protocol.exported.sizes import Formula, Size, symbol
 from telegrad_protocol.meta import Meta
 
 from ._dims import Dim, DimHint, specified
+from ._module_calls import Calls
 from ._parameters import leaf_names, parameters_of, path_parts
 from ._ranges import settle
 from ._recording import Recording, State, record, state_of
@@ -31,6 +32,7 @@ class Traced(NamedTuple):
     results: tuple[TreeSpec, list[Any]]
     aliases: dict[str, str]
     parameters: list[str]
+    calls: list[Calls]
 
 
 class Tracer:
@@ -123,8 +125,9 @@ class Tracer:
         )  # fmt: skip
         places = iter(range(len(inputs)))
         leaves = [Place(next(places)) if isinstance(leaf, Tensor) else leaf for leaf in self._leaves]
+        calls = [step.calls for step in recording.steps]
         arguments, returned = (self._structure, leaves), (recording.structure, result_leaves)
-        return Traced(described, tensors, arguments, returned, aliases, self._parameters)
+        return Traced(described, tensors, arguments, returned, aliases, self._parameters, calls)
 
     def _inputs(self) -> tuple[program.Input, ...]:
         return tuple([
