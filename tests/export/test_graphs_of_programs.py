@@ -138,3 +138,54 @@ def test_a_hint_that_ends_below_the_example_is_no_multiple(tg: Any) -> None:
     program = tg.export.export(Branches(), (tg.ones(3, 4),), dynamic_shapes={"x": {0: tg.export.Dim.AUTO}})
     assert str(program.range_constraints) == "{'s0': VR[3, int_oo]}"
     assert program.module()(tg.ones(4, 4)).sum() == 32
+
+
+def _writing(lib: Any) -> Any:
+    class Writing(lib.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = lib.nn.BatchNorm1d(4)
+            self.register_buffer("count", lib.zeros(2))
+
+        def forward(self, x: Any, y: Any) -> Any:
+            self.count[0] += 1
+            x.view(-1)[:3].mul_(2)
+            return self.norm(x) + self.count.sum(), y.add_(1), {"first": x[0]}
+
+    return Writing()
+
+
+def test_decomposed_programs_return_what_they_write_and_their_modules_write_it(
+    tg: Any, rng: np.random.Generator
+) -> None:
+    array = rng.standard_normal((3, 4)).astype(np.float32)
+    module, x, y = _writing(tg), tg.tensor(array), tg.ones(2)
+    program = tg.export.export(module, (x, y)).run_decompositions({})
+    statistics = ["norm.num_batches_tracked", "norm.running_mean", "norm.running_var"]
+    signature = program.graph_signature  # as PyTorch's is
+    assert sorted(signature.buffers_to_mutate.values()) == ["count", *statistics]
+    assert sorted(signature.user_inputs_to_mutate.values()) == ["x", "y"] and len(signature.user_outputs) == 3
+    assert len(program.graph.output_node().args[0]) == 9
+    names = [node.target.name() for node in program.graph.nodes if hasattr(node.target, "overloadpacket")]
+    assert not [name for name in names if name.partition(".")[0].endswith("_")]
+    made = program.module()(x, y)
+    theirs, other_x, other_y = _writing(torch), torch.tensor(array), torch.ones(2)
+    wanted = theirs(other_x, other_y)
+    ours = (made[0], made[1], made[2]["first"], x, y, *module.buffers())
+    for one, reference in zip(
+        ours, (wanted[0], wanted[1], wanted[2]["first"], other_x, other_y, *theirs.buffers()), strict=True
+    ):
+        np.testing.assert_allclose(one.detach().numpy(), reference.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_table_takes_operators_of_programs_apart(tg: Any) -> None:
+    x = tg.randn(3, 4)
+    program = tg.export.export(tg.nn.Sequential(tg.nn.Linear(4, 2), tg.nn.GELU()), (x,))
+    table = {tg.ops.aten.gelu.default: lambda x, approximate="none": x * tg.sigmoid(1.702 * x)}
+    apart = program.run_decompositions(table)
+    names = [str(node.target) for node in apart.graph.nodes if node.op == "call_function"]
+    assert "aten.sigmoid.default" in names and "aten.gelu.default" not in names
+    linear = tg.nn.functional.linear(x, *program.parameters())
+    tg.testing.assert_close(apart.module()(x), linear * tg.sigmoid(1.702 * linear))
+    assert tg.equal(tg.export.unflatten(apart)(x), apart.module()(x))
+    assert tg.equal(program.module()(x), tg.nn.functional.gelu(linear))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.exported.description import Held, ProgramDescription
 from telegrad_protocol.meta import Device, Meta
 
+from ._decomposing import decomposed, with_copies_back
 from ._graph import graph_of
 from ._module import GraphModule, Parts, module_of
 from ._module_calls import Calls
@@ -65,6 +67,8 @@ class ExportedProgram:
         calls: Sequence[Calls] | None = None,
     ) -> None:  # fmt: skip
         self._calls = calls
+        self._written: list[str] = []
+        """Placeholders that the first results of the graph are to be written into."""
         count = arguments[0].child(0).num_children
         self._parameters = [f"args_{i}" for i in range(count)] if parameters is None else [*parameters]
         self._description, self._source = description, source
@@ -167,13 +171,13 @@ class ExportedProgram:
 
     def module(self, check_guards: bool = True) -> GraphModule:
         """Return a module that computes the program, and shares its parameters and buffers."""
-        return module_of(self.graph, self._parts())
+        return module_of(with_copies_back(self.graph, self._written), self._parts())
 
     def unflattened(self) -> UnflattenedModule:
         """Return the program as the modules that were called; NotSupportedError where it is not known which were."""
         if self._calls is None:
             raise NotSupportedError("unflatten: the file does not say which modules were called; export it again")
-        return unflattened(self.graph, self._parts())
+        return unflattened(with_copies_back(self.graph, self._written), self._parts())
 
     def _parts(self) -> Parts:
         tensors = {self.names[held.value]: (held, self.tensor(held)) for held in self._description.tensors}
@@ -181,11 +185,19 @@ class ExportedProgram:
         info = _PyTreeInfo([*self._parameters, *structure.child(1).context], structure, self._results[0])
         return Parts(self._description, tensors, self._aliases, info, leaves)
 
-    def run_decompositions(self, decomp_table: Any = None, decompose_custom_triton_ops: bool = False) -> Any:
-        """Return the program: the server takes operations apart where it runs them."""
-        if decomp_table:
-            raise NotSupportedError("run_decompositions: the server takes operations apart; leave decomp_table out")
-        return self
+    def run_decompositions(
+        self, decomp_table: Mapping[Any, Callable[..., Any]] | None = None, decompose_custom_triton_ops: bool = False
+    ) -> ExportedProgram:
+        """Return the program with a graph that returns what it would write of buffers and inputs, before its results.
+
+        ``decomp_table`` has functions for operators that are not to be in the graph; those that it does not name stay
+        whole, since the server takes operations apart where it runs them. What is written to is in the signature.
+        """
+        made = copy.copy(self)
+        graph, made._written, made.graph_signature = decomposed(self.graph, self.graph_signature, decomp_table or {})
+        made.graph_module = FxGraphModule(Module(), graph)
+        made._made_code = "" if self.is_edited else made.graph_module.code
+        return made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(

@@ -167,8 +167,10 @@ class _Builder:
                 self._node("placeholder", name, (), {}).meta["val"] = leaf
         for held in self._program.tensors:
             if held.kind == "constant" and held.is_written:  # each call begins with the constant as it was
-                copied: Any = packet("lift_fresh_copy")
-                self._nodes[held.value] = self._node("call_function", copied.default, (self._nodes[held.value],), {})
+                target: Any = packet("lift_fresh_copy")
+                given = (self._nodes[held.value],)
+                self._nodes[held.value] = copied = self._node("call_function", target.default, given, {})
+                self._note_look(copied, held, held.device)
 
     def _add_source(self, source: Source) -> None:
         name = self._names[source.value]

@@ -27,7 +27,6 @@ _PREFIX = {"parameter": "p_", "buffer": "b_", "constant": "c_"}
 _INPUT_KINDS = {
     "parameter": InputKind.PARAMETER, "buffer": InputKind.BUFFER, "constant": InputKind.CONSTANT_TENSOR,
 }  # fmt: skip
-_MUTATIONS = {"parameter": OutputKind.PARAMETER_MUTATION, "buffer": OutputKind.BUFFER_MUTATION}
 
 
 def names_of(program: ProgramDescription) -> dict[int, str]:
@@ -64,19 +63,9 @@ def signature_of(
     held = [_held_spec(tensor, names[tensor.value]) for tensor in program.tensors]
     values = [item.value for item in program.inputs]
     given = [InputSpec(InputKind.USER_INPUT, _argument(leaf, values, names), None) for leaf in arguments]
-    mutated = [
-        OutputSpec(_MUTATIONS[tensor.kind], TensorArgument(names[tensor.value]), tensor.name)
-        for tensor in program.tensors
-        if tensor.is_written and tensor.kind in _MUTATIONS
-    ]
-    mutated += [
-        OutputSpec(OutputKind.USER_INPUT_MUTATION, TensorArgument(names[item.value]), item.name)
-        for item in program.inputs
-        if item.name in program.written_inputs
-    ]
     values = [output.value for output in program.outputs]
     returned = [OutputSpec(OutputKind.USER_OUTPUT, _argument(leaf, values, names), None) for leaf in results]
-    return ExportGraphSignature([*held, *given], [*mutated, *returned])
+    return ExportGraphSignature([*held, *given], returned)
 
 
 def _held_spec(tensor: Held, name: str) -> InputSpec:

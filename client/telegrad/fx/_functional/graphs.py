@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from telegrad._dispatch.own_operators import OwnOverload
 from telegrad._library.overloads import OpOverload
@@ -18,6 +18,15 @@ from telegrad.ops import aten
 from telegrad_protocol.memory_format import contiguous_format
 
 from .views import ViewStep
+
+_WHERE: Final = ("stack_trace", "nn_module_stack", "calls")
+"""What the metadata of a node has of where it comes from."""
+_STATISTICS: Final = ("running_mean", "running_var")
+_UNSAID: Final = {
+    "aten::batch_norm": "training", "aten::native_batch_norm": "training", "aten::cudnn_batch_norm": "training",
+    "aten::instance_norm": "use_input_stats",
+}  # fmt: skip
+"""Operators that write running statistics, which their schemas do not say, and the argument that tells whether."""
 
 
 class _Storage:
@@ -60,9 +69,9 @@ class FunctionalGraph:
         self._lists: dict[Node, tuple[_View, Node]] = {}
         """Nodes of operators that return several views, with what these are views of."""
         self._copies: dict[Node, Node] = {}
-        self._stack_trace: str | None = None
+        self._where: dict[str, Any] = {}
         for node in graph.nodes:
-            self._stack_trace = node.meta.get("stack_trace")
+            self._where = {name: node.meta[name] for name in _WHERE if name in node.meta}
             self._add(node)
 
     @property
@@ -131,8 +140,7 @@ class FunctionalGraph:
         name = target.overloadpacket.__name__
         made = self.graph.create_node("call_function", target, args, kwargs, name)
         made.meta["val"] = target(*map_arg(args, _look), **map_arg(kwargs, _look))
-        if self._stack_trace:
-            made.meta["stack_trace"] = self._stack_trace
+        made.meta.update(self._where)
         return made
 
     def _call(self, node: Node, target: Any) -> None:
@@ -163,7 +171,7 @@ class FunctionalGraph:
         self._views[node] = _View(of.storage, (*of.steps, step))
 
     def _write(self, node: Node, target: Any, arguments: dict[str, tuple[Any, str]]) -> None:
-        written = [value for value, alias in arguments.values() if alias == "write"]
+        written = [value for value, alias in arguments.values() if alias == "write" and value is not None]
         functional = _functional(target)
         if functional is not None and len(written) == 1 and isinstance(written[0], Node):
             self._set(written[0], self._result(functional, node, written[0]))
@@ -185,7 +193,7 @@ class FunctionalGraph:
         self._keep(node, made)
         for one, copied in copies.items():
             self._set(one, copied)
-        if len(copies) == 1 and isinstance(node.meta.get("val"), Tensor):
+        if len(copies) == 1 and _returns_what_it_writes(node.target):
             self._views[node] = self._views[written[0]]
 
     def _set(self, node: Node, value: Node) -> None:
@@ -205,6 +213,13 @@ class FunctionalGraph:
         return self.emit(aten.clone.default, made, memory_format=contiguous_format)
 
 
+def _returns_what_it_writes(target: Any) -> bool:
+    if isinstance(target, OwnOverload):
+        return bool(target.mutates)
+    returns = target._schema.returns
+    return bool(returns) and returns[0].alias_info is not None
+
+
 def _look(node: Node) -> Any:
     return node.meta["val"]
 
@@ -215,11 +230,14 @@ def _bound(node: Node, target: Any) -> Iterator[tuple[str, tuple[Any, str]]]:
         for place, value in enumerate(node.args):
             yield str(place), (value, "write" if place in target.mutates else "")
         return
-    for place, argument in enumerate(target._schema.arguments):
-        if place < len(node.args) or argument.name in node.kwargs:
-            value = node.args[place] if place < len(node.args) else node.kwargs[argument.name]
+    names = [argument.name for argument in target._schema.arguments]
+    given = {**dict(zip(names, node.args)), **node.kwargs}
+    unsaid = _STATISTICS if given.get(_UNSAID.get(target._schema.name, "")) else ()
+    for argument in target._schema.arguments:
+        if argument.name in given:
             alias = argument.alias_info
-            yield argument.name, (value, "" if alias is None else "write" if alias.is_write else "view")
+            is_written = argument.name in unsaid or (alias is not None and alias.is_write)
+            yield argument.name, (given[argument.name], "write" if is_written else "view" if alias is not None else "")
 
 
 def _nodes_in(value: Any) -> list[Node]:
@@ -235,6 +253,8 @@ def _functional(target: Any) -> OpOverload | None:
     if library != "aten":
         return None
     is_in_place = name.endswith("_") and not name.endswith("__")
+    if not is_in_place and not any([argument.is_out for argument in schema.arguments]):
+        return None
     packet = getattr(aten, name[:-1] if is_in_place else name, None)
     wanted = [(a.name, str(a.type)) for a in schema.arguments if is_in_place or not a.is_out]
     for overload in packet.overloads() if packet is not None else ():
