@@ -51,6 +51,20 @@ def test_both_graphs_have_pytorchs_nodes(tg: Any) -> None:
     assert list(ours.module().state_dict()) == [name for name, _ in ours.named_parameters()]
 
 
+def test_nodes_are_named_as_pytorchs(tg: Any) -> None:
+    def named(lib: Any) -> list[tuple[str, str, str]]:
+        class Several(lib.nn.Module):  # type: ignore[misc, name-defined]
+            def forward(self, x: Any, y: Any) -> Any:
+                first, last = x.unbind()
+                largest = lib.where(x > 0, x, y).topk(2)[0].split(1)
+                y.add_(1).mul_(first)
+                return x.sum(0) + x.max(1)[0] + x.abs().min(), last, largest, x.pow(2).sum()
+
+        return _nodes(lib.export.export(Several(), (lib.ones(2, 2), lib.ones(2, 2))).graph)
+
+    assert named(tg) == named(torch)
+
+
 def test_programs_are_printed_as_pytorchs(tg: Any) -> None:
     def told(lib: Any) -> list[str]:
         layers = lib.nn.Sequential(lib.nn.Linear(4, 8), lib.nn.ReLU(), lib.nn.Linear(8, 2))

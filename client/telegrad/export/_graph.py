@@ -169,7 +169,9 @@ class _Builder:
             if held.kind == "constant" and held.is_written:  # each call begins with the constant as it was
                 target: Any = packet("lift_fresh_copy")
                 given = (self._nodes[held.value],)
-                self._nodes[held.value] = copied = self._node("call_function", target.default, given, {})
+                self._nodes[held.value] = copied = self._node(
+                    "call_function", target.default, given, {}, wanted="lift_fresh_copy"
+                )
                 self._note_look(copied, held, held.device)
 
     def _add_source(self, source: Source) -> None:
@@ -191,8 +193,11 @@ class _Builder:
             self._node("call_function", exit_no_grad, (self._turned_off,), {})
             self._turned_off = None
 
-    def _node(self, kind: str, target: Any, args: Any, kwargs: Any, name: str | None = None) -> Node:
-        made = self.graph.create_node(kind, target, args, kwargs, name)
+    def _node(
+        self, kind: str, target: Any, args: Any, kwargs: Any, name: str | None = None, wanted: str | None = None
+    ) -> Node:  # fmt: skip
+        """Add a node: under this name, or under one like that which is wanted."""
+        made = self.graph.create_node(kind, target, args, kwargs, name or wanted)
         made.name = name or made.name  # also where it is one of Python's, such as ``input``
         if self._within:
             made.meta["calls"] = self._within
@@ -204,7 +209,7 @@ class _Builder:
         args = self._joined(known, first.args, second.args)
         kwargs = self._joined(known, first.kwargs, second.kwargs)
         name = self._names[step.outs[0]] if len(step.outs) == 1 else None
-        made = self._node("call_function", first.target, args, kwargs, name)
+        made = self._node("call_function", first.target, args, kwargs, name, first.target.overloadpacket.__name__)
         made.meta["stack_trace"] = _stack_trace(self._program.lines[step.line])
         if len(step.outs) == 1:
             self._nodes[step.outs[0]] = made

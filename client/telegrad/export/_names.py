@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -30,12 +31,17 @@ _INPUT_KINDS = {
 
 
 def names_of(program: ProgramDescription) -> dict[int, str]:
-    """Return a name for each value: those of results are the operations', numbered where they occur again."""
+    """Return a name for each value: those of results are the operations', numbered where they occur again.
+
+    Names of Python's own, such as ``sum``, are numbered at once. One of several results is taken of all.
+    """
     names: dict[int, str] = {}
     taken: set[str] = set()
 
-    def give(value: int, wanted: str) -> None:
+    def give(value: int, wanted: str, is_result: bool = False) -> None:
         name, count = wanted, 0
+        if is_result and hasattr(builtins, wanted):
+            taken.add(wanted)
         while name in taken:
             count += 1
             name = f"{wanted}_{count}"
@@ -48,7 +54,7 @@ def names_of(program: ProgramDescription) -> dict[int, str]:
         give(held.value, _PREFIX[held.kind] + _identifier(held.name))
     for step in program.steps:
         for out in step.outs:
-            give(out, operation_of(step).public)
+            give(out, operation_of(step).public if len(step.outs) == 1 else "getitem", is_result=True)
     return names
 
 
