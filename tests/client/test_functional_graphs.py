@@ -82,3 +82,22 @@ def test_the_graph_of_a_write_is_pytorchs(tg: Any) -> None:
 def test_writes_that_cannot_be_said_otherwise_are_refused(tg: Any) -> None:
     with pytest.raises(NotImplementedError, match=r"writes into what aten\.unfold\.default returns"):
         ours.make_fx(tg.func.functionalize(lambda x: x.unfold(0, 2, 2).add_(1)))(tg.ones(4))
+
+
+@pytest.mark.parametrize("name", ["gelu", "_softmax", "_log_softmax", "addmm"])
+def test_core_operators_are_taken_apart_where_they_are_asked_for(tg: Any, name: str, rng: np.random.Generator) -> None:
+    from telegrad._library.compiled.decompositions import core_aten_decompositions, get_decompositions
+
+    array = rng.standard_normal((4, 4)).astype(np.float32)
+    given = {"gelu": {"approximate": "tanh"}, "addmm": {"beta": 2, "alpha": 3}}.get(name, {})
+
+    def call(lib: Any, x: Any) -> Any:
+        others = {"addmm": (x, x.t()), "gelu": ()}.get(name, (1, False))
+        return getattr(lib.ops.aten, name).default(x, *others, **given)
+
+    x = tg.tensor(array)
+    table = get_decompositions([getattr(tg.ops.aten, name)])
+    graph = ours.make_fx(lambda x: call(tg, x), decomposition_table=table)(x)
+    assert f"aten.{name}.default" not in [str(node.target) for node in graph.graph.nodes]
+    np.testing.assert_allclose(graph(x).numpy(), call(torch, torch.tensor(array)).numpy(), rtol=1e-5, atol=1e-6)
+    assert getattr(tg.ops.aten, name).default not in core_aten_decompositions()  # which gives what is not core
