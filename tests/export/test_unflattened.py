@@ -61,6 +61,7 @@ def test_modules_compute_what_the_program_does_and_may_be_replaced(tg: Any) -> N
     for one in (program, tg.export.load(saved)):
         module = tg.export.unflatten(one)
         made = module(x, more=more)
+        assert isinstance(module, tg.export.UnflattenedModule)
         assert tg.equal(made["out"], wanted["out"]) and tg.equal(made["y"], wanted["y"]) and made["count"] == 3
         assert tg.equal(module.twice(x), module.twice.act(module.twice.layer(x)) + 1)
         module.last = tg.nn.Identity()

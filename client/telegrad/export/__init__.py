@@ -19,6 +19,7 @@ from ._exported import ExportedProgram
 from ._files import load, save
 from ._module import GraphModule
 from ._tracing import Tracer
+from ._unflattened import UnflattenedModule
 from .graph_signature import (
     ConstantArgument,
     ExportGraphSignature,
@@ -33,7 +34,8 @@ from .graph_signature import (
 __all__ = [
     "AdditionalInputs", "ConstantArgument", "Dim", "ExportGraphSignature", "ExportedProgram", "GraphModule",
     "InputKind", "InputSpec", "OutputKind", "OutputSpec", "ShapesCollection", "SymIntArgument", "TensorArgument",
-    "default_decompositions", "dims", "draft_export", "export", "load", "register_dataclass", "save", "unflatten",
+    "UnflattenedModule", "default_decompositions", "dims", "draft_export", "export", "load", "register_dataclass",
+    "save", "unflatten",
 ]  # fmt: skip
 
 
