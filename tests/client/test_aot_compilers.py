@@ -171,3 +171,13 @@ def test_a_minimal_cut_saves_little_and_what_is_left_out_is_computed_anew(tg: An
         compiled(x).sum().backward()
         assert tg.allclose(x.grad, wanted.grad, rtol=1e-5, atol=1e-6), partition
     assert saved[1] <= min(saved[0], most), saved
+
+
+def test_results_that_the_function_computes_without_gradients_have_none(tg: Any) -> None:
+    def f(x: Any) -> Any:
+        with tg.no_grad():
+            return x * 2
+
+    x = tg.ones(3, requires_grad=True)
+    assert not ours.aot_function(f, ours.nop)(x).requires_grad
+    assert not tg.compile(f, backend=ours.aot_autograd(fw_compiler=ours.nop))(x).requires_grad

@@ -232,7 +232,13 @@ def test_first_calls_that_are_eager_and_numbers_that_are_sizes_count_as_in_pytor
                 assert lib.equal(compiled(lib.ones(size, 2)), lib.ones(size, 2) + size)
         return int(counter.frame_count)
 
-    for stance, dynamic in (("default", True), ("eager_then_compile", None), ("eager_then_compile", False)):
+    stances = (
+        ("default", True),
+        ("eager_then_compile", None),
+        ("eager_then_compile", False),
+        ("eager_on_recompile", None),
+    )
+    for stance, dynamic in stances:
         torch._dynamo.reset()
         assert counted(tg, CompileCounter(), stance, dynamic) == counted(torch, Theirs(), stance, dynamic), stance
 

@@ -218,3 +218,12 @@ def test_damaged_files_are_told_apart(tg: Any, program_file: Path) -> None:
     _write(program_file, dict(header), "[" * 100_000, data)
     with pytest.raises(ProgramError, match="malformed"):
         tg.export.load(program_file)
+
+
+def test_numbers_that_are_to_differ_between_calls_are_refused(tg: Any) -> None:
+    class Scaled(tg.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any, factor: int) -> Any:
+            return x * factor
+
+    with pytest.raises(ValueError, match="factor is 3, and a program has numbers among its arguments as they are"):
+        tg.export.export(Scaled(), (tg.ones(2), 3), dynamic_shapes=(None, tg.export.Dim.DYNAMIC))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from telegrad._ops.functions import function
-from telegrad_protocol.ops import Op
+from telegrad_protocol.ops import TABLE, Op
+
+_MUTATED: Final = {op.public: op.mutates for op in TABLE.values() if op.mutates}
+"""By the public name of an operation, the places of the arguments that it writes to."""
 
 
 class OwnPacket:
@@ -30,7 +33,10 @@ class OwnPacket:
 
 
 class OwnOverload:
-    """The overload of such an operator. It has no schema; its arguments are those of telegrad's operation."""
+    """The overload of such an operator. It has no schema; its arguments are those of telegrad's operation.
+
+    ``mutates`` has the places of the arguments that it writes to.
+    """
 
     namespace = "telegrad"
     _overloadname = "default"
@@ -39,6 +45,7 @@ class OwnOverload:
     def __init__(self, packet: OwnPacket, run: Callable[..., Any]) -> None:
         self._overloadpacket = self.overloadpacket = packet
         self._run = run
+        self.mutates = _MUTATED.get(packet.__name__, ())
         self._opname = packet.__name__
         self._name = packet._qualified_op_name
         self.__name__ = f"{packet.__name__}.default"

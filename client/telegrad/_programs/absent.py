@@ -8,11 +8,18 @@ from typing import Final
 
 INSTEAD: Final = {
     "_C": "it is PyTorch's compiled core; use the public functions",
-    "_dynamo.compiled_autograd": "backward passes are the server's, which replays them",
     "_dynamo.utils": "torch._dynamo.explain(f)(*args) tells graphs, breaks and operations, TORCH_LOGS what differed",
     "_export": "torch.export has the public functions",
     "_inductor.aoti_compile_and_package": "torch.export.save writes a program that the server serves over HTTP",
     "_inductor.aoti_load_package": "torch.export.load reads a program; the server serves it over HTTP",
+    **dict.fromkeys(
+        [
+            f"_inductor.utils.run_{what}get_{kind}"
+            for what in ("and_", "fw_bw_and_")
+            for kind in ("code", "triton_code")
+        ],
+        "kernels are made by the server; TORCH_LOGS=output_code tells the loops that it has made",
+    ),
     "_inductor.cudagraph_trees": "the server captures graphs by itself; torch.cuda.graph captures them by hand",
     "_dynamo": "telegrad does not trace Python; torch.compile sends what a function queues as a program",
     "_inductor": "telegrad does not trace Python; torch.compile sends what a function queues as a program",

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
+from types import ModuleType
 from typing import Any, Final
 
+PYTORCH_VERSION: Final = "2.13.0"
+"""The version of PyTorch whose interface telegrad follows."""
 _VERSION: Final = re.compile(
     r"v?(?P<release>\d+(\.\d+)*)"
     r"([-_.]?(?P<pre>a|alpha|b|beta|c|rc|pre|preview)[-_.]?(?P<pre_number>\d*))?"
@@ -73,3 +77,11 @@ class TorchVersion(str):
         return self._compared(other, "__gt__")
 
     __hash__ = str.__hash__
+
+
+def version_module(name: str) -> ModuleType:
+    """Return what stands in ``torch.version``."""
+    module = ModuleType(name)
+    cuda = "13.0" if import_module("telegrad.cuda").is_available() else None
+    vars(module).update(__version__=PYTORCH_VERSION, git_version="", debug=False, hip=None, xpu=None, cuda=cuda)
+    return module

@@ -166,7 +166,9 @@ def nested_compile_region(fn: Any = None, **options: Any) -> Any:
 
 
 def substitute_in_graph(original_fn: Any, **options: Any) -> Callable[[Any], Any]:
-    """Return a decorator that returns functions as they are."""
+    """Return a decorator that returns functions as they are. Raises TypeError for what is no function."""
+    if not callable(original_fn):
+        raise ArgumentTypeError(f"substitute_in_graph expects a function but got {type(original_fn)!r}")
     return _identity
 
 

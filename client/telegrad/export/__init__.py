@@ -11,7 +11,7 @@ from typing import Any
 
 from telegrad.nn.modules.module import Module
 from telegrad.utils._pytree import register_dataclass as register_fields
-from telegrad_protocol.errors import ArgumentTypeError
+from telegrad_protocol.errors import ArgumentTypeError, NotSupportedError
 
 from ._collections import AdditionalInputs, ShapesCollection, default_decompositions, unflatten
 from ._dims import Dim, dims
@@ -19,6 +19,7 @@ from ._exported import ExportedProgram
 from ._files import load, save
 from ._module import GraphModule
 from ._tracing import Tracer
+from ._unflattened import UnflattenedModule
 from .graph_signature import (
     ConstantArgument,
     ExportGraphSignature,
@@ -33,7 +34,8 @@ from .graph_signature import (
 __all__ = [
     "AdditionalInputs", "ConstantArgument", "Dim", "ExportGraphSignature", "ExportedProgram", "GraphModule",
     "InputKind", "InputSpec", "OutputKind", "OutputSpec", "ShapesCollection", "SymIntArgument", "TensorArgument",
-    "default_decompositions", "dims", "draft_export", "export", "load", "register_dataclass", "save", "unflatten",
+    "UnflattenedModule", "default_decompositions", "dims", "draft_export", "export", "load", "register_dataclass",
+    "save", "unflatten",
 ]  # fmt: skip
 
 
@@ -47,15 +49,20 @@ def export(
     ``dynamic_shapes`` says of each argument, by name or in order, which of its dimensions may have other sizes: a dict
     from dimensions to ``Dim``, ``Dim.AUTO`` or ``Dim.DYNAMIC``, or one entry for each dimension. The module runs once
     for the example and some more times at other sizes, without elements; integers that change are found by comparing.
-    Other parameters are PyTorch's, and change nothing.
+    ``strict`` and ``prefer_deferred_runtime_asserts_over_guards`` are PyTorch's, and change nothing.
 
-    Raises ProgramError where the module reads elements, computes gradients, or takes another path at another size; it
-    names the line.
+    Raises NotSupportedError for ``preserve_module_call_signature``, and ProgramError where the module reads elements,
+    computes gradients, or takes another path at another size; it names the line.
     """
     if not isinstance(mod, Module):
         raise ArgumentTypeError(
             f"export: expected mod to be an instance of torch.nn.Module, got {type(mod)}; put a function into the "
             "forward of a module"
+        )
+    if preserve_module_call_signature:
+        raise NotSupportedError(
+            "export: preserve_module_call_signature: modules of `unflatten` take the tensors that they use, in the "
+            "order in which they do; leave it out, and put modules in their place that take the same"
         )
     if not isinstance(args, tuple):
         raise ArgumentTypeError(f"export: expecting args to be a tuple of example positional inputs, got {type(args)}")
@@ -68,6 +75,8 @@ def export(
         traced.results,
         traced.aliases,
         (args, given),
+        traced.parameters,
+        traced.calls,
     )
 
 

@@ -75,8 +75,11 @@ def _varied(name: str, values: Sequence[Any]) -> Any:
 
 
 def unflatten(module: Any, flat_args_adapter: Callable[..., Any] | None = None) -> Any:
-    """Return a program as a module with submodules for the paths of its parameters, as ``module()`` does."""
-    return module.module()
+    """Return a program as the modules that were called when it was exported, which may be replaced by others.
+
+    Each takes what it uses, in the order in which it does, and returns what others use of it.
+    """
+    return module.unflattened()
 
 
 def default_decompositions() -> dict[Any, Any]:

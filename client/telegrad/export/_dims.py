@@ -162,6 +162,11 @@ def _visit(name: str, value: Any, spec: Any, places: dict[int, list[Any]]) -> No
     elif isinstance(value, _Leaf):
         if spec is not None and not isinstance(spec, DimHint):
             raise ArgumentError(f"export: dynamic_shapes of {name} must be None, since it is no tensor: {spec!r}")
+        if spec is not None and spec.kind == "DYNAMIC":
+            raise ArgumentError(
+                f"export: {name} is {value.value!r}, and a program has numbers among its arguments as they are; pass "
+                "a tensor, or a number that is a size of one, to have it differ between calls"
+            )
     elif isinstance(value, (list, tuple)):
         if spec is not None and (not isinstance(spec, (list, tuple)) or len(spec) != len(value)):
             raise ArgumentError(f"export: dynamic_shapes of {name} must have {len(value)} entries, got {spec!r}")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from telegrad._session.current import current_session
 from telegrad._session.devices import require_device
 from telegrad._tensor.tensor import Tensor
+from telegrad.fx._code.pytree_codegen import _PyTreeInfo
 from telegrad.fx.graph import Graph
+from telegrad.fx.graph_module import GraphModule as FxGraphModule
+from telegrad.nn.modules.module import Module
 from telegrad.nn.parameter import Parameter
 from telegrad.utils._pytree import TreeSpec
 from telegrad_protocol.dtypes import BY_NAME
@@ -17,11 +21,14 @@ from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.exported.description import Held, ProgramDescription
 from telegrad_protocol.meta import Device, Meta
 
+from ._decomposing import decomposed, with_copies_back
 from ._graph import graph_of
-from ._module import GraphModule
+from ._module import GraphModule, Parts, module_of
+from ._module_calls import Calls
 from ._names import names_of, signature_of
-from ._printing import code_of
+from ._parameters import leaf_names
 from ._session import Upload
+from ._unflattened import UnflattenedModule, unflattened
 from .graph_signature import ExportGraphSignature
 
 Leaves = tuple[TreeSpec, list[Any]]
@@ -41,6 +48,13 @@ class ValueRange(NamedTuple):
         return str(self)
 
 
+class CallSpec(NamedTuple):
+    """The structures around the arguments of a program, and around what it returns."""
+
+    in_spec: TreeSpec
+    out_spec: TreeSpec
+
+
 class ExportedProgram:
     """A program: a list of operations, what they are applied to, and the parameters, buffers and constants of its own.
 
@@ -49,8 +63,14 @@ class ExportedProgram:
 
     def __init__(
         self, description: ProgramDescription, source: Callable[[Held], Any], arguments: Leaves, results: Leaves,
-        aliases: dict[str, str], example_inputs: Any = None,
+        aliases: dict[str, str], example_inputs: Any = None, parameters: Sequence[str] | None = None,
+        calls: Sequence[Calls] | None = None,
     ) -> None:  # fmt: skip
+        self._calls = calls
+        self._written: list[str] = []
+        """Placeholders that the first results of the graph are to be written into."""
+        count = arguments[0].child(0).num_children
+        self._parameters = [f"args_{i}" for i in range(count)] if parameters is None else [*parameters]
         self._description, self._source = description, source
         self._arguments, self._results, self._aliases = arguments, results, aliases
         self._tensors: dict[int, Tensor] = {}
@@ -113,34 +133,71 @@ class ExportedProgram:
         """The sizes that each dimension may have, by its name."""
         return {symbol.name: ValueRange(symbol.min, symbol.max) for symbol in self._description.symbols}
 
-    @property
-    def graph_module(self) -> GraphModule:
-        """The program as a module, whose ``code`` is its text."""
-        return self.module()
-
     @cached_property
-    def graph(self) -> Graph:
-        """The program as a graph to be read: nodes that call PyTorch's operators, with sizes as nodes, too.
+    def graph_module(self) -> FxGraphModule:
+        """The program as a module of its graph, which takes parameters, buffers and constants before the inputs.
 
-        Parameters, buffers and constants are placeholders before the inputs.
+        What is changed in its graph is in what ``module()`` returns from then on; ``save`` refuses such programs.
         """
-        return graph_of(self._description, self.names, self._results[1])
+        named = [*zip(leaf_names(self._parameters, self._arguments[0]), self._arguments[1], strict=True)]
+        graph = graph_of(self._description, self.names, named, self._results[1], self._calls)
+        module = FxGraphModule(Module(), graph)
+        self._made_code = module.code
+        return module
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of ``graph_module``: nodes that call PyTorch's operators, with sizes as nodes, too."""
+        return self.graph_module.graph
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether the graph is another one than that of the program."""
+        return "graph_module" in self.__dict__ and self.graph.python_code("self").src != self._made_code
+
+    @property
+    def call_spec(self) -> CallSpec:
+        """The structures around arguments and results."""
+        return CallSpec(self._arguments[0], self._results[0])
 
     @property
     def dialect(self) -> str:
         """Which operations the program consists of: telegrad's."""
         return "TELEGRAD"
 
+    def validate(self) -> None:
+        """Raise RuntimeError where the graph has been made an impossible one."""
+        self.graph.lint()
+
     def module(self, check_guards: bool = True) -> GraphModule:
         """Return a module that computes the program, and shares its parameters and buffers."""
-        tensors = {held.value: self.tensor(held) for held in self._description.tensors}
-        return GraphModule(self._description, tensors, self._arguments, self._results, self.names, self._aliases)
+        return module_of(with_copies_back(self.graph, self._written), self._parts())
 
-    def run_decompositions(self, decomp_table: Any = None, decompose_custom_triton_ops: bool = False) -> Any:
-        """Return the program: the server takes operations apart where it runs them."""
-        if decomp_table:
-            raise NotSupportedError("run_decompositions: the server takes operations apart; leave decomp_table out")
-        return self
+    def unflattened(self) -> UnflattenedModule:
+        """Return the program as the modules that were called; NotSupportedError where it is not known which were."""
+        if self._calls is None:
+            raise NotSupportedError("unflatten: the file does not say which modules were called; export it again")
+        return unflattened(with_copies_back(self.graph, self._written), self._parts())
+
+    def _parts(self) -> Parts:
+        tensors = {self.names[held.value]: (held, self.tensor(held)) for held in self._description.tensors}
+        structure, leaves = self._arguments
+        info = _PyTreeInfo([*self._parameters, *structure.child(1).context], structure, self._results[0])
+        return Parts(self._description, tensors, self._aliases, info, leaves)
+
+    def run_decompositions(
+        self, decomp_table: Mapping[Any, Callable[..., Any]] | None = None, decompose_custom_triton_ops: bool = False
+    ) -> ExportedProgram:
+        """Return the program with a graph that returns what it would write of buffers and inputs, before its results.
+
+        ``decomp_table`` has functions for operators that are not to be in the graph; those that it does not name stay
+        whole, since the server takes operations apart where it runs them. What is written to is in the signature.
+        """
+        made = copy.copy(self)
+        graph, made._written, made.graph_signature = decomposed(self.graph, self.graph_signature, decomp_table or {})
+        made.graph_module = FxGraphModule(Module(), graph)
+        made._made_code = "" if self.is_edited else made.graph_module.code
+        return made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
@@ -148,12 +205,11 @@ class ExportedProgram:
         )
 
     def __str__(self) -> str:
-        code = code_of(self._description, self.names).replace("\n", "\n        ")
-        ranges = ", ".join([f"{name}: {range}" for name, range in self.range_constraints.items()])
+        code = self.graph_module.print_readable(print_output=False).replace("\n", "\n    ")
         signature = str(self.graph_signature).replace("\n", "\n    ")
         return (
-            f"ExportedProgram:\n    class GraphModule(torch.nn.Module):\n        {code}\n\n"
-            f"Graph signature:\n    {signature}\n\nRange constraints: {{{ranges}}}\n"
+            f"ExportedProgram:\n    {code}\n"
+            f"Graph signature:\n    {signature}\n\nRange constraints: {self.range_constraints}\n"
         )
 
     __repr__ = __str__

@@ -18,12 +18,17 @@ from telegrad_protocol.exported.description import Held
 from telegrad_protocol.exported.sizes import Formula
 
 from ._exported import ExportedProgram
+from ._module_calls import as_text, from_text
 from ._opened_file import OpenedFile
 from ._session import Upload
 from ._trees import described, restored
 
 _ALIASES: Final = "telegrad.aliases"
 """Under this name the metadata has further paths of tied tensors."""
+_PARAMETERS: Final = "telegrad.parameters"
+"""Under this name the metadata has the names of the positional arguments."""
+_CALLS: Final = "telegrad.calls"
+"""Under this name the metadata has the calls of modules that steps are in."""
 _EXTRA: Final = "telegrad.extra."
 
 
@@ -37,8 +42,13 @@ def save(
     """
     if not isinstance(ep, ExportedProgram):
         raise ArgumentTypeError(f"save: expected an ExportedProgram, not {type(ep).__name__}")
+    if ep.is_edited:
+        raise ProgramError("save: the graph of the program was edited; export what `module()` returns, and save that")
     program = replace(ep.description, arguments=described(*ep._arguments), results=described(*ep._results))
     metadata = {"format": "pt", files.KEY: description.encode(program).decode()}
+    metadata[_PARAMETERS] = json.dumps(ep._parameters)
+    if ep._calls is not None:
+        metadata[_CALLS] = as_text(ep._calls)
     if ep._aliases:
         metadata[_ALIASES] = json.dumps(ep._aliases)
     for name, text in (extra_files or {}).items():
@@ -88,13 +98,21 @@ def load(
         return opened.read(contents.start + entry.begin, entry.nbytes)
 
     symbols = {symbol.name for symbol in program.symbols}
-    return ExportedProgram(
-        program,
-        source,
-        _tree(program.arguments, len(program.inputs), symbols),
-        _tree(program.results, len(program.outputs), symbols),
-        aliases,
-    )
+    arguments = _tree(program.arguments, len(program.inputs), symbols)
+    results = _tree(program.results, len(program.outputs), symbols)
+    parameters = _parameters(contents.metadata.get(_PARAMETERS), arguments[0])
+    calls = from_text(contents.metadata.get(_CALLS), len(program.steps))
+    return ExportedProgram(program, source, arguments, results, aliases, parameters=parameters, calls=calls)
+
+
+def _parameters(text: str | None, structure: Any) -> list[str] | None:
+    """Return the names of the positional arguments; None where the file has none, or none that fit."""
+    try:
+        names = json.loads(text or "null")
+        is_whole = len(names) == structure.child(0).num_children and all([name.isidentifier() for name in names])
+    except (ValueError, AttributeError, TypeError, RecursionError, IndexError):
+        return None
+    return [*names] if is_whole else None
 
 
 def _tree(tree: Any, most: int, symbols: set[str]) -> Any:

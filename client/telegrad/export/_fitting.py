@@ -23,7 +23,9 @@ MAX_JOINT: Final = 4
 _DIVISORS: Final = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 24, 32, 48)
 _MOST_OVER: Final = 1 << 16
 _FARTHEST: Final = 512
-"""A floor's next step is looked for so far from the example."""
+"""A floor's next steps are looked for so far from the example."""
+_BENDS: Final = 4
+"""So many sizes before or behind a step are looked at on either side, which is two steps."""
 
 
 class Fit:
@@ -57,7 +59,7 @@ class Fit:
         return all([candidate.value(dict(zip(names, p, strict=True))) == v for p, v in self._values.items()])
 
     def _has_steps(self, candidate: Formula) -> bool:
-        """Whether the integer steps where a floor next does, on either side: the sizes known may lie around that."""
+        """Whether the integer steps where a floor next does, on either side: the sizes known may lie between steps."""
         if candidate.over == 1 and not any([isinstance(factor, Floor) for term in candidate.sum for factor in term]):
             return True
         return all([self._has_step(candidate, index, sign) for index in self._depends for sign in (1, -1)])
@@ -72,9 +74,9 @@ class Fit:
             return candidate.value(dict(zip(self._names, at(size), strict=True)))
 
         far = base + sign * _FARTHEST if sign > 0 else max(base - _FARTHEST, 1)
-        sizes = range(base, far, sign)
-        bend = next((s for s in sizes if told(s - 1) + told(s + 1) != 2 * told(s)), None)
-        return bend is None or all([self._is(at(size), told(size)) for size in (bend - 1, bend, bend + 1)])
+        bends = (size for size in range(base, far, sign) if told(size - 1) + told(size + 1) != 2 * told(size))
+        near = {size for bend in itertools.islice(bends, _BENDS) for size in (bend - 1, bend, bend + 1)}
+        return all([self._is(at(size), told(size)) for size in near])
 
     def _is(self, point: Point, told: int) -> bool:
         """Whether the integer is what is told; also where the program is not for that point."""

@@ -1,34 +1,56 @@
-"""A program as a module that can be called: it runs the steps by telegrad's operations, one by one."""
+"""A program as a module that can be called: its graph, with its tensors as attributes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
-from functools import cached_property
-from typing import Any, NoReturn
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
-from telegrad._dispatch.programs import called
-from telegrad._session.grad_mode import no_grad
+from telegrad._session.grad_mode import is_grad_enabled, set_grad_enabled
 from telegrad._tensor.tensor import Tensor
+from telegrad.fx import graph_module as fx
+from telegrad.fx._code.pytree_codegen import CallCodeGen, _PyTreeInfo
 from telegrad.fx.graph import Graph
+from telegrad.fx.node import Node, map_arg
+from telegrad.fx.proxy import Proxy
 from telegrad.nn.modules.module import Module
 from telegrad.nn.parameter import Parameter
 from telegrad.utils._pytree import TreeSpec, tree_flatten
 from telegrad_protocol.dtypes import BY_NAME
 from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedError
-from telegrad_protocol.exported.arguments import Binder
-from telegrad_protocol.exported.checking import operation_of
-from telegrad_protocol.exported.description import ProgramDescription
-from telegrad_protocol.exported.sizes import Formula
+from telegrad_protocol.exported.description import Held, ProgramDescription
 from telegrad_protocol.exported.solving import sizes_of
 
-from ._graph import graph_of
-from ._printing import code_of
 from ._trees import Place
 
 
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor)
+class Guards(Module):
+    """Refuses what the program was not exported for: other types, shapes and constants. Graphs call it first."""
+
+    _is_impure = True
+
+    def __init__(self, program: ProgramDescription, expected: Sequence[Any]) -> None:
+        super().__init__()
+        self._program, self._expected = program, expected
+
+    def forward(self, *leaves: Any) -> None:
+        """Raise ShapeError, DTypeError or ArgumentError for what the program does not take."""
+        if any([isinstance(leaf, Proxy) for leaf in leaves]):
+            return
+        shapes: dict[str, tuple[int, ...]] = {}
+        for leaf, expected in zip(leaves, self._expected, strict=True):
+            if isinstance(expected, Place):
+                shapes[self._program.inputs[expected].name] = self._shape(leaf, expected)
+            elif not _is_same(leaf, expected):
+                raise ArgumentError(f"the program was exported with {expected!r}, and is called with {leaf!r}")
+        sizes_of(self._program, shapes)
+
+    def _shape(self, leaf: Any, place: Place) -> tuple[int, ...]:
+        described = self._program.inputs[place]
+        if not isinstance(leaf, Tensor) or leaf.dtype is not BY_NAME[described.dtype]:
+            shown = leaf._meta if isinstance(leaf, Tensor) else repr(leaf)
+            raise DTypeError(f"input {described.name!r}: expected {described}, got {shown}")
+        return tuple(leaf.shape)
 
 
 def _is_same(value: Any, expected: Any) -> bool:
@@ -38,54 +60,21 @@ def _is_same(value: Any, expected: Any) -> bool:
     return bool(repr(value) == repr(expected) if isinstance(value, (float, complex)) else value == expected)
 
 
-class GraphModule(Module):
+class ProgramModule(fx.GraphModule):
+    """A module of a graph that takes arguments in the structure in which the program was exported."""
+
+    def in_order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return arguments as the graph takes them; ArgumentError where their structure is another one."""
+        return _in_order(args, kwargs, self._in_spec) if hasattr(self, "_in_spec") else (args, kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = self.in_order(args, kwargs)
+        with set_grad_enabled(is_grad_enabled()):  # also where the program fails in a part without gradients
+            return super().__call__(*args, **kwargs)
+
+
+class GraphModule(ProgramModule):
     """A module that computes an exported program. It has the parameters and buffers of the program."""
-
-    def __init__(
-        self, program: ProgramDescription, tensors: Mapping[int, Tensor], arguments: tuple[TreeSpec, list[Any]],
-        results: tuple[TreeSpec, list[Any]], names: Mapping[int, str], aliases: Mapping[str, str],
-    ) -> None:  # fmt: skip
-        super().__init__()
-        self._program, self._arguments, self._results, self._value_names = program, arguments, results, names
-        self._homes: dict[int, tuple[Module, str]] = {}
-        self._constants: dict[int, Tensor] = {}
-        for held in program.tensors:
-            if held.kind == "constant":
-                self._constants[held.value] = tensors[held.value]
-                continue
-            self._homes[held.value] = self._place(held.name, tensors[held.value], held.is_persistent)
-        for path, first in aliases.items():
-            of_first = next(held for held in program.tensors if held.name == first)
-            self._place(path, tensors[of_first.value], of_first.is_persistent)
-
-    def _place(self, path: str, tensor: Tensor, is_persistent: bool) -> tuple[Module, str]:
-        *above, name = path.split(".")
-        home: Module = self
-        for part in above:
-            if part not in home._modules:
-                home.add_module(part, Module())
-            home = home._modules[part]
-        if isinstance(tensor, Parameter):
-            home.register_parameter(name, tensor)
-        else:
-            home.register_buffer(name, tensor, persistent=is_persistent)
-        return home, name
-
-    @property
-    def code(self) -> str:
-        """The program as the text of a function."""
-        return code_of(self._program, self._value_names)
-
-    @cached_property
-    def graph(self) -> Graph:
-        """The program as a graph to be read: see ``ExportedProgram.graph``."""
-        return graph_of(self._program, self._value_names, self._results[1])
-
-    def print_readable(self, print_output: bool = True) -> str:
-        """Print the program as the text of a function, and return it."""
-        if print_output:
-            print(self.code)
-        return self.code
 
     def train(self, mode: bool = True) -> NoReturn:
         """Refuse: a program computes what its module did in the mode that it was exported in."""
@@ -94,64 +83,86 @@ class GraphModule(Module):
             "exported; call train() or eval() of the module, and export it again"
         )
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the program. Raises ShapeError and DTypeError for inputs that it does not take."""
-        inputs = self._inputs(args, kwargs)
-        shapes = {name: tuple(tensor.shape) for name, tensor in inputs.items()}
-        sizes = sizes_of(self._program, shapes)
-        values: dict[int, Any] = {item.value: inputs[item.name] for item in self._program.inputs}
-        for held in self._program.tensors:
-            home = self._homes.get(held.value)
-            own = self._constants[held.value] if home is None else getattr(*home)
-            values[held.value] = own.clone() if home is None and held.is_written else own
-        binder = Binder(values.__getitem__, _is_tensor)
-        for step in self._program.steps:
-            op = operation_of(step)
-            with no_grad() if step.without_gradient else nullcontext():
-                result = called(op, binder.bind(op, step.args, sizes))
-            if step.outs:
-                made = result if isinstance(result, (tuple, list)) else (result,)
-                values.update(zip(step.outs, made, strict=True))
-        return self._returned(values, sizes)
 
-    def _returned(self, values: Mapping[int, Any], sizes: Mapping[str, int]) -> Any:
-        structure, leaves = self._results
-        outputs = self._program.outputs
-        made = [
-            values[outputs[leaf].value]
-            if isinstance(leaf, Place)
-            else leaf.value(sizes)
-            if isinstance(leaf, Formula)
-            else leaf
-            for leaf in leaves
-        ]
-        return structure.unflatten(made)
+def _in_order(args: tuple[Any, ...], kwargs: dict[str, Any], structure: TreeSpec) -> tuple[Any, dict[str, Any]]:
+    """Return arguments with keywords in the order of the export; ArgumentError where the structure is another one."""
+    wanted = structure.child(1).context
+    ordered = {name: kwargs[name] for name in wanted} if sorted(wanted) == sorted(kwargs) else kwargs
+    given = tree_flatten((args, ordered))[1]
+    if given != structure:
+        raise ArgumentError(f"the program takes arguments of the structure {structure}; called with {given}")
+    return args, ordered
 
-    def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
-        structure, wanted = self._arguments
-        given, actual = tree_flatten((args, kwargs))
-        if actual != structure:
-            given = self._in_order(args, kwargs, structure)
-        inputs: dict[str, Tensor] = {}
-        for leaf, expected in zip(given, wanted, strict=True):
-            if not isinstance(expected, Place):
-                if not _is_same(leaf, expected):
-                    raise ArgumentError(f"the program was exported with {expected!r}, and is called with {leaf!r}")
-                continue
-            described = self._program.inputs[expected]
-            if not isinstance(leaf, Tensor) or leaf.dtype is not BY_NAME[described.dtype]:
-                shown = leaf._meta if isinstance(leaf, Tensor) else repr(leaf)
-                raise DTypeError(f"input {described.name!r}: expected {described}, got {shown}")
-            inputs[described.name] = leaf
-        return inputs
 
-    def _in_order(self, args: tuple[Any, ...], kwargs: dict[str, Any], structure: TreeSpec) -> list[Any]:
-        """Return the leaves of arguments whose keywords stand in another order than at the export."""
-        wanted = structure.child(1).context
-        if sorted(wanted) == sorted(kwargs):
-            leaves, actual = tree_flatten((args, {name: kwargs[name] for name in wanted}))
-            if actual == structure:
-                return leaves
-        raise ArgumentError(
-            f"the program takes arguments of the structure {structure}; called with {tree_flatten((args, kwargs))[1]}"
-        )
+class Parts(NamedTuple):
+    """What a module of a program is made of beside its graph.
+
+    ``tensors`` are placeholders of the graph, by the names of these, ``leaves`` those of the arguments: places of
+    inputs, and constants.
+    """
+
+    program: ProgramDescription
+    tensors: Mapping[str, tuple[Held, Tensor]]
+    aliases: Mapping[str, str]
+    info: _PyTreeInfo
+    leaves: Sequence[Any]
+
+    def guards(self) -> Guards:
+        """Return what refuses arguments that the program does not take."""
+        return Guards(self.program, self.leaves)
+
+    def place_in(self, module: Module) -> None:
+        """Give a module the tensors: parameters and buffers by their paths, constants as plain attributes."""
+        for held, tensor in self.tensors.values():
+            for path in [held.name, *[path for path, first in self.aliases.items() if first == held.name]]:
+                _place(module, path, held, tensor)
+
+
+def module_of(graph: Graph, parts: Parts) -> GraphModule:
+    """Return a module whose attributes are the tensors that are placeholders of the graph."""
+    root = Module()
+    root.add_module("_guards_fn", parts.guards())
+    parts.place_in(root)
+    module = GraphModule(root, _without_placeholders(graph, parts.tensors, parts.info))
+    parts.place_in(module)
+    return module
+
+
+def _without_placeholders(graph: Graph, tensors: Mapping[str, tuple[Held, Tensor]], info: _PyTreeInfo) -> Graph:
+    """Return a copy of a graph that reads attributes in the place of placeholders of these names."""
+    made = Graph()
+    copies: dict[Node, Node] = {}
+    given: list[Node] = []
+    for node in graph.nodes:
+        if node.op == "output":
+            made.output(map_arg(node.args[0], copies.__getitem__)).meta = copy.copy(node.meta)
+        elif node.op == "placeholder" and node.name in tensors:
+            copies[node] = made.get_attr(tensors[node.name][0].name)
+            copies[node].meta = copy.copy(node.meta)
+        else:
+            copies[node] = made.node_copy(node, copies.__getitem__)
+            given += [copies[node]] if node.op == "placeholder" else []
+    _add_guards(made, given)
+    made.set_codegen(CallCodeGen(info))
+    return made
+
+
+def _add_guards(graph: Graph, given: Sequence[Node]) -> None:
+    first = next(node for node in graph.nodes if node.op not in ("placeholder", "get_attr"))
+    with graph.inserting_before(first):
+        graph.call_module("_guards_fn", tuple(given))
+
+
+def _place(module: Module, path: str, held: Held, tensor: Tensor) -> None:
+    *above, name = path.split(".")
+    for part in above:
+        if part not in module._modules:
+            module.add_module(part, Module())
+        module = module._modules[part]
+    if held.kind == "constant":
+        module._buffers.pop(name, None)
+        module.__dict__[name] = tensor
+    elif isinstance(tensor, Parameter):
+        module.register_parameter(name, tensor)
+    else:
+        module.register_buffer(name, tensor, persistent=held.is_persistent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -27,16 +28,20 @@ _PREFIX = {"parameter": "p_", "buffer": "b_", "constant": "c_"}
 _INPUT_KINDS = {
     "parameter": InputKind.PARAMETER, "buffer": InputKind.BUFFER, "constant": InputKind.CONSTANT_TENSOR,
 }  # fmt: skip
-_MUTATIONS = {"parameter": OutputKind.PARAMETER_MUTATION, "buffer": OutputKind.BUFFER_MUTATION}
 
 
 def names_of(program: ProgramDescription) -> dict[int, str]:
-    """Return a name for each value: those of results are the operations', numbered where they occur again."""
+    """Return a name for each value: those of results are the operations', numbered where they occur again.
+
+    Names of Python's own, such as ``sum``, are numbered at once. One of several results is taken of all.
+    """
     names: dict[int, str] = {}
     taken: set[str] = set()
 
-    def give(value: int, wanted: str) -> None:
+    def give(value: int, wanted: str, is_result: bool = False) -> None:
         name, count = wanted, 0
+        if is_result and hasattr(builtins, wanted):
+            taken.add(wanted)
         while name in taken:
             count += 1
             name = f"{wanted}_{count}"
@@ -49,7 +54,7 @@ def names_of(program: ProgramDescription) -> dict[int, str]:
         give(held.value, _PREFIX[held.kind] + _identifier(held.name))
     for step in program.steps:
         for out in step.outs:
-            give(out, operation_of(step).public)
+            give(out, operation_of(step).public if len(step.outs) == 1 else "getitem", is_result=True)
     return names
 
 
@@ -64,19 +69,9 @@ def signature_of(
     held = [_held_spec(tensor, names[tensor.value]) for tensor in program.tensors]
     values = [item.value for item in program.inputs]
     given = [InputSpec(InputKind.USER_INPUT, _argument(leaf, values, names), None) for leaf in arguments]
-    mutated = [
-        OutputSpec(_MUTATIONS[tensor.kind], TensorArgument(names[tensor.value]), tensor.name)
-        for tensor in program.tensors
-        if tensor.is_written and tensor.kind in _MUTATIONS
-    ]
-    mutated += [
-        OutputSpec(OutputKind.USER_INPUT_MUTATION, TensorArgument(names[item.value]), item.name)
-        for item in program.inputs
-        if item.name in program.written_inputs
-    ]
     values = [output.value for output in program.outputs]
     returned = [OutputSpec(OutputKind.USER_OUTPUT, _argument(leaf, values, names), None) for leaf in results]
-    return ExportGraphSignature([*held, *given], [*mutated, *returned])
+    return ExportGraphSignature([*held, *given], returned)
 
 
 def _held_spec(tensor: Held, name: str) -> InputSpec:

@@ -134,10 +134,12 @@ def _find_factor(symbol: Symbol, kept: Sequence[Symbol], became: dict[str, str |
     """Have a hint's dimension be a multiple of what it has to be one of, if it cannot be moved by one."""
     samples, index = _samples(kept, became, record), kept.index(symbol)
     for factor in [factor for factor in range(1, symbol.base + 1) if symbol.base % factor == 0]:
-        near = (symbol.base + factor, symbol.base - factor, symbol.base + 3 * factor)
-        if all([samples.is_recorded_at(samples.with_size(index, size)) for size in filter(symbol.takes, near)]):
-            symbol.count_by(factor)
-            return
+        above = [*filter(symbol.takes, (symbol.base + factor, symbol.base + 3 * factor))]
+        below = [*filter(symbol.takes, (symbol.base - factor, symbol.base - 2 * factor))]
+        for near in (above, below):
+            if near and all([samples.is_recorded_at(samples.with_size(index, size)) for size in near]):
+                symbol.count_by(factor)
+                return
 
 
 def _varies(

@@ -66,7 +66,7 @@ def record(
     for place, meta in metas.items():
         given[place] = session.make(meta)
     args, kwargs = tree_unflatten(given, structure)
-    with using(session), exporting(), _replaced(state, session):
+    with using(session), exporting(), session.module_calls.noted(module), _replaced(state, session):
         returned = module(*args, **kwargs)
         for item in state:
             _write_back(item, session)

@@ -18,6 +18,8 @@ from telegrad_protocol.meta import CPU, META, Device, Meta
 from telegrad_protocol.ops import TABLE, Op
 from telegrad_protocol.ops.contract import is_view
 
+from ._module_calls import Calls, ModuleCalls
+
 _PASSED_OVER: Final = (messages.Free, messages.Site, messages.Mode, messages.SetRequiresGrad)
 """Instructions that leave no trace in a program, which computes no gradients and frees what it needs no more."""
 _REASONS: Final = {
@@ -34,7 +36,8 @@ _REASONS: Final = {
 class RecordedStep(NamedTuple):
     """One operation, its canonical arguments with operands for tensors, its results' metas, and the line it is from.
 
-    ``without_gradient`` says that the module has turned off for it what was on where it was called.
+    ``without_gradient`` says that the module has turned off for it what was on where it was called; ``calls`` are
+    those of modules that it is in.
     """
 
     op: Op
@@ -43,6 +46,7 @@ class RecordedStep(NamedTuple):
     metas: tuple[Meta, ...]
     line: str
     without_gradient: bool
+    calls: Calls = ()
 
 
 class Upload(NamedTuple):
@@ -69,6 +73,7 @@ class RecordingSession(ShapeSession):
         super().__init__(devices, self._refusal)
         self._lines: dict[int, str] = {}
         self.sites = CallSites(self._introduce)
+        self.module_calls = ModuleCalls()
         self.steps: list[RecordedStep] = []
         self.uploads: dict[int, Upload] = {}
         self.metas: dict[int, Meta] = {}
@@ -142,7 +147,10 @@ class RecordingSession(ShapeSession):
         if outs and is_view(op, given):
             source = args[op.view_of]  # type: ignore[index]
             self.roots.update(dict.fromkeys(outs, source.number))
-        self.steps.append(RecordedStep(op, args, outs, made, line, self._without_gradient))
+        self.steps.append(self._step(op, args, outs, made, line))
+
+    def _step(self, op: Op, args: Template, outs: tuple[int, ...], made: tuple[Meta, ...], line: str) -> RecordedStep:
+        return RecordedStep(op, args, outs, made, line, self._without_gradient, self.module_calls.stack)
 
     def _note_written(self, target: Any) -> None:
         for item in target if target.__class__ is tuple else (target,):
@@ -173,7 +181,7 @@ class RecordingSession(ShapeSession):
             [Operand(number) if p.name == "input" else dtype if p.name == "dtype" else p.default for p in op.params]
         )
         self.metas[out] = op.infer(filled(args, self.metas))  # type: ignore[assignment]
-        self.steps.append(RecordedStep(op, args, (out,), (self.metas[out],), line, self._without_gradient))
+        self.steps.append(self._step(op, args, (out,), (self.metas[out],), line))
         if is_kept:
             self._casts[number, dtype] = out
         return out

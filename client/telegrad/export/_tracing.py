@@ -14,7 +14,9 @@ from telegrad_protocol.exported.arguments import encoded_for
 from telegrad_protocol.exported.sizes import Formula, Size, symbol
 from telegrad_protocol.meta import Meta
 
-from ._dims import Dim, DimHint, named_arguments, specified
+from ._dims import Dim, DimHint, specified
+from ._module_calls import Calls
+from ._parameters import leaf_names, parameters_of, path_parts
 from ._ranges import settle
 from ._recording import Recording, State, record, state_of
 from ._samples import Rebuilt, Samples, Symbol
@@ -29,6 +31,8 @@ class Traced(NamedTuple):
     arguments: tuple[TreeSpec, list[Any]]
     results: tuple[TreeSpec, list[Any]]
     aliases: dict[str, str]
+    parameters: list[str]
+    calls: list[Calls]
 
 
 class Tracer:
@@ -43,7 +47,8 @@ class Tracer:
             for place, leaf in enumerate(self._leaves)
             if isinstance(leaf, Tensor)
         }
-        self._names = _names(module, args, kwargs)
+        self._parameters = parameters_of(module, len(args))
+        self._names = leaf_names(self._parameters, self._structure)
         self._symbols: dict[str, Symbol] = {}
         self._dims = self._read(specified(module, args, kwargs, dynamic_shapes))
 
@@ -120,7 +125,9 @@ class Tracer:
         )  # fmt: skip
         places = iter(range(len(inputs)))
         leaves = [Place(next(places)) if isinstance(leaf, Tensor) else leaf for leaf in self._leaves]
-        return Traced(described, tensors, (self._structure, leaves), (recording.structure, result_leaves), aliases)
+        calls = [step.calls for step in recording.steps]
+        arguments, returned = (self._structure, leaves), (recording.structure, result_leaves)
+        return Traced(described, tensors, arguments, returned, aliases, self._parameters, calls)
 
     def _inputs(self) -> tuple[program.Input, ...]:
         return tuple([
@@ -200,29 +207,12 @@ def _outputs(results: Sequence[tuple[Any, Any]], recording: Recording) -> tuple[
             leaves.append(sized)
             continue
         leaves.append(Place(len(outputs)))
-        name = "_".join(["output", *_parts(path)]) if not path or not _is_key(path[0]) else "_".join(_parts(path))
+        name = (
+            "_".join(["output", *path_parts(path)]) if not path or not _is_key(path[0]) else "_".join(path_parts(path))
+        )
         outputs.append(program.Output(dtype=leaf.dtype.name, shape=sized, name=name, value=leaf._id))
     return tuple(outputs), leaves
 
 
 def _is_key(key: Any) -> bool:
     return isinstance(getattr(key, "key", getattr(key, "name", None)), str)
-
-
-def _parts(path: Sequence[Any]) -> list[str]:
-    """Return the keys that lead to a leaf as parts of a name."""
-    return [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path]
-
-
-def _names(module: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
-    """Return a name for each leaf of the arguments: the parameter's, and the keys below it."""
-    leaves, structure = tree_flatten((tuple(args), kwargs))
-    marked = structure.unflatten(range(len(leaves)))
-    names: list[str] = [""] * len(leaves)
-    for name, value in named_arguments(module, *marked).items():
-        for path, place in tree_flatten_with_path(value)[0]:
-            names[place] = "_".join([name, *_parts(path)])
-    for place, name in enumerate(names):
-        if name in names[:place]:
-            names[place] = f"{name}_{place}"
-    return names

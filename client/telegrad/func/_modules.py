@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any
 
 from telegrad._ops.functions import function
+from telegrad._ops.operand_classes import overrides
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn.modules.batchnorm import _BatchNorm
 from telegrad.nn.utils.stateless import functional_call as _call_with
@@ -74,15 +75,19 @@ def replace_all_batch_norm_modules_(root: Any) -> Any:
 
 
 def functionalize(func: Callable[..., Any], *, remove: str = "mutations") -> Callable[..., Any]:
-    """Return a function that does what ``func`` does.
+    """Return a function that does what ``func`` does, and whose graph by ``make_fx`` has no operations in place.
 
-    PyTorch rewrites in-place operations for those who trace the function; nothing is traced here.
+    What the function is given and writes into is copied back at the end of the graph. With ``"mutations_and_views"`` it
+    has no views either, but copies.
     """
     if remove not in ("mutations", "mutations_and_views"):
         raise ArgumentError(f"functionalize: remove must be 'mutations' or 'mutations_and_views', not {remove!r}")
 
     @wraps(func)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        for mode in overrides.dispatch_modes:
+            if hasattr(mode, "removes"):  # what traces the function
+                mode.removes = remove
         return func(*args, **kwargs)
 
     return wrapped

@@ -9,8 +9,21 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from telegrad_protocol.errors import ArgumentError
 
 from ._pytree_containers import CONTAINERS, Context, NodeDef
+from ._pytree_keys import KeyEntry
 
 PyTree: TypeAlias = Any
+DumpableContext: TypeAlias = Any
+KeyPath: TypeAlias = tuple[KeyEntry, ...]
+FlattenFunc: TypeAlias = Callable[[Any], tuple[list[Any], Any]]
+FlattenFn: TypeAlias = FlattenFunc
+FlattenWithKeysFunc: TypeAlias = Callable[[Any], tuple[list[tuple[KeyEntry, Any]], Any]]
+FlattenWithKeysFn: TypeAlias = FlattenWithKeysFunc
+UnflattenFunc: TypeAlias = Callable[[Iterable[Any], Any], Any]
+UnflattenFn: TypeAlias = UnflattenFunc
+ToDumpableContextFn: TypeAlias = Callable[[Any], DumpableContext]
+FromDumpableContextFn: TypeAlias = Callable[[DumpableContext], Any]
+ToStrFunc: TypeAlias = Callable[["TreeSpec", list[str]], str]
+MaybeFromStrFunc: TypeAlias = Callable[[str], tuple[Any, Any, str] | None]
 
 
 class TextNames(NamedTuple):

@@ -8,15 +8,22 @@ from typing import Any
 
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.dtypes import DType
 from telegrad_protocol.memory_format import contiguous_format
 
 from ..into import into
 
 
-def _copying(view: str, also_of: str = "") -> Callable[..., Any]:
-    """Return the copying form of a view; ``also_of`` names a function that shows what has no view too."""
+def _viewed(*args: Any, **kwargs: Any) -> Any:
+    """Show memory as elements of another type, or in another shape, also where no view has that."""
+    is_of_type = "dtype" in kwargs or isinstance(args[1], DType)
+    return function("view" if is_of_type else "reshape")(*args, **kwargs)
+
+
+def _copying(view: str, shows: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """Return the copying form of a view; ``shows`` shows it where the view itself does not do."""
     name, show = f"{view}_copy", function(view)
-    shows = function(also_of) if also_of else show
+    shows = shows or show
 
     def copy(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         shown = shows(*args, **kwargs)
@@ -49,7 +56,7 @@ transpose_copy = _copying("transpose")
 unbind_copy = _copying("unbind")
 unfold_copy = _copying("unfold")
 unsqueeze_copy = _copying("unsqueeze")
-view_copy = _copying("view", also_of="reshape")
+view_copy = _copying("view", _viewed)
 view_as_complex_copy = _copying("view_as_complex")
 view_as_real_copy = _copying("view_as_real")
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from telegrad import ops
 
 from ..overloads import OpOverload, OpOverloadPacket
-from . import composed
+from . import composed, composed_core
 
 Table: TypeAlias = dict[OpOverload, Callable[..., Any]]
 decomposition_table: Final[Table] = {}
@@ -44,7 +44,9 @@ def _inplace_of(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _fill() -> None:
-    """Enter the compositions of this module, in the order of their names."""
+    """Enter compositions, those of operators that are not core ones in the order of their names."""
+    for name in ("gelu", "_softmax", "_log_softmax", "addmm"):
+        decomposition_table.setdefault(getattr(ops.aten, name).default, getattr(composed_core, name))
     for name, function in getmembers(composed, isfunction):
         if function.__module__ != composed.__name__ or name.startswith("_"):
             continue

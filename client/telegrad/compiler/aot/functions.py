@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from telegrad._session.grad_mode import enable_grad, is_grad_enabled
+from telegrad._session.grad_mode import enable_grad, is_grad_enabled, no_grad
 from telegrad._tensor.tensor import Tensor
 from telegrad.autograd import grad
 from telegrad.autograd.function import Function
@@ -243,10 +243,15 @@ class _Compiled:
 
     def __call__(self, leaves: list[Any]) -> Any:
         given = [leaves[place] for place in self._places]
-        made = CompiledFunction.apply(self, *given) if self.tangents else _called(self.forward, given)
+        made = CompiledFunction.apply(self, *given) if self.tangents else self._without_gradients(given)
         results = iter([made] if isinstance(made, Tensor) else made)
         filled = [next(results) if other is None else other[0] for other in self._others]
         return tree_unflatten(filled, self._returned)
+
+    def _without_gradients(self, given: list[Any]) -> Any:
+        """Compute results that need no gradients, also where the function itself has turned them off."""
+        with no_grad():
+            return _called(self.forward, given)
 
 
 def _called(function: Callable[..., Any], args: list[Any]) -> Any:

@@ -140,7 +140,7 @@ class Graphs:
         count = sum(map(len, self._compiled.values()))
         if active.stance == "fail_on_recompile":
             raise RecompileError("Detected recompile when torch.compile stance is 'fail_on_recompile'")
-        if count and active.stance == "eager_on_recompile":
+        if active.stance == "eager_on_recompile":
             raise UnwritableError("the stance is 'eager_on_recompile'")
         if count and dynamo_config.error_on_recompile:
             raise RecompileError("compile: a graph is to be compiled again, and error_on_recompile is set")

@@ -40,15 +40,27 @@ class _PyTreeCodeGen(CodeGen):
         first = super().gen_fn_def(list(names), maybe_return_annotation)
         return first + self._bindings(names, free_vars) if free_vars else first
 
-    @staticmethod
-    def _bindings(names: list[str], free_vars: list[str]) -> str:
+    def _bindings(self, names: list[str], free_vars: list[str]) -> str:
         """Return the statement that names the leaves of the arguments, after their annotations."""
         typed = "".join([f"{name}; " for name in free_vars if ":" in name])
         leaves = ", ".join([name.split(":")[0].split("#")[0] for name in free_vars])
         annotations = f"\n    {typed}\n" if typed else ""
-        return f"{annotations}\n    {leaves}, = fx_pytree.tree_flatten_spec([{', '.join(names)}], self._in_spec)"
+        return f"{annotations}\n    {leaves}, = fx_pytree.tree_flatten_spec({self._trees(names)}, self._in_spec)"
+
+    def _trees(self, names: list[str]) -> str:
+        """Return the expression of what ``in_spec`` takes apart."""
+        return f"[{', '.join(names)}]"
 
     def generate_output(self, output_args: Any, *, repr_fn: Callable[[Any], str] | None = None, **options: Any) -> str:
         if not self.pytree_info.out_spec:
             return super().generate_output(output_args, repr_fn=repr_fn)
         return f"return pytree.tree_unflatten({(repr_fn or repr)(output_args)}, self._out_spec)"
+
+
+class CallCodeGen(_PyTreeCodeGen):
+    """Writes functions whose ``in_spec`` is of a tuple of arguments and a dict of keywords, the last of the names."""
+
+    def _trees(self, names: list[str]) -> str:
+        keywords = self.pytree_info.in_spec.child(1).context
+        named = ", ".join([f"{key!r}: {key}" for key in keywords])
+        return f"([{', '.join(names[: len(names) - len(keywords)])}], {{{named}}})"

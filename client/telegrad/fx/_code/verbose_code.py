@@ -34,7 +34,7 @@ def type_of_result(node: Node, options: dict[str, Any]) -> str | None:
     result: Any = meta.get("val", meta.get("tensor_meta", meta.get("example_value")))
     if not (isinstance(result, Tensor) or hasattr(result, "requires_grad")):
         return None
-    text = f"{ABBREVIATIONS[str(result.dtype).rpartition('.')[2]]}{_listed(result.shape)}"
+    text = f"{ABBREVIATIONS[str(result.dtype).rpartition('.')[2]]}{_listed(meta.get('sizes', result.shape))}"
     if isinstance(result, Tensor):
         text += _listed(result.stride()) if options.get("include_stride") else ""
         text += str(result.device) if options.get("include_device") else ""

@@ -9,6 +9,7 @@ from typing import Any
 from telegrad._dispatch.fake_tensors import FakeTensorMode
 from telegrad._ops.duals import duals
 from telegrad._tensor.tensor import Tensor
+from telegrad.fx._functional.graphs import FunctionalGraph
 from telegrad.fx.graph import Graph
 from telegrad.fx.graph_module import GraphModule
 from telegrad.fx.node import Node
@@ -29,6 +30,8 @@ class Tracing(TorchDispatchMode):
     def __init__(self, decompositions: Mapping[Any, Callable[..., Any]], sessions: Iterable[Any]) -> None:
         super().__init__()
         self.graph, self.root = Graph(), Module()
+        self.removes = ""
+        """What ``functionalize`` has been told to remove from the graph: "mutations", or also "views"."""
         self._decompositions = decompositions
         self._newest = {session: session.new_id() for session in sessions}
         """By session, the number that tensors which were there before are below."""
@@ -55,6 +58,8 @@ class Tracing(TorchDispatchMode):
         with self:
             result = function()
         self.graph.output(self.noted(result))
+        if self.removes:
+            self.graph = FunctionalGraph(self.graph, without_views="views" in self.removes).finish()
         return GraphModule(self.root, self.graph, kind)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -1,0 +1,1 @@
+"""Modules that packages import below ``torch._inductor``."""
