@@ -141,15 +141,15 @@ STARRED: Final = {
     "distributions.weibull": "Weibull",
     "distributions.wishart": "Wishart",
     "export": (
-        "AdditionalInputs Dim ExportGraphSignature ExportedProgram ShapesCollection default_decompositions dims "
-        "draft_export export load register_dataclass save unflatten"
+        "AdditionalInputs Dim ExportGraphSignature ExportedProgram ShapesCollection UnflattenedModule "
+        "default_decompositions dims draft_export export load register_dataclass save unflatten"
     ),
     "export.dynamic_shapes": "AdditionalInputs Dim dims",
     "export.exported_program": "ExportedProgram default_decompositions",
     "export.graph_signature": (
         "ConstantArgument ExportGraphSignature InputKind InputSpec OutputKind OutputSpec SymIntArgument TensorArgument"
     ),
-    "export.unflatten": "unflatten",
+    "export.unflatten": "UnflattenedModule unflatten",
     "fft": (
         "fft fft2 fftfreq fftn fftshift hfft ifft ifft2 ifftn ifftshift ihfft irfft irfft2 irfftn rfft rfft2 rfftfreq "
         "rfftn"
@@ -184,7 +184,7 @@ STARRED: Final = {
         "set_sharing_strategy set_start_method"
     ),
     "nn.attention.flex_attention": (
-        "AuxOutput AuxRequest BlockMask and_masks create_block_mask create_mask flex_attention noop_mask or_masks"
+        "AuxOutput AuxRequest BlockMask FlexKernelOptions and_masks create_block_mask create_mask flex_attention noop_mask or_masks"
     ),
     "nn.modules.activation": (
         "CELU ELU GELU GLU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid LogSoftmax Mish "
@@ -244,7 +244,7 @@ STARRED: Final = {
     "profiler.profiler": (
         "ExecutionTraceObserver ProfilerAction profile schedule supported_activities tensorboard_trace_handler"
     ),
-    "random": "fork_rng get_rng_state initial_seed manual_seed seed set_rng_state",
+    "random": "fork_rng get_rng_state initial_seed manual_seed seed set_rng_state thread_safe_generator",
     "serialization": (
         "add_safe_globals clear_safe_globals get_safe_globals get_unsafe_globals_in_checkpoint load safe_globals save"
     ),
