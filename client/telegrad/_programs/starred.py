@@ -184,7 +184,8 @@ STARRED: Final = {
         "set_sharing_strategy set_start_method"
     ),
     "nn.attention.flex_attention": (
-        "AuxOutput AuxRequest BlockMask FlexKernelOptions and_masks create_block_mask create_mask flex_attention noop_mask or_masks"
+        "AuxOutput AuxRequest BlockMask FlexKernelOptions and_masks create_block_mask create_mask flex_attention "
+        "noop_mask or_masks"
     ),
     "nn.modules.activation": (
         "CELU ELU GELU GLU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid LogSoftmax Mish "
