@@ -187,6 +187,8 @@ def method_lines() -> Iterator[str]:
             yield from operator_lines(name)
         elif isinstance(value, property):
             yield from property_lines(name, value)
+        elif name == "__repr__":  # classes that programs derive from it have one without arguments
+            yield "def __repr__(self) -> str: ..."
         elif callable(value):
             yield f"def {name}{text_of(own_signature(value))}: ..."
 
