@@ -26,8 +26,8 @@ def adapter() -> EngineAdapter:
     return EngineAdapter()
 
 
-def _call(name: str, *args: Any) -> Any:
-    return getattr(F, name)(*args)
+def _call(name: str, *args: Any, **options: Any) -> Any:
+    return getattr(F, name)(*args, **options)
 
 
 def _upload(adapter: EngineAdapter) -> Callable[[np.ndarray], Any]:
@@ -222,6 +222,25 @@ def test_wrong_indices_are_refused_at_the_call(adapter: EngineAdapter, index: An
 def test_tensor_indices_out_of_range_name_index_and_size(adapter: EngineAdapter) -> None:
     with pytest.raises(IndexError, match="index: index 7 is out of range for dimension 0 of size 2"):
         getitem(adapter.tensor(torch.zeros(2, 3)), adapter.tensor(torch.tensor([0, 7])), _call, _upload(adapter))
+
+
+@pytest.mark.parametrize("value", [torch.tensor(7.5), torch.tensor([3]), torch.tensor([[True]])], ids=str)
+def test_numbers_of_any_type_fill_what_a_mask_or_a_number_in_a_tensor_chooses(
+    adapter: EngineAdapter, value: torch.Tensor
+) -> None:
+    theirs = torch.arange(6, dtype=torch.float64).reshape(2, 3)
+    ours, mask, row = adapter.tensor(theirs), theirs > 2, torch.tensor([True, False, True])
+    for index in (mask, (0, row), (slice(None), row)):
+        theirs[index] = value
+        masks = [adapter.tensor(i) if isinstance(i, torch.Tensor) else i for i in index] if index is not mask else None
+        setitem(
+            ours, adapter.tensor(mask) if masks is None else (*masks,), adapter.tensor(value), _call, _upload(adapter)
+        )
+    theirs[torch.tensor(1)] = torch.arange(3)
+    setitem(ours, adapter.tensor(torch.tensor(1)), adapter.tensor(torch.arange(3)), _call, _upload(adapter))
+    assert adapter.numpy(ours).tolist() == theirs.tolist()
+    with pytest.raises(TelegradError, match="must have the dtype"):
+        setitem(ours, adapter.tensor(torch.tensor([0])), adapter.tensor(torch.tensor(1)), _call, _upload(adapter))
 
 
 def test_lists_cannot_be_assigned(adapter: EngineAdapter) -> None:

@@ -180,16 +180,16 @@ def _setitem(self: Tensor, index: Any, value: Any) -> None:
     _indexing.setitem(self, index, value, _assign, lambda array: upload_array(array, self._meta.device, self._session))
 
 
-def _assign(name: str, *args: Any) -> Any:
+def _assign(name: str, *args: Any, **options: Any) -> Any:
     """Run an operation for an assignment, which is refused where elements share memory, whatever writes it."""
     if name == "fill_":
         check_distinct("setitem", args[0]._meta)
-    return _run(name, *args)
+    return _run(name, *args, **options)
 
 
-def _run(name: str, *args: Any) -> Any:
+def _run(name: str, *args: Any, **options: Any) -> Any:
     run = _MADE.get(name) or function(name)
-    return run(*args)
+    return run(*args, **options)
 
 
 _MADE = {name: function(name) for name in ("select", "slice", "unsqueeze")}

@@ -11,6 +11,7 @@ an integer, but is looked up on the device: the result is a copy, and nothing wa
 
 from __future__ import annotations
 
+import math
 import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -85,6 +86,8 @@ def setitem(tensor: Any, index: Any, value: Any, call: Call, upload: Upload) -> 
     walk.follow(index)
     value = _assignable(value, upload)
     if walk.advanced:
+        if is_tensor(value) and value.dtype is not tensor.dtype and walk.converts(value):
+            value = call("_to_copy", value, dtype=tensor.dtype)
         call("index_put_", walk.view, walk.listed(), _without_leading_ones(value, walk.result_ndim(), call))
     elif is_tensor(value):
         call("copy_", walk.view, _without_leading_ones(value, walk.view.ndim, call))
@@ -117,7 +120,9 @@ class _Walk:
         if used > self.view.ndim:
             raise DimensionError(f"too many indices for {_show(self.view)}: {used}")
         missing = self.view.ndim - used
-        self.needs_integers = sum(map(_is_advanced, items)) > 0
+        advanced = [item for item in items if _is_advanced(item)]
+        self.needs_integers = bool(advanced)
+        self.is_one_mask = [getattr(item, "dtype", None) for item in advanced] in ([bool_], [np.bool_])
         for item in items:
             if item is Ellipsis:
                 self.dim += missing
@@ -210,6 +215,10 @@ class _Walk:
 
 class _Assignment(_Walk):
     """An index that is assigned to: 0-d integer tensors must lead to the memory itself."""
+
+    def converts(self, value: Any) -> bool:
+        """Whether elements of another type are converted: one that fills what a mask chooses, and what is copied."""
+        return not self.needs_integers or (self.is_one_mask and math.prod(value.shape) == 1)
 
     def _integer(self, item: Any) -> None:
         if self.needs_integers:
