@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import re
 import shutil
@@ -112,10 +113,10 @@ def free_port() -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
 @pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="a chroot needs root on Linux")
 @pytest.mark.skipif(shutil.which("debootstrap") is None, reason="debootstrap is not installed")
 def test_its_steps_in_a_fresh_root_filesystem_give_a_healthy_server():
+    faulthandler.cancel_dump_traceback_later()  # it builds an image, which takes longer than any other test
     replay = [sys.executable, str(DOCKERFILE.parent / "replay.py"), "--arg", "VARIANT=cpu"]
     settings = ["--env", f"TELEGRAD_PORT={free_port()}", "--env", "TELEGRAD_TOKEN=a-token-to-replay-with"]
     subprocess.run([*replay, *settings], check=True)

@@ -23,7 +23,7 @@ UNTESTED_EXTRAS = {
     "dev": "exact versions",
 }
 """Extras whose lower bounds the tests with the lowest versions leave out, and why."""
-TOOLS = ("hypothesis", "psutil", "pytest", "pytest-timeout", "pytest-xdist")
+TOOLS = ("hypothesis", "psutil", "pytest", "pytest-xdist")
 REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(?:\[[\w,]+\])?(?P<versions>[^;]*)(?:;(?P<marker>.*))?")
 
 
