@@ -156,16 +156,16 @@ def test_pieces_within_pieces_stay_on_their_thread() -> None:
 
 def test_a_request_to_end_ends_compiled_pieces_too() -> None:
     x = np.ones((4, 100), np.float32)
-    softmax, out = compiled.kernels("rows").softmax["f"], np.empty_like(x)
+    softmax, outs = compiled.kernels("rows").softmax["f"], np.empty((1000, *x.shape), np.float32)
 
     def end() -> None:
         raise KeyboardInterrupt
 
     cancellation.request(end)
     with pytest.raises(KeyboardInterrupt):
-        helpers.run_loop(softmax, [(x, out, False)] * 1000, HELPERS)
-    helpers.run_loop(softmax, [(x, out, False)] * 3, HELPERS)
-    np.testing.assert_allclose(out, 0.01, rtol=1e-6)
+        helpers.run_loop(softmax, [(x, out, False) for out in outs], HELPERS)
+    helpers.run_loop(softmax, [(x, out, False) for out in outs[:3]], HELPERS)
+    np.testing.assert_allclose(outs[:3], 0.01, rtol=1e-6)
 
 
 PROGRAM = """
