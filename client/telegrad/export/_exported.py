@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from keyword import iskeyword
 from typing import Any, NamedTuple
 
 from telegrad._session.current import current_session
@@ -17,7 +18,7 @@ from telegrad.nn.modules.module import Module
 from telegrad.nn.parameter import Parameter
 from telegrad.utils._pytree import TreeSpec
 from telegrad_protocol.dtypes import BY_NAME
-from telegrad_protocol.errors import NotSupportedError
+from telegrad_protocol.errors import NotSupportedError, ProgramError
 from telegrad_protocol.exported.description import Held, ProgramDescription
 from telegrad_protocol.meta import Device, Meta
 
@@ -55,6 +56,15 @@ class CallSpec(NamedTuple):
     out_spec: TreeSpec
 
 
+def _check_names(names: Sequence[Any]) -> None:
+    """Refuse names of arguments that no function in Python can have: its text would be another program."""
+    for name in names:
+        if not isinstance(name, str) or not name.isidentifier() or iskeyword(name) or names.count(name) > 1:
+            raise ProgramError(
+                f"an exported program cannot have arguments called {name!r}; give each a name of Python's"
+            )
+
+
 class ExportedProgram:
     """A program: a list of operations, what they are applied to, and the parameters, buffers and constants of its own.
 
@@ -71,6 +81,7 @@ class ExportedProgram:
         """Placeholders that the first results of the graph are to be written into."""
         count = arguments[0].child(0).num_children
         self._parameters = [f"args_{i}" for i in range(count)] if parameters is None else [*parameters]
+        _check_names([*self._parameters, *arguments[0].child(1).context])
         self._description, self._source = description, source
         self._arguments, self._results, self._aliases = arguments, results, aliases
         self._tensors: dict[int, Tensor] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import operator
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -33,6 +34,7 @@ from telegrad_protocol.meta import Device, Meta
 
 from ._modes import enter_no_grad, exit_no_grad
 from ._module_calls import Calls
+from ._names import identifier
 from ._session import RecordingSession
 from ._trees import Place
 
@@ -164,7 +166,7 @@ class _Builder:
             if isinstance(leaf, Place):
                 self._add_source(self._program.inputs[leaf])
             else:
-                self._node("placeholder", name, (), {}).meta["val"] = leaf
+                self._node("placeholder", identifier(name), (), {}).meta["val"] = leaf
         for held in self._program.tensors:
             if held.kind == "constant" and held.is_written:  # each call begins with the constant as it was
                 target: Any = packet("lift_fresh_copy")
@@ -292,5 +294,6 @@ def _stack_trace(line: str) -> str:
     """Return a line of a program, which says file, number and function, in the form of tracebacks."""
     place, _, function = line.rpartition(" in ")
     file, _, number = place.rpartition(":")
-    code = linecache.getline(file, int(number)).strip() if number.isdigit() else ""
+    is_readable = number.isdigit() and os.path.isfile(file)  # a program from a file may name anything
+    code = linecache.getline(file, int(number)).strip() if is_readable else ""
     return f'  File "{file}", line {number}, in {function}\n    {code}\n' if file else line

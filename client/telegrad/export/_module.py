@@ -17,7 +17,7 @@ from telegrad.nn.modules.module import Module
 from telegrad.nn.parameter import Parameter
 from telegrad.utils._pytree import TreeSpec, tree_flatten
 from telegrad_protocol.dtypes import BY_NAME
-from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedError
+from telegrad_protocol.errors import ArgumentError, DTypeError, NotSupportedError, ProgramError
 from telegrad_protocol.exported.description import Held, ProgramDescription
 from telegrad_protocol.exported.solving import sizes_of
 
@@ -115,7 +115,10 @@ class Parts(NamedTuple):
         """Give a module the tensors: parameters and buffers by their paths, constants as plain attributes."""
         for held, tensor in self.tensors.values():
             for path in [held.name, *[path for path, first in self.aliases.items() if first == held.name]]:
-                _place(module, path, held, tensor)
+                try:
+                    _place(module, path, held, tensor)
+                except KeyError as error:
+                    raise ProgramError(f"the program has a tensor {path!r}, which no module holds: {error}") from None
 
 
 def module_of(graph: Graph, parts: Parts) -> GraphModule:

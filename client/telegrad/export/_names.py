@@ -49,16 +49,17 @@ def names_of(program: ProgramDescription) -> dict[int, str]:
         names[value] = name
 
     for item in program.inputs:
-        give(item.value, _identifier(item.name))
+        give(item.value, identifier(item.name))
     for held in program.tensors:
-        give(held.value, _PREFIX[held.kind] + _identifier(held.name))
+        give(held.value, _PREFIX[held.kind] + identifier(held.name))
     for step in program.steps:
         for out in step.outs:
             give(out, operation_of(step).public if len(step.outs) == 1 else "getitem", is_result=True)
     return names
 
 
-def _identifier(text: str) -> str:
+def identifier(text: str) -> str:
+    """Return a text with underscores for what no name in Python has."""
     return re.sub(r"\W", "_", text)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+import json
 import re
 import types
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import Any, Final
 
 from telegrad._library.overloads import OpOverload
@@ -249,5 +251,6 @@ class _Writer:
 def _attribute(base: str, path: str) -> str:
     """Return the text that reads an attribute, whose names may be none of Python's."""
     for name in path.split("."):
-        base = f"{base}.{name}" if name.isidentifier() else f'getattr({base}, "{name}")'
+        is_name = name.isidentifier() and not iskeyword(name)
+        base = f"{base}.{name}" if is_name else f"getattr({base}, {json.dumps(name, ensure_ascii=False)})"
     return base
