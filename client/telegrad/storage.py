@@ -129,7 +129,7 @@ class UntypedStorage:
         return self
 
     def clone(self) -> UntypedStorage:
-        """Return a copy of the memory."""
+        """Return a storage of its own with the same bytes, on the same device."""
         return storage_of(self._elements().clone(), isinstance(self, TypedStorage))
 
     def resize_(self, size: int) -> Any:

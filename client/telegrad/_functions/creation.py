@@ -79,8 +79,8 @@ def asarray(
     """Return ``obj`` as a tensor, as ``as_tensor`` does; with ``copy`` a tensor too is copied.
 
     A tensor keeps its history, unless ``requires_grad`` is False; a leaf that is returned itself is asked to have a
-    gradient, or not. Raises ArgumentError with ``copy=False`` where the
-    elements have to be copied, as all are that are on this machine.
+    gradient, or not. Raises ArgumentError with ``copy=False`` where the elements have to be copied, as all are that are
+    on this machine.
     """
     made = as_tensor(obj, dtype, device)
     if copy is False and made is not obj:

@@ -217,7 +217,7 @@ def _sparse_product(left: SparseTensor, right: SparseTensor) -> SparseTensor:
 
 
 _REDUCTIONS: Final = {"max": "amax", "min": "amin"}
-"""Other names of reductions."""
+"""Reductions by the names that some functions have for them: `sparse.mm` says max where `scatter_reduce` says amax."""
 
 
 @shown_as("SparseMmReduceImplBackward0")

@@ -104,7 +104,7 @@ class _Walk:
     """Follows an index through the dimensions of a tensor.
 
     ``view`` is what basic indexing has made so far, ``dim`` its next dimension, ``advanced`` the index tensors by the
-    dimension of ``view`` where they begin.
+    dimension of ``view`` where they begin. ``given`` are the items of the index that are advanced.
     """
 
     def __init__(self, tensor: Any, call: Call, upload: Upload) -> None:
@@ -120,9 +120,8 @@ class _Walk:
         if used > self.view.ndim:
             raise DimensionError(f"too many indices for {_show(self.view)}: {used}")
         missing = self.view.ndim - used
-        advanced = [item for item in items if _is_advanced(item)]
-        self.needs_integers = bool(advanced)
-        self.is_one_mask = [getattr(item, "dtype", None) for item in advanced] in ([bool_], [np.bool_])
+        self.given = [item for item in items if _is_advanced(item)]
+        self.needs_integers = bool(self.given)
         for item in items:
             if item is Ellipsis:
                 self.dim += missing
@@ -218,7 +217,8 @@ class _Assignment(_Walk):
 
     def converts(self, value: Any) -> bool:
         """Whether elements of another type are converted: one that fills what a mask chooses, and what is copied."""
-        return not self.needs_integers or (self.is_one_mask and math.prod(value.shape) == 1)
+        is_one_mask = [getattr(item, "dtype", None) for item in self.given] in ([bool_], [np.bool_])
+        return not self.needs_integers or (is_one_mask and math.prod(value.shape) == 1)
 
     def _integer(self, item: Any) -> None:
         if self.needs_integers:

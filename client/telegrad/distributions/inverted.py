@@ -21,7 +21,7 @@ def _inside_unit(like: Any) -> Uniform:
 
 
 class Gumbel(_LocationScale, _Inverted, TransformedDistribution):
-    """Gumbel distributions."""
+    """Gumbel distributions: of the largest of many samples, with a location and a scale."""
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
         self.loc, self.scale = broadcast_all(loc, scale)

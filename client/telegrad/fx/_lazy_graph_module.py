@@ -14,7 +14,7 @@ class _LazyGraphModule(GraphModule):
 
     @classmethod
     def from_graphmodule(cls, gm: GraphModule) -> GraphModule:
-        """Return the module."""
+        """Return the graph module as it is: its code need not be put off."""
         return gm
 
     @staticmethod

@@ -32,7 +32,7 @@ class TensorType:
 
 
 class _DynType:
-    """What is not known."""
+    """The type of a dimension, or of a tensor, of which nothing is known: it is consistent with every other."""
 
     __name__ = "_DynType"
 

@@ -111,7 +111,7 @@ def check_writable(name: str, target: Value) -> None:
         )
     if target.base is None:
         return
-    if edge_of(target) is not None and _is_leaf(target.base):
+    if target.autograd is not None and target.autograd.requires_grad and _is_leaf(target.base):
         raise InplaceError(
             f"{name}: a view of a leaf Variable that requires grad is being used in an in-place operation"
         )
@@ -122,8 +122,7 @@ def check_writable(name: str, target: Value) -> None:
 
 
 def _is_leaf_requiring_grad(value: Value) -> bool:
-    meta = value.autograd
-    return meta is not None and meta.requires_grad and meta.grad_fn is None
+    return value.autograd is not None and value.autograd.requires_grad and _is_leaf(value)
 
 
 def _is_leaf(value: Value) -> bool:

@@ -164,7 +164,7 @@ class FunctionalGraph:
         self._value(self._views[node])
 
     def _take(self, node: Node) -> None:
-        """Note one of several views."""
+        """Note that a node takes one of the views that an operator returns as a list."""
         of, several = self._lists[node.args[0]]
         rest, kwargs = map_arg(several.args[1:], self._node), map_arg(several.kwargs, self._node)
         step = ViewStep(several.target, rest, dict(kwargs), node.args[1])
