@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import finalize
 
 from telegrad._session.current import current_session
@@ -174,26 +174,67 @@ class _Recomputed(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return (None, None, *ctx.run.gradients(ctx.saved_tensors, grads, is_grad_enabled()))
+        return (None, None, *ctx.run.gradients(ctx.saved_tensors, grads))
 
 
-class _Recalled(Function):
-    """An argument of the second computation, where that is recorded: gradients of gradients flow on to the first one.
-
-    The gradients that the second computation itself is made for end here; behind an argument the outer pass goes on.
-    """
+class _Differentiated(Function):
+    """The gradients that a second computation has, as results of what it began with: they are differentiated again."""
 
     _has_no_jvp = False
 
     @staticmethod
-    def forward(ctx: Any, run: _Run, source: Tensor) -> Tensor:
-        ctx.run = run
+    def forward(ctx: Any, computation: _Computation, *origins: Tensor) -> tuple[Tensor, ...]:
+        ctx.computation = computation
         ctx.set_materialize_grads(False)
-        return source.detach()
+        return tuple([output.detach() for output in computation.outputs])
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return None, None if ctx.run.is_differentiated else grads[0]
+        return (None, *ctx.computation.gradients(grads))
+
+
+class _Computation(NamedTuple):
+    """Something that was computed from leaves of its own, so that no pass over it goes on to what is outside.
+
+    ``origins`` are what ``inputs`` stand for outside. ``leaves`` are those of the program that it used, and that are
+    among both; their hooks are called by the pass outside, once all parts of their gradients are there.
+    """
+
+    outputs: list[Tensor]
+    inputs: list[Tensor]
+    origins: list[Tensor]
+    leaves: list[Tensor]
+
+    def gradients(self, given: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Return the gradients of the origins; None for what none reaches. They have a history if that is wanted."""
+        pairs = [
+            (output, gradient)
+            for output, gradient in zip(self.outputs, given, strict=True)
+            if gradient is not None and output.requires_grad
+        ]
+        records = is_grad_enabled()
+        starts = [_leaf(one) if records else one.detach() for _, one in pairs]
+        if not pairs:
+            return [None] * len(self.inputs)
+        with _without_hooks_of(self.leaves):
+            made = grad(
+                [output for output, _ in pairs], self.inputs, starts, retain_graph=True, create_graph=records,
+                allow_unused=True,
+            )  # fmt: skip
+        return self._joined(made, starts, [one for _, one in pairs]) if records else list(made)
+
+    def _joined(
+        self, made: Sequence[Tensor | None], starts: list[Tensor], given: list[Tensor]
+    ) -> list[Tensor | None]:  # fmt: skip
+        """Return gradients with what they were computed from outside as their history."""
+        outputs = [one for one in made if one is not None and one.requires_grad]
+        if not outputs:
+            return list(made)
+        origins = [*self.origins, *[one for one in given if one.requires_grad]]
+        inputs = [*self.inputs, *[start for start in starts if start.requires_grad]]
+        computation = _Computation(outputs, inputs, origins, self.leaves)
+        joined = iter(_Differentiated.apply(computation, *origins))
+        return [next(joined) if one is not None and one.requires_grad else one for one in made]
 
 
 class _Run:
@@ -211,8 +252,6 @@ class _Run:
         """The tensors among the arguments that require a gradient."""
         self._args = _mapped((args, kwargs), self._noted)
         self.outputs: list[int] = []
-        self.is_differentiated = False
-        """Whether the second computation is being differentiated."""
 
     def _noted(self, tensor: Tensor) -> Any:
         if not tensor.requires_grad:
@@ -224,10 +263,10 @@ class _Run:
         args, kwargs = _mapped(self._args, lambda place: sources[place.number], _Place)
         return self._function(*args, **kwargs)
 
-    def gradients(self, saved: Sequence[Tensor], grads: Sequence[Any], records: bool) -> list[Any]:
+    def gradients(self, saved: Sequence[Tensor], grads: Sequence[Any]) -> list[Any]:
         """Compute the function again, and return the gradients of what it was computed from."""
         count = len(self.sources)
-        sources = [_Recalled.apply(self, tensor) if records else _leaf(tensor) for tensor in saved[:count]]
+        sources, others = [_leaf(tensor) for tensor in saved[:count]], list(saved[count:])
         with self._surroundings.restored(), self._again, set_grad_enabled(True):
             tensors: list[Tensor] = []
             _mapped(self.call(sources), tensors.append)
@@ -236,29 +275,8 @@ class _Run:
                 "checkpoint: recomputed values have different metadata than during the forward pass; the function must "
                 "compute the same each time"
             )
-        pairs = [
-            (tensors[place], given)
-            for place, given in zip(self.outputs, grads, strict=True)
-            if given is not None and tensors[place].requires_grad
-        ]
-        others = saved[count:]
-        with _without_hooks_of(others):
-            return self._differentiated(pairs, [*sources, *others], records) if pairs else [None] * len(saved)
-
-    def _differentiated(
-        self, pairs: Sequence[tuple[Tensor, Tensor]], inputs: list[Tensor], records: bool
-    ) -> list[Tensor | None]:
-        """Return the gradients of ``inputs``, of which some may have been computed from others before."""
-        self.is_differentiated = True
-        try:
-            return list(
-                grad(
-                    [tensor for tensor, _ in pairs], inputs, [given for _, given in pairs],
-                    retain_graph=True, create_graph=records, allow_unused=True,
-                )
-            )  # fmt: skip
-        finally:
-            self.is_differentiated = False
+        outputs = [tensors[place] for place in self.outputs]
+        return _Computation(outputs, [*sources, *others], list(saved), others).gradients(grads)
 
     def first(self, context: Any) -> Any:
         """Compute the function, and return its results with one node as their history."""
