@@ -25,13 +25,13 @@ def open_device(device: Device) -> Backend:
 
 
 def begin_first_uses() -> None:
-    """Have libraries of the GPUs that are open load beside this thread what first uses would wait for."""
+    """Begin to load, beside this thread, what first uses of the GPUs that are open would wait for."""
     gpus = [device.index or 0 for device in _OPEN if device.type == "cuda"]
     if gpus:
-        from .cuda.gemm.first_uses import ask_beside
+        from .cuda import first_uses
 
         for index in gpus:
-            ask_beside(index)
+            first_uses.begin(index)
 
 
 def _open_cuda(device: Device) -> Backend:

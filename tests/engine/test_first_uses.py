@@ -8,21 +8,23 @@ from typing import Any
 
 import pytest
 
-from server.engine.cuda.gemm import cublaslt, first_uses
+from server.engine.cuda import first_products, first_uses
+from server.engine.cuda.gemm import cublaslt
 from server.library_choices import library_choices
 
 
 def test_a_library_that_refuses_is_told_in_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(*_: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise OSError("no such library")
 
     monkeypatch.setattr(first_uses, "current_device", lambda device: nullcontext())
     monkeypatch.setattr(cublaslt, "is_available", lambda: True)
-    monkeypatch.setattr(cublaslt, "Product", refuse)
+    monkeypatch.setattr(first_products, "Product", refuse)
+    monkeypatch.setattr(first_uses, "architecture", lambda device: "sm_90")
     with caplog.at_level(logging.WARNING):
-        first_uses.ask_beside(0).join()
+        first_uses.begin(0).join()
     assert "no such library" in caplog.text
 
 
@@ -30,5 +32,5 @@ def test_a_library_that_refuses_is_told_in_the_log(
 def test_each_type_is_asked_about_beside(caplog: pytest.LogCaptureFixture) -> None:
     before = library_choices.asked
     with caplog.at_level(logging.WARNING):
-        first_uses.ask_beside(0).join()
+        first_uses.begin(0).join()
     assert not caplog.records and library_choices.asked == before + 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
@@ -11,8 +12,9 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver")
 
-from server.engine.cuda.runtime import kept_modules
+from server.engine.cuda.runtime import kept_modules, modules
 from server.engine.cuda.runtime.kept_modules import MOST_KEPT, MOST_RETIRED, load_kept
+from server.engine.cuda.runtime.used_before import UsedBefore
 
 
 class Function:
@@ -50,11 +52,14 @@ class SimulatedDriver:
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedDriver]:
+def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SimulatedDriver]:
     driver = SimulatedDriver()
     monkeypatch.setattr(kept_modules, "cp", driver)
     monkeypatch.setattr(kept_modules, "architecture", lambda device: "sm_90")
-    monkeypatch.setattr(kept_modules, "compile_cubin", lambda source, architecture: source.encode())
+    monkeypatch.setattr(modules, "cp", driver)
+    monkeypatch.setattr(modules, "compile_cubin", lambda source, architecture, options: source.encode())
+    log = UsedBefore(tmp_path / "used")
+    monkeypatch.setattr(modules, "used_before", lambda target: log)
     monkeypatch.setattr(kept_modules, "launches_on", lambda device: None)
     kept_modules._kept.cache_clear()
     kept_modules._retired.clear()

@@ -47,6 +47,7 @@ class Device(DescribedDevice):
 @pytest.fixture(autouse=True)
 def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(neighbours, "_KNOWN", {})
+    monkeypatch.setattr(neighbours.used_products, "note", lambda *_: None)
     yield
 
 

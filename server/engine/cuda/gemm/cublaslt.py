@@ -188,14 +188,18 @@ def _checks() -> tuple[Any, Any, int]:
 
 
 class Product:
-    """A problem as cuBLASLt holds it. Its descriptors live as long as this does, and may be those of other products."""
+    """A problem as cuBLASLt holds it. Its descriptors live as long as this does, and may be those of other products.
+
+    Another thread than the worker's has an operation of its own: that which is shared is told of each launch's bias.
+    """
 
     __slots__ = ("_factors", "_handle", "_kept", "_layouts", "_operation", "_problem", "set_bias")
 
-    def __init__(self, device: int, problem: Problem) -> None:
+    def __init__(self, device: int, problem: Problem, shares: bool = True) -> None:
         self._handle = _handle(device)
         scale = DATA_TYPES[BY_SCALE[problem.d.dtype]]
-        operation = _operation(problem.compute, scale, problem.transposes_a, problem.transposes_b, problem.epilogue)
+        describe = _operation if shares else _operation.__wrapped__
+        operation = describe(problem.compute, scale, problem.transposes_a, problem.transposes_b, problem.epilogue)
         batch, result = problem.batch, _layout_of(problem.d, problem.batch)
         a, b = _layout_of(problem.a, batch), _layout_of(problem.b, batch)
         c = result if problem.c is problem.d else _layout_of(problem.c, batch)

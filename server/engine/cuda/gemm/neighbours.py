@@ -11,6 +11,7 @@ import math
 from collections.abc import Hashable
 from typing import Final
 
+from . import used_products
 from .cublaslt import Algorithm, Problem, Product, Side
 
 MOST_KEPT: Final = 1 << 13
@@ -42,10 +43,23 @@ class Algorithms:
         proposed = product.algorithms(1)
         if not proposed:
             return None
-        if len(_KNOWN) >= MOST_KEPT:
-            _KNOWN.clear()
-        _KNOWN[place] = proposed[0]
+        if place not in _KNOWN:
+            used_products.note(device, problem, proposed[0])
+        _remember(place, proposed[0])
         return proposed[0]
+
+
+def remember(device: int, problem: Problem, algorithm: Algorithm) -> None:
+    """Know an algorithm for the neighbours of a product, unless one was found meanwhile."""
+    place = device, neighbourhood(problem)
+    if place not in _KNOWN:
+        _remember(place, algorithm)
+
+
+def _remember(place: Hashable, algorithm: Algorithm) -> None:
+    if len(_KNOWN) >= MOST_KEPT:
+        _KNOWN.clear()
+    _KNOWN[place] = algorithm
 
 
 def neighbourhood(problem: Problem) -> Hashable:

@@ -40,13 +40,18 @@ def is_kept(source: str, architecture: str, options: tuple[str, ...] = ()) -> bo
 
 def path_of(source: str, architecture: str, options: tuple[str, ...] = ()) -> Path:
     """Where the machine code of ``source`` is kept on the disk."""
-    return _path(source, _all_options(architecture, options))
+    return kernels_directory() / name_of(source, architecture, options)
+
+
+def name_of(source: str, architecture: str, options: tuple[str, ...] = ()) -> str:
+    """The name of the file that the machine code of ``source`` is kept in."""
+    return _name(source, _all_options(architecture, options))
 
 
 def compile_cubin(source: str, architecture: str, options: tuple[str, ...] = ()) -> bytes:
     """Machine code of ``source`` for an architecture such as ``sm_90``, from the disk where it was compiled before."""
     options = _all_options(architecture, options)
-    path = _path(source, options)
+    path = kernels_directory() / _name(source, options)
     kept = cubin_files.read(path)
     if kept:
         return kept
@@ -63,12 +68,10 @@ def _all_options(architecture: str, options: tuple[str, ...]) -> tuple[str, ...]
     return (f"--gpu-architecture={architecture}{exact}", *OPTIONS, *(option for option in options if option != EXACT))
 
 
-def _path(source: str, options: tuple[str, ...]) -> Path:
-    return kernels_directory() / f"{_key(source, options)}{cubin_files.SUFFIX}"
-
-
-def _key(source: str, options: tuple[str, ...]) -> str:
-    return hashlib.sha256(repr((source, options, version())).encode()).hexdigest()
+def _name(source: str, options: tuple[str, ...]) -> str:
+    digest = hashlib.sha256(repr((options, version())).encode())
+    digest.update(source.encode())
+    return f"{digest.hexdigest()}{cubin_files.SUFFIX}"
 
 
 @functools.cache

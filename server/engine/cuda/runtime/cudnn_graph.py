@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +29,8 @@ from telegrad_protocol.meta import Meta
 
 from . import cudnn_plans
 from .cudnn_plans import LARGEST_WORKSPACE
+from .launch import architecture
+from .used_before import used_before
 
 try:
     import cudnn
@@ -41,6 +44,8 @@ _KEPT_WORKSPACE = 32 << 20
 _ALIGNMENT = 16
 _CHOSEN = -1
 """The plan that cuDNN's heuristics put first."""
+_KIND = "library"
+_PARTS = ("graph", "ops", "cnn", "adv", "heuristic", "engines_precompiled", "engines_runtime_compiled")
 _MOST_TRIED = 10
 _TIMED_RUNS = 5
 
@@ -76,13 +81,29 @@ def version() -> int:
 
 def _load_library() -> None:
     """Load the library of NVIDIA's package, which the front end finds by its name then; a system's is found anyway."""
+    for folder in _folders():
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(f"{folder}libcudnn.so.9", mode=ctypes.RTLD_GLOBAL)
+
+
+def _folders() -> list[str]:
+    """Return where NVIDIA's package has its libraries, if it is there."""
     try:
         places = util.find_spec("nvidia.cudnn")
     except ModuleNotFoundError:
-        return
-    for place in (places and places.submodule_search_locations) or ():
-        with contextlib.suppress(OSError):
-            ctypes.CDLL(f"{place}/lib/libcudnn.so.9", mode=ctypes.RTLD_GLOBAL)
+        return []
+    return [f"{place}/lib/" for place in (places and places.submodule_search_locations) or ()]
+
+
+def load_beforehand(target: str) -> None:
+    """Load the libraries that cuDNN itself loads with its first graphs, if the last processes needed them.
+
+    The loader lets go of Python's lock, which cuDNN's front end does not.
+    """
+    if version() and used_before(target).of_kind(_KIND):
+        for folder, part in itertools.product(_folders() or [""], _PARTS):
+            with contextlib.suppress(OSError):
+                ctypes.CDLL(f"{folder}libcudnn_{part}.so.9", mode=ctypes.RTLD_GLOBAL)
 
 
 def is_available() -> bool:
@@ -130,6 +151,7 @@ def handle_of(backend: Any) -> _Handle:
     """A device's handle."""
     handle = _HANDLES.get(backend.index)
     if handle is None:
+        used_before(architecture(backend.index)).note(_KIND, "cudnn")
         handle = _HANDLES[backend.index] = _Handle()
     return handle
 

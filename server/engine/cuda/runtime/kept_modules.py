@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from server.engine.device.cupy_module import cp
 
-from .compiler import compile_cubin
 from .launch import Kernel, architecture, collected, is_collecting, launches_on
+from .modules import Module
 
 MODULE_BYTES: Final = 128 << 10
 """About what the host and the driver hold for a module of one kernel."""
@@ -27,8 +27,8 @@ _retired: dict[int, list[Any]] = {}
 class _KeptKernel(Kernel):
     """A kernel, the only one of its module, whose end is noted."""
 
-    def __init__(self, module: Any, name: str, device: int) -> None:
-        super().__init__(module.get_function(name), name, launches_on(device))
+    def __init__(self, module: Module, name: str, device: int) -> None:
+        super().__init__(module.function(name), name, launches_on(device))
         self._held = module, self._function
         self._device = device
 
@@ -49,6 +49,4 @@ def _kept(source: str, name: str, device: int) -> Kernel:
     if len(retired) >= MOST_RETIRED:
         cp.cuda.Device(device).synchronize()
         del _retired[device]
-    module = cp.cuda.function.Module()
-    module.load(compile_cubin(source, architecture(device)))
-    return _KeptKernel(module, name, device)
+    return _KeptKernel(Module(source, architecture(device), (), device), name, device)

@@ -24,7 +24,8 @@ from server.engine.in_c.launches import kernel_launch
 from server.engine.value import Value
 
 from .chains import new_chains
-from .compiler import KernelCompilationError, compile_cubin
+from .compiler import KernelCompilationError
+from .modules import Module
 from .overlapping import can_overlap, launch_overlapping
 
 FORMS = {"int": "i", "unsigned": "I", "i64": "q", "u64": "Q", "float": "f", "double": "d", "pointer": "Q"}
@@ -387,11 +388,9 @@ def load(source: str, name: str, options: tuple[str, ...] = ()) -> Kernel:
 
 @functools.cache
 def _kernel(source: str, name: str, options: tuple[str, ...], device: int) -> Kernel:
-    return Kernel(_module(source, options, device).get_function(name), name, launches_on(device))
+    return Kernel(_module(source, options, device).function(name), name, launches_on(device))
 
 
 @functools.cache
-def _module(source: str, options: tuple[str, ...], device: int) -> Any:
-    module = cp.cuda.function.Module()
-    module.load(compile_cubin(source, architecture(device), options))
-    return module
+def _module(source: str, options: tuple[str, ...], device: int) -> Module:
+    return Module(source, architecture(device), options, device)
