@@ -39,7 +39,7 @@ def lapack(monkeypatch: pytest.MonkeyPatch) -> Any:
     def call(function: Any, *args: Any) -> Any:
         with monkeypatch.context() as patch:
             for name in ("loops_for", "interleaved_for"):
-                patch.setattr(small, name, lambda *given: None)
+                patch.setattr(small, name, lambda *given, **named: None)
             return function(*args)
 
     return call
@@ -88,6 +88,24 @@ def test_factorizations_and_solutions_are_exact(rng: Any, lapack: Any, size: int
         exact_factor = np.linalg.cholesky(definite.astype(float))
         assert not info.any()
         close(factor, exact_factor.swapaxes(1, 2) if upper else exact_factor, kind, 10 * size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", SIZES)
+def test_indefinite_matrices_have_lapacks_pivots(rng: Any, lapack: Any, size: int, kind: str) -> None:
+    """Also where blocks of two rows are needed, where a matrix is singular, and where it has no numbers."""
+    a = batch_of(rng, size, kind)
+    a[::2] = rng.standard_normal(a[::2].shape)
+    a[1::3, np.arange(size), np.arange(size)] = 0
+    a[2::5, size // 2], a[2::5, :, size // 2], a[3::7, 0, 0] = 0, 0, np.nan
+    assert small.loops_for(a, module="indefinite") is not None
+    factor, pivots, info = host_lapack.ldl_factor(a, False)
+    expected = lapack(host_lapack.ldl_factor, a, False)
+    np.testing.assert_array_equal(pivots, expected[1])
+    np.testing.assert_array_equal(info, expected[2])
+    assert info[2::5].all() and (size < 3 or (pivots < 0).any())
+    scale = np.nanmax(abs(expected[0]), (-1, -2), keepdims=True, initial=1)
+    close(factor / scale, expected[0] / scale, kind, 100 * size)
 
 
 def definite_of(rng: np.random.Generator, size: int, kind: str) -> Any:

@@ -242,6 +242,9 @@ def cholesky_solve(factor: Array, b: Array, upper: bool) -> Array:
 
 def ldl_factor(a: Array, hermitian: bool) -> tuple[Array, Array, Array]:
     """The compact LDL factorization of the lower triangles, pivots counted from 1, and info."""
+    factorized = small.ldl_factor(a)
+    if factorized is not None:
+        return factorized
     name = "hetrf" if hermitian and a.dtype.kind == "c" else "sytrf"
     factor, pivots = columns_of(a), np.empty(a.shape[:-1], np.int32)
     info = np.zeros(a.shape[:-2], np.int32)

@@ -71,9 +71,9 @@ def are_interleaved(shape: tuple[int, ...], char: str) -> bool:
     return takes(shape, char, _INTERLEAVED)
 
 
-def loops_for(a: Array, largest: int = _LARGEST) -> Any:
+def loops_for(a: Array, largest: int = _LARGEST, module: str = "matrices") -> Any:
     """The compiled loops if a batch of matrices, of at most so many rows and columns, is one for them; else None."""
-    return _kernels("matrices", a.size) if takes(a.shape, a.dtype.char, largest) else None
+    return _kernels(module, a.size) if takes(a.shape, a.dtype.char, largest) else None
 
 
 def interleaved_for(a: Array) -> Any:
@@ -247,6 +247,17 @@ def cholesky(a: Array, upper: bool) -> tuple[Array, Array] | None:
     factor = factors.swapaxes(1, 2).reshape(a.shape)
     cholesky_into(loops, a, upper, factor, infos)
     return factor, infos
+
+
+def ldl_factor(a: Array) -> tuple[Array, Array, Array] | None:
+    """The compact LDL factorization of lower triangles, pivots and info; None if LAPACK is to factorize."""
+    loops = loops_for(a, module="indefinite")
+    if loops is None:
+        return None
+    factors, infos = _empty_columns(a, a.shape[-2:]), np.empty(a.shape[:-2], np.int32)
+    pivots = np.empty(a.shape[:-1], np.int32)
+    loops.ldl_factor(_writable(a), factors, pivots.reshape(-1, a.shape[-1]), infos.reshape(-1))
+    return factors.swapaxes(1, 2).reshape(a.shape), pivots, infos
 
 
 def qr(loops: Any, a: Array, columns: int, rows: int) -> tuple[Array, Array]:
