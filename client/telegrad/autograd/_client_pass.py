@@ -33,6 +33,7 @@ from telegrad._tensor.held_gradients import (
     parents_of,
     reachable_in_pass,
 )
+from telegrad._tensor.hooks import NONE_REPLACED
 from telegrad._tensor.receivers import moved_at, receivers_at
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import messages
@@ -53,7 +54,7 @@ from ._gradients import (
     tell_forms,
 )
 from ._held_pass import watched_at
-from ._node_hooks import NodeHooks, Outputs
+from ._node_hooks import NodeHooks, Outputs, in_order
 from .anomaly_mode import refuse_nan
 
 
@@ -71,11 +72,14 @@ running = _Running()
 
 
 class ClientPass(NodeHooks):
-    """One pass; ``inputs`` are the tensors whose gradients alone are computed, None where leaves accumulate theirs."""
+    """One pass; ``inputs`` are the tensors whose gradients alone are computed, None where leaves accumulate theirs.
+
+    With ``adds`` the gradients of ``inputs`` are accumulated, too, which the hooks of their nodes have a part in.
+    """
 
     def __init__(
         self, roots: list[Tensor], gradients: list[Tensor | None], inputs: list[Tensor] | None, retain_graph: bool,
-        create_graph: bool,
+        create_graph: bool, adds: bool = True,
     ) -> None:  # fmt: skip
         pairs = list(zip(roots, gradients, strict=True))
         super().__init__(pairs)
@@ -86,6 +90,7 @@ class ClientPass(NodeHooks):
         self.final: list[Callable[[], None]] = []
         """Called once the pass has accumulated its gradients."""
         self._inputs = inputs
+        self._adds = adds
         self._hookless, running.hookless = running.hookless, frozenset()
         self._retain_graph, self._create_graph = retain_graph, create_graph
         self._number = session.new_id()
@@ -259,8 +264,8 @@ class ClientPass(NodeHooks):
         while ready or stopped:
             if ready:
                 node = ready.pop()
-                complete = outputs.complete(node)
-                for stop in [one for one in complete if self._stops_at(one)]:
+                dealt_with = outputs.complete(node)
+                for stop in [one for one in dealt_with if self._stops_at(one)]:
                     heappush(stopped, (-_age(stop), next(order), stop))
                 if self._stops_at(node):
                     continue
@@ -273,22 +278,21 @@ class ClientPass(NodeHooks):
                 self._reached.setdefault(parent)
                 if isinstance(node, ClientOutput):
                     self._arrived.setdefault(node.function, set()).add(node.index)
+            complete: list[GradientEdge] = []
             for parent in parents_of(node):
                 counts[parent] -= 1
                 if not counts[parent]:
-                    ready.append(parent)
+                    complete.append(parent)
+            ready += in_order(node, complete)
 
     def _stop(self, node: GradientEdge) -> Sequence[GradientEdge]:
         """Call the hooks and the function of a node, and return the nodes that gradients flow to from it."""
         is_reached = node in self._reached
         for watched in self._watched_at(node):
-            if node not in self._on_server or key_of(node) in self._held:
-                if is_reached:
-                    self._call_hooks_of_held(node, watched)
-            elif is_reached:
-                self._call_hooks(node, watched)
-            else:
-                self._give(watched.number, None)
+            if is_reached and (node not in self._on_server or key_of(node) in self._held):
+                self._call_hooks_of_held(node, watched)
+            elif node in self._on_server:
+                (self._call_hooks if is_reached else self._call_hooks_with_none)(node, watched)
         if not self._runs(node):
             return ()
         if isinstance(node, ClientNode):
@@ -300,7 +304,7 @@ class ClientPass(NodeHooks):
 
     def _call_hooks(self, node: GradientEdge, watched: Watched) -> None:
         given = None
-        if hooks := watched.on_gradient:
+        if hooks := watched.on_gradient if self._adds else [*watched.hooks.values()]:
             gradient = (taken := self._take(watched.number, [watched.meta])[0])
             if self._targets is not None and node in self._targets and self._runs(node):
                 self.unhooked[watched.age] = taken
@@ -317,6 +321,16 @@ class ClientPass(NodeHooks):
         tell_forms([moved._grad for moved in moved_at(node)])
         watched.call_after(leaf)
 
+    def _call_hooks_with_none(self, node: GradientEdge, watched: Watched) -> None:
+        """Call the hooks of a place that no gradient has reached, since a function of the program returned none."""
+        for hook in watched.on_gradient:
+            if hook(None) is not None:
+                raise AutogradError(NONE_REPLACED)
+        self._give(watched.number, None)
+        leaf = node.tensor() if isinstance(node, LeafNode) and self._inputs is None and watched.after else None
+        if leaf is not None:
+            watched.call_after(leaf)
+
     def _accumulate(self, leaf: Tensor, watched: Watched, given: Sequence[Tensor] | None) -> None:
         """Have the gradient that has arrived added to that of a leaf whose hooks are called before the pass ends."""
         self._named[id(leaf)] = leaf
@@ -329,11 +343,6 @@ class ClientPass(NodeHooks):
         arrived: list[Meta | None] = [None] * len(node.metas)
         for output in self._arrived.get(node, ()):
             arrived[output] = node.metas[output]
-        if node.is_released:
-            raise AutogradError(
-                "backward: Trying to backward through the graph a second time, but its saved tensors are freed. "
-                "Specify retain_graph=True for the first pass"
-            )
         if node.held is not None or node not in self._on_server:
             return self._differentiate_held(node, arrived)
         gradients = self._take(node.number, arrived)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from telegrad._session.thread_modes import thread
-from telegrad._tensor.autograd_graph import ClientNode, ClientOutput, GradientEdge, NumberedNode
+from telegrad._tensor.autograd_graph import ClientNode, ClientOutput, GradientEdge, LeafNode, NumberedNode
 from telegrad._tensor.hooks import run_hooks
 from telegrad._tensor.tensor import Tensor, require_one_session
 from telegrad_protocol import messages
@@ -43,16 +43,15 @@ class NodeHooks(HeldPass):
             self._give(hooked.before, None)
             return
         has_posthooks = hooked.after in self._stops
-        arrived = self._take_some(hooked.before, hooked.outputs) if is_reached else []
+        arrived = self._take_some(hooked.before, hooked.outputs) if is_reached else [None] * len(hooked.outputs)
         is_reached = any(gradient is not None for gradient in arrived)
         shown = max([place + 1 for place, meta in enumerate(hooked.outputs) if meta is not None], default=0)
-        given = arrived[:shown]
-        if is_reached:
-            given = run_hooks(hooked.prehooks, given)
+        given = run_hooks(hooked.prehooks, arrived[:shown])
         self._give(hooked.before, [*given, *arrived[shown:]] if is_reached and hooked.prehooks else None)
         if not has_posthooks:
             return
         if not is_reached:
+            run_hooks(hooked.posthooks, [None] * len(hooked.inputs), tuple(given))
             self._give(hooked.after, None)
             return
         inputs = self._take_some(hooked.after, hooked.inputs)
@@ -108,3 +107,14 @@ class Outputs:
         waiting = self._waiting.setdefault(function, [])
         waiting.append(node)
         return [] if self._missing[function] else self._waiting.pop(function)
+
+
+def in_order(node: GradientEdge, complete: list[GradientEdge]) -> list[GradientEdge]:
+    """Return what all gradients have reached once a node was dealt with, in the order in which it is not dealt with.
+
+    As in PyTorch, leaves come before all else, in the order of the operands; of ``linear``, the bias comes first.
+    """
+    leaves = [one for one in complete if isinstance(one, LeafNode)]
+    if leaves and getattr(getattr(node, "name", None), "op", None) == "linear":
+        leaves.insert(0, leaves.pop())
+    return [*(one for one in complete if not isinstance(one, LeafNode)), *reversed(leaves)]

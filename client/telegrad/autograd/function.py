@@ -254,6 +254,7 @@ class _Results:
         self.ctx = ctx
         self.tensors = tensors
         self.given = outputs
+        self.records = records
         self.node: ClientNode | None = None
         self.modified = [place for place, out in enumerate(outputs) if any(out is dirty for dirty in ctx._dirty)]
         self.values = [self._own(place, out) for place, out in enumerate(outputs)]
@@ -266,7 +267,7 @@ class _Results:
         if not is_input and not out._is_tracked():
             return out
         with no_grad():
-            return out.view_as(out) if is_input else out.detach()
+            return out.view_as(out) if is_input and self.records else out.detach()
 
     def with_history(self, owner: type[Function], edges: list[GradientEdge | None], name: str) -> list[Any]:
         ctx, values = self.ctx, self.values

@@ -17,7 +17,7 @@ from telegrad_protocol.errors import DTypeError
 from telegrad_protocol.ops import pointwise as ops
 
 from .complex import conj
-from .derivatives import zero_gradient
+from .derivatives import not_differentiable, zero_gradient
 
 
 def _scaled_gradient(grad, alpha):
@@ -104,7 +104,11 @@ def _refuse_zero(xp, name, other, out):
         raise DTypeError(f"{name}: integer division by zero")
 
 
-@implements(ops.floor_divide)
+@implements(
+    ops.floor_divide,
+    input=not_differentiable("floor_divide", "input"),
+    other=not_differentiable("floor_divide", "other"),
+)
 def floor_divide(xp, input, other, *, out):
     _refuse_zero(xp, "floor_divide", other, out)
     if xp is np or out.dtype.kind != "f":
