@@ -53,7 +53,7 @@ from ._gradients import (
     settle,
     tell_forms,
 )
-from ._held_pass import watched_at
+from ._held_pass import dense, watched_at
 from ._node_hooks import NodeHooks, Outputs, in_order
 from .anomaly_mode import refuse_nan
 
@@ -350,11 +350,9 @@ class ClientPass(NodeHooks):
         refuse_nan(node.name, results)
         if not self._retain_graph:
             node.release()
-        wanted = [None if edge is None else result for result, edge in zip(results, node.edges, strict=True)]
-        self._give(node.number, wanted)
-        return [
-            edge for result, edge in zip(wanted, node.edges, strict=True) if result is not None and edge is not None
-        ]
+        pairs = [(edge, result) for result, edge in zip(results, node.edges, strict=True)]
+        self._give(node.number, [None if edge is None else dense(result) for edge, result in pairs])
+        return [edge for edge, result in pairs if result is not None and edge is not None]
 
     def _take(self, stop: int, metas: Sequence[Meta | None]) -> list[Any]:
         """Return handles on the gradients that have reached a stop; None where there is no meta."""

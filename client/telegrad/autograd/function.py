@@ -54,7 +54,11 @@ class _Context(FunctionCtx):
             )
         return tuple([item.unpack() if isinstance(item, (_Saved, PackedSaved)) else item for item in self._saved])
 
-    saved_variables = saved_tensors
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        """The former name of ``saved_tensors``."""
+        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
+        return self.saved_tensors
 
     def name(self) -> str:
         return f"{self._owner.__name__}Backward"
