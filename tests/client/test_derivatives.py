@@ -207,6 +207,17 @@ PROGRAMS = [
         dict(nets[1].named_parameters()), w)
     (params["weight"], out.detach(), {k: v.detach() for k, v in per_sample.items()}["weight"])
     """,
+    "F.jvp(lambda a: a.clone().unsqueeze_(0) * a, (p.detach(),), (p.detach(),))",
+    "F.jacfwd(lambda a: a.clone().unsqueeze_(0).transpose_(0, 1) * 2)(p.detach())",
+    "F.grad(lambda a: (a.clone().unsqueeze_(0) * a).sum())(p.detach())",
+    "F.grad(lambda a: a.sum())(t.complex(p.detach(), p.detach()))",
+    "F.jacrev(lambda a: a.real)(t.complex(p.detach(), p.detach()))",
+    "F.jacrev(lambda a: t.complex(a, a))(p.detach())",
+    "F.jacfwd(lambda a: a.real)(t.complex(p.detach(), p.detach()))",
+    "F.jacfwd(lambda a: t.complex(a, a))(p.detach())",
+    "F.jacfwd(lambda a: a.float() ** 2)(t.arange(3))",
+    "F.jvp(lambda a: a * 2, (t.arange(3),), (t.arange(3),))",
+    "F.jvp(lambda a: a * 2, (t.ones(3),), (t.arange(3),))",
 ]
 
 

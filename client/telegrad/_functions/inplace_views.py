@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from telegrad._ops.batching import batching
+from telegrad._ops.duals import duals
 from telegrad._ops.functions import function
 from telegrad._ops.outputs import check_made_outside
 from telegrad._ops.signatures import method_signature
@@ -23,7 +25,7 @@ def _inplace(name: str) -> Any:
     def run_in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if thread.modes.records:
             check_made_outside(f"{name}_", self)
-        if self._is_tracked() and self.is_leaf:
+        if self.requires_grad and self._is_tracked() and self.is_leaf:
             if thread.modes.records:
                 raise InplaceError(f"{name}_: a leaf tensor that requires grad is modified in place; use no_grad()")
             self._become(run(self.detach(), *args, **kwargs))
@@ -40,6 +42,10 @@ def _inplace(name: str) -> Any:
     return run_in_place
 
 
+_PARTS = ("_id", "_meta", "_node", "_requires_grad", "_aliases", "_seen")
+"""What makes a tensor the view that it is; classes that keep it elsewhere have ``_parts_of_views``."""
+
+
 @contextmanager
 def _recording() -> Iterator[None]:
     """Record operations in this block: a tensor of another shape has its history whatever the mode is."""
@@ -53,13 +59,15 @@ def _recording() -> Iterator[None]:
 
 def note_change(tensor: Tensor) -> None:
     """Count one more modification of a tensor's memory, none of whose elements is another."""
+    if batching.levels or duals.levels:
+        return  # a function that is mapped or differentiated works on tensors of its own
     with no_grad():
         tensor.detach().as_strided((0,), (1,)).zero_()
 
 
 def _exchange(self: Tensor, view: Tensor) -> None:
     """Let ``self`` become its own ``view``: the tensor that others are views of goes on to be ``self``."""
-    for part in ("_id", "_meta", "_node", "_requires_grad", "_aliases", "_seen"):
+    for part in getattr(self, "_parts_of_views", _PARTS):
         ours = getattr(self, part)
         setattr(self, part, getattr(view, part))
         setattr(view, part, ours)
