@@ -128,6 +128,32 @@ def test_views_are_views_of_a_tensor_whose_shape_was_changed(tg: Any) -> None:
     assert_same(*evaluate(program, tg))
 
 
+OF_PLAIN_TENSORS = [
+    "t.ones(1, 2).unbind()[0].copy_(b)", "t.ones(1, 2).select(1, 0).copy_(b)", "Same.apply(t.ones(1, 2)).add_(b)",
+    "Same.apply(t.ones(1, 2)).copy_(b)", "t.ones(4).chunk(2)[1].mul_(b)", "t.ones(4)[1:].mul_(b)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", OF_PLAIN_TENSORS)
+def test_views_of_plain_tensors_that_get_a_gradient_are_refused_where_they_are_written(tg: Any, call: str) -> None:
+    program = f"""
+    class Same(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, a):
+            return a.view_as(a)
+        @staticmethod
+        def backward(ctx, g):
+            return g
+    b = t.ones(1, requires_grad=True)
+    try:
+        told = {call}.requires_grad
+    except RuntimeError:
+        told = "refused"
+    told
+    """
+    assert_same(*evaluate(program, tg))
+
+
 REFUSED = [
     ("t.autograd.grad(x.sum(), [])", "`inputs` argument to `grad()` cannot be empty."),
     ("x.sum().backward(inputs=[])", "`inputs` argument to `backward()` cannot be empty."),

@@ -41,19 +41,19 @@ def mutate(
     if sharing.keeps_saved:
         keep_saved(session, targets)
     session.call(op.index, session.sites.current(4), (), wire, modes)
-    if plan.late_error or (modes.records and any([_is_tracked_view(target) for target in targets])):
+    if plan.late_error or (modes.records and any([_is_tracked_view(target, parents) for target in targets])):
         wait_where_caught(session, plan.late_error or PATIENTLY)
     if parents and plan.differentiable and isinstance(targets[0], Tensor):
         _rebase(targets[0], new_node(parents, plan.grad_name))
     return None if plan.outs is None else plan.result_type(targets) if plan.is_tuple else targets[0]
 
 
-def _is_tracked_view(target: Any) -> bool:
-    """Tell whether a target is a view with a gradient: only the server knows whether it may be modified."""
+def _is_tracked_view(target: Any, parents: list[GradientEdge]) -> bool:
+    """Tell whether a target is a view that has a gradient or gets one: only the server knows if it may be modified."""
     return (
         isinstance(target, Tensor)
         and target._base is not None
-        and (target._requires_grad or target._base._requires_grad)
+        and bool(parents or target._requires_grad or target._base._requires_grad)
     )
 
 
