@@ -387,6 +387,34 @@ PROGRAMS = [
     more = t.autograd.grad((x * 3).sum(), leaf) + t.autograd.grad((y * 4).sum(), [of_y, y])
     (gradients, more)
     """,
+    """
+    base, added = w * 1, t.ones(2, 2, dtype=t.float64, requires_grad=True)
+    class AddTo(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.mark_dirty(a)
+            ctx.save_for_backward(b, a)
+            return a.mul_(b)
+        @staticmethod
+        def backward(ctx, g):
+            b, a = ctx.saved_tensors
+            return g * b, (g * a / b).sum() * t.ones_like(b)
+    part, other = base[:, 1:], base[0]
+    same = AddTo.apply(part, added * 2)
+    ((base * base).sum() + (part * 3).sum() + other.sum()).backward()
+    plain = t.zeros(2, 3, dtype=t.float64)
+    AddTo.apply(plain[:, 1:], added)
+    (same is part, base, part, w.grad, added.grad, plain.requires_grad)
+    """,
+    """
+    AddTo = AddOne
+    AddTo.apply(w[0])
+    """,
+    """
+    half = t.empty(3, dtype=t.int64)
+    half.copy_(x)
+    half.requires_grad
+    """,
     "t.ones(2).register_hook(print)",
     "(x * 2).register_post_accumulate_grad_hook(print)",
     """

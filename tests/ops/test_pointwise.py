@@ -218,6 +218,14 @@ def test_integers_have_the_negative_powers_that_are_integers(adapter: EngineAdap
         adapter.function("pow")(adapter.tensor(base), -1)
 
 
+@pytest.mark.parametrize("number", [-1.5, 2.0])
+def test_real_bases_of_complex_powers_have_gradients(number: float, adapter: EngineAdapter) -> None:
+    base = torch.tensor([-1.5, 2.0, -0.25], dtype=torch.float64, requires_grad=True)
+    exponent = torch.tensor([0.3 + 0.2j, 1 - 2j, 0.5j], requires_grad=True, dtype=torch.complex128)
+    Comparison(adapter).run(torch.pow, adapter.function("pow"), [base, exponent], {})
+    Comparison(adapter).run(torch.pow, adapter.function("pow"), [number, exponent], {}, second=False)
+
+
 @pytest.mark.parametrize("exponent", [0, 0.5, 1, 2, 3, -1, 1.7, -2.5])
 def test_powers_of_large_arrays(exponent: float, adapter: EngineAdapter, seed: int) -> None:
     source = torch.rand(LARGE).add_(0.1).requires_grad_()

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from telegrad._ops.batching import batching
-from telegrad._ops.duals import duals
 from telegrad._ops.functions import function
+from telegrad._ops.mutation import note_change
 from telegrad._ops.outputs import check_made_outside
 from telegrad._ops.signatures import method_signature
-from telegrad._session.grad_mode import no_grad
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import AutogradError, InplaceError
@@ -55,14 +53,6 @@ def _recording() -> Iterator[None]:
         yield
     finally:
         thread.modes = before
-
-
-def note_change(tensor: Tensor) -> None:
-    """Count one more modification of a tensor's memory, none of whose elements is another."""
-    if batching.levels or duals.levels:
-        return  # a function that is mapped or differentiated works on tensors of its own
-    with no_grad():
-        tensor.detach().as_strided((0,), (1,)).zero_()
 
 
 def _exchange(self: Tensor, view: Tensor) -> None:

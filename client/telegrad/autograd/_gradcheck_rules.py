@@ -39,7 +39,8 @@ class _Undefined(Function):
 
 def check_dense(outputs: Sequence[Tensor]) -> None:
     """Refuse results that are sparse."""
-    if any([output.layout is not strided for output in outputs]):
+    layouts: list[Any] = [output.layout for output in outputs]
+    if any([layout is not strided for layout in layouts]):
         raise ArgumentError("Sparse output is not supported at gradcheck yet. Please call to_dense() on it")
 
 

@@ -221,8 +221,9 @@ def _numerical(
     columns = []
     for step in _steps(given[place].detach(), eps):
         ahead, behind = (_moved(func, given, place, number, by) for by in (step, -step))
-        for moved in (ahead, behind) if output is not None else ():
-            check_same_form(output, moved)
+        if output is not None:
+            check_same_form(output, ahead)
+            check_same_form(output, behind)
         columns.append((_as_real(ahead) - _as_real(behind)) / (2 * eps))
     return _table(columns, 0).T
 

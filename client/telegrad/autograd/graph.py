@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from telegrad._functions.inplace_views import note_change
+from telegrad._ops.mutation import note_change
 from telegrad._ops.packing import saved_tensors
 from telegrad._ops.sharing import sharing
 from telegrad._session.grad_mode import enable_grad

@@ -176,6 +176,8 @@ def _pow_exponent(grad, input, exponent, out):
         slope = out * F.log(F.full((), input, dtype=out.dtype, device=out.device))
         return F.where(_real(exponent) >= 0, 0.0, grad * conj(slope)) if input == 0 else grad * conj(slope)
     is_flat = F.logical_and(input == 0, _real(exponent) >= 0)
+    if out.meta.dtype.is_complex and not input.meta.dtype.is_complex:
+        input = F._to_copy(input, dtype=out.meta.dtype)  # real numbers below zero have no real logarithm
     return F.where(is_flat, 0.0, grad * conj(out * F.log(input)))
 
 

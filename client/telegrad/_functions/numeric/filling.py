@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from telegrad._ops.functions import function
+from telegrad._ops.mutation import note_change
 from telegrad._session.own_code import note
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.size import Size
@@ -16,7 +17,6 @@ from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 from telegrad_protocol.layout import contiguous_strides, wrap_dim
 from telegrad_protocol.memory_format import MemoryFormat, contiguous_format
 
-from ..inplace_views import note_change
 from ..into import into
 
 
