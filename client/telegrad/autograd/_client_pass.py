@@ -37,7 +37,7 @@ from telegrad._tensor.hooks import NONE_REPLACED
 from telegrad._tensor.receivers import moved_at, receivers_at
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import messages
-from telegrad_protocol.errors import ArgumentTypeError, AutogradError
+from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
 
 from ._gradients import (
@@ -54,7 +54,7 @@ from ._gradients import (
     tell_forms,
 )
 from ._held_pass import dense, watched_at
-from ._node_hooks import NodeHooks, Outputs, in_order
+from ._node_hooks import NodeHooks, Outputs, in_order, is_of_program, replacement
 from .anomaly_mode import refuse_nan
 
 
@@ -104,6 +104,8 @@ class ClientPass(NodeHooks):
         self._counts = parents_counted(nodes)
         self._reached: dict[GradientEdge, None] = dict.fromkeys(self._roots)
         """Nodes that a gradient has flowed to, in a fixed order."""
+        self._left_out: set[GradientEdge] = set()
+        """What functions of the program gave no gradient, and what lies behind that."""
         self._arrived: dict[ClientNode, set[int]] = {}
         """The outputs of functions that a gradient has flowed to."""
         self.unhooked: dict[int, Tensor] = {}
@@ -274,6 +276,8 @@ class ClientPass(NodeHooks):
             else:
                 node = heappop(stopped)[2]
                 flows = self._stop(node)
+            if node in self._left_out:
+                self._left_out.update(parents_of(node))
             for parent in flows:
                 self._reached.setdefault(parent)
                 if isinstance(node, ClientOutput):
@@ -291,15 +295,17 @@ class ClientPass(NodeHooks):
         for watched in self._watched_at(node):
             if is_reached and (node not in self._on_server or key_of(node) in self._held):
                 self._call_hooks_of_held(node, watched)
+            elif is_reached:
+                self._call_hooks(node, watched)
             elif node in self._on_server:
-                (self._call_hooks if is_reached else self._call_hooks_with_none)(node, watched)
+                self._call_hooks_with_none(node, watched)
         if not self._runs(node):
             return ()
         if isinstance(node, ClientNode):
             return self._differentiate(node)
         hooked = self._hooked_at(node)
         if hooked is not None and node in self._on_server:
-            self._call_node_hooks(hooked, is_reached)
+            self._call_node_hooks(hooked, is_reached, node in self._left_out)
         return node.parents if is_reached else ()
 
     def _call_hooks(self, node: GradientEdge, watched: Watched) -> None:
@@ -311,7 +317,7 @@ class ClientPass(NodeHooks):
             for hook in hooks:
                 result = hook(gradient)
                 if result is not None:
-                    gradient = _replacement(hook, gradient, result)
+                    gradient = replacement(hook, gradient, result)
             given = None if gradient is taken else (gradient,)
         leaf = node.tensor() if isinstance(node, LeafNode) and self._inputs is None and watched.after else None
         if leaf is None:
@@ -322,12 +328,13 @@ class ClientPass(NodeHooks):
         watched.call_after(leaf)
 
     def _call_hooks_with_none(self, node: GradientEdge, watched: Watched) -> None:
-        """Call the hooks of a place that no gradient has reached, since a function of the program returned none."""
-        for hook in watched.on_gradient:
+        """Pass by a place that no gradient has reached; call its hooks if a function of the program returned none."""
+        is_left_out = node in self._left_out
+        for hook in watched.on_gradient if is_left_out else ():
             if hook(None) is not None:
                 raise AutogradError(NONE_REPLACED)
         self._give(watched.number, None)
-        leaf = node.tensor() if isinstance(node, LeafNode) and self._inputs is None and watched.after else None
+        leaf = node.tensor() if isinstance(node, LeafNode) and is_left_out and self._inputs is None else None
         if leaf is not None:
             watched.call_after(leaf)
 
@@ -352,6 +359,8 @@ class ClientPass(NodeHooks):
             node.release()
         pairs = [(edge, result) for result, edge in zip(results, node.edges, strict=True)]
         self._give(node.number, [None if edge is None else dense(result) for edge, result in pairs])
+        if is_of_program(node) and not self._is_uncertain:
+            self._left_out.update([edge for edge, result in pairs if result is None and edge is not None])
         return [edge for edge, result in pairs if result is not None and edge is not None]
 
     def _take(self, stop: int, metas: Sequence[Meta | None]) -> list[Any]:
@@ -382,17 +391,3 @@ def _age(node: GradientEdge) -> float:
     if node.extras is not None and (hooked := node.extras.hooked()) is not None:
         ages.append(hooked.age)
     return max(ages) if ages else node.number if isinstance(node, ClientNode) else 0
-
-
-def _replacement(hook: Callable[..., Any], gradient: Any, result: Any) -> Any:
-    """Return the gradient that a hook has returned in place of another; it must have the type and shape of that."""
-    if not isinstance(result, Tensor):
-        raise ArgumentTypeError(f"expected Variable, but hook returned {type(result).__name__!r}")
-    given, returned = gradient._meta, result._meta
-    name = repr(getattr(hook, "__name__", "<unknown>"))
-    if returned.dtype is not given.dtype or returned.device != given.device:
-        kinds = f"was {gradient.type()} got {result.type()}"
-        raise AutogradError(f"hook {name} has changed the type of value ({kinds})")
-    if returned.shape != given.shape:
-        raise AutogradError(f"hook {name} has changed the size of value")
-    return result
