@@ -60,6 +60,100 @@ def test_passes_agree_with_pytorchs(tg: Any, case: str) -> None:
     assert_same(ours, theirs)
 
 
+CHANGES = [
+    "y.transpose_(0, 1)", "y.unsqueeze_(0)", "y.squeeze_(0)", "y.squeeze_()", "y.swapdims_(0, 2)", "y.t_()",
+    "y.as_strided_((3, 2), (1, 3))", "y.detach_()", "y.squeeze_((0, 1))",
+]  # fmt: skip
+SHAPED = """
+x = t.arange(6.0).reshape(1, 2, 3).requires_grad_()
+y = x * 2 if "t_" not in call else (x * 2)[0].clone()
+part = y[0]
+eval(call)
+weights = t.arange(1.0, 7.0).reshape(y.shape)
+told = (y.shape, y.requires_grad, y.is_leaf, y._is_view(), y._version, part._version, part._base is y)
+if y.requires_grad:
+    (y * weights).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("call", CHANGES)
+def test_shapes_that_are_changed_in_place_have_the_history_of_before(tg: Any, call: str) -> None:
+    ours, theirs = evaluate(f"{SHAPED}\n(told, x.grad is not None and x.grad.tolist())", tg, call=call)
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
+def test_a_history_outlasts_a_change_of_shape_that_is_not_recorded(tg: Any, mode: str) -> None:
+    program = f"""
+    x = t.arange(6.0).reshape(2, 3).requires_grad_()
+    y = x * 2
+    with t.{mode}():
+        y.unsqueeze_(0)
+        leaf = t.nn.Parameter(t.ones(2)).unsqueeze_(0)
+    (y * y).sum().backward()
+    (y.shape, y.requires_grad, y.is_leaf, y._version, x.grad, leaf.is_leaf, leaf.shape)
+    """
+    assert_same(*evaluate(program, tg))
+
+
+SAVED_BEFORE = ["y.transpose_(0, 1)", "y.unsqueeze_(0)", "y.squeeze_(0)", "y.add_(1)"]
+
+
+@pytest.mark.parametrize("call", SAVED_BEFORE)
+def test_what_a_pass_needs_is_refused_once_its_shape_was_changed(tg: Any, call: str) -> None:
+    program = f"""
+    x = t.ones(1, 2, 3, requires_grad=True)
+    y = x * 2
+    z = (y * y).sum()
+    {call}
+    z.backward()
+    x.grad.sum().item()
+    """
+    assert_same(*evaluate(program, tg))
+
+
+def test_views_are_views_of_a_tensor_whose_shape_was_changed(tg: Any) -> None:
+    program = """
+    x = t.ones(2, requires_grad=True)
+    y = x * 2
+    y.unsqueeze_(0)
+    part = y[0]
+    part.mul_(5)
+    y.mul_(t.tensor([2.0, 3.0]))
+    told = (part._base is y, y._base is None, y, part)
+    y.sum().backward()
+    y.detach_()
+    (told, x.grad, y.requires_grad, t.ones(2).unsqueeze_(0).detach_(), t.ones(4).resize_(2, 2)._version)
+    """
+    assert_same(*evaluate(program, tg))
+
+
+OF_PLAIN_TENSORS = [
+    "t.ones(1, 2).unbind()[0].copy_(b)", "t.ones(1, 2).select(1, 0).copy_(b)", "Same.apply(t.ones(1, 2)).add_(b)",
+    "Same.apply(t.ones(1, 2)).copy_(b)", "t.ones(4).chunk(2)[1].mul_(b)", "t.ones(4)[1:].mul_(b)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", OF_PLAIN_TENSORS)
+def test_views_of_plain_tensors_that_get_a_gradient_are_refused_where_they_are_written(tg: Any, call: str) -> None:
+    program = f"""
+    class Same(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, a):
+            return a.view_as(a)
+        @staticmethod
+        def backward(ctx, g):
+            return g
+    b = t.ones(1, requires_grad=True)
+    try:
+        told = {call}.requires_grad
+    except RuntimeError:
+        told = "refused"
+    told
+    """
+    assert_same(*evaluate(program, tg))
+
+
 REFUSED = [
     ("t.autograd.grad(x.sum(), [])", "`inputs` argument to `grad()` cannot be empty."),
     ("x.sum().backward(inputs=[])", "`inputs` argument to `backward()` cannot be empty."),

@@ -291,6 +291,130 @@ PROGRAMS = [
     g.sum().backward()
     (second, x.grad, b.grad, calls)
     """,
+    """
+    one, two = x * 1, w * 2
+    two.register_hook(lambda g: calls.append(("tensor", g)))
+    two.grad_fn.register_prehook(lambda gs: calls.append(("before", gs)))
+    two.grad_fn.register_hook(lambda gs, outs: calls.append(("after", gs, outs)))
+    w.register_hook(lambda g: calls.append(("leaf", g)))
+    w.register_post_accumulate_grad_hook(lambda leaf: calls.append(("done", leaf.grad)))
+    class First(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            return a.sum() + b.sum()
+        @staticmethod
+        def backward(ctx, g):
+            return g.expand(3), None
+    First.apply(one, two).backward()
+    (calls, x.grad, w.grad)
+    """,
+    """
+    y = w * 2
+    y.register_hook(lambda g: t.ones(2, 3, dtype=t.float64))
+    class Nothing(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, a):
+            return a * 2
+        @staticmethod
+        def backward(ctx, g):
+            return None
+    Nothing.apply(y).sum().backward()
+    """,
+    """
+    order = []
+    parts = t.nn.Linear(3, 2), t.nn.LayerNorm(2), t.nn.Conv1d(1, 1, 1), t.nn.BatchNorm1d(1)
+    net = t.nn.Sequential(parts[0], parts[1], t.nn.Unflatten(1, (1, 2)), parts[2], parts[3]).double()
+    for name, p in net.named_parameters():
+        p.register_hook(lambda g, name=name: order.append(name))
+    first, second = t.ones(2, requires_grad=True), t.ones(2, requires_grad=True)
+    first.register_hook(lambda g: order.append("first"))
+    second.register_hook(lambda g: order.append("second"))
+    (net(w).sum() + (first * second).sum()).backward()
+    order
+    """,
+    """
+    y = x.clone()
+    leaf = y.grad_fn.next_functions[0][0]
+    leaf.register_prehook(lambda gs: calls.append("node") or (gs[0] * 10,))
+    x.register_hook(doubled)
+    only = t.autograd.grad(y.sum(), x, retain_graph=True)
+    y.sum().backward(inputs=[x], retain_graph=True)
+    y.sum().backward()
+    (only, calls, x.grad)
+    """,
+    """
+    y = Square.apply(x)
+    class Keeps(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, a):
+            ctx.factor = 3.0
+            return a * ctx.factor
+        @staticmethod
+        def backward(ctx, g):
+            return g * ctx.factor
+    y = Keeps.apply(x).sum()
+    y.backward()
+    y.backward()
+    x.grad
+    """,
+    """
+    y = Square.apply(x).sum()
+    y.backward()
+    y.backward()
+    """,
+    """
+    class Same(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, a):
+            return a
+        @staticmethod
+        def backward(ctx, g):
+            return g
+    with t.no_grad():
+        y = Same.apply(x)
+    (y is x, y.requires_grad, y.is_leaf)
+    """,
+    """
+    edge = t.autograd.graph.GradientEdge
+    parts = w.unbind()
+    rows = [edge(part.grad_fn, part.output_nr) for part in parts]
+    y = x * 2
+    of_y = edge(y.grad_fn, y.output_nr)
+    leaf = edge(y.grad_fn.next_functions[0][0], 0)
+    total = (parts[0] * 5 + parts[1] * 7 + y * y).sum()
+    y.mul_(1)
+    gradients = t.autograd.grad((parts[0] * 5 + parts[1] * 7).sum(), rows)
+    more = t.autograd.grad((x * 3).sum(), leaf) + t.autograd.grad((y * 4).sum(), [of_y, y])
+    (gradients, more)
+    """,
+    """
+    base, added = w * 1, t.ones(2, 2, dtype=t.float64, requires_grad=True)
+    class AddTo(t.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.mark_dirty(a)
+            ctx.save_for_backward(b, a)
+            return a.mul_(b)
+        @staticmethod
+        def backward(ctx, g):
+            b, a = ctx.saved_tensors
+            return g * b, (g * a / b).sum() * t.ones_like(b)
+    part, other = base[:, 1:], base[0]
+    same = AddTo.apply(part, added * 2)
+    ((base * base).sum() + (part * 3).sum() + other.sum()).backward()
+    plain = t.zeros(2, 3, dtype=t.float64)
+    AddTo.apply(plain[:, 1:], added)
+    (same is part, base, part, w.grad, added.grad, plain.requires_grad)
+    """,
+    """
+    AddTo = AddOne
+    AddTo.apply(w[0])
+    """,
+    """
+    half = t.empty(3, dtype=t.int64)
+    half.copy_(x)
+    half.requires_grad
+    """,
     "t.ones(2).register_hook(print)",
     "(x * 2).register_post_accumulate_grad_hook(print)",
     """

@@ -65,6 +65,22 @@ class Tripled(t.autograd.Function):
     @staticmethod
     def jvp(ctx, tangent):
         return tangent.mul_(3)
+class Marked(t.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        b = a.clone()
+        ctx.mark_non_differentiable(b)
+        return a * 2, b
+    @staticmethod
+    def jvp(ctx, tangent):
+        return tangent * 2, tangent
+class Worded(t.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        return a * 2
+    @staticmethod
+    def jvp(ctx, tangent):
+        return "a word"
 class Backwards(t.autograd.Function):
     @staticmethod
     def forward(ctx, a):
@@ -162,6 +178,8 @@ PROGRAMS = [
     "inside(lambda d: repr(d.float()[:2]).replace(t.__name__, 't'))",
     "fw.make_dual(x, v)",
     "fw.exit_dual_level()",
+    "t.func.jvp(Marked.apply, (p.detach(),), (p.detach(),))",
+    "t.func.jvp(Worded.apply, (p.detach(),), (p.detach(),))",
     "t.autograd.gradcheck(f, (p,), check_forward_ad=True)",
     "t.autograd.gradcheck(lambda a, b: list(two(a, b)), (p, w), check_forward_ad=True, check_backward_ad=False)",
     "t.autograd.gradcheck(square, (p,), check_forward_ad=True)",

@@ -46,3 +46,33 @@ def test_under_no_grad_and_in_inference_mode_nothing_is_saved(tg: Any) -> None:
         assert (w * x).tolist() == [1.0, 1.0, 1.0]
     with tg.inference_mode():
         assert (w * x).tolist() == [1.0, 1.0, 1.0]
+
+
+CHANGED_SHAPES = [
+    "x.transpose_(0, 1)", "x.unsqueeze_(0)", "x.squeeze_(0)", "x.swapaxes_(0, 1)", "x.as_strided_((3, 2), (1, 3))",
+    "x.set_(t.ones(4))", "x.add_(1)", "x.copy_(t.zeros(1, 2, 3))",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CHANGED_SHAPES)
+def test_what_was_made_in_inference_mode_keeps_its_shape_outside_of_it(tg: Any, call: str) -> None:
+    with tg.inference_mode():
+        x = tg.ones(1, 2, 3)
+        eval(call, {"t": tg, "x": x})  # noqa: S307 - the tests' own programs
+        assert x.is_inference()
+    with pytest.raises(RuntimeError, match="Inplace update to inference tensor outside InferenceMode"):
+        eval(call, {"t": tg, "x": x})  # noqa: S307
+
+
+OF_NO_OTHERS = ["x.view(-1)", "x * x", "x.exp()", "t.cat([x, x])", "x[0]", "x + x", "x.detach()"]
+
+
+@pytest.mark.parametrize("call", OF_NO_OTHERS)
+def test_calls_on_what_was_made_in_inference_mode_alone_are_not_recorded(tg: Any, call: str) -> None:
+    told = []
+    for t in (tg, torch):
+        with t.inference_mode():
+            x = t.ones(3, requires_grad=True)
+        y = eval(call, {"t": t, "x": x})  # noqa: S307
+        told.append((y.requires_grad, y.is_leaf, y.is_inference(), y._is_view()))
+    assert told[0] == told[1]

@@ -115,6 +115,9 @@ PROGRAMS = [
     "vmap(lambda a: (t.fft.fft(a), t.fft.fftn(a), a.to(t.float32), a.long(), a.view(t.int64), t.zeros_like(a) + 1))(m)",
     "vmap(lambda a: a * t.tensor(2.0) + t.ones(()) * a.sum() + a.to(t.float32).sum())(x)",
     "vmap(lambda a: t.tensor(3) * a.float() + t.arange(3))(x), vmap(lambda a, b: a * b)(x[:, 0].float(), x)",
+    "vmap(lambda a: (a.clone().t_(), a.clone().unsqueeze_(0), a.clone().transpose_(0, 1).mul_(2)))(m)",
+    "vmap(lambda a: vmap(lambda b: b.unsqueeze_(0))(a))(m.clone())",
+    "vmap(t.func.grad(lambda a: (a.clone().t_() * a.T.sin()).sum()))(m)",
     # random numbers
     """
     def drawn(randomness, f): return vmap(f, randomness=randomness)(t.ones(6, 40))

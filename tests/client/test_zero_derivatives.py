@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import telegrad
 from server.engine.autograd.zero_derivatives import DEPENDING
@@ -140,3 +141,17 @@ def test_batched_gradients_of_piecewise_functions_are_those_of_each_row(tg: Any,
 
 def test_what_depends_on_operands_is_an_operation() -> None:
     assert set(OPERATORS) >= DEPENDING
+
+
+WITHOUT = ["x // 2", "3 // x", "(x * 1).floor_divide_(2)", "t.heaviside(x, x)", "t.heaviside(x.detach(), x)"]
+
+
+@pytest.mark.parametrize("call", WITHOUT)
+def test_what_pytorch_does_not_differentiate_says_so_once_a_gradient_reaches_it(tg: Any, call: str) -> None:
+    for t in (tg, torch):
+        x = t.tensor([1.5, 2.5], requires_grad=True)
+        y = eval(call, {"t": t, "x": x})  # noqa: S307 - the tests' own programs
+        assert y.requires_grad and not eval(call, {"t": t, "x": x.detach()}).requires_grad  # noqa: S307
+        with pytest.raises(RuntimeError, match="not implemented"):
+            (x + y).sum().backward()
+            x.grad.sum().item()

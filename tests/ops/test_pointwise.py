@@ -15,7 +15,6 @@ from telegrad_protocol.errors import (
     ArgumentTypeError,
     DTypeError,
     InplaceError,
-    NotSupportedError,
     ShapeError,
     TelegradError,
 )
@@ -219,6 +218,14 @@ def test_integers_have_the_negative_powers_that_are_integers(adapter: EngineAdap
         adapter.function("pow")(adapter.tensor(base), -1)
 
 
+@pytest.mark.parametrize("number", [-1.5, 2.0])
+def test_real_bases_of_complex_powers_have_gradients(number: float, adapter: EngineAdapter) -> None:
+    base = torch.tensor([-1.5, 2.0, -0.25], dtype=torch.float64, requires_grad=True)
+    exponent = torch.tensor([0.3 + 0.2j, 1 - 2j, 0.5j], requires_grad=True, dtype=torch.complex128)
+    Comparison(adapter).run(torch.pow, adapter.function("pow"), [base, exponent], {})
+    Comparison(adapter).run(torch.pow, adapter.function("pow"), [number, exponent], {}, second=False)
+
+
 @pytest.mark.parametrize("exponent", [0, 0.5, 1, 2, 3, -1, 1.7, -2.5])
 def test_powers_of_large_arrays(exponent: float, adapter: EngineAdapter, seed: int) -> None:
     source = torch.rand(LARGE).add_(0.1).requires_grad_()
@@ -357,11 +364,21 @@ def test_gradients_pass_through_a_modified_imaginary_part(adapter: EngineAdapter
     Comparison(adapter).compare(grad([F.real(ours * F.conj(ours)).sum()], [None], [leaf])[0], expected)
 
 
-def test_a_modified_complex_view_of_real_numbers_is_refused_with_gradients(adapter: EngineAdapter) -> None:
+def test_gradients_pass_through_modified_complex_views_of_real_numbers(adapter: EngineAdapter) -> None:
+    from server.engine.backward import grad
+
     F = adapter.functional
-    root = adapter.tensor(torch.ones(3, 2), True) * 1
-    with pytest.raises(NotSupportedError, match="a complex view of the real float32"):
-        F.mul_(F.view_as_complex(root), 2)
+    source, factor = torch.randn(8, requires_grad=True), torch.tensor([2j, 1 - 1j])
+    theirs = source * 1
+    pairs = torch.view_as_complex(theirs[2:].view(3, 2))
+    pairs[1:].mul_(factor)
+    expected = torch.autograd.grad((theirs.square().sum() + torch.view_as_real(pairs * pairs).sum()), source)[0]
+    leaf = adapter.tensor(source, True)
+    ours = leaf * 1
+    mine = F.view_as_complex(F.view(F.slice(ours, 0, 2, None, 1), (3, 2)))
+    F.mul_(F.slice(mine, 0, 1, None, 1), adapter.tensor(factor))
+    loss = F.square(ours).sum() + F.view_as_real(mine * mine).sum()
+    Comparison(adapter).compare(grad([loss], [None], [leaf])[0], expected)
 
 
 @pytest.mark.parametrize("device", ALL_DEVICES)

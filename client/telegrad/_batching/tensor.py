@@ -30,6 +30,7 @@ class BatchedTensor(Tensor):
 
     __slots__ = ("_level", "_physical")
 
+    _parts_of_views = ("_physical", "_meta")
     __torch_function__: Any = classmethod(disabled_torch_function)
 
     def __init__(self, level: int, physical: Tensor) -> None:

@@ -10,7 +10,7 @@ from telegrad._ops.grad_names import grad_name
 from telegrad._ops.operand_classes import without_modes
 from telegrad._session.grad_mode import enable_grad
 from telegrad._tensor.tensor import Tensor
-from telegrad.autograd._function_tangents import apply_to_duals
+from telegrad.autograd._functions.tangents import apply_to_duals
 from telegrad.autograd.function import Function
 from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops import Op

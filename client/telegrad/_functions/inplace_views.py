@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from telegrad._ops.functions import function
+from telegrad._ops.mutation import note_change
+from telegrad._ops.outputs import check_made_outside
 from telegrad._ops.signatures import method_signature
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.tensor import Tensor
@@ -17,12 +21,17 @@ def _inplace(name: str) -> Any:
     run = function(name)
 
     def run_in_place(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if self._is_tracked() and self.is_leaf:
+        if thread.modes.records:
+            check_made_outside(f"{name}_", self)
+        if self.requires_grad and self._is_tracked() and self.is_leaf:
             if thread.modes.records:
                 raise InplaceError(f"{name}_: a leaf tensor that requires grad is modified in place; use no_grad()")
             self._become(run(self.detach(), *args, **kwargs))
-            return self
-        _exchange(self, run(self, *args, **kwargs))
+        else:
+            with _recording():
+                view = run(self, *args, **kwargs)
+            _exchange(self, view)
+        note_change(self)
         return self
 
     run_in_place.__name__ = f"{name}_"
@@ -31,14 +40,28 @@ def _inplace(name: str) -> Any:
     return run_in_place
 
 
+_PARTS = ("_id", "_meta", "_node", "_requires_grad", "_aliases", "_seen")
+"""What makes a tensor the view that it is; classes that keep it elsewhere have ``_parts_of_views``."""
+
+
+@contextmanager
+def _recording() -> Iterator[None]:
+    """Record operations in this block: a tensor of another shape has its history whatever the mode is."""
+    before = thread.modes
+    thread.modes = before.but(grad=True, inference=False)
+    try:
+        yield
+    finally:
+        thread.modes = before
+
+
 def _exchange(self: Tensor, view: Tensor) -> None:
-    """Let the objects ``self`` and ``view`` change roles; ``view`` stays alive as the base if ``self`` was the base."""
-    for part in ("_id", "_meta", "_node", "_requires_grad", "_aliases", "_seen"):
+    """Let ``self`` become its own ``view``: the tensor that others are views of goes on to be ``self``."""
+    for part in getattr(self, "_parts_of_views", _PARTS):
         ours = getattr(self, part)
         setattr(self, part, getattr(view, part))
         setattr(view, part, ours)
-    base = view._base
-    view._base, self._base = self._base, view if base is self else base
+    view._base = None
 
 
 def detach_(self: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 
 from telegrad._session.catching.prompt_errors import wait_where_caught
 from telegrad._session.devices import session_for
+from telegrad._session.grad_mode import no_grad
 from telegrad._session.session import ClientSession
 from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._session.thread_modes import Modes, thread
@@ -111,6 +112,9 @@ def call(pattern: CallPattern, values: tuple[Any, ...]) -> Any:
         parents = [tensor._gradient_edge() for tensor in pattern.differentiable(values) if tensor._requires_grad]
     if pattern.tensor_lists:
         _place_lists(pattern, values, wire, parents, records)
+    if parents and inference_tensors.exist and not plan.op.mutates and inference_tensors.are_all(values):
+        with no_grad():
+            return call(pattern, values)
     meta = plan.meta
     if meta is None:
         results = _finish(pattern, plan, session, values, wire, parents, modes)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from telegrad._session.catching.prompt_errors import PATIENTLY, wait_where_caught
+from telegrad._session.grad_mode import no_grad
 from telegrad._session.session import ClientSession
 from telegrad._session.thread_modes import Modes
 from telegrad._tensor.autograd_graph import GradientEdge, OperationNode, hand_over, new_node
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import AutogradError
 
+from .batching import batching
 from .call_pattern import CallPattern
 from .call_plan import CallPlan
+from .duals import duals
 from .outputs import check_separate, check_writable
 from .sharing import keep_saved, sharing
 
@@ -41,19 +44,27 @@ def mutate(
     if sharing.keeps_saved:
         keep_saved(session, targets)
     session.call(op.index, session.sites.current(4), (), wire, modes)
-    if plan.late_error or (modes.records and any([_is_tracked_view(target) for target in targets])):
+    if plan.late_error or (modes.records and any([_is_tracked_view(target, parents) for target in targets])):
         wait_where_caught(session, plan.late_error or PATIENTLY)
-    if parents and plan.differentiable and isinstance(targets[0], Tensor):
+    if parents and plan.differentiable and isinstance(targets[0], Tensor) and targets[0].dtype.is_differentiable:
         _rebase(targets[0], new_node(parents, plan.grad_name))
     return None if plan.outs is None else plan.result_type(targets) if plan.is_tuple else targets[0]
 
 
-def _is_tracked_view(target: Any) -> bool:
-    """Tell whether a target is a view with a gradient: only the server knows whether it may be modified."""
+def note_change(tensor: Tensor) -> None:
+    """Count one more modification of a tensor's memory, none of whose elements is another."""
+    if batching.levels or duals.levels:
+        return  # a function that is mapped or differentiated works on tensors of its own
+    with no_grad():
+        tensor.detach().as_strided((0,), (1,)).zero_()
+
+
+def _is_tracked_view(target: Any, parents: list[GradientEdge]) -> bool:
+    """Tell whether a target is a view that has a gradient or gets one: only the server knows if it may be modified."""
     return (
         isinstance(target, Tensor)
         and target._base is not None
-        and (target._requires_grad or target._base._requires_grad)
+        and bool(parents or target._requires_grad or target._base._requires_grad)
     )
 
 

@@ -160,13 +160,18 @@ def _is_leaf(tensor: Tensor) -> bool:
     return not tensor._is_tracked() or isinstance(tensor._gradient_edge(), LeafNode)
 
 
-def check_writable(op: Op, tensor: Tensor) -> None:
-    """Refuse to modify what backward needs as it is, and outside of inference mode what was made in it."""
+def check_made_outside(name: str, tensor: Tensor) -> None:
+    """Refuse to modify, outside of inference mode, what was made in it."""
     if tensor._is_inference:
         raise InplaceError(
-            f"{op.public}: Inplace update to inference tensor outside InferenceMode is not allowed: {tensor._meta} was "
+            f"{name}: Inplace update to inference tensor outside InferenceMode is not allowed: {tensor._meta} was "
             "made in inference mode; clone() it first"
         )
+
+
+def check_writable(op: Op, tensor: Tensor) -> None:
+    """Refuse to modify what backward needs as it is, and outside of inference mode what was made in it."""
+    check_made_outside(op.public, tensor)
     for candidate, what in ((tensor._base, "a view of a leaf Variable"), (tensor, "a leaf Variable")):
         if candidate is not None and tensor._is_tracked() and _is_leaf(candidate):
             raise InplaceError(

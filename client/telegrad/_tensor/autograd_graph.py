@@ -232,7 +232,7 @@ class ClientNode(OperationNode):
     one for each result, None where that is no tensor or has no gradient. ``number`` is what the server calls the node.
     """
 
-    __slots__ = ("context", "edges", "held", "is_released", "metas", "number", "session")
+    __slots__ = ("context", "edges", "held", "metas", "number", "session")
 
     def __init__(
         self, session: Any, number: int, name: str, edges: list[GradientEdge | None], metas: list[Meta | None],
@@ -245,13 +245,11 @@ class ClientNode(OperationNode):
         self.edges = edges
         self.metas = metas
         self.context = context
-        self.is_released = False
         self.held: Any = None
         """``held_gradients.HeldParts`` where some operands or results have gradients that the program keeps."""
 
     def release(self) -> None:
         """Drop what the function has saved, since the graph is not retained."""
-        self.is_released = True
         self.context.release()
 
     def __del__(self) -> None:

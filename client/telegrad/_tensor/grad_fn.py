@@ -226,6 +226,16 @@ class GradFn:
             extras.numbered = made
         return extras.numbered
 
+    def _shown_by(self) -> Any:
+        """Return the tensor that this is the node of; None where that is not known any more."""
+        if isinstance(self._node, LeafNode):
+            return self._node.tensor()
+        tensor = self._tensor
+        if tensor is None or not tensor._is_tracked():
+            return None
+        edge = tensor._gradient_edge()
+        return tensor if self._node in (edge, getattr(edge, "function", None)) else None
+
     def _route(self) -> tuple[Any, int, int | None, list[tuple[str, int, int]]] | None:
         """Return the session, where a search for this node begins, and the steps from there; None if that is lost."""
         tensor = self._tensor

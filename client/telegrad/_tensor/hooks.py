@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from telegrad_protocol.errors import AutogradError
 
 Hook = Callable[..., Any]
 Hooks = OrderedDict[int, Hook]
+
+NONE_REPLACED: Final = "hook: can't replace a None gradient with a non-None value"
 
 _numbers = itertools.count()
 
@@ -65,6 +67,6 @@ def run_hooks(hooks: Hooks | None, gradients: Sequence[Any], *others: Any) -> li
                 f"{len(replaced)}, but expected {len(current)})"
             )
         if any(before is None and after is not None for before, after in zip(current, replaced, strict=True)):
-            raise AutogradError("hook: can't replace a None gradient with a non-None value")
+            raise AutogradError(NONE_REPLACED)
         current = replaced
     return current

@@ -233,7 +233,7 @@ class Tensor(Attached):
             self._refresh()
             if aliases.adopt is not None:
                 return self._requires_grad and bool(getattr(self, "_shows_grad", True))
-        return self._requires_grad or (self._base is not None and self._base._requires_grad)
+        return self._requires_grad or (self._is_view() and self._base._requires_grad)  # type: ignore[union-attr]
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
@@ -355,7 +355,8 @@ class Tensor(Attached):
         return int(self._session.query("version", self._id))
 
     def _is_view(self) -> bool:
-        return self._base is not None
+        """Tell whether gradients may reach this tensor's base; none reach what was made in inference mode."""
+        return self._base is not None and not self._is_inference
 
     def _become(self, other: Tensor) -> None:
         """Exchange number and meta with ``other``, so that this object stands for its elements."""

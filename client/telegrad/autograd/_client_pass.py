@@ -33,10 +33,11 @@ from telegrad._tensor.held_gradients import (
     parents_of,
     reachable_in_pass,
 )
+from telegrad._tensor.hooks import NONE_REPLACED
 from telegrad._tensor.receivers import moved_at, receivers_at
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import messages
-from telegrad_protocol.errors import ArgumentTypeError, AutogradError
+from telegrad_protocol.errors import AutogradError
 from telegrad_protocol.meta import Meta
 
 from ._gradients import (
@@ -52,8 +53,8 @@ from ._gradients import (
     settle,
     tell_forms,
 )
-from ._held_pass import watched_at
-from ._node_hooks import NodeHooks, Outputs
+from ._held_pass import dense, watched_at
+from ._node_hooks import NodeHooks, Outputs, in_order, is_of_program, replacement
 from .anomaly_mode import refuse_nan
 
 
@@ -71,11 +72,14 @@ running = _Running()
 
 
 class ClientPass(NodeHooks):
-    """One pass; ``inputs`` are the tensors whose gradients alone are computed, None where leaves accumulate theirs."""
+    """One pass; ``inputs`` are the tensors whose gradients alone are computed, None where leaves accumulate theirs.
+
+    With ``adds`` the gradients of ``inputs`` are accumulated, too, which the hooks of their nodes have a part in.
+    """
 
     def __init__(
         self, roots: list[Tensor], gradients: list[Tensor | None], inputs: list[Tensor] | None, retain_graph: bool,
-        create_graph: bool,
+        create_graph: bool, adds: bool = True,
     ) -> None:  # fmt: skip
         pairs = list(zip(roots, gradients, strict=True))
         super().__init__(pairs)
@@ -86,6 +90,7 @@ class ClientPass(NodeHooks):
         self.final: list[Callable[[], None]] = []
         """Called once the pass has accumulated its gradients."""
         self._inputs = inputs
+        self._adds = adds
         self._hookless, running.hookless = running.hookless, frozenset()
         self._retain_graph, self._create_graph = retain_graph, create_graph
         self._number = session.new_id()
@@ -99,6 +104,8 @@ class ClientPass(NodeHooks):
         self._counts = parents_counted(nodes)
         self._reached: dict[GradientEdge, None] = dict.fromkeys(self._roots)
         """Nodes that a gradient has flowed to, in a fixed order."""
+        self._left_out: set[GradientEdge] = set()
+        """What functions of the program gave no gradient, and what lies behind that."""
         self._arrived: dict[ClientNode, set[int]] = {}
         """The outputs of functions that a gradient has flowed to."""
         self.unhooked: dict[int, Tensor] = {}
@@ -259,8 +266,8 @@ class ClientPass(NodeHooks):
         while ready or stopped:
             if ready:
                 node = ready.pop()
-                complete = outputs.complete(node)
-                for stop in [one for one in complete if self._stops_at(one)]:
+                dealt_with = outputs.complete(node)
+                for stop in [one for one in dealt_with if self._stops_at(one)]:
                     heappush(stopped, (-_age(stop), next(order), stop))
                 if self._stops_at(node):
                     continue
@@ -269,45 +276,48 @@ class ClientPass(NodeHooks):
             else:
                 node = heappop(stopped)[2]
                 flows = self._stop(node)
+            if node in self._left_out:
+                self._left_out.update(parents_of(node))
             for parent in flows:
                 self._reached.setdefault(parent)
                 if isinstance(node, ClientOutput):
                     self._arrived.setdefault(node.function, set()).add(node.index)
+            complete: list[GradientEdge] = []
             for parent in parents_of(node):
                 counts[parent] -= 1
                 if not counts[parent]:
-                    ready.append(parent)
+                    complete.append(parent)
+            ready += in_order(node, complete)
 
     def _stop(self, node: GradientEdge) -> Sequence[GradientEdge]:
         """Call the hooks and the function of a node, and return the nodes that gradients flow to from it."""
         is_reached = node in self._reached
         for watched in self._watched_at(node):
-            if node not in self._on_server or key_of(node) in self._held:
-                if is_reached:
-                    self._call_hooks_of_held(node, watched)
+            if is_reached and (node not in self._on_server or key_of(node) in self._held):
+                self._call_hooks_of_held(node, watched)
             elif is_reached:
                 self._call_hooks(node, watched)
-            else:
-                self._give(watched.number, None)
+            elif node in self._on_server:
+                self._call_hooks_with_none(node, watched)
         if not self._runs(node):
             return ()
         if isinstance(node, ClientNode):
             return self._differentiate(node)
         hooked = self._hooked_at(node)
         if hooked is not None and node in self._on_server:
-            self._call_node_hooks(hooked, is_reached)
+            self._call_node_hooks(hooked, is_reached, node in self._left_out)
         return node.parents if is_reached else ()
 
     def _call_hooks(self, node: GradientEdge, watched: Watched) -> None:
         given = None
-        if hooks := watched.on_gradient:
+        if hooks := watched.on_gradient if self._adds else [*watched.hooks.values()]:
             gradient = (taken := self._take(watched.number, [watched.meta])[0])
             if self._targets is not None and node in self._targets and self._runs(node):
                 self.unhooked[watched.age] = taken
             for hook in hooks:
                 result = hook(gradient)
                 if result is not None:
-                    gradient = _replacement(hook, gradient, result)
+                    gradient = replacement(hook, gradient, result)
             given = None if gradient is taken else (gradient,)
         leaf = node.tensor() if isinstance(node, LeafNode) and self._inputs is None and watched.after else None
         if leaf is None:
@@ -316,6 +326,17 @@ class ClientPass(NodeHooks):
         self._accumulate(leaf, watched, given)
         tell_forms([moved._grad for moved in moved_at(node)])
         watched.call_after(leaf)
+
+    def _call_hooks_with_none(self, node: GradientEdge, watched: Watched) -> None:
+        """Pass by a place that no gradient has reached; call its hooks if a function of the program returned none."""
+        is_left_out = node in self._left_out
+        for hook in watched.on_gradient if is_left_out else ():
+            if hook(None) is not None:
+                raise AutogradError(NONE_REPLACED)
+        self._give(watched.number, None)
+        leaf = node.tensor() if isinstance(node, LeafNode) and is_left_out and self._inputs is None else None
+        if leaf is not None:
+            watched.call_after(leaf)
 
     def _accumulate(self, leaf: Tensor, watched: Watched, given: Sequence[Tensor] | None) -> None:
         """Have the gradient that has arrived added to that of a leaf whose hooks are called before the pass ends."""
@@ -329,11 +350,6 @@ class ClientPass(NodeHooks):
         arrived: list[Meta | None] = [None] * len(node.metas)
         for output in self._arrived.get(node, ()):
             arrived[output] = node.metas[output]
-        if node.is_released:
-            raise AutogradError(
-                "backward: Trying to backward through the graph a second time, but its saved tensors are freed. "
-                "Specify retain_graph=True for the first pass"
-            )
         if node.held is not None or node not in self._on_server:
             return self._differentiate_held(node, arrived)
         gradients = self._take(node.number, arrived)
@@ -341,11 +357,11 @@ class ClientPass(NodeHooks):
         refuse_nan(node.name, results)
         if not self._retain_graph:
             node.release()
-        wanted = [None if edge is None else result for result, edge in zip(results, node.edges, strict=True)]
-        self._give(node.number, wanted)
-        return [
-            edge for result, edge in zip(wanted, node.edges, strict=True) if result is not None and edge is not None
-        ]
+        pairs = [(edge, result) for result, edge in zip(results, node.edges, strict=True)]
+        self._give(node.number, [None if edge is None else dense(result) for edge, result in pairs])
+        if is_of_program(node) and not self._is_uncertain:
+            self._left_out.update([edge for edge, result in pairs if result is None and edge is not None])
+        return [edge for edge, result in pairs if result is not None and edge is not None]
 
     def _take(self, stop: int, metas: Sequence[Meta | None]) -> list[Any]:
         """Return handles on the gradients that have reached a stop; None where there is no meta."""
@@ -375,17 +391,3 @@ def _age(node: GradientEdge) -> float:
     if node.extras is not None and (hooked := node.extras.hooked()) is not None:
         ages.append(hooked.age)
     return max(ages) if ages else node.number if isinstance(node, ClientNode) else 0
-
-
-def _replacement(hook: Callable[..., Any], gradient: Any, result: Any) -> Any:
-    """Return the gradient that a hook has returned in place of another; it must have the type and shape of that."""
-    if not isinstance(result, Tensor):
-        raise ArgumentTypeError(f"expected Variable, but hook returned {type(result).__name__!r}")
-    given, returned = gradient._meta, result._meta
-    name = repr(getattr(hook, "__name__", "<unknown>"))
-    if returned.dtype is not given.dtype or returned.device != given.device:
-        kinds = f"was {gradient.type()} got {result.type()}"
-        raise AutogradError(f"hook {name} has changed the type of value ({kinds})")
-    if returned.shape != given.shape:
-        raise AutogradError(f"hook {name} has changed the size of value")
-    return result

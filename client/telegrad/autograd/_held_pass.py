@@ -122,3 +122,8 @@ class HeldPass:
 
 def watched_at(node: GradientEdge) -> list[Watched]:
     return node.extras.active() if node.extras is not None else []
+
+
+def dense(gradient: Tensor | None) -> Tensor | None:
+    """Return a gradient as the server takes it, where a function of the program gives a sparse one."""
+    return gradient.to_dense() if gradient is not None and gradient.is_sparse else gradient

@@ -24,6 +24,7 @@ from telegrad._tensor.autograd_graph import (
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol import messages
 from telegrad_protocol.dtypes import DType
+from telegrad_protocol.errors import ArgumentError
 
 from ._batched_passes import are_batched
 from ._gradients import dense_meta, describe
@@ -73,7 +74,13 @@ class Level:
         self.drop()
 
     def dual(self, tensor: Tensor, tangent: Tensor) -> Tensor:
-        """Return a dual number of these elements and this tangent; it shares the memory, unless it requires grad."""
+        """Return a dual number of these elements and this tangent; it shares the memory, unless it requires grad.
+
+        Raises ArgumentError for numbers without derivatives.
+        """
+        for what, given in (("primal", tensor), ("tangent", tangent)):
+            if not given.dtype.is_differentiable:
+                raise ArgumentError(f"Expected {what} to be floating point or complex, but got: {given.dtype}")
         batches = sorted({*levels_of(tensor), *levels_of(tangent)}, reverse=True)
         if batches:
             return wrapped(self._dual(plain_at(tensor, batches), plain_at(tangent, batches), batches), batches)

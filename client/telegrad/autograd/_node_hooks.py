@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from telegrad._session.thread_modes import thread
-from telegrad._tensor.autograd_graph import ClientNode, ClientOutput, GradientEdge, NumberedNode
+from telegrad._tensor.autograd_graph import ClientNode, ClientOutput, GradientEdge, LeafNode, NumberedNode
 from telegrad._tensor.hooks import run_hooks
 from telegrad._tensor.tensor import Tensor, require_one_session
 from telegrad_protocol import messages
-from telegrad_protocol.errors import ArgumentTypeError
+from telegrad_protocol.errors import ArgumentTypeError, AutogradError
 from telegrad_protocol.meta import Meta
 
 from ._gradients import are_computed, dense_meta, new_gradient
@@ -35,24 +35,27 @@ class NodeHooks(HeldPass):
         hooked = node.extras.hooked() if node.extras is not None else None
         return None if hooked is None or hooked.before in self._skipped else hooked
 
-    def _call_node_hooks(self, hooked: NumberedNode, is_reached: bool) -> None:
-        """Call the hooks of an operation's node, before it computes gradients and after it; give it what is packed."""
+    def _call_node_hooks(self, hooked: NumberedNode, is_reached: bool, is_left_out: bool) -> None:
+        """Call the hooks of an operation's node, before it computes gradients and after it; give it what is packed.
+
+        Where it is left out, they are called with None.
+        """
         if hooked.packed and is_reached:
             self._give_packed(hooked)
         if not (hooked.prehooks or hooked.posthooks):
             self._give(hooked.before, None)
             return
         has_posthooks = hooked.after in self._stops
-        arrived = self._take_some(hooked.before, hooked.outputs) if is_reached else []
+        arrived = self._take_some(hooked.before, hooked.outputs) if is_reached else [None] * len(hooked.outputs)
         is_reached = any(gradient is not None for gradient in arrived)
         shown = max([place + 1 for place, meta in enumerate(hooked.outputs) if meta is not None], default=0)
-        given = arrived[:shown]
-        if is_reached:
-            given = run_hooks(hooked.prehooks, given)
+        given = run_hooks(hooked.prehooks, arrived[:shown]) if is_reached or is_left_out else []
         self._give(hooked.before, [*given, *arrived[shown:]] if is_reached and hooked.prehooks else None)
         if not has_posthooks:
             return
         if not is_reached:
+            if is_left_out:
+                run_hooks(hooked.posthooks, [None] * len(hooked.inputs), tuple(given))
             self._give(hooked.after, None)
             return
         inputs = self._take_some(hooked.after, hooked.inputs)
@@ -108,3 +111,34 @@ class Outputs:
         waiting = self._waiting.setdefault(function, [])
         waiting.append(node)
         return [] if self._missing[function] else self._waiting.pop(function)
+
+
+def replacement(hook: Callable[..., Any], gradient: Any, result: Any) -> Any:
+    """Return the gradient that a hook has returned in place of another; it must have the type and shape of that."""
+    if not isinstance(result, Tensor):
+        raise ArgumentTypeError(f"expected Variable, but hook returned {type(result).__name__!r}")
+    given, returned = gradient._meta, result._meta
+    name = repr(getattr(hook, "__name__", "<unknown>"))
+    if returned.dtype is not given.dtype or returned.device != given.device:
+        kinds = f"was {gradient.type()} got {result.type()}"
+        raise AutogradError(f"hook {name} has changed the type of value ({kinds})")
+    if returned.shape != given.shape:
+        raise AutogradError(f"hook {name} has changed the size of value")
+    return result
+
+
+def is_of_program(node: ClientNode) -> bool:
+    """Tell whether a function is the program's own, and not one that something of telegrad is made of."""
+    owner = getattr(node.context, "_owner", None)
+    return owner is not None and not owner.__module__.startswith("telegrad.")
+
+
+def in_order(node: GradientEdge, complete: list[GradientEdge]) -> list[GradientEdge]:
+    """Return what all gradients have reached once a node was dealt with, in the order in which it is not dealt with.
+
+    As in PyTorch, leaves come before all else, in the order of the operands; of ``linear``, the bias comes first.
+    """
+    leaves = [one for one in complete if isinstance(one, LeafNode)]
+    if leaves and getattr(getattr(node, "name", None), "op", None) == "linear":
+        leaves.insert(0, leaves.pop())
+    return [*(one for one in complete if not isinstance(one, LeafNode)), *reversed(leaves)]

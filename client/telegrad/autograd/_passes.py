@@ -206,7 +206,7 @@ def _to_sources(
     )
     retain = retain or records
     if has_client_parts(reached):
-        with explained(session), ClientPass(roots, gradients, sources, retain, records) as stopping:
+        with explained(session), ClientPass(roots, gradients, sources, retain, records, adds=False) as stopping:
             results = stopping.gradients(allows_unused)
         tell_forms(results, sources)
         wait_where_caught(session, PATIENTLY)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from telegrad._ops.duals import duals
 from telegrad._session.grad_mode import ModeBlock
 from telegrad._tensor.tensor import Tensor, require_one_session
-from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
+from telegrad_protocol.errors import AutogradError, ShapeError
 
 from ._levels import Level
 
@@ -84,9 +84,6 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> T
             "Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() first."
         )
     require_one_session("make_dual", tensor, tangent)
-    for what, given in (("primal", tensor), ("tangent", tangent)):
-        if not given.dtype.is_differentiable:
-            raise ArgumentError(f"Expected {what} to be floating point or complex, but got: {given.dtype}")
     if tensor._meta.shape != tangent._meta.shape:
         raise ShapeError(
             "Trying to set a forward gradient that has a different size than that of the original Tensor, this is not "

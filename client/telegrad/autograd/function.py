@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
 from typing import Any
-from weakref import ReferenceType, ref
+from weakref import ReferenceType
 
 from telegrad._batching.tensor import innermost_of
 from telegrad._ops.batching import batching
 from telegrad._ops.duals import DualTensor, duals
-from telegrad._ops.functions import function
 from telegrad._ops.packing import saved_tensors
 from telegrad._session.grad_mode import is_grad_enabled, no_grad
 from telegrad._session.thread_modes import thread
-from telegrad._tensor.autograd_graph import ClientNode, ClientOutput, GradientEdge, PackedSaved, share_history
+from telegrad._tensor.autograd_graph import ClientNode, GradientEdge, PackedSaved
 from telegrad._tensor.held_gradients import HeldParts
 from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle, run_hooks
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol import messages
 from telegrad_protocol.errors import ArgumentTypeError, AutogradError
 from telegrad_protocol.meta import Meta
 
-from ._composed_operands import has_composed
-from ._function_ctx import FunctionCtx, check_dirty, with_defaults
-from ._function_tangents import apply_to_duals
+from ._functions.context import FunctionCtx, check_dirty, with_defaults
+from ._functions.nodes import SavedResult, attach, ids_of, root_of, zeros_of
+from ._functions.tangents import apply_to_duals
 
 __all__ = [
     "Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable",
@@ -52,9 +50,13 @@ class _Context(FunctionCtx):
                 "saved_tensors: Trying to backward through the graph a second time, but its saved tensors are freed. "
                 "Specify retain_graph=True for the first pass"
             )
-        return tuple([item.unpack() if isinstance(item, (_Saved, PackedSaved)) else item for item in self._saved])
+        return tuple([item.unpack() if isinstance(item, (SavedResult, PackedSaved)) else item for item in self._saved])
 
-    saved_variables = saved_tensors
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        """The former name of ``saved_tensors``."""
+        warnings.warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning, stacklevel=2)
+        return self.saved_tensors
 
     def name(self) -> str:
         return f"{self._owner.__name__}Backward"
@@ -76,7 +78,7 @@ class _Context(FunctionCtx):
         gradients = run_hooks(self._prehooks, gradients)
         if self.materialize_grads:
             gradients = [
-                _zeros(meta) if gradient is None and meta is not None else gradient
+                zeros_of(meta) if gradient is None and meta is not None else gradient
                 for gradient, meta in zip(gradients, self._outputs, strict=True)
             ]
         results = self._owner._backward_of()(self, *gradients)
@@ -105,23 +107,6 @@ class _Context(FunctionCtx):
     def release(self) -> None:
         """Drop what was saved: the pass that has used it does not retain the graph."""
         self._saved = None
-
-
-class _Saved:
-    """A result that was saved: it must not hold the node that holds it."""
-
-    def __init__(self, alias: Tensor, node: ClientNode, output: int) -> None:
-        self._alias = alias
-        self._node = ref(node)
-        self._output = output
-
-    def unpack(self) -> Tensor:
-        node = self._node()
-        with no_grad():
-            tensor: Tensor = self._alias.detach()
-        if node is not None and is_grad_enabled():
-            _attach(node, {self._output: tensor})
-        return tensor
 
 
 class Function(FunctionCtx):
@@ -254,8 +239,12 @@ class _Results:
         self.ctx = ctx
         self.tensors = tensors
         self.given = outputs
+        self.records = records
         self.node: ClientNode | None = None
-        self.modified = [place for place, out in enumerate(outputs) if any(out is dirty for dirty in ctx._dirty)]
+        modified = [place for place, out in enumerate(outputs) if any(out is dirty for dirty in ctx._dirty)]
+        self.views = [place for place in modified if records and outputs[place]._base is not None]
+        """Places of views that were modified: their histories are those of copies, which are written into them."""
+        self.modified = [place for place in modified if place not in self.views]
         self.values = [self._own(place, out) for place, out in enumerate(outputs)]
 
     def _own(self, place: int, out: Any) -> Any:
@@ -263,10 +252,13 @@ class _Results:
         if not isinstance(out, Tensor) or place in self.modified:
             return out
         is_input = any(out is tensor for tensor in self.tensors)
+        if place in self.views:
+            with no_grad():
+                return out.clone()
         if not is_input and not out._is_tracked():
             return out
         with no_grad():
-            return out.view_as(out) if is_input else out.detach()
+            return out.view_as(out) if is_input and self.records else out.detach()
 
     def with_history(self, owner: type[Function], edges: list[GradientEdge | None], name: str) -> list[Any]:
         ctx, values = self.ctx, self.values
@@ -288,14 +280,18 @@ class _Results:
         self.node = node = ClientNode(session, session.new_id(), name, edges, metas, ctx)
         if own or ctx.keeps_operands:
             node.held = HeldParts(self.tensors, outputs)
-        _attach(node, outputs, _ids(self.tensors), tuple(self.modified), self._saved_ids(owner))
+        attach(node, outputs, ids_of(self.tensors), tuple(self.modified), self._saved_ids(owner))
+        for place in self.views:
+            values[place] = self.given[place].copy_(values[place])
         return values
 
     def _saved_ids(self, owner: type[Function]) -> tuple[int, ...]:
         """Return the numbers of saved tensors that must not be modified before ``backward``."""
         if saved_tensors.innermost is not None or not owner._checks_saved:
             return ()
-        return tuple([number for number in _ids(self.ctx._saved or ()) if number is not None])
+        written = [root_of(self.given[place]) for place in self.views]
+        saved = [t for t in self.ctx._saved or () if t is not None and not any(root_of(t) is root for root in written)]
+        return tuple([number for number in ids_of(saved) if number is not None])
 
     def pack(self, tensor: Any) -> Any:
         """Return how a tensor is kept until ``backward``."""
@@ -309,7 +305,7 @@ class _Results:
         if place is None or self.node is None:
             return tensor
         with no_grad():
-            return _Saved(self.values[place].detach(), self.node, place)
+            return SavedResult(self.values[place].detach(), self.node, place)
 
     def _place_of(self, tensor: Tensor) -> int | None:
         """Return the number of the differentiable result that a tensor is; None for others, and for inputs."""
@@ -327,28 +323,6 @@ def _context_type(owner: type[Function]) -> type[_Context]:
         known = type(f"{owner.__name__}Backward", (_Context, owner), {"_forward_cls": owner})
         setattr(owner, "_backward_cls", known)  # noqa: B010 - the attribute is the derived class's own
     return known
-
-
-def _attach(
-    node: ClientNode, outputs: dict[int, Tensor], inputs: tuple[int | None, ...] = (), modified: tuple[int, ...] = (),
-    saved: tuple[int, ...] = (),
-) -> None:  # fmt: skip
-    ids = _ids([outputs.get(place) for place in range(len(node.metas))])
-    if node.held is None or node.held.is_remote:
-        node.session.submit(messages.ClientNode(node.number, inputs, ids, modified, saved), thread.modes)
-    for place, tensor in outputs.items():
-        share_history(tensor, ClientOutput(node, place), place in modified)
-
-
-def _ids(tensors: Sequence[Tensor | None]) -> tuple[int | None, ...]:
-    """Return the numbers by which the server knows tensors; None for those that it does not know, as sparse ones."""
-    unknown = [t is None or t._session.holds_gradients or has_composed([t]) for t in tensors]
-    return tuple([None if no else t._id for t, no in zip(tensors, unknown, strict=True)])  # type: ignore[union-attr]
-
-
-def _zeros(meta: Meta) -> Tensor:
-    zeros: Tensor = function("zeros")(meta.shape, dtype=meta.dtype, device=meta.device)
-    return zeros
 
 
 class InplaceFunction(Function):

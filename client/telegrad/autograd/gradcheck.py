@@ -14,8 +14,9 @@ from telegrad._ops.functions import function
 from telegrad._session.grad_mode import enable_grad
 from telegrad._tensor.layouts import strided
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentError, AutogradError
+from telegrad_protocol.errors import ArgumentError
 
+from ._gradcheck_rules import GradcheckError, check_dense, check_same_form, check_undefined, check_zeros
 from ._levels import entered_level
 from ._passes import grad
 from ._products import vector_jacobian, zeros_like
@@ -43,10 +44,6 @@ def _called(for_values: bool) -> Iterator[None]:
         _measuring.is_on = before
 
 
-class GradcheckError(AutogradError):
-    """A derivative is not what differences of values say."""
-
-
 def gradcheck(
     func: Callable[..., Tensor | Sequence[Tensor]],
     inputs: Tensor | Sequence[Tensor],
@@ -68,9 +65,9 @@ def gradcheck(
     """Compare the gradients of ``func`` with central differences, elementwise; complex numbers count as two reals.
 
     Inputs that require a gradient should be of double precision. Raises GradcheckError, or returns False without
-    ``raise_exception``. With ``check_forward_ad``
-    tangents are compared too. ``fast_mode`` and the checks of batched derivatives change nothing. Of sparse tensors
-    the stored elements are varied and compared.
+    ``raise_exception``; and OutputsChangeError where results have other forms for other inputs. With
+    ``check_forward_ad`` tangents are compared too. ``fast_mode`` and the checks of batched derivatives change nothing.
+    Of sparse tensors the stored elements are varied and compared.
     """
     func, inputs = _on_stored(func, inputs)
     try:
@@ -78,6 +75,7 @@ def gradcheck(
             raise ArgumentError("gradcheck: one of check_forward_ad and check_backward_ad must be True")
         if check_backward_ad:
             _check(func, inputs, eps, atol, rtol, nondet_tol, check_grad_dtypes)
+            _check_rules(func, inputs, check_undefined_grad)
         if check_forward_ad:
             _check_forward(func, inputs, eps, atol, rtol)
     except GradcheckError:
@@ -108,6 +106,7 @@ def _check(
         )
     with _called(for_values=False):
         outputs = _outputs(func(*given))
+    check_dense(outputs)
     sources = [given[place] for place in places]
     for number, output in enumerate(outputs):
         if not output.requires_grad:
@@ -121,12 +120,27 @@ def _check(
                     "Backward is not reentrant, i.e., running backward with same input and grad_output multiple times "
                     "gives different values, although analytical gradient matches numerical gradient."
                 )
-            numerical = _numerical(func, given, place, number, eps)
+            numerical = _numerical(func, given, place, number, eps, output)
             if analytical[at].size and not np.allclose(analytical[at], numerical, rtol, atol):
                 raise GradcheckError(
                     f"Jacobian mismatch for output {number} with respect to input {place},\nnumerical:{numerical}\n"
                     f"analytical:{analytical[at]}\n"
                 )
+
+
+def _check_rules(func: Callable[..., Any], inputs: Any, without_gradients: bool) -> None:
+    given = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+    sources = [value for value in given if isinstance(value, Tensor) and value.requires_grad]
+
+    def outputs() -> list[Tensor]:
+        with _called(for_values=False):
+            return _outputs(func(*given))
+
+    if not any([output.requires_grad for output in outputs()]):
+        return
+    check_zeros(outputs, sources)
+    if without_gradients:
+        check_undefined(outputs, sources)
 
 
 def _check_forward(func: Callable[..., Any], inputs: Any, eps: float, atol: float, rtol: float) -> None:
@@ -197,12 +211,20 @@ def _table(lines: list[Tensor], width: int) -> Any:
     return function("stack")(lines).numpy() if lines else np.zeros((0, width))
 
 
-def _numerical(func: Callable[..., Any], given: tuple[Any, ...], place: int, number: int, eps: float) -> Any:
-    """Return the differences of a result by one input, which is changed itself: ``func`` may read it from elsewhere."""
+def _numerical(
+    func: Callable[..., Any], given: tuple[Any, ...], place: int, number: int, eps: float, output: Tensor | None = None
+) -> Any:  # fmt: skip
+    """Return the differences of a result by one input, which is changed itself: ``func`` may read it from elsewhere.
+
+    They must have the form of ``output``, if that is given.
+    """
     columns = []
     for step in _steps(given[place].detach(), eps):
         ahead, behind = (_moved(func, given, place, number, by) for by in (step, -step))
-        columns.append((ahead - behind) / (2 * eps))
+        if output is not None:
+            check_same_form(output, ahead)
+            check_same_form(output, behind)
+        columns.append((_as_real(ahead) - _as_real(behind)) / (2 * eps))
     return _table(columns, 0).T
 
 
@@ -213,12 +235,12 @@ def _moved(func: Callable[..., Any], given: tuple[Any, ...], place: int, number:
     if layout is not strided:
         moved = (source.detach() + step).requires_grad_()
         with _called(for_values=True):
-            return _as_real(_outputs(func(*given[:place], moved, *given[place + 1 :]))[number])
+            return _outputs(func(*given[:place], moved, *given[place + 1 :]))[number]
     before = source.detach().clone()
     try:
         source.data.copy_(before + step)
         with _called(for_values=True):
-            return _as_real(_outputs(func(*given))[number]).clone()
+            return _outputs(func(*given))[number].detach().clone()
     finally:
         source.data.copy_(before)
 
@@ -275,6 +297,7 @@ def gradgradcheck(
 
     return gradcheck(
         gradients, (*given, *vectors), eps=eps, atol=atol, rtol=rtol, raise_exception=raise_exception,
-        nondet_tol=nondet_tol, check_grad_dtypes=check_grad_dtypes, check_forward_ad=check_fwd_over_rev,
+        nondet_tol=nondet_tol, check_undefined_grad=check_undefined_grad, check_grad_dtypes=check_grad_dtypes,
+        check_forward_ad=check_fwd_over_rev,
         check_backward_ad=check_rev_over_rev,
     )  # fmt: skip

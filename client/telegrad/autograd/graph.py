@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from telegrad._ops.mutation import note_change
 from telegrad._ops.packing import saved_tensors
 from telegrad._ops.sharing import sharing
-from telegrad._session.grad_mode import enable_grad, no_grad
+from telegrad._session.grad_mode import enable_grad
 from telegrad._tensor.grad_fn import GradFn as Node
 from telegrad._tensor.grad_fn import shown_node
 from telegrad._tensor.hooks import RemovableHandle
@@ -28,12 +29,26 @@ __all__ = [
 ]  # fmt: skip
 
 
-class GradientEdge(NamedTuple):
-    """A node and the number of the output that a gradient is of."""
-
+class _Edge(NamedTuple):
     node: Node
     output_nr: int
-    ownership_token: Any = None
+    ownership_token: Any
+
+
+class GradientEdge(_Edge):
+    """A node and the number of the output that a gradient is of; ``ownership_token`` is a tensor that it is of."""
+
+    __slots__ = ()
+
+    def __new__(cls, node: Node, output_nr: int, ownership_token: Any = None) -> GradientEdge:
+        if ownership_token is None and (tensor := node._shown_by()) is not None:
+            ownership_token = _kept(tensor)
+        return super().__new__(cls, node, output_nr, ownership_token)
+
+
+def _kept(tensor: Tensor) -> Tensor:
+    """Return a tensor that has a tensor's place in the graph, whatever becomes of that one."""
+    return tensor if tensor.is_leaf else tracked_alias(tensor)
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
@@ -41,7 +56,7 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     if not tensor.requires_grad:
         raise AutogradError("It is not possible to get the gradient edge for a Tensor that does not require gradients")
     edge = tensor._gradient_edge()
-    return GradientEdge(shown_node(edge, tensor), tensor.output_nr, tensor if tensor.is_leaf else tracked_alias(tensor))
+    return GradientEdge(shown_node(edge, tensor), tensor.output_nr, _kept(tensor))
 
 
 class saved_tensors_hooks:
@@ -94,8 +109,7 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
     """Note that tensors were modified in place, so that a pass which needs what they were refuses to use them."""
     for changed in (tensor,) if isinstance(tensor, Tensor) else tuple(tensor):
-        with no_grad():
-            changed.detach().as_strided((0,), (1,)).zero_()
+        note_change(changed)
 
 
 def region_activation_memory_budget(budget: float) -> contextlib.AbstractContextManager[None]:

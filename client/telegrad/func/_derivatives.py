@@ -90,6 +90,10 @@ def grad_and_value(
                 raise ArgumentError(f"grad: Expected f(*args) to return a Tensor, got {type(value).__name__}")
             if value.dim():
                 raise ShapeError(f"grad: expected the function to return a scalar, not {value._meta}")
+            if value.is_complex():
+                raise AutogradError(
+                    f"grad can be implicitly created only for real scalar outputs but got {value._meta}"
+                )
             own = leaves_of(tree)
             is_nested = depends_on_others([value], own)
             gradients = vector_jacobian([value], own, [value.detach().new_ones(())], is_nested)
@@ -146,6 +150,17 @@ def _check_differentiable(outputs: list[Any]) -> None:
             )
 
 
+def check_real(name: str, inputs: list[Any], outputs: list[Any]) -> None:
+    """Refuse complex tensors, whose Jacobians are matrices of another kind."""
+    for what, tensors in (("inputs", inputs), ("outputs", outputs)):
+        for number, tensor in enumerate(tensors):
+            if tensor.is_complex():
+                raise AutogradError(
+                    f"{name}: Expected all {what} to be real but received complex tensor at flattened {what[:-1]} "
+                    f"idx: {number}; differentiate view_as_real() of it"
+                )
+
+
 def jacrev(
     func: Callable[..., Any],
     argnums: int | tuple[int, ...] = 0,
@@ -167,6 +182,7 @@ def jacrev(
             output, aux = split(func(*arguments, **kwargs), has_aux, "jacrev")
             own = leaves_of(tree)
             _check_differentiable(leaves_of(output))
+            check_real("jacrev", own, leaves_of(output))
             is_nested = depends_on_others(leaves_of(output), own)
             found = mapped(output, lambda result: with_leaves(tree, rows(result, own, is_nested, chunk_size)))
         return all_released((found, aux) if has_aux else found, edges_of(own))

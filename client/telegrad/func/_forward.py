@@ -14,7 +14,7 @@ from telegrad.autograd._levels import Level, entered_level, tracked_alias
 from telegrad.autograd._products import zeros_like
 from telegrad_protocol.errors import ArgumentError, AutogradError, ShapeError
 
-from ._derivatives import Places, all_released, chosen, edges_of, jacrev, split
+from ._derivatives import Places, all_released, check_real, chosen, edges_of, jacrev, split
 from ._trees import leaves_of, mapped, with_leaves
 
 
@@ -123,7 +123,8 @@ def jacfwd(
             rest = iter(own)
             _, tree, arguments = chosen(args, argnums, "jacfwd", lambda _: next(rest))
             output, aux = split(func(*arguments, **kwargs), has_aux, "jacfwd")
-            return _tensors(output, "jacfwd"), (tree, output, all_released(aux, edges_of(own)))
+            check_real("jacfwd", inputs, outputs := _tensors(output, "jacfwd"))
+            return outputs, (tree, output, all_released(aux, edges_of(own)))
 
         inputs = leaves_of(chosen(args, argnums, "jacfwd", lambda value: value)[1])
         (tree, output, aux), blocks = forward_jacobian(call, inputs)

@@ -25,7 +25,7 @@ def nextafter(input: Meta, other: Meta) -> Meta:
     """Return the number next to ``input`` in the direction of ``other``."""
 
 
-@pointwise(takes="bif", differentiable=False)
+@pointwise(takes="bif")
 def heaviside(input: Meta, values: Meta) -> Meta:
     """Return 0 where ``input`` is negative, 1 where it is positive, and ``values`` where it is 0."""
     if input.dtype is not values.dtype:

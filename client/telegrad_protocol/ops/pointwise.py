@@ -83,7 +83,7 @@ def check_rounded(name: str, *operands: Meta | Scalar) -> None:
         raise DTypeError(f"{name}: a rounded quotient is not defined for {dtype.name}")
 
 
-@pointwise(takes="if", differentiable=False)
+@pointwise(takes="if")
 def floor_divide(input: Meta | Scalar, other: Meta | Scalar) -> Meta:
     """Divide and round down: floor(input / other)."""
     _check_divisor("floor_divide", input, other)

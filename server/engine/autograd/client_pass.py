@@ -27,11 +27,10 @@ from .packed import PackedTensor
 class ClientNode(Node):
     """A node whose derivative the client computes."""
 
-    __slots__ = ("is_released", "saved")
+    __slots__ = ("saved",)
 
     def __init__(self, edges: Sequence[Edge | None], metas: tuple[Meta, ...]) -> None:
         super().__init__(edges, metas)
-        self.is_released = False
         self.saved: Sequence[tuple[Storage, int, Meta]] = ()
         """Memory that the derivative needs as it was at a version of it, and the meta of the tensor there."""
 
@@ -53,7 +52,6 @@ class ClientNode(Node):
         )
 
     def release(self) -> None:
-        self.is_released = True
         self.saved = ()
 
 
@@ -141,10 +139,6 @@ class ClientPass:
         node, outputs = (stop, range(len(stop.metas))) if isinstance(stop, Node) else (stop[0], (stop[1],))
         if node in self._counts:
             raise AutogradError("backward: the client's program went on before all gradients had reached a function")
-        if isinstance(node, ClientNode) and node.is_released:
-            raise AutogradError(
-                "backward: trying to go through the graph a second time, but it is freed; pass retain_graph=True"
-            )
         slots = self._task.pending.get(node) or [None] * len(node.metas)
         with context.grad_mode(False):
             return [self._arrived(slots[output], node.metas[output]) for output in outputs]

@@ -8,11 +8,12 @@ history was rebased at a later version than they have seen. Knows nothing of how
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from server.engine import functional as F
 from server.engine.operators import OPERATORS
 from server.engine.value import MULTIPLE, TRACKED, UNTRACKED, Value
-from telegrad_protocol.errors import AutogradError, DTypeError, InplaceError, NotSupportedError
+from telegrad_protocol.errors import AutogradError, DTypeError, InplaceError
 from telegrad_protocol.meta import Meta
 
 from .graph import Edge, Node, accumulator_of, make_leaf, with_history
@@ -69,26 +70,30 @@ def _refresh(view: Value, root: Value) -> None:
 
 
 def _view_anew(view: Value, edge: Edge, root: Value) -> None:
-    """Make ``view``'s history that of a view of the current ``root``."""
-    edge, root_meta = _as_type(edge, root.meta, view.meta)
-    args = (root_meta, view.meta.shape, view.meta.strides, view.meta.offset)
-    operator = OPERATORS["as_strided"]
-    _set_history(view, OpNode(GradientPlan(operator, 1, args), (edge,), (view.meta,), []))
+    """Make ``view``'s history that of a view of the current ``root``, by way of pairs where one of them is complex."""
+    root_meta, meta = root.meta, view.meta
+    if root_meta.dtype.is_complex and not meta.dtype.is_complex:
+        pairs = OPERATORS["view_as_real"].op.rule(root_meta)
+        edge, root_meta = _viewed("view_as_real", (root_meta,), edge, pairs), pairs
+    if meta.dtype.is_complex and not root_meta.dtype.is_complex:
+        pairs = _pairs_of(root_meta, meta)
+        edge = _viewed("as_strided", (root_meta, pairs.shape, pairs.strides, pairs.offset), edge, pairs)
+        edge = _viewed("view_as_complex", (pairs,), edge, meta)
+    else:
+        edge = _viewed("as_strided", (root_meta, meta.shape, meta.strides, meta.offset), edge, meta)
+    _set_history(view, edge[0])
     view.seen = view.storage.version
 
 
-def _as_type(edge: Edge, root: Meta, view: Meta) -> tuple[Edge, Meta]:
-    """Return where gradients of the view's dtype flow, and the meta of the value there.
+def _viewed(name: str, args: tuple[Any, ...], edge: Edge, meta: Meta) -> Edge:
+    """Return where gradients of a view flow that an operation makes of what is at ``edge``."""
+    return OpNode(GradientPlan(OPERATORS[name], 1, args), (edge,), (meta,), []), 0
 
-    For a real view of a complex root that is ``view_as_real`` of the root.
-    """
-    if root.dtype is view.dtype:
-        return edge, root
-    operator = OPERATORS["view_as_real"]
-    pairs = operator.op.rule(root) if root.dtype.is_complex else None
-    if pairs is None:
-        raise NotSupportedError(f"a complex view of the real {root} is modified with gradients enabled; clone it first")
-    return (OpNode(GradientPlan(operator, 1, (root,)), (edge,), (pairs,), []), 0), pairs
+
+def _pairs_of(root: Meta, view: Meta) -> Meta:
+    """Return the meta of the pairs of real numbers that a complex view of a real root shows."""
+    strides = tuple([2 * stride for stride in view.strides])
+    return Meta.of((*view.shape, 2), root.dtype, root.device, (*strides, 1), 2 * view.offset)
 
 
 def _set_history(value: Value, node: Node) -> None:
@@ -168,14 +173,20 @@ class CopySlices(Node):
         if grads[0] is None:
             return [None] * len(self.edges)
         root, view = self.metas[0], self.view
-        is_pairs = view.dtype is not root.dtype
+        is_pairs = root.dtype.is_complex and not view.dtype.is_complex
+        of_pairs = view.dtype.is_complex and not root.dtype.is_complex
+        view = _pairs_of(root, view) if of_pairs else view
         grad = F.view_as_real(restride(grads[0], root)) if is_pairs else restride(grads[0], root)
         offset = view.offset - root.offset * (1 + is_pairs)
         view_grad = F.as_strided(grad, view.shape, view.strides, grad.meta.offset + offset)
-        input_grads = list(self.inner.apply([view_grad]))
+        input_grads = list(self.inner.apply([F.view_as_complex(view_grad) if of_pairs else view_grad]))
         if self.edges[0] is None:
             return [None, *input_grads[1:]]
-        replacement = input_grads[0] if input_grads[0] is not None else F.zeros_like(view_grad)
+        replacement = input_grads[0]
+        if replacement is None:
+            replacement = F.zeros_like(view_grad)
+        elif of_pairs:
+            replacement = F.view_as_real(replacement)
         root_grad = F._scatter_strided(grad, replacement, view.shape, view.strides, offset)
         return [F.view_as_complex(root_grad) if is_pairs else root_grad, *input_grads[1:]]
 

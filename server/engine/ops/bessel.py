@@ -11,7 +11,7 @@ from server.engine.registry import implements
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.ops import bessel as ops
 
-from .special import not_differentiable
+from .derivatives import not_differentiable
 
 
 def _where_zero(input, at_zero, elsewhere):

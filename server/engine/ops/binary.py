@@ -8,7 +8,7 @@ from server.engine import functional as F
 from server.engine.registry import implements
 from telegrad_protocol.ops import binary as ops
 
-from .derivatives import zero_gradient
+from .derivatives import not_differentiable, zero_gradient
 
 
 @implements(ops.gcd)
@@ -50,7 +50,11 @@ def _unless_nan(xp, input, other, neighbours):
     return xp.where(is_nan, xp.nan, xp.where(xp.equal(input, other), other, neighbours))
 
 
-@implements(ops.heaviside)
+@implements(
+    ops.heaviside,
+    input=not_differentiable("heaviside", "input"),
+    values=not_differentiable("heaviside", "values"),
+)
 def heaviside(xp, input, values, *, out):
     out[...] = xp.where(xp.equal(input, 0), values, xp.greater(input, 0))
 

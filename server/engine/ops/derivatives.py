@@ -6,6 +6,7 @@ from server.engine import functional as F
 from server.engine import keys
 from server.engine.dispatcher import dispatch
 from server.engine.operators import OPERATORS
+from telegrad_protocol.errors import NotSupportedError
 
 _ZEROS = OPERATORS["zeros"]
 
@@ -13,6 +14,15 @@ _ZEROS = OPERATORS["zeros"]
 def zero_gradient(grad):
     """The gradient of an input that the result does not depend on: zeros like the result's gradient."""
     return F.zeros_like(grad)
+
+
+def not_differentiable(name, parameter):
+    """A formula for an input by which PyTorch does not differentiate either."""
+
+    def formula(grad):
+        raise NotSupportedError(f"{name}: the derivative with respect to {parameter} is not implemented")
+
+    return formula
 
 
 def with_zero_derivative(input):

@@ -17,7 +17,7 @@ from telegrad_protocol.errors import DTypeError
 from telegrad_protocol.ops import pointwise as ops
 
 from .complex import conj
-from .derivatives import zero_gradient
+from .derivatives import not_differentiable, zero_gradient
 
 
 def _scaled_gradient(grad, alpha):
@@ -104,7 +104,11 @@ def _refuse_zero(xp, name, other, out):
         raise DTypeError(f"{name}: integer division by zero")
 
 
-@implements(ops.floor_divide)
+@implements(
+    ops.floor_divide,
+    input=not_differentiable("floor_divide", "input"),
+    other=not_differentiable("floor_divide", "other"),
+)
 def floor_divide(xp, input, other, *, out):
     _refuse_zero(xp, "floor_divide", other, out)
     if xp is np or out.dtype.kind != "f":
@@ -172,6 +176,8 @@ def _pow_exponent(grad, input, exponent, out):
         slope = out * F.log(F.full((), input, dtype=out.dtype, device=out.device))
         return F.where(_real(exponent) >= 0, 0.0, grad * conj(slope)) if input == 0 else grad * conj(slope)
     is_flat = F.logical_and(input == 0, _real(exponent) >= 0)
+    if out.meta.dtype.is_complex and not input.meta.dtype.is_complex:
+        input = F._to_copy(input, dtype=out.meta.dtype)  # real numbers below zero have no real logarithm
     return F.where(is_flat, 0.0, grad * conj(out * F.log(input)))
 
 

@@ -10,19 +10,10 @@ from server.engine.array_library.special_functions import gammainc, gammaincc, s
 from server.engine.array_library.special_functions import polygamma as polygamma_of
 from server.engine.registry import composite, implements
 from server.engine.value import Value
-from telegrad_protocol.errors import NotSupportedError
 from telegrad_protocol.ops import special as ops
 
 from .complex import conj
-
-
-def not_differentiable(name, parameter):
-    """A formula for an input by which PyTorch does not differentiate either."""
-
-    def formula(grad):
-        raise NotSupportedError(f"{name}: the derivative with respect to {parameter} is not implemented")
-
-    return formula
+from .derivatives import not_differentiable
 
 
 def _sinc_backward(grad, input):

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from telegrad._ops.functions import function
+from telegrad._ops.outputs import check_made_outside
 from telegrad._session.grad_mode import no_grad
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.tensor import Tensor
@@ -39,6 +40,8 @@ def set_(
 
     With ``size`` it is the part that begins ``storage_offset`` elements after the beginning of the memory.
     """
+    if thread.modes.records:
+        check_made_outside("set_", self)
     if self.requires_grad and self.is_leaf and thread.modes.records:
         raise InplaceError("set_: a leaf tensor that requires grad is changed in place; use no_grad()")
     source = _shown(source, self.dtype)

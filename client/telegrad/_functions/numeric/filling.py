@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from telegrad._ops.functions import function
+from telegrad._ops.mutation import note_change
 from telegrad._session.own_code import note
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.size import Size
@@ -115,8 +116,8 @@ def _places(input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str)
 def resize_(self: Tensor, *sizes: Any, memory_format: MemoryFormat = contiguous_format) -> Tensor:
     """Give this tensor another shape: its elements in the order of memory, and then any."""
     shape = [*Size(sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes)]
-    if self.requires_grad and thread.modes.records:
-        raise AutogradError("resize_: the tensor requires grad; use detach() first")
+    if self.requires_grad and not thread.modes.inference:
+        raise AutogradError("resize_: cannot resize variables that require grad; use detach() first")
     if shape == list(self.shape):
         return self
     held = self._meta.extent
@@ -127,6 +128,7 @@ def resize_(self: Tensor, *sizes: Any, memory_format: MemoryFormat = contiguous_
     self._become(flat.as_strided(shape, contiguous_strides(tuple(shape)), flat.storage_offset()))
     if memory_format is not contiguous_format:
         self._become(self.contiguous(memory_format=memory_format))
+    note_change(self)
     return self
 
 

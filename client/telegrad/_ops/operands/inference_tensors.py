@@ -1,5 +1,7 @@
 """Tensors that were made in inference mode are not saved for a backward pass: such calls are refused, as by PyTorch.
 
+A call that has no other operands is not recorded.
+
 What an operation saves is the server's to say. It is asked about calls that are recorded and have such a tensor among
 their operands, which a program without ``inference_mode`` never makes: then ``exist`` is empty.
 """
@@ -16,7 +18,7 @@ from telegrad._tensor.grad_fn import saved_names
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import AutogradError
 
-__all__ = ["check_saved", "exist", "is_among"]
+__all__ = ["are_all", "check_saved", "exist", "is_among"]
 _PRODUCT: Final = frozenset(("input", "weight"))
 _LOSS: Final = frozenset(("input", "target", "weight"))
 _OF_COMPOSITES: Final[dict[str, frozenset[str]]] = {
@@ -34,6 +36,13 @@ _OF_COMPOSITES: Final[dict[str, frozenset[str]]] = {
 def is_among(values: tuple[Any, ...]) -> bool:
     """Tell whether one of a call's values, or of the items of its lists, was made in inference mode."""
     return any([_was_made_there(item) for value in values for item in _items(value)])
+
+
+def are_all(values: tuple[Any, ...]) -> bool:
+    """Tell whether all tensors among a call's values and the items of its lists were made in inference mode."""
+    if batching.levels or batching.derivatives or duals.levels:
+        return False
+    return all([not isinstance(item, Tensor) or item._is_inference for value in values for item in _items(value)])
 
 
 def check_saved(pattern: CallPattern, values: tuple[Any, ...], results: Any) -> None:

@@ -15,7 +15,8 @@ from server.engine.registry import comes_to, composite, implements
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 from telegrad_protocol.ops.linear_algebra import factorizations as ops
 
-from .matrices import adjoint, check_info, diagonal, expanded, not_differentiable, swapped
+from ..derivatives import not_differentiable
+from .matrices import adjoint, check_info, diagonal, expanded, swapped
 
 _CHOLESKY, _LU = OPERATORS["linalg_cholesky_ex"], OPERATORS["linalg_lu_factor_ex"]
 _PLAIN_LU, _LDL = OPERATORS["_plain_lu"], OPERATORS["linalg_ldl_factor_ex"]

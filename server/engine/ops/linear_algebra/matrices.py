@@ -6,7 +6,7 @@ import numpy as np
 
 from server.engine import functional as F
 from server.engine.ops.complex import conj
-from telegrad_protocol.errors import LinearAlgebraError, NotSupportedError
+from telegrad_protocol.errors import LinearAlgebraError
 
 
 def adjoint(value):
@@ -23,15 +23,6 @@ def constant_of(value, constant):
     """A constant in the shape of a value, as a function of the value: its derivative is 0."""
     everywhere = F.eq(F.zeros_like(value), 0)
     return F.masked_fill(value, everywhere, 0) + constant
-
-
-def not_differentiable(name, parameter):
-    """A formula for an input by which PyTorch does not differentiate either."""
-
-    def formula(grad):
-        raise NotSupportedError(f"{name}: the derivative with respect to {parameter} is not implemented")
-
-    return formula
 
 
 def expanded(xp, *operands):

@@ -10,7 +10,8 @@ from server.engine.ops.complex import conj
 from server.engine.registry import comes_to, composite, implements
 from telegrad_protocol.ops.linear_algebra import factorizations as ops
 
-from .matrices import adjoint, constant_of, not_differentiable
+from ..derivatives import not_differentiable
+from .matrices import adjoint, constant_of
 
 
 @implements(ops.geqrf, input=not_differentiable("geqrf", "input"))

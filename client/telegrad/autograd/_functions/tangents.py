@@ -76,9 +76,16 @@ def _tangent(argument: Any, tangents: dict[int, Tensor | None], materializes: bo
 
 def _dual(level: Any, ctx: Any, output: Any, tangent: Any, args: Sequence[Any], plain: Sequence[Any]) -> Any:
     """Return a result with its tangent: a new dual number, or the argument that it was, if modified in place."""
-    is_differentiable = isinstance(output, Tensor) and output.dtype.is_differentiable
-    if tangent is None or not is_differentiable or any([output is other for other in ctx._non_differentiable]):
+    if tangent is None:
         return output
+    is_differentiable = isinstance(output, Tensor) and output.dtype.is_differentiable
+    if not is_differentiable or any([output is other for other in ctx._non_differentiable]):
+        raise AutogradError(
+            "jvp: a tangent was returned for a result that has no derivative. You should return None at that position "
+            "instead"
+        )
+    if not isinstance(tangent, Tensor):
+        raise AutogradError(f"jvp: expected a tensor or None as tangent, not {type(tangent).__name__}")
     if tuple(tangent.shape) != tuple(output.shape):
         raise AutogradError(f"jvp: the tangent {tangent._meta} does not have the shape of the result {output._meta}")
     made = level.dual(output, tangent)

@@ -9,7 +9,7 @@ from typing import Any
 
 from telegrad._tensor.autograd_graph import LeafNode
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentTypeError, InplaceError, NotSupportedError
+from telegrad_protocol.errors import ArgumentTypeError, InplaceError
 
 
 class FunctionCtx:
@@ -67,8 +67,6 @@ def check_dirty(ctx: FunctionCtx, records: bool) -> None:
     for tensor in ctx._dirty if records else ():
         if tensor.requires_grad and isinstance(tensor._gradient_edge(), LeafNode):
             raise InplaceError("mark_dirty: a leaf tensor that requires grad has been used in an in-place operation")
-        if tensor._base is not None:
-            raise NotSupportedError("mark_dirty: a view was modified in place; clone it before you apply the function")
 
 
 @lru_cache(maxsize=256)
