@@ -6,6 +6,7 @@ asks its class.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,10 +14,12 @@ import numpy as np
 
 from telegrad._ops import functions as _functions
 from telegrad._ops.functions import UnmadeMethod, function, method
-from telegrad._ops.operand_classes import OVERRIDING, modes_entered, overrides, patterns_of
+from telegrad._ops.operand_classes import OVERRIDING, is_handled, modes_entered, overrides, patterns_of
 from telegrad._ops.outputs import check_distinct
 from telegrad._ops.overriding import UnansweredError, handle_torch_function, has_torch_function_unary
+from telegrad._session.parts import capturing
 from telegrad._session.session import ClientSession
+from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._tensor import host_arrays as _host_arrays
 from telegrad._tensor import indexing as _indexing
 from telegrad._tensor.tensor import Tensor
@@ -168,7 +171,20 @@ def _getitem(self: Tensor, index: Any) -> Any:
         return handle_torch_function(_getitem, (self,), self, index)
     if type(index) is int and type(self) is Tensor and self._meta.ndim:
         return _select(self, 0, index)
-    return _indexing.getitem(self, index, _run, lambda array: upload_array(array, self._meta.device, self._session))
+    return _indexing.getitem(
+        self, index, _run, lambda array: upload_array(array, self._meta.device, self._session), _position
+    )
+
+
+def _position(item: Tensor) -> int | None:
+    """Return the integer in a 0-d tensor; None where it stands for one that is not known yet, so that it is looked up.
+
+    That is so in graphs that are traced, captured or exported, for tensors without elements, and in ``vmap``.
+    """
+    is_traced = bool(overrides.dispatch_modes) and not overrides.ignores_dispatch
+    if is_traced or is_handled(item.__class__) or isinstance(item._session, ShapeSession) or capturing.current():
+        return None
+    return operator.index(item)
 
 
 def _setitem(self: Tensor, index: Any, value: Any) -> None:
