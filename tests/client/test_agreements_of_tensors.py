@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from .twins import assert_same, evaluate
 
@@ -31,3 +32,79 @@ def test_what_an_integer_tensor_selects_is_part_of_the_tensor(statement: str, tg
 @pytest.mark.parametrize("index", ["t.tensor(3)", "t.tensor(-4)", "t.tensor(1.0)"])
 def test_integer_tensors_out_of_range_are_refused(index: str, tg: Any) -> None:
     assert_same(*evaluate(f"t.zeros(3, 3)[{index}]", tg))
+
+
+CALLS = [
+    "(t.unique(t.empty(0, 2), dim=0), t.unique(t.empty(2, 0), dim=1, return_counts=True)[1])",
+    "(t.diag(t.ones(2, 3), 5), t.diag(t.ones(2, 3), -4), t.block_diag())",
+    "(t.combinations(t.arange(3), 0), t.combinations(t.arange(3), 0, True))", "t.combinations(t.arange(3), -1)",
+    "t.meshgrid()", "t.tensor(['a'])", "t.tensor([['a', 'b']])", "t.tensor([1, 'a'])", "t.tensor('a')",
+    "t.asarray(bytearray(b'abcd'), dtype=t.int16)", "t.asarray(b'abcd')",
+    "t.asarray(__import__('array').array('d', [1.0, 2.0]), dtype=t.float64)",
+    "__import__('copy').deepcopy(t.strided) is t.strided",
+    "__import__('pickle').loads(__import__('pickle').dumps(t.sparse_coo)) is t.sparse_coo",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_what_is_empty_or_refused(call: str, tg: Any) -> None:
+    assert_same(*evaluate(call, tg))
+
+
+LAID_OUT = [
+    "x.tril()", "x.triu(1)", "t.normal(x, 1.0)", "t.normal(0.0, x)", "t.normal(x, x)", "t.bernoulli(x)",
+    "x.bernoulli(0.5)", "(x + 2).mvlgamma(2)", "t.nn.functional.pixel_shuffle(x, 1)",
+    "t.nn.functional.pixel_shuffle(x, 2)", "t.nn.functional.pixel_unshuffle(x, 1)",
+    "t.nn.functional.pixel_unshuffle(x, 2)", "t.nn.functional.channel_shuffle(x, 1)",
+]  # fmt: skip
+ORDERS = [
+    "x",
+    "x.permute(2, 1, 0, 3)",
+    "x.to(memory_format=t.channels_last)",
+    "x.to(memory_format=t.channels_last)[:, :, 2:]",
+]
+
+
+@pytest.mark.parametrize("call", LAID_OUT)
+@pytest.mark.parametrize("order", ORDERS)
+def test_results_lie_in_memory_of_their_own_as_in_pytorch(order: str, call: str, tg: Any) -> None:
+    told = f"""
+    x = t.rand(4, 8, 4, 4)
+    x = {order}
+    y = {call}
+    (y.shape, y.stride(), y.data_ptr() == x.data_ptr())
+    """
+    assert_same(*evaluate(told, tg))
+
+
+ARRAYS = ["np.array([1, 2, 3])", "np.array([1, 2, 3], np.int8)", "np.array([1, 2, 3], np.float32)", "np.ones(3)"]
+
+
+@pytest.mark.parametrize("array", ARRAYS)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "complex64", "uint8"])
+def test_numpy_says_which_type_an_array_and_a_tensor_have_together(array: str, dtype: str, tg: Any) -> None:
+    program = f"""
+    x, a = t.tensor([4, 5, 6]).to(t.{dtype}), {array}
+    (x + a, x - a, x * a, x / a)
+    """
+    assert_same(*evaluate(program, tg))
+
+
+def test_arrays_become_tensors_with_elements_whatever_device_a_block_names(tg: Any) -> None:
+    program = """
+    with t.device("meta"):
+        made = t.from_numpy(np.arange(3)), t.frombuffer(bytearray(b"ab"), dtype=t.uint8)
+    made
+    """
+    assert_same(*evaluate(program, tg))
+
+
+@pytest.mark.parametrize(
+    "call", ["rand(2, out=x)", "randn(3, 3, out=x)", "randint(3, (2,), out=x)", "bernoulli(y, out=x)"]
+)
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_targets_of_random_numbers_are_resized_without_a_warning(call: str, tg: Any) -> None:
+    x, y = tg.empty(4), tg.zeros(2)
+    expected = eval(f"t.{call}", {"t": torch, "x": torch.empty(4), "y": torch.zeros(2)}).shape  # noqa: S307
+    assert tuple(eval(f"t.{call}", {"t": tg, "x": x, "y": y}).shape) == tuple(expected)  # noqa: S307
+    assert tuple(x.shape) == tuple(expected)

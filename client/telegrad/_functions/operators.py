@@ -23,6 +23,7 @@ from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._tensor import host_arrays as _host_arrays
 from telegrad._tensor import indexing as _indexing
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DeviceError
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import PUBLIC
@@ -39,13 +40,25 @@ _NUMBERS = (Tensor, bool, int, float, complex)
 _USUAL = frozenset(_NUMBERS)
 
 
-def operand(self: Tensor, other: Any) -> Any:
-    """Return the other operand of an operator as an operation takes it; a NumPy array becomes a tensor."""
+def operand(self: Tensor, other: Any, public: str) -> Any:
+    """Return the other operand of an operator as an operation takes it; a NumPy array becomes a tensor.
+
+    PyTorch leaves arrays to NumPy, by whose rules float32 and int64 give float64; so the array gets the wider type.
+    """
     if isinstance(other, np.generic):
         return other.item()
     if isinstance(other, np.ndarray):
-        return upload_array(other, self._meta.device, self._session)
+        return upload_array(_widened(self._meta.dtype, other, public), self._meta.device, self._session)
     return NotImplemented
+
+
+def _widened(dtype: DType, array: np.ndarray[Any, Any], public: str) -> np.ndarray[Any, Any]:
+    if dtype in _host_arrays.UNKNOWN_TO_NUMPY:
+        return array
+    common = np.result_type(dtype.name, array.dtype)
+    if public == "div" and common.kind in "biu":
+        common = np.dtype(np.float64)
+    return array.astype(common) if common.kind in "fc" else array
 
 
 def upload_array(array: np.ndarray[Any, Any], device: Device, session: ClientSession) -> Tensor:
@@ -100,7 +113,7 @@ def _operator(name: str, public: str) -> Callable[[Tensor, Any], Any]:
             return ask(self, other) if _is_overridden(self) or _is_overridden(other) else run(self, other)
         if has_torch_function_unary(other):
             return ask(self, other)
-        other = operand(self, other)
+        other = operand(self, other, public)
         return other if other is NotImplemented else run(self, other)
 
     ask = _overridden(apply, name, public)
@@ -122,7 +135,7 @@ def _reflected(name: str, public: str) -> Callable[[Tensor, Any], Any]:
             return ask(self, other) if _is_overridden(self) or _is_overridden(other) else run(other, self)
         if has_torch_function_unary(other):
             return ask(self, other)
-        other = operand(self, other)
+        other = operand(self, other, "")
         return other if other is NotImplemented else run(other, self)
 
     ask = _overridden(apply, name, public)
@@ -143,7 +156,7 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
     """Compute a function of NumPy's: what an operator means on the server, and all else here, from copies."""
     name = _UFUNCS.get(ufunc)
     if name is not None and method == "__call__" and not kwargs:
-        operands = [item if isinstance(item, _NUMBERS) else operand(self, item) for item in inputs]
+        operands = [item if isinstance(item, _NUMBERS) else operand(self, item, name) for item in inputs]
         return NotImplemented if any(item is NotImplemented for item in operands) else function(name)(*operands)
     if any(isinstance(target, Tensor) for target in kwargs.get("out", ())):
         return NotImplemented
