@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from telegrad._programs.private import foreach
+
 from .twins import assert_same, evaluate
 
 INDEXED = [
@@ -108,3 +110,23 @@ def test_targets_of_random_numbers_are_resized_without_a_warning(call: str, tg: 
     expected = eval(f"t.{call}", {"t": torch, "x": torch.empty(4), "y": torch.zeros(2)}).shape  # noqa: S307
     assert tuple(eval(f"t.{call}", {"t": tg, "x": x, "y": y}).shape) == tuple(expected)  # noqa: S307
     assert tuple(x.shape) == tuple(expected)
+
+
+LISTS = [
+    ("add", "[x], [x, y]"), ("add_", "[x, y], [x]"), ("mul", "[x, y], [2.0]"), ("exp", "[1]"), ("exp", "x"),
+    ("pow", "2, [x, y]"), ("addcmul", "[x], [x], [x], [2.0, 3.0]"), ("copy_", "[x], [x, x]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "arguments"), LISTS)
+def test_lists_of_other_lengths_are_refused(name: str, arguments: str, tg: Any) -> None:
+    mine, theirs = foreach.functions()[f"_foreach_{name}"], getattr(torch, f"_foreach_{name}")
+    program = f"x, y = t.ones(2), t.ones(3)\n(mine if t is not torch else theirs)({arguments})"
+    assert_same(*evaluate(program, tg, mine=mine, theirs=theirs, torch=torch))
+
+
+def test_nothing_is_written_where_lists_have_other_lengths(tg: Any) -> None:
+    x = [tg.zeros(2), tg.zeros(2)]
+    with pytest.raises(RuntimeError, match="same number of elements"):
+        foreach.functions()["_foreach_add_"](x, [tg.ones(2)])
+    assert x[0].tolist() == [0.0, 0.0]
