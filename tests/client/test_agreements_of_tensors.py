@@ -130,3 +130,23 @@ def test_nothing_is_written_where_lists_have_other_lengths(tg: Any) -> None:
     with pytest.raises(RuntimeError, match="same number of elements"):
         foreach.functions()["_foreach_add_"](x, [tg.ones(2)])
     assert x[0].tolist() == [0.0, 0.0]
+
+
+LIMITS = [
+    "t.tensor(0.2), 0.5",
+    "0.2, t.tensor(0.5)",
+    "t.tensor(1), 0.5",
+    "t.tensor([0.2]), 0.5",
+    "min=t.tensor(0.2), max=1",
+]
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+def test_a_tensor_without_dimensions_and_a_number_limit_together(limits: str, tg: Any) -> None:
+    program = f"""
+    x = t.linspace(-1, 1, 6, requires_grad=True)
+    y = t.clamp(x, {limits})
+    y.sum().backward()
+    (y, x.grad, (x * 2).detach().clamp_({limits}))
+    """
+    assert_same(*evaluate(program, tg))
