@@ -289,7 +289,8 @@ def _casting(name: str, dtype: DType) -> Any:
     def cast(self: UntypedStorage) -> Any:
         return self._cast(dtype)
 
-    cast.__name__, cast.__doc__ = name, f"Return the elements as {dtype.name}, in memory of their own."
+    cast.__name__, cast.__qualname__ = name, f"UntypedStorage.{name}"
+    cast.__doc__ = f"Return the elements as {dtype.name}, in memory of their own."
     return cast
 
 
