@@ -150,3 +150,13 @@ def test_a_tensor_without_dimensions_and_a_number_limit_together(limits: str, tg
     (y, x.grad, (x * 2).detach().clamp_({limits}))
     """
     assert_same(*evaluate(program, tg))
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "amax", "std", "logsumexp", "softmax"])
+def test_masks_of_numbers_choose_what_is_not_zero(name: str, tg: Any) -> None:
+    program = f"""
+    x = t.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
+    made = getattr(t.masked, "{name}")(x, 1, mask=t.tensor([2, 0, 1]))
+    made if "{name}" != "softmax" else made[:, ::2]
+    """
+    assert_same(*evaluate(program, tg))
