@@ -15,6 +15,7 @@ INDEXED = [
     "x[i][0] = 5.0", "x[i].add_(1)", "x[i, :].fill_(2)", "x[:, i].fill_(2)", "x[i, i + 1].fill_(2)", "x[(i,)].zero_()",
     "x[i][t.tensor([0, 1])] = 7.0", "[x[a].__setitem__(b, 1.0) for a, b in t.tensor([[0, 1], [2, 0]])]",
     "x[x.sum(1).argmax()].mul_(3)", "x[i.int()].zero_()", "x[i - 2].zero_()",
+    "x[i.short()].zero_()", "x[i.to(t.int8)] = 4.0",
 ]  # fmt: skip
 
 

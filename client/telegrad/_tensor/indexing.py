@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from telegrad_protocol.dtypes import DType, bool_, int32, int64, uint8
+from telegrad_protocol.dtypes import INTEGER, DType, bool_, int32, int64, uint8
 from telegrad_protocol.errors import ArgumentTypeError, DimensionError, IndexOutOfRangeError
 
 Call = Callable[..., Any]
@@ -267,6 +267,8 @@ def _plain(item: Any, call: Call) -> Any:
         return item
     if is_tensor(item):
         if item.dtype not in (*_MASKS, int32, int64):
+            if not item.ndim and item.dtype.category == INTEGER:
+                return call("_to_copy", item, dtype=int64)
             raise IndexOutOfRangeError(f"tensors that index must be int64, int32, bool or uint8, not {_show(item)}")
         return item
     if isinstance(item, (list, tuple)) and item and all(map(is_tensor, item)):
