@@ -23,7 +23,7 @@ OUT_OF_SCOPE: Final = {
     r"register_optimizer_step_post_hook": (
         "imported there by PyTorch's own code; tensors and profilers have it under its documented name"
     ),
-    r".*Storage.*|is_storage|storage_type": "memory is the server's; storages are only had from tensors",
+    r".*Storage.*|is_storage|storage_type": "memory is the server's; storages are shown by way of tensors",
     r"CustomDecompTable|ExportBackwardSignature|FlatArgsAdapter|ModuleCall(Entry|Signature)|PassResult": (
         "what PyTorch's passes over graphs of nodes are made with; an exported program is data here"
     ),

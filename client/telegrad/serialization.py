@@ -34,7 +34,7 @@ from telegrad._tensor.torch_files.descriptions import (
 )
 from telegrad._tensor.torch_files.file_errors import EmptyFileError
 from telegrad._tensor.torch_files.objects import Objects
-from telegrad._tensor.torch_files.older import BEGIN_LENGTH, NamesOfOlderFile, OlderFile, is_older_file
+from telegrad._tensor.torch_files.older import BEGIN_LENGTH, NamesOfOlderFile, OlderFile, is_older_file, write_older
 from telegrad._tensor.torch_files.opcodes import interpret
 from telegrad._tensor.torch_files.reading import Layout, Storage, TorchNames
 from telegrad._tensor.torch_files.refused_names import refused_names
@@ -67,10 +67,12 @@ def save(
     The file is one that PyTorch's ``torch.load`` reads, unless the name ends in ``.safetensors``. At a path it appears
     complete or not at all. Tensors that share memory share it again when they are loaded; a view is written with all of
     the memory that it is a part of, as PyTorch does: ``clone()`` it to write what it shows.
-    The last four parameters are PyTorch's, and change nothing.
+    Without ``_use_new_zipfile_serialization`` the file has the form before PyTorch 1.6, and several may follow each
+    other in a stream. The other three of the last parameters are PyTorch's, and change nothing.
     """
+    is_older = not _use_new_zipfile_serialization
     if hasattr(f, "write"):
-        _write_torch(obj, f)
+        _write_torch(obj, f, _describe, is_older)
         return
     path = _as_path(f, "save")
     if path.endswith(".safetensors"):
@@ -79,7 +81,7 @@ def save(
 
     def write(temporary: str) -> None:
         with open(temporary, "wb") as file:
-            _write_torch(obj, file)
+            _write_torch(obj, file, _describe, is_older)
 
     write_atomically(os.path.realpath(path), write)
 
@@ -121,10 +123,13 @@ def write_elements(tensor: Tensor, file: Any) -> None:
     _write_torch(tensor, file, _describe_elements)
 
 
-def _write_torch(obj: object, file: Any, describe: Callable[[Any], Description | None] | None = None) -> None:
+def _write_torch(obj: object, file: Any, describe: Callable[[Any], Description | None], is_older: bool = False) -> None:
     storages = Storages()
-    content = pickled(obj, describe or _describe, storages.place)
-    write_archive(file, content, storages.readers)
+    content = pickled(obj, describe, storages.place, is_older)
+    if is_older:
+        write_older(file, content, storages)
+    else:
+        write_archive(file, content, storages.readers)
 
 
 def _describe(obj: Any) -> Description | None:
@@ -171,9 +176,11 @@ def _read_torch(
         archive = Archive(file, where)
         tensors = _Tensors(archive, map_location, session)
         return _shown(interpret(archive.pickle(), names(TorchNames, tensors.tensor, tensors.wrapper), where), tensors)
+    begin = file.tell()
     older = OlderFile(file.read(), where, names(NamesOfOlderFile, _on_meta, None))
     tensors = _Tensors(older, map_location, session)
     older.find_storages(names(NamesOfOlderFile, _on_meta, tensors.wrapper))
+    file.seek(begin + older.end)  # where the next file in a stream begins
     return _shown(older.read(names(NamesOfOlderFile, tensors.tensor, tensors.wrapper)), tensors)
 
 

@@ -183,15 +183,19 @@ def test_zero_dimensional_tensors_assign_into_the_memory_itself(adapter: EngineA
     Comparison(adapter).compare(mine, source)
 
 
-def test_an_integer_tensor_reads_without_waiting_for_its_value(adapter: EngineAdapter) -> None:
+@pytest.mark.parametrize(("position", "expected"), [(lambda _: 1, "select"), (lambda _: None, "index")])
+def test_an_integer_tensor_gives_a_view_where_it_can_be_read(
+    position: Callable[[Any], int | None], expected: str, adapter: EngineAdapter
+) -> None:
     called: list[str] = []
 
     def record(name: str, *args: Any) -> Any:
         called.append(name)
         return _call(name, *args)
 
-    getitem(adapter.tensor(torch.zeros(3, 4)), adapter.tensor(torch.tensor(1)), record, _upload(adapter))
-    assert called == ["index"]
+    integer = adapter.tensor(torch.tensor(1))
+    getitem(adapter.tensor(torch.zeros(3, 4)), integer, record, _upload(adapter), position)
+    assert called == [expected]
 
 
 def test_host_masks_need_no_positions_from_the_device(adapter: EngineAdapter) -> None:

@@ -10,8 +10,11 @@ import pytest
 import torch
 
 from telegrad.errors import AutogradError, NotSupportedError
+from telegrad.storage import STORAGE_CLASSES
 from telegrad.utils._python_dispatch import TorchDispatchMode
 from telegrad.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+from .twins import assert_same, evaluate
 
 
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning")
@@ -31,8 +34,61 @@ def test_storages_tell_what_shares_memory(tg: Any) -> None:
     assert told[:2] == told[2:]
     assert tg.ones(2).untyped_storage() != tg.ones(2).untyped_storage()
     assert tg.empty(5, device="meta").untyped_storage().nbytes() == 20
-    with pytest.raises(NotSupportedError, match=r"tensor\.untyped_storage"):
-        tg.UntypedStorage(4)
+
+
+MADE = [
+    "t.UntypedStorage([1, 2, 255]).tolist()", "t.UntypedStorage(4).nbytes()", "t.UntypedStorage().size()",
+    "t.TypedStorage([1, 2], dtype=t.int32).tolist()", "t.TypedStorage(2, dtype=t.int8).dtype", "t.TypedStorage(1, 2)",
+    "str(t.UntypedStorage([1, 2]))", "str(t.TypedStorage([1.0, 2.0]))",
+    "str(t.TypedStorage([True, False], dtype=t.bool))",
+    "t.TypedStorage(wrap_storage=t.UntypedStorage([0, 0, 128, 63]), dtype=t.float32).tolist()",
+    "t.TypedStorage(0, wrap_storage=t.UntypedStorage(4), dtype=t.float32)", "t.TypedStorage('text', dtype=t.int8)",
+    "t.TypedStorage(wrap_storage=t.TypedStorage(4), dtype=t.float32)",
+    "t.UntypedStorage([0, 0, 64, 64]).float().tolist()",
+    "[getattr(t.TypedStorage([-1, 0, 2], dtype=t.int16), name)().tolist() for name in ('float', 'byte', 'bool')]",
+    "t.TypedStorage([1.5, 2.5]).complex_double().dtype", "t.TypedStorage([1.5]).cpu().tolist()",
+    "t.FloatTensor(t.TypedStorage([1.0, 2.0]))", "t.FloatTensor(t.TypedStorage([1, 2], dtype=t.int32))",
+    "t.ones(2).view(t.int32).storage().tolist()", "t.UntypedStorage.from_buffer(b'ab', dtype=t.uint8).tolist()",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", MADE)
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning")
+def test_programs_make_storages(call: str, tg: Any) -> None:
+    assert_same(*evaluate(call, tg))
+
+
+BUFFERS = [
+    ("ByteStorage", "a"), ("ShortStorage", "a, 'big'"), ("IntStorage", "a, 'little'"), ("FloatStorage", "a, 'big'"),
+    ("BoolStorage", "a"), ("BoolStorage", "a, 'little'"), ("DoubleStorage", "a, 'native'"), ("IntStorage", "a"),
+    ("ComplexFloatStorage", "a, 'big'"), ("IntStorage", "a, 'middle'"), ("IntStorage", "a, 'little', 1, 4"),
+    ("LongStorage", "a[:3], 'little'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "arguments"), BUFFERS)
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning")
+def test_storages_have_the_elements_of_buffers(name: str, arguments: str, tg: Any) -> None:
+    program = f"""
+    a = bytearray([64, 16, 0, 0, 1, 2, 3, 4])
+    made = (kinds if t is not torch else theirs)["{name}"].from_buffer({arguments})
+    (made.tolist(), made.dtype, made.type(), isinstance(made, (kinds if t is not torch else theirs)["{name}"]))
+    """
+    theirs = {name: getattr(torch, name) for name in STORAGE_CLASSES}
+    assert_same(*evaluate(program, tg, torch=torch, kinds=STORAGE_CLASSES, theirs=theirs))
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated:UserWarning")
+def test_a_tensor_shows_the_storage_that_it_is_made_of(tg: Any) -> None:
+    program = """
+    storage = t.TypedStorage([1.0, 2.0, 3.0])
+    x, y = t.FloatTensor(storage), t.empty(0).set_(storage)
+    x[0], y[1] = 9, 7
+    swapped = t.UntypedStorage([1, 2, 3, 4, 5, 6, 7, 8])
+    swapped.byteswap(t.int32)
+    (storage.tolist(), storage.untyped() == x.untyped_storage(), swapped.tolist())
+    """
+    assert_same(*evaluate(program, tg))
 
 
 def test_storages_are_shown_by_other_tensors_and_copied(tg: Any, rng: np.random.Generator) -> None:

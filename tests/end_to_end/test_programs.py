@@ -91,7 +91,6 @@ ABSENT = {
     "torch.jit.save(len, 'f.pt')": "NotSupportedError: jit.save: .* keeps its state",
     "torch.unknown_function": "AttributeError: torch.unknown_function is not there: .*, which does not have it yet",
     "torch.jit.unfold": "AttributeError: torch.jit.unfold is not there: .*TorchScript is not served",
-    "torch.UntypedStorage(3)": r"NotSupportedError: UntypedStorage: .* use tensor\.untyped_storage\(\)",
     "torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))": "ArgumentError: .*has not been initialized",
     "torch.nn.Lineer(2, 3)": "AttributeError: torch.nn.Lineer is not there: .* has Linear",
     "from torch._dynamo.utils import CompileProfiler": "ImportError: torch._dynamo.utils.CompileProfiler .*explain",

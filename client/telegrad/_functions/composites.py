@@ -50,6 +50,8 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
         )
         indexing = "ij"
     given = _listed(tensors)
+    if not given:
+        raise ShapeError("meshgrid: meshgrid expects a non-empty TensorList")
     if any([t.ndim > 1 or t.dtype is not given[0].dtype for t in given]):
         shown = ", ".join([describe(t) for t in given])
         raise ShapeError(f"meshgrid: expected tensors of one type with at most one dimension, got {shown}")
@@ -76,6 +78,10 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     """Return all combinations of ``r`` elements of a 1-d tensor, one per row."""
     if input.ndim != 1:
         raise ShapeError(f"combinations: expected a tensor of one dimension, not {input._meta}")
+    if r < 0:
+        raise ArgumentError(f"combinations: expect a non-negative number, but got {r}")
+    if not r:
+        return input.new_empty(0)
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     chosen = list(choose(range(len(input)), r))
     positions = tensor(chosen, dtype=int64, device=input.device).reshape(len(chosen) * r)
@@ -85,6 +91,8 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 def block_diag(*tensors: Any) -> Tensor:
     """Return one matrix with the given matrices along its diagonal."""
     given = _listed(tensors)
+    if not given:
+        return function("empty")(1, 0)  # type: ignore[no-any-return]
     if any([t.ndim > 2 for t in given]):
         shown = ", ".join([describe(t) for t in given])
         raise ShapeError(f"block_diag: expected at most two dimensions, got {shown}")

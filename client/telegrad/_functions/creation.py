@@ -69,7 +69,8 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
     """Return a tensor with the elements of an array: a copy, since tensors live on the server."""
     if not isinstance(ndarray, np.ndarray):
         raise ArgumentTypeError(f"from_numpy: expected a NumPy array, not {type(ndarray).__name__}")
-    return _shown(_upload(ndarray, None, None, session_for(None)))
+    session = current_session()  # a block of another device does not concern it
+    return _shown(_upload(ndarray, None, session.default_device, session))
 
 
 def asarray(
@@ -78,16 +79,30 @@ def asarray(
 ) -> Tensor:  # fmt: skip
     """Return ``obj`` as a tensor, as ``as_tensor`` does; with ``copy`` a tensor too is copied.
 
+    Bytes, and what else has Python's buffer, are taken for elements of ``dtype``, by default the default type.
+
     A tensor keeps its history, unless ``requires_grad`` is False; a leaf that is returned itself is asked to have a
     gradient, or not. Raises ArgumentError with ``copy=False`` where the elements have to be copied, as all are that are
     on this machine.
     """
-    made = as_tensor(obj, dtype, device)
+    made = as_tensor(_elements_in(obj, dtype), dtype, device)
     if copy is False and made is not obj:
         raise ArgumentError(f"asarray: a {type(obj).__name__} becomes a tensor only by a copy; leave copy=False out")
     if made is obj and copy:
         made = obj.clone()
     return _with_history(made, obj, requires_grad)
+
+
+def _elements_in(obj: Any, dtype: DType | None) -> Any:
+    """Return the elements of an object with Python's buffer as a tensor, and any other object as it is."""
+    if isinstance(obj, (Tensor, np.ndarray, np.generic)):
+        return obj
+    try:
+        memoryview(obj)
+    except TypeError:
+        return obj
+    reading = import_module("telegrad._functions.process_settings")
+    return reading.frombuffer(obj, dtype=dtype or dtypes.get_default_dtype())
 
 
 def _with_history(made: Tensor, obj: Any, requires_grad: bool | None) -> Tensor:

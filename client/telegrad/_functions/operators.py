@@ -6,6 +6,7 @@ asks its class.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,13 +14,16 @@ import numpy as np
 
 from telegrad._ops import functions as _functions
 from telegrad._ops.functions import UnmadeMethod, function, method
-from telegrad._ops.operand_classes import OVERRIDING, modes_entered, overrides, patterns_of
+from telegrad._ops.operand_classes import OVERRIDING, is_handled, modes_entered, overrides, patterns_of
 from telegrad._ops.outputs import check_distinct
 from telegrad._ops.overriding import UnansweredError, handle_torch_function, has_torch_function_unary
+from telegrad._session.parts import capturing
 from telegrad._session.session import ClientSession
+from telegrad._session.shapes.shape_session import ShapeSession
 from telegrad._tensor import host_arrays as _host_arrays
 from telegrad._tensor import indexing as _indexing
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.dtypes import DType
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, DeviceError
 from telegrad_protocol.meta import Device, Meta
 from telegrad_protocol.ops import PUBLIC
@@ -36,13 +40,25 @@ _NUMBERS = (Tensor, bool, int, float, complex)
 _USUAL = frozenset(_NUMBERS)
 
 
-def operand(self: Tensor, other: Any) -> Any:
-    """Return the other operand of an operator as an operation takes it; a NumPy array becomes a tensor."""
+def operand(self: Tensor, other: Any, public: str) -> Any:
+    """Return the other operand of an operator as an operation takes it; a NumPy array becomes a tensor.
+
+    PyTorch leaves arrays to NumPy, by whose rules float32 and int64 give float64; so the array gets the wider type.
+    """
     if isinstance(other, np.generic):
         return other.item()
     if isinstance(other, np.ndarray):
-        return upload_array(other, self._meta.device, self._session)
+        return upload_array(_widened(self._meta.dtype, other, public), self._meta.device, self._session)
     return NotImplemented
+
+
+def _widened(dtype: DType, array: np.ndarray[Any, Any], public: str) -> np.ndarray[Any, Any]:
+    if dtype in _host_arrays.UNKNOWN_TO_NUMPY:
+        return array
+    common = np.result_type(dtype.name, array.dtype)
+    if public == "div" and common.kind in "biu":
+        common = np.dtype(np.float64)
+    return array.astype(common) if common.kind in "fc" else array
 
 
 def upload_array(array: np.ndarray[Any, Any], device: Device, session: ClientSession) -> Tensor:
@@ -97,7 +113,7 @@ def _operator(name: str, public: str) -> Callable[[Tensor, Any], Any]:
             return ask(self, other) if _is_overridden(self) or _is_overridden(other) else run(self, other)
         if has_torch_function_unary(other):
             return ask(self, other)
-        other = operand(self, other)
+        other = operand(self, other, public)
         return other if other is NotImplemented else run(self, other)
 
     ask = _overridden(apply, name, public)
@@ -119,7 +135,7 @@ def _reflected(name: str, public: str) -> Callable[[Tensor, Any], Any]:
             return ask(self, other) if _is_overridden(self) or _is_overridden(other) else run(other, self)
         if has_torch_function_unary(other):
             return ask(self, other)
-        other = operand(self, other)
+        other = operand(self, other, "")
         return other if other is NotImplemented else run(other, self)
 
     ask = _overridden(apply, name, public)
@@ -140,7 +156,7 @@ def _array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: 
     """Compute a function of NumPy's: what an operator means on the server, and all else here, from copies."""
     name = _UFUNCS.get(ufunc)
     if name is not None and method == "__call__" and not kwargs:
-        operands = [item if isinstance(item, _NUMBERS) else operand(self, item) for item in inputs]
+        operands = [item if isinstance(item, _NUMBERS) else operand(self, item, name) for item in inputs]
         return NotImplemented if any(item is NotImplemented for item in operands) else function(name)(*operands)
     if any(isinstance(target, Tensor) for target in kwargs.get("out", ())):
         return NotImplemented
@@ -168,7 +184,20 @@ def _getitem(self: Tensor, index: Any) -> Any:
         return handle_torch_function(_getitem, (self,), self, index)
     if type(index) is int and type(self) is Tensor and self._meta.ndim:
         return _select(self, 0, index)
-    return _indexing.getitem(self, index, _run, lambda array: upload_array(array, self._meta.device, self._session))
+    return _indexing.getitem(
+        self, index, _run, lambda array: upload_array(array, self._meta.device, self._session), _position
+    )
+
+
+def _position(item: Tensor) -> int | None:
+    """Return the integer in a 0-d tensor; None where it stands for one that is not known yet, so that it is looked up.
+
+    That is so in graphs that are traced, captured or exported, for tensors without elements, and in ``vmap``.
+    """
+    is_traced = bool(overrides.dispatch_modes) and not overrides.ignores_dispatch
+    if is_traced or is_handled(item.__class__) or isinstance(item._session, ShapeSession) or capturing.current():
+        return None
+    return operator.index(item)
 
 
 def _setitem(self: Tensor, index: Any, value: Any) -> None:

@@ -96,6 +96,8 @@ def made_of(name: str, args: Sequence[Any], dtype: DType, device: DeviceLike) ->
         (given,) = args
         if isinstance(given, Size):
             return function("empty")(given, dtype=dtype, device=device)  # type: ignore[no-any-return]
+        if hasattr(given, "shown_as"):
+            return _shown_storage(name, given, dtype)
         if isinstance(given, Tensor):
             if given.dtype is not dtype:
                 raise DTypeError(f"{name}: expected a tensor of {dtype}, got {given._meta}; use to({dtype})")
@@ -104,6 +106,15 @@ def made_of(name: str, args: Sequence[Any], dtype: DType, device: DeviceLike) ->
             raise ArgumentTypeError(f"{name}: expected sizes or data, not {type(given).__name__}")
         return tensor(given if hasattr(given, "__array__") else list(given), dtype=dtype, device=device)
     return function("empty")([index(size) for size in args] or [0], dtype=dtype, device=device)  # type: ignore[no-any-return]
+
+
+def _shown_storage(name: str, storage: Any, dtype: DType) -> Tensor:
+    """Return a tensor that shows the memory of a storage, whose elements have to be of its type."""
+    if storage.dtype not in (dtype, dtypes.uint8):
+        raise ArgumentError(
+            f"{name}: expected a storage of {dtype} or an UntypedStorage, but got one of {storage.dtype}"
+        )
+    return storage.shown_as(dtype)  # type: ignore[no-any-return]
 
 
 def _is_size(argument: Any) -> bool:

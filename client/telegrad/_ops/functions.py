@@ -357,7 +357,7 @@ def _with_copied_out(miss: Miss, op: Op) -> Miss:
             check_separate(op.public, targets_of(op.public, out), (*args, *kwargs.values()), wholly=True)
         if _signatures.makes_tensors(op) and not any(isinstance(value, Tensor) for value in (*args, *kwargs.values())):
             kwargs = like_target(targets_of(op.public, out)[0], kwargs)
-        return into(op.name, miss(args, kwargs)[0], out), None
+        return into(op.name, miss(args, kwargs)[0], out, not op.is_random), None
 
     return copy
 

@@ -57,7 +57,7 @@ class SparseTensor(ComposedTensor):
         values = parts[-1]
         self._kind = kind
         self._parts = tuple(parts)
-        self._is_coalesced = is_coalesced
+        self._is_coalesced = is_coalesced or (kind is sparse_coo and values.shape[0] < 2)
         self._cell: list[Any] = [None]
         self._is_flipped = False
         self._session = values._session

@@ -139,11 +139,19 @@ def _check_numbers(array: Array, data: Any) -> None:
         if not numbers:
             wrong = next(_no_numbers(data), "")
             reason = "" if isinstance(wrong, (str, bytes)) else f": Could not infer dtype of {type(wrong).__name__}"
-            kind = ArgumentError if reason else ArgumentTypeError
+            kind = ArgumentError if reason or _begins_with_text(data) else ArgumentTypeError
             raise kind(f"tensor: data must be numbers in rectangular nested lists, not {_shown(data)}{reason}")
     elif array.dtype.kind not in "uf" or not array.size or np.abs(array).max() < 2**63 or not _all_integers(data):
         return
     raise ArgumentError(f"tensor: {_shown(data)} has an integer that does not fit into 64 bits")
+
+
+def _begins_with_text(data: Any) -> bool:
+    """Whether a string is the first that nested lists hold, which PyTorch takes for another list, and refuses so."""
+    is_nested = isinstance(data, (list, tuple))
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return is_nested and isinstance(data, str) and data != ""
 
 
 def _no_numbers(data: Any) -> Iterator[Any]:

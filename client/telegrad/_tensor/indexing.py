@@ -6,7 +6,8 @@ Pure logic: it works on anything with ``shape``, ``ndim`` and ``dtype``. ``call(
 Integers, slices, None and Ellipsis give views. Integer tensors, lists and arrays are looked up together by ``index``;
 masks become positions first, which waits for their number unless the mask is host data. Each Ellipsis stands for all
 dimensions that are left over, as in PyTorch, so that only None may follow a second one. A 0-d integer tensor counts as
-an integer, but is looked up on the device: the result is a copy, and nothing waits.
+an integer, which is read, since the result has to share memory with the tensor. Where it cannot be read, as in a graph
+that is traced, it is looked up on the device, and the result is a copy.
 """
 
 from __future__ import annotations
@@ -19,21 +20,26 @@ from typing import Any
 
 import numpy as np
 
-from telegrad_protocol.dtypes import DType, bool_, int32, int64, uint8
+from telegrad_protocol.dtypes import INTEGER, DType, bool_, int32, int64, uint8
 from telegrad_protocol.errors import ArgumentTypeError, DimensionError, IndexOutOfRangeError
 
 Call = Callable[..., Any]
 Upload = Callable[[np.ndarray[Any, Any]], Any]
+Position = Callable[[Any], int | None]
 _MASKS = (bool_, uint8)
 _LONGEST_LIST_OF_INDICES = 32
 
 
-def getitem(tensor: Any, index: Any, call: Call, upload: Upload) -> Any:
-    """``tensor[index]``"""
+def _unread(item: Any) -> None:
+    """Leave a 0-d integer tensor to be looked up."""
+
+
+def getitem(tensor: Any, index: Any, call: Call, upload: Upload, position: Position = _unread) -> Any:
+    """``tensor[index]``; ``position`` reads a 0-d integer tensor, and returns None where that is not possible."""
     view = _basic_view(tensor, index, call)
     if view is not None:
         return view
-    walk = _Walk(tensor, call, upload)
+    walk = _Walk(tensor, call, upload, position)
     walk.follow(index)
     if walk.advanced:
         return call("index", walk.view, walk.positions())
@@ -82,7 +88,7 @@ def _sliced(view: Any, dim: int, item: slice, call: Call, is_alone: bool = False
 
 def setitem(tensor: Any, index: Any, value: Any, call: Call, upload: Upload) -> None:
     """``tensor[index] = value``"""
-    walk = _Assignment(tensor, call, upload)
+    walk = _Assignment(tensor, call, upload, operator.index)
     walk.follow(index)
     value = _assignable(value, upload)
     if walk.advanced:
@@ -107,10 +113,11 @@ class _Walk:
     dimension of ``view`` where they begin. ``given`` are the items of the index that are advanced.
     """
 
-    def __init__(self, tensor: Any, call: Call, upload: Upload) -> None:
+    def __init__(self, tensor: Any, call: Call, upload: Upload, position: Position) -> None:
         self.view = tensor
         self.call = call
         self.upload = upload
+        self.position = position
         self.dim = 0
         self.advanced: dict[int, Any] = {}
 
@@ -170,21 +177,25 @@ class _Walk:
         self.dim += 1
 
     def _mask(self, mask: Any) -> None:
+        if not mask.ndim:
+            self._insert(self.call("reshape", mask, (1,)))
+            return
         if mask.dtype is uint8:
             warnings.warn(
                 "indexing with dtype torch.uint8 is now deprecated, please use a dtype torch.bool instead",
                 UserWarning,
                 stacklevel=2,
             )
-        if not mask.ndim:
-            self._insert(self.call("reshape", mask, (1,)))
-            return
         _check_mask(mask, self.view, self.dim)
         self.advanced[self.dim] = mask
         self.dim += mask.ndim
 
     def _integer(self, item: Any) -> None:
-        self.view = self.call("index", self.view, [*[None] * self.dim, item])
+        position = self.position(item)
+        if position is None:
+            self.view = self.call("index", self.view, [*[None] * self.dim, item])
+        else:
+            self.view = self.call("select", self.view, self.dim, position)
 
     def positions(self) -> list[Any]:
         """The list that ``index`` takes, masks as positions."""
@@ -222,7 +233,7 @@ class _Assignment(_Walk):
 
     def _integer(self, item: Any) -> None:
         if self.needs_integers:
-            self.view = self.call("select", self.view, self.dim, operator.index(item))
+            super()._integer(item)
         else:
             self._lookup(item)
 
@@ -256,6 +267,8 @@ def _plain(item: Any, call: Call) -> Any:
         return item
     if is_tensor(item):
         if item.dtype not in (*_MASKS, int32, int64):
+            if not item.ndim and item.dtype.category == INTEGER:
+                return call("_to_copy", item, dtype=int64)
             raise IndexOutOfRangeError(f"tensors that index must be int64, int32, bool or uint8, not {_show(item)}")
         return item
     if isinstance(item, (list, tuple)) and item and all(map(is_tensor, item)):

@@ -18,6 +18,10 @@ class Layout:
     def __repr__(self) -> str:
         return shown_name(self.name)
 
+    def __reduce__(self) -> str:
+        """Pickle as the name that the layout has in this module, so that copies are the same object."""
+        return self.name.removeprefix("_")
+
 
 strided: Final = Layout("strided")
 sparse_coo: Final = Layout("sparse_coo")

@@ -1,6 +1,6 @@
 """Reductions, normalizations and scans over the elements that a mask chooses, under ``torch.masked``'s names.
 
-``mask`` is a bool tensor that broadcasts to the input and is true where an element counts; without one, all do. A
+``mask`` is a tensor that broadcasts to the input and is true, or not 0, where an element counts; without one, all do. A
 result of no elements is the operation's identity, where it has one. Results that belong to masked elements are
 unspecified.
 """
@@ -24,7 +24,7 @@ def _filled(input: Tensor, mask: Tensor | None, value: Any, dtype: DType | None 
     converted = input if dtype is None else input.to(dtype)
     if mask is None:
         return converted
-    return function("where")(mask, converted, converted.new_full((), value))  # type: ignore[no-any-return]
+    return function("where")(mask.to(bool_), converted, converted.new_full((), value))  # type: ignore[no-any-return]
 
 
 def _counted(input: Tensor, dtype: DType | None) -> DType:
@@ -102,7 +102,7 @@ def argmin(
 
 
 def _count(input: Tensor, dims: list[int], keepdim: bool, mask: Tensor | None) -> Tensor:
-    chosen = function("ones_like")(input, dtype=int64) if mask is None else mask.expand(input.shape).to(int64)
+    chosen = function("ones_like")(input, dtype=int64) if mask is None else mask.expand(input.shape).to(bool_).to(int64)
     return chosen.sum(dims, keepdim) if dims else chosen
 
 

@@ -260,7 +260,7 @@ def eye(n: int, m: int | None = None, *, dtype: DType | None = None, device: Dev
 def _triangle(name: str, input: Meta) -> Meta:
     if input.ndim < 2:
         raise ShapeError(f"{name}: input tensor must have at least 2 dimensions, got {input}")
-    return like(input, None, None)
+    return input.like()
 
 
 @op(inplace=True)

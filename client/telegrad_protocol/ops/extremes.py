@@ -33,7 +33,8 @@ def clamp(input: Meta, min: Meta | Scalar | None = None, max: Meta | Scalar | No
     """Limit every element to [min, max]; where min is greater than max the result is max."""
     if min is None and max is None:
         raise DTypeError("clamp: at least one of 'min' and 'max' must be given")
-    if min is not None and max is not None and isinstance(min, Meta) is not isinstance(max, Meta):
+    limits = [limit for limit in (min, max) if isinstance(limit, Meta)]
+    if len(limits) == 1 and min is not None and max is not None and limits[0].ndim:
         raise ArgumentTypeError(f"clamp: 'min' and 'max' must both be tensors or both be numbers, got {min} and {max}")
 
 

@@ -142,13 +142,13 @@ def normal_tensor(mean: Meta, std: Meta | Scalar = 1.0) -> Meta:
     if isinstance(std, Meta):
         return _normal(mean, std)
     _check_std("normal", std)
-    return _floating("normal", like(mean, None, None))
+    return _floating("normal", mean.like())
 
 
 @op(name="normal.std", method=False, out_rules=("copied",), random=True)
 def normal_std(mean: float, std: Meta) -> Meta:
     """Draw numbers of normal distributions with one mean and a standard deviation per element."""
-    return _floating("normal", like(std, None, None))
+    return _floating("normal", std.like())
 
 
 def _normal(mean: Meta, std: Meta) -> Meta:
@@ -159,7 +159,7 @@ def _normal(mean: Meta, std: Meta) -> Meta:
 @op(name="bernoulli", random=True, out_rules=("copied",))
 def bernoulli(input: Meta) -> Meta:
     """Draw 1 with the probability that ``input`` holds, else 0."""
-    return _floating("bernoulli", like(input, None, None))
+    return _floating("bernoulli", input.like())
 
 
 @op(name="bernoulli.p", random=True, out=False)
@@ -167,7 +167,7 @@ def bernoulli_p(input: Meta, p: float) -> Meta:
     """Draw 1 with probability ``p``, else 0, in the shape of ``input``."""
     check_probability("bernoulli", p)
     _holding("bernoulli", input.dtype)
-    return like(input, None, None)
+    return input.like()
 
 
 def check_probability(name: str, p: float) -> None:

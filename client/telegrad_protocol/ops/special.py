@@ -8,7 +8,7 @@ from telegrad_protocol.meta import Meta
 from telegrad_protocol.ops.layers import softmax
 
 from . import elementary, reduce
-from .contract import Op, Scalar, alias, op, pointwise, pointwise_meta
+from .contract import Op, Scalar, alias, op, pointwise
 
 _MOST_DIMENSIONS = 10_000
 """Each dimension of a multivariate gamma function is a pass over the input."""
@@ -61,8 +61,7 @@ def mvlgamma(input: Meta, p: int) -> Meta:
         raise ArgumentError(f"mvlgamma: the dimension p may be at most {_MOST_DIMENSIONS}, got {p}")
     if input.dtype is bool_ or input.dtype.is_complex:
         raise DTypeError(f"mvlgamma: The input tensor may not be a boolean tensor, nor a complex one, got {input}")
-    meta = pointwise_meta(elementary.lgamma, (input,))
-    return meta if input.dtype.category >= FLOAT else meta.like(dtype=get_default_dtype())
+    return input.like(dtype=input.dtype if input.dtype.category >= FLOAT else get_default_dtype())
 
 
 @pointwise(takes="f")

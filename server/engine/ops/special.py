@@ -52,7 +52,7 @@ def mvlgamma(input, p):
     total = shifted[0]
     for term in shifted[1:]:
         total = total + term
-    return total + constant if constant else total
+    return F.contiguous(total + constant if constant else total)
 
 
 def _density_of_gamma(grad, input, other):

@@ -39,7 +39,7 @@ def _distinct(name: str, input: Tensor, inverse: bool, counts: bool, dim: int | 
         at = wrap_dim(name, dim, input.ndim)
         if not input.numel() and input.ndim and input.shape[at]:
             raise ShapeError(f"{name}: the parts of {input._meta} along dimension {dim} have no elements")
-        rows = input.movedim(at, 0).reshape(input.shape[at], -1) if input.ndim else input.reshape(1, 1)
+        rows = input.movedim(at, 0).flatten(1) if input.ndim > 1 else input.reshape(-1, 1)
     first, groups, sizes = function("_unique_rows")(rows, consecutive)
     source = input.reshape(-1) if dim is None or not input.ndim else input.movedim(at, 0)
     values = source.index_select(0, first)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 _NAMES: Final = (
     "abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min clone cos cosh div erf erfc exp expm1 floor frac "
@@ -26,6 +27,9 @@ def _of_each(method: str, is_inplace: bool) -> Callable[..., Any]:
     def run(self: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
         kwargs.pop("non_blocking", None)
         args, kwargs = _as_method(method.removesuffix("_"), args, kwargs)
+        if method == "pow" and isinstance(self, (int, float, complex)):
+            return tuple(self**exponent for exponent in args[0])
+        _check_lists(method, self, [*args, *kwargs.values()])
         results = []
         for place, tensor in enumerate(self):
             named = {name: _at(value, place) for name, value in kwargs.items()}
@@ -33,6 +37,17 @@ def _of_each(method: str, is_inplace: bool) -> Callable[..., Any]:
         return list(self) if is_inplace else tuple(results)
 
     return run
+
+
+def _check_lists(method: str, tensors: Any, others: Sequence[Any]) -> None:
+    """Refuse what is no list of tensors, and lists beside it of another length, before anything is written."""
+    if not isinstance(tensors, (list, tuple)) or not all([isinstance(tensor, Tensor) for tensor in tensors]):
+        raise ArgumentTypeError(f"_foreach_{method}: expected a list of tensors, not {type(tensors).__name__}")
+    for other in others:
+        if isinstance(other, (list, tuple)) and len(other) != len(tensors):
+            raise ArgumentError(
+                f"_foreach_{method}: lists must have the same number of elements, got {len(tensors)} and {len(other)}"
+            )
 
 
 def _as_method(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -17,6 +17,7 @@ from telegrad.amp.autocast_mode import set_autocast_enabled as _set_autocast_ena
 from telegrad.futures import Future as Future
 from telegrad.jit import ScriptModule as ScriptModule
 from telegrad.random import default_generator as default_generator
+from telegrad.storage import STORAGE_CLASSES as _STORAGE_CLASSES
 from telegrad.storage import UntypedStorage as _UntypedStorage
 from telegrad_protocol.dtypes import DType as _DType
 from telegrad_protocol.memory_format import contiguous_format as _contiguous_format
@@ -49,6 +50,8 @@ globals().update({name: value for name, value in vars(symbols).items() if name.s
 globals().update(foreach.functions())
 globals().update(removed.functions())
 globals().update(_SCRIPT_TYPES)
+globals().update(_STORAGE_CLASSES)
+_storage_classes = {*_STORAGE_CLASSES.values()}
 
 
 def compiled_with_cxx11_abi() -> bool:

@@ -6,7 +6,8 @@ of the storages, whose bytes follow in that order, each behind the number of its
 
 from __future__ import annotations
 
-from typing import Any, Final
+import struct
+from typing import IO, Any, Final
 
 from telegrad_protocol.dtypes import uint8
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
@@ -14,6 +15,8 @@ from telegrad_protocol.errors import ArgumentError, NotSupportedError
 from .archive import in_little_endian
 from .opcodes import Names, interpret_from
 from .reading import Storage, TorchNames
+from .sharing import Storages
+from .writing import pickled
 
 _MARK: Final = 0x1950A86A20F9469CFC6C
 _MARK_BEGINS: Final = b"\x8a\x0a" + _MARK.to_bytes(10, "little") + b"."
@@ -25,6 +28,27 @@ BEGIN_LENGTH: Final = 2 + len(_MARK_BEGINS)
 def is_older_file(begin: bytes) -> bool:
     """Whether a file that begins so, with ``BEGIN_LENGTH`` bytes, is one of these."""
     return begin[:1] == b"\x80" and begin[2:] == _MARK_BEGINS
+
+
+def write_older(file: IO[bytes], content: bytes, storages: Storages) -> None:
+    """Write such a file behind what a stream has already; storages are read one at a time, as they are written.
+
+    ``content`` is the pickle of what is saved.
+    """
+    machine = {
+        "protocol_version": _VERSION, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4},
+    }  # fmt: skip
+    keys = [str(number) for number in range(len(storages.readers))]
+    mark, version, told, listed = [_plain(thing) for thing in (_MARK, _VERSION, machine, keys)]
+    file.write(b"".join([mark, version, told, content, listed]))
+    for read, unit in zip(storages.readers, storages.units, strict=True):
+        data = read()
+        file.write(struct.pack("<q", len(data) // unit))
+        file.write(data)
+
+
+def _plain(thing: Any) -> bytes:
+    return pickled(thing, lambda _: None, lambda _: [])
 
 
 class NamesOfOlderFile(TorchNames):
@@ -46,7 +70,9 @@ class NamesOfOlderFile(TorchNames):
 
 
 class OlderFile:
-    """One such file that is being read."""
+    """One such file that is being read; it ends after so many bytes of ``data``, once its storages are found."""
+
+    end: int
 
     def __init__(self, data: bytes, where: str, names: Names) -> None:
         self._data, self._where = data, where
@@ -75,6 +101,7 @@ class OlderFile:
                 raise ArgumentError(f"load: {self._where} is damaged: it has {count} elements under key {key!r}")
             self._places[key] = place + 8
             place += 8 + count * (storage.dtype or uint8).itemsize
+        self.end = place
 
     def storage(self, key: str, nbytes: int, itemsize: int) -> bytes:
         """Return the bytes of a storage, in little-endian order."""

@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from telegrad_protocol.dtypes import DType
 from telegrad_protocol.layout import contiguous_strides
 
-from .writing import Placed
+from .writing import Placed, storage_unit
 
 
 class Storages:
-    """The storages of one file: ``place`` tells how tensors lie in them, ``readers`` read them in their order."""
+    """The storages of one file: ``place`` tells how tensors lie in them, ``readers`` read them in their order.
+
+    ``units`` are the bytes of the elements that each of them counts.
+    """
 
     def __init__(self) -> None:
         self.readers: list[Callable[[], Any]] = []
+        self.units: list[int] = []
 
     def place(self, tensors: list[Any]) -> list[Placed]:
         """Give tensors a storage each, or one together. One round trip for those of one session."""
@@ -31,15 +36,19 @@ class Storages:
             if memory is None or not meta.numel or meta.extent > size:
                 strides = contiguous_strides(meta.shape)
                 placed.append(Placed(len(self.readers), meta.numel, 0, strides))
-                self.readers.append(_reader(tensor))
+                self._add(_reader(tensor), meta.dtype)
                 continue
             key = (memory, meta.dtype)
             if key not in known:
                 known[key] = len(self.readers)
                 is_whole = meta.is_contiguous and not meta.offset and meta.numel == size
-                self.readers.append(_reader(tensor) if is_whole else _whole_reader(tensor, size))
+                self._add(_reader(tensor) if is_whole else _whole_reader(tensor, size), meta.dtype)
             placed.append(Placed(known[key], size, meta.offset, tuple(meta.strides)))
         return placed
+
+    def _add(self, read: Callable[[], Any], dtype: DType) -> None:
+        self.readers.append(read)
+        self.units.append(storage_unit(dtype))
 
 
 def _memories(tensors: list[Any]) -> dict[int, tuple[Any, int]]:

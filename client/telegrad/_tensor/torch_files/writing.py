@@ -38,18 +38,20 @@ class Placed:
 
 
 def pickled(
-    obj: Any, describe: Callable[[Any], Description | None], place: Callable[[list[Any]], list[Placed]]
-) -> bytes:
+    obj: Any, describe: Callable[[Any], Description | None], place: Callable[[list[Any]], list[Placed]],
+    is_older: bool = False,
+) -> bytes:  # fmt: skip
     """Return the pickle of a structure; ``describe`` knows what is a tensor.
 
     ``place`` is told all tensors, one that occurs several times once, and tells how each lies in a storage.
+    ``is_older`` is for the files that PyTorch wrote before it had archives.
     """
     writer = _Writer(describe)
     writer.write(obj, ())
     for (part, tensor), placed in zip(writer.places, place([tensor for _, tensor in writer.places]), strict=True):
         described = describe(tensor)
         assert isinstance(described, Described)
-        writer.parts[part] = _place(described, placed)
+        writer.parts[part] = _place(described, placed, is_older)
     return b"\x80\x02" + b"".join(writer.parts) + b"."
 
 
@@ -327,14 +329,22 @@ class _Writer:
             self.emit(b"sb")
 
 
-def _place(described: Described, placed: Placed) -> bytes:
-    """Return the arguments that tell where a tensor lies: the storage, and the offset, shape and strides there."""
+def storage_unit(dtype: DType) -> int:
+    """Return how many bytes the elements of a storage have, as it counts them: it counts bytes of types without one."""
+    return dtype.itemsize if dtype in _STORAGE_NAMES else 1
+
+
+def _place(described: Described, placed: Placed, is_older: bool) -> bytes:
+    """Return the arguments that tell where a tensor lies: the storage, and the offset, shape and strides there.
+
+    In an older file a storage might also be a part of another, which none is.
+    """
     named = _STORAGE_NAMES.get(described.dtype)
     kind = "ctorch.storage\nUntypedStorage\n" if named is None else f"ctorch\n{named}\n"
-    size = placed.numel * (described.dtype.itemsize if named is None else 1)
+    size = placed.numel * described.dtype.itemsize // storage_unit(described.dtype)
     parts = [
         b"((", _text("storage"), kind.encode(), _text(str(placed.storage)), _text(described.location), _integer(size),
-        b"tQ", _integer(placed.offset), _integers(described.shape), _integers(placed.strides),
+        b"NtQ" if is_older else b"tQ", _integer(placed.offset), _integers(described.shape), _integers(placed.strides),
     ]  # fmt: skip
     return b"".join(parts)
 

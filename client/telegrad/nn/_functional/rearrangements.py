@@ -11,6 +11,16 @@ from telegrad._session.grad_mode import no_grad
 from telegrad._session.own_code import note
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ShapeError
+from telegrad_protocol.memory_format import contiguous_format
+
+
+def _in_order_of(input: Tensor, result: Tensor) -> Tensor:
+    return in_format_of(input, result) if input.ndim == 4 else result
+
+
+def _copied(input: Tensor) -> Tensor:
+    """Return what a rearrangement into one part gives: the same elements in memory of their own."""
+    return _in_order_of(input, input.clone(memory_format=contiguous_format))
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
@@ -23,11 +33,13 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
             "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of upscale_factor, "
             f"but got {input._meta} and upscale_factor={r}"
         )
+    if r == 1:
+        return _copied(input)
     lead, (c, h, w) = tuple(input.shape[:-3]), input.shape[-3:]
     n = len(lead)
     parts = input.reshape(*lead, c // (r * r), r, r, h, w)
     parts = parts.permute(*range(n), n, n + 3, n + 1, n + 4, n + 2)
-    return parts.reshape(*lead, c // (r * r), h * r, w * r)
+    return _in_order_of(input, parts.reshape(*lead, c // (r * r), h * r, w * r))
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
@@ -40,10 +52,12 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
             "pixel_unshuffle expects height and width to be divisible by downscale_factor, "
             f"but got {input._meta} and downscale_factor={r}"
         )
+    if r == 1:
+        return _copied(input)
     lead, (c, h, w) = tuple(input.shape[:-3]), input.shape[-3:]
     n = len(lead)
     parts = input.reshape(*lead, c, h // r, r, w // r, r).permute(*range(n), n, n + 2, n + 4, n + 1, n + 3)
-    return parts.reshape(*lead, c * r * r, h // r, w // r)
+    return _in_order_of(input, parts.reshape(*lead, c * r * r, h // r, w // r))
 
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
@@ -52,6 +66,8 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
         raise ArgumentError(f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
     if input.ndim < 3 or input.shape[1] % groups:
         raise ShapeError(f"Number of channels must be divisible by groups. Got {input._meta} and {groups} groups")
+    if groups == 1:
+        return _copied(input)
     n, c, *rest = input.shape
     shuffled = input.reshape(n, groups, c // groups, *rest).transpose(1, 2).reshape(n, c, *rest)
     return in_format_of(input, shuffled)
