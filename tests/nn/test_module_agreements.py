@@ -178,3 +178,44 @@ def test_the_spectral_norm_of_complex_weights_is_one(tg: Any) -> None:
             module.weight.copy_(t.diag(t.tensor([2.0, 0.5j, 0.1])))
         weight = t.nn.utils.parametrizations.spectral_norm(module, n_power_iterations=20).weight
         assert t.allclose(weight, t.diag(t.tensor([1.0, 0.25j, 0.05])), atol=1e-4)
+
+
+def test_handles_of_hooks_do_not_keep_what_they_remove_from(tg: Any) -> None:
+    for t in (torch, tg):
+        module = t.nn.Identity()
+        handle = module.register_forward_hook(print, with_kwargs=True)
+        assert handle.hooks_dict_ref() is module._forward_hooks
+        assert handle.extra_dict_ref[0]() is module._forward_hooks_with_kwargs
+        assert handle.id < type(handle).next_id
+        loaded, read = pickle.loads(pickle.dumps((module, handle)))
+        assert read.hooks_dict_ref() is loaded._forward_hooks
+        read.remove()
+        assert (len(loaded._forward_hooks), len(module._forward_hooks)) == (0, 1)
+        alone = pickle.loads(pickle.dumps(handle))
+        assert alone.id == handle.id
+        alone.remove()
+        del module
+        gc.collect()
+        assert handle.hooks_dict_ref() is None
+        handle.remove()
+
+
+def test_what_an_older_file_lacks_is_there_once_it_is_read(tg: Any) -> None:
+    for t in (torch, tg):
+        module = t.nn.BatchNorm1d(2)
+        del module._non_persistent_buffers_set
+        assert "running_mean" in pickle.loads(pickle.dumps(module)).state_dict()
+
+
+def test_extra_state_is_saved_by_one_method_and_loaded_by_the_other(tg: Any) -> None:
+    for t in (torch, tg):
+        saves = type("Saves", (t.nn.Module,), {"get_extra_state": lambda self: 3})()
+        loads = type("Loads", (t.nn.Module,), {"set_extra_state": lambda self, state: setattr(self, "got", state)})()
+        assert saves.state_dict() == {"_extra_state": 3}
+        with pytest.raises(RuntimeError, match=r"Unexpected key.*_extra_state"):
+            saves.load_state_dict(saves.state_dict())
+        with pytest.raises(RuntimeError, match=r"Missing key.*_extra_state"):
+            loads.load_state_dict({})
+        loads.load_state_dict(saves.state_dict())
+        assert loads.got == 3
+        assert loads.state_dict() == {}

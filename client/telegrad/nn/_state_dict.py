@@ -82,7 +82,7 @@ class StateDictMixin:
         for name, tensor in _own(self).items():
             if tensor is not None:
                 destination[prefix + name] = tensor if keep_vars or is_lazy(tensor) else tensor.detach()
-        if _has_extra(self):
+        if _overrides(self, "get_extra_state"):
             destination[prefix + _EXTRA] = self.get_extra_state()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
@@ -120,7 +120,7 @@ class StateDictMixin:
                 _load_tensor(self, name, prefix + name, state_dict[prefix + name], assign, error_msgs)
             elif strict:
                 missing_keys.append(prefix + name)
-        if _has_extra(self):
+        if _overrides(self, "set_extra_state"):
             if prefix + _EXTRA in state_dict:
                 self.set_extra_state(state_dict[prefix + _EXTRA])
             elif strict:
@@ -196,8 +196,8 @@ def _own(module: StateDictMixin) -> dict[str, Tensor | None]:
     return {**module._parameters, **buffers}
 
 
-def _has_extra(module: StateDictMixin) -> bool:
-    return type(module).get_extra_state is not StateDictMixin.get_extra_state
+def _overrides(module: StateDictMixin, method: str) -> bool:
+    return getattr(type(module), method) is not getattr(StateDictMixin, method)
 
 
 def _load(

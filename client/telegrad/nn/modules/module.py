@@ -133,6 +133,7 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
         for name in _HOOKS:
             self.__dict__.setdefault(name, OrderedDict())
         self.__dict__.setdefault("_is_full_backward_hook", None)
+        self.__dict__.setdefault("_non_persistent_buffers_set", set())
         self.__dict__.setdefault("_has_hooks", any([self.__dict__[name] for name in _AROUND_CALLS]))
 
     def _replicate_for_data_parallel(self) -> Any:
