@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import numpy as np
@@ -266,3 +267,25 @@ def test_weights_of_convolutions_change_their_memory_format(tg: Any) -> None:
     model = tg.nn.Sequential(tg.nn.Conv2d(4, 4, 3), tg.nn.Linear(2, 2))
     tg.nn.utils.convert_conv2d_weight_memory_format(model, tg.channels_last)
     assert model[0].weight.is_contiguous(memory_format=tg.channels_last)
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1, -2, None, 2])
+def test_weight_norm_keeps_the_dimension_that_it_is_given(tg: Any, dim: int | None) -> None:
+    weight = torch.randn(3, 2)
+    found = []
+    for t in (torch, tg):
+        layer = t.nn.Linear(2, 3)
+        layer.load_state_dict({"weight": t.tensor(weight.tolist()), "bias": t.zeros(3)})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                found.append(torch.tensor(t.nn.utils.weight_norm(layer, dim=dim).weight_g.tolist()))
+            except IndexError:
+                found.append(torch.empty(0))
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_clipping_warns_of_a_generator_that_has_been_read(tg: Any) -> None:
+    for t in (torch, tg):
+        with pytest.warns(UserWarning, match="empty generator"):
+            assert t.nn.utils.clip_grad_norm_((one for one in ()), 1.0).item() == 0

@@ -151,6 +151,8 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
         if isinstance(value, Parameter):
             self._drop_name(name, "parameters")
             self.register_parameter(name, value)
+        elif value is not None and name in (self.__dict__.get("_parameters") or ()):
+            self._replace(name, value)
         elif isinstance(value, Module):
             registered = GLOBAL.registered(GLOBAL.on_module, self, name, value)
             self._take(name, self._registry("_modules", "module"), registered)
