@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from telegrad._ops.operands.asserted_errors import AssertedArgumentError
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle
 from telegrad._tensor.tensor import Tensor
@@ -217,7 +218,7 @@ def _load(
         _load(child, part, below, metadata, assign, missing, unexpected, problems)
     for hook in module._load_state_dict_post_hooks.values():
         if hook(module, _IncompatibleKeys(missing, unexpected)) is not None:
-            raise RuntimeError(
+            raise AssertedArgumentError(
                 "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new values, "
                 "if incompatible_keys need to be modified, it should be done inplace."
             )
