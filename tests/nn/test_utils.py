@@ -295,15 +295,15 @@ def test_a_functional_call_gives_back_what_the_module_has_put_in_the_place_of_a_
     for t in (torch, tg):
 
         class Counting(t.nn.Module):  # type: ignore[misc,name-defined]
-            def __init__(self) -> None:
+            def __init__(self, zero: Any) -> None:
                 super().__init__()
-                self.register_buffer("count", t.zeros(1))
+                self.register_buffer("count", zero)
 
             def forward(self, x: Any) -> Any:
                 self.count = self.count + 1
                 return x
 
-        model, state = Counting(), {"count": t.tensor([5.0])}
+        model, state = Counting(t.zeros(1)), {"count": t.tensor([5.0])}
         t.func.functional_call(model, state, t.ones(1))
         assert (state["count"].item(), model.count.item()) == (6.0, 0.0)
         with pytest.warns(FutureWarning, match="deprecated"):
