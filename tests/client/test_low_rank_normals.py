@@ -39,7 +39,7 @@ def test_all_that_it_tells(tg: Any, seed: int, batch: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("other", ["low rank", "another batch", "full"])
 def test_divergences_in_both_directions(tg: Any, seed: int, other: str) -> None:
-    matrix = torch.eye(4, dtype=torch.float64) * 2 + 0.5
+    matrix = (torch.eye(4, dtype=torch.float64) * 2 + 0.5).expand(3, 4, 4)
     results = []
     for t in (tg, torch):
         p = _made(t, np.random.default_rng(seed), batch=(3,))
