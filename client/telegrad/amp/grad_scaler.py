@@ -23,6 +23,8 @@ from telegrad_protocol.meta import Device
 
 from .autocast_mode import device_type_of
 
+_NO_GRADIENTS = "step: no parameter of this optimizer has a gradient"
+
 _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 
 
@@ -120,13 +122,16 @@ class GradScaler:
         A step that is skipped leaves gradients that are unscaled, and with fused ones such that are not, as in PyTorch.
         """
         own = getattr(optimizer, "grad_scale", None)
+        is_fused = any(group.get("fused") for group in optimizer.param_groups)
         if progress.stage is OptState.READY:
-            if any(group.get("fused") for group in optimizer.param_groups):
+            if is_fused:
                 progress.found_inf = _check(optimizer, None)
                 optimizer.grad_scale = scale if own is None else scale * own
             else:
                 self.unscale_(optimizer)
-        optimizer.found_inf = _any(progress, scale.device)
+        optimizer.found_inf = found_inf = _any(progress, scale.device)
+        if found_inf is None and not is_fused:
+            raise AssertedAutogradError(_NO_GRADIENTS)
         try:
             return optimizer.step(*args, **kwargs)
         finally:
@@ -141,7 +146,7 @@ class GradScaler:
             self.unscale_(optimizer)
         found_inf = _any(progress, None)
         if found_inf is None:
-            raise AssertedAutogradError("step: no parameter of this optimizer has a gradient")
+            raise AssertedAutogradError(_NO_GRADIENTS)
         return None if found_inf.item() else optimizer.step(*args, **kwargs)
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
