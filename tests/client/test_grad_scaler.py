@@ -140,6 +140,25 @@ def test_what_comes_in_a_wrong_order_is_refused(tg: Any) -> None:
     scaler.update()
 
 
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        lambda t, scaler, optimizer: scaler.unscale_(optimizer),
+        lambda t, scaler, optimizer: scaler.step(optimizer),
+        lambda t, scaler, optimizer: (scaler.scale(t.ones(1)), scaler.step(optimizer)),
+        lambda t, scaler, optimizer: (scaler.scale(t.ones(1)), scaler.update()),
+        lambda t, scaler, optimizer: (scaler.scale(t.ones(1)), scaler.update(t.ones(2))),
+        lambda t, scaler, optimizer: t.amp.GradScaler("cpu", growth_factor=0.5),
+        lambda t, scaler, optimizer: t.amp.GradScaler("cpu", backoff_factor=2.0),
+    ],
+)
+def test_what_pytorch_asserts_of_a_scaler(tg: Any, attempt: Any) -> None:
+    for t in (torch, tg):
+        optimizer = t.optim.SGD([t.ones(1, requires_grad=True)], lr=0.1)
+        with pytest.raises(AssertionError):
+            attempt(t, t.amp.GradScaler("cpu"), optimizer)
+
+
 def test_half_gradients_are_not_unscaled_in_advance(tg: Any) -> None:
     weight = tg.ones(3, dtype=tg.float16, requires_grad=True)
     optimizer, scaler = tg.optim.SGD([weight], lr=0.1), tg.amp.GradScaler("cpu", init_scale=2.0)

@@ -27,6 +27,12 @@ tree = {"x": [1, (2, Pair(3, None))], "y": OrderedDict(z=4), "d": defaultdict(li
 """
 PROGRAMS = [
     """
+    size = t.Size([2, 3])
+    leaves, spec = P.tree_flatten({"size": size})
+    read = P.treespec_loads(P.treespec_dumps(spec))
+    (leaves, repr(spec), read == spec, P.tree_map(lambda n: n + 1, size) == (3, 4), keys(size), P.treespec_dumps(spec))
+    """,
+    """
     P.register_pytree_node(Box, lambda box: ([box.a, box.b], "ctx"), lambda values, _: Box(*values),
         flatten_with_keys_fn=lambda box: ([(P.GetAttrKey("a"), box.a), (P.GetAttrKey("b"), box.b)], "ctx"))
     again = attempt(lambda: P.register_pytree_node(Box, None, None))

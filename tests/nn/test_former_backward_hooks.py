@@ -74,3 +74,69 @@ def _rounded(value: Any) -> Any:
         if type(value) is float
         else value
     )
+
+
+def _refused(t: Any, register: str) -> list[Any]:
+    """What becomes of results of a node's hook that are no tuple of as many tensors as there are gradients."""
+    results = []
+    for make in (
+        lambda g: g[0],
+        list,
+        lambda g: 3,
+        lambda g: (3,),
+        lambda g: (),
+        lambda g: tuple(2 * one for one in g),
+    ):
+        x = t.ones(2, requires_grad=True)
+        hook = (lambda g, *_, make=make: make(g)) if register == "register_hook" else make
+        y = x.exp()
+        getattr(y.grad_fn, register)(hook)
+        try:
+            y.sum().backward()
+            results.append([round(one, 5) for one in x.grad.tolist()])
+        except (TypeError, RuntimeError) as error:
+            results.append(next(kind for kind in (TypeError, RuntimeError) if isinstance(error, kind)))
+    return results
+
+
+@pytest.mark.parametrize("register", ["register_hook", "register_prehook"])
+def test_hooks_of_nodes_return_tuples_of_tensors(tg: Any, register: str) -> None:
+    assert _refused(tg, register) == _refused(torch, register)
+
+
+def _global_calls(t: Any) -> list[Any]:
+    modules, calls = t.nn.modules.module, []
+    with modules.register_module_backward_hook(lambda m, *_: calls.append("all")):
+        layer = t.nn.Sigmoid()
+        layer.register_backward_hook(lambda m, *_: calls.append("own"))
+        layer(t.ones(2, requires_grad=True)).sum().backward()
+        for refused in (modules.register_module_full_backward_hook, layer.register_full_backward_hook):
+            with pytest.raises(RuntimeError, match="both regular backward hooks and full"):
+                refused(print)
+    return calls
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-full backward hook:FutureWarning")
+def test_former_hooks_of_all_modules_exclude_full_ones(tg: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch.nn.modules.module, "_global_is_full_backward_hook", None)
+    monkeypatch.setattr("telegrad.nn._hooks.GLOBAL.is_full_backward_hook", None)
+    assert _global_calls(tg) == _global_calls(torch) == ["all", "own"]
+
+
+def test_full_hooks_see_zeros_where_no_gradient_arrives(tg: Any) -> None:
+    def gradients(t: Any) -> list[Any]:
+        class Pair(t.nn.Module):  # type: ignore[misc,name-defined]
+            def forward(self, a: Any, b: Any, c: Any) -> Any:
+                return a.exp(), b * 2
+
+        layer, seen = Pair(), []
+        layer.register_full_backward_hook(
+            lambda m, grads, outs: seen.append([None if g is None else g.tolist() for g in grads])
+        )
+        a, b = (t.zeros(1, requires_grad=True) for _ in range(2))
+        first, _ = layer(a, b, t.zeros(1))
+        first.sum().backward()
+        assert type(first.grad_fn).__name__ == "BackwardHookFunctionBackward"
+        return [*seen, a.grad.tolist(), b.grad.tolist()]
+
+    assert gradients(tg) == gradients(torch) == [[[1.0], [0.0], [0.0]], [1.0], [0.0]]

@@ -178,3 +178,96 @@ def test_the_spectral_norm_of_complex_weights_is_one(tg: Any) -> None:
             module.weight.copy_(t.diag(t.tensor([2.0, 0.5j, 0.1])))
         weight = t.nn.utils.parametrizations.spectral_norm(module, n_power_iterations=20).weight
         assert t.allclose(weight, t.diag(t.tensor([1.0, 0.25j, 0.05])), atol=1e-4)
+
+
+def test_handles_of_hooks_do_not_keep_what_they_remove_from(tg: Any) -> None:
+    for t in (torch, tg):
+        module = t.nn.Identity()
+        handle = module.register_forward_hook(print, with_kwargs=True)
+        assert handle.hooks_dict_ref() is module._forward_hooks
+        assert handle.extra_dict_ref[0]() is module._forward_hooks_with_kwargs
+        assert handle.id < type(handle).next_id
+        loaded, read = pickle.loads(pickle.dumps((module, handle)))
+        assert read.hooks_dict_ref() is loaded._forward_hooks
+        read.remove()
+        assert (len(loaded._forward_hooks), len(module._forward_hooks)) == (0, 1)
+        alone = pickle.loads(pickle.dumps(handle))
+        assert alone.id == handle.id
+        alone.remove()
+        del module
+        gc.collect()
+        assert handle.hooks_dict_ref() is None
+        handle.remove()
+
+
+def test_what_an_older_file_lacks_is_there_once_it_is_read(tg: Any) -> None:
+    for t in (torch, tg):
+        module = t.nn.BatchNorm1d(2)
+        del module._non_persistent_buffers_set
+        assert "running_mean" in pickle.loads(pickle.dumps(module)).state_dict()
+
+
+def test_extra_state_is_saved_by_one_method_and_loaded_by_the_other(tg: Any) -> None:
+    for t in (torch, tg):
+        saves = type("Saves", (t.nn.Module,), {"get_extra_state": lambda self: 3})()
+        loads = type("Loads", (t.nn.Module,), {"set_extra_state": lambda self, state: setattr(self, "got", state)})()
+        assert saves.state_dict() == {"_extra_state": 3}
+        with pytest.raises(RuntimeError, match=r"Unexpected key.*_extra_state"):
+            saves.load_state_dict(saves.state_dict())
+        with pytest.raises(RuntimeError, match=r"Missing key.*_extra_state"):
+            loads.load_state_dict({})
+        loads.load_state_dict(saves.state_dict())
+        assert loads.got == 3
+        assert loads.state_dict() == {}
+
+
+def _outcome(call: Any) -> Any:
+    try:
+        return str(call())
+    except (TypeError, ValueError, RuntimeError, LookupError, AttributeError) as error:
+        kinds = (TypeError, ValueError, RuntimeError, KeyError, IndexError, AttributeError)
+        return [kind for kind in kinds if isinstance(error, kind)]
+
+
+def _results_of_containers(t: Any) -> list[Any]:
+    def named(**entries: Any) -> Any:
+        return t.nn.ParameterDict(entries)
+
+    one, modules = t.ones(2), t.nn.Sequential(t.nn.Linear(1, 1), t.nn.ReLU())
+    repeated = modules * 2
+    calls = [
+        lambda: repeated[2] is modules[0], lambda: len(list(repeated.parameters())),
+        lambda: repeated.__imul__(2)[6] is modules[0],
+        lambda: t.nn.ParameterList(t.nn.Parameter(one)), lambda: t.nn.ParameterList([one]).extend(one),
+        lambda: t.nn.ParameterList().extend(3), lambda: named(a=one)["b"], lambda: named(a=one).pop("b"),
+        lambda: named().popitem(), lambda: named(a=one).popitem()[0], lambda: named(a=one)(1),
+        lambda: named().update([("a", one, 1)]), lambda: named().update([3]), lambda: named().update(3),
+        lambda: named().__setitem__(3, one), lambda: named(a=one)[3],
+        lambda: t.nn.ModuleDict([("a", t.nn.ReLU(), 1)]), lambda: t.nn.ModuleDict([3]), lambda: t.nn.ModuleDict(3),
+    ]  # fmt: skip
+    return [_outcome(call) for call in calls]
+
+
+def test_containers_share_and_refuse_what_pytorchs_do(tg: Any) -> None:
+    for ours, theirs in zip(_results_of_containers(tg), _results_of_containers(torch), strict=True):
+        assert ours == theirs or set(theirs) <= set(ours)
+
+
+def test_a_name_of_a_parameter_takes_no_module_and_no_buffer(tg: Any) -> None:
+    for t in (torch, tg):
+        layer = t.nn.Linear(1, 1)
+        for value in (t.nn.ReLU(), t.nn.Buffer(t.ones(1)), t.ones(1)):
+            with pytest.raises(TypeError, match="as parameter 'weight'"):
+                layer.weight = value
+        layer.weight = None
+        assert list(layer._parameters) == ["weight", "bias"]
+
+
+def test_a_buffer_is_a_tensor_of_the_class_of_its_data(tg: Any) -> None:
+    for t in (torch, tg):
+        buffer = t.nn.Buffer(t.ones(1), persistent=False)
+        assert type(buffer) is t.Tensor
+        for one in (buffer, copy.deepcopy(buffer), t.nn.Buffer(), t.nn.UninitializedBuffer()):
+            assert isinstance(one, t.nn.Buffer)
+        assert not isinstance(buffer + 1, t.nn.Buffer)
+        assert not copy.deepcopy(buffer).persistent

@@ -26,6 +26,20 @@ fun.multi_margin_loss(x[0], t.tensor([2]), reduction="none")
 fun.multi_margin_loss(x[0], t.tensor(2), reduction="none")
 """
 
+REFUSED_IN_OTHER_WORDS = """
+fun.embedding_bag(k[None], x.T.repeat(2, 1), mode="max", sparse=True)
+fun.embedding_bag(k[None], x.T.repeat(2, 1), mode="max", scale_grad_by_freq=True)
+fun.embedding_bag(k, x.T.repeat(2, 1), k[:1, None])
+fun.interpolate(t.ones(1, 1, 3, 3), size=0)
+fun.affine_grid(t.ones(1, 2, 4), (1, 1, 2, 3), False)
+nn.Unflatten(1, [1.5])
+nn.Unflatten(1, ((1, 2), 3))
+"""
+WARNED_OF = """
+fun.dropout3d(x, 1.0)
+nn.InstanceNorm1d(4)(t.ones(2, 3, 5))
+"""
+
 
 def _names(t: Any) -> dict[str, Any]:
     x = t.arange(1.0, 7).reshape(2, 3)
@@ -39,6 +53,28 @@ def test_layers_refuse_what_pytorchs_refuse_in_its_words(tg: Any, call: str) -> 
     with pytest.raises(theirs.type) as ours:
         eval(call, _names(tg))  # noqa: S307
     assert str(ours.value).replace("telegrad.", "torch.").startswith(str(theirs.value))
+
+
+@pytest.mark.parametrize("call", REFUSED_IN_OTHER_WORDS.strip().splitlines())
+def test_functions_refuse_what_pytorchs_refuse(tg: Any, call: str) -> None:
+    with pytest.raises((RuntimeError, TypeError, ValueError)) as theirs:
+        eval(call, _names(torch))  # noqa: S307 - the expressions above
+    with pytest.raises(theirs.type):
+        eval(call, _names(tg))  # noqa: S307
+
+
+@pytest.mark.parametrize("call", WARNED_OF.strip().splitlines())
+def test_inputs_of_other_sizes_are_taken_with_pytorchs_warning(tg: Any, call: str) -> None:
+    results = []
+    for t in (torch, tg):
+        with pytest.warns(UserWarning) as told:
+            results.append([eval(call, _names(t)).tolist(), *[str(one.message)[:60] for one in told]])  # noqa: S307
+    assert results[0] == results[1]
+
+
+def test_a_module_is_cast_to_a_type_that_is_named(tg: Any) -> None:
+    for t in (torch, tg):
+        assert t.nn.Linear(1, 1).type("torch.DoubleTensor").weight.dtype is t.float64
 
 
 @pytest.mark.parametrize("call", ACCEPTED.strip().splitlines())

@@ -165,3 +165,39 @@ def test_a_rate_in_a_tensor_leaves_the_initial_one(tg: Any) -> None:
         optimizer.step()
         scheduler.step()
         assert float(optimizer.param_groups[0]["initial_lr"]) == initial
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_rates_are_asked_for_within_a_step_or_with_a_warning(tg: Any, name: str) -> None:
+    for t in (torch, tg):
+        optimizer = t.optim.SGD([t.nn.Parameter(t.ones(1))], lr=0.1)
+        scheduler = MADE[name](t.optim.lr_scheduler, optimizer)
+        optimizer.step()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            scheduler.step()
+        with pytest.warns(UserWarning, match="please use `get_last_lr"):
+            scheduler.get_lr()
+
+
+@pytest.mark.parametrize("name", ["CyclicLR", "OneCycleLR"])
+def test_first_rates_are_written_into_the_tensor_that_has_the_rate(tg: Any, name: str) -> None:
+    for t in (torch, tg):
+        optimizer = t.optim.SGD([t.nn.Parameter(t.ones(1))], lr=t.tensor(0.5))
+        rate = optimizer.param_groups[0]["lr"]
+        if name == "CyclicLR":
+            t.optim.lr_scheduler.CyclicLR(optimizer, 0.01, 0.1, 3, cycle_momentum=False)
+        else:
+            t.optim.lr_scheduler.OneCycleLR(optimizer, 0.25, 20, cycle_momentum=False)
+        assert optimizer.param_groups[0]["lr"] is rate
+        assert rate.item() == pytest.approx(0.01)
+
+
+def test_an_optimizer_without_a_step_refuses_to_step(tg: Any) -> None:
+    for t in (torch, tg):
+        optimizer = t.optim.Optimizer([t.nn.Parameter(t.ones(1))], {})
+        with pytest.raises(NotImplementedError):
+            optimizer.step()
+        scheduler = t.optim.lr_scheduler.ReduceLROnPlateau(t.optim.SGD([t.nn.Parameter(t.ones(1))], lr=0.1))
+        with pytest.warns(UserWarning, match="epoch parameter"):
+            scheduler.step(1.0, 3)

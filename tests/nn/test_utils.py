@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import numpy as np
@@ -206,7 +207,7 @@ def test_fusion_of_batch_norm(tg: Any, make: Any, bn: str, shape: tuple[int, ...
 
 
 def test_functional_call(tg: Any) -> None:
-    call, model = tg.nn.utils.stateless.functional_call, tg.nn.Sequential(tg.nn.Linear(2, 2), tg.nn.BatchNorm1d(2))
+    call, model = tg.func.functional_call, tg.nn.Sequential(tg.nn.Linear(2, 2), tg.nn.BatchNorm1d(2))
     weight, x = tg.ones(2, 2, requires_grad=True), tg.randn(4, 2)
     own = model[0].weight
     out = call(model, {"0.weight": weight * 2}, x)
@@ -266,3 +267,72 @@ def test_weights_of_convolutions_change_their_memory_format(tg: Any) -> None:
     model = tg.nn.Sequential(tg.nn.Conv2d(4, 4, 3), tg.nn.Linear(2, 2))
     tg.nn.utils.convert_conv2d_weight_memory_format(model, tg.channels_last)
     assert model[0].weight.is_contiguous(memory_format=tg.channels_last)
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1, -2, None, 2])
+def test_weight_norm_keeps_the_dimension_that_it_is_given(tg: Any, dim: int | None) -> None:
+    weight = torch.randn(3, 2)
+    found = []
+    for t in (torch, tg):
+        layer = t.nn.Linear(2, 3)
+        layer.load_state_dict({"weight": t.tensor(weight.tolist()), "bias": t.zeros(3)})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                found.append(torch.tensor(t.nn.utils.weight_norm(layer, dim=dim).weight_g.tolist()))
+            except IndexError:
+                found.append(torch.empty(0))
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_clipping_warns_of_a_generator_that_has_been_read(tg: Any) -> None:
+    for t in (torch, tg):
+        with pytest.warns(UserWarning, match="empty generator"):
+            assert t.nn.utils.clip_grad_norm_((one for one in ()), 1.0).item() == 0
+
+
+def test_a_functional_call_gives_back_what_the_module_has_put_in_the_place_of_a_buffer(tg: Any) -> None:
+    for t in (torch, tg):
+
+        class Counting(t.nn.Module):  # type: ignore[misc,name-defined]
+            def __init__(self, zero: Any) -> None:
+                super().__init__()
+                self.register_buffer("count", zero)
+
+            def forward(self, x: Any) -> Any:
+                self.count = self.count + 1
+                return x
+
+        model, state = Counting(t.zeros(1)), {"count": t.tensor([5.0])}
+        t.func.functional_call(model, state, t.ones(1))
+        assert (state["count"].item(), model.count.item()) == (6.0, 0.0)
+        with pytest.warns(FutureWarning, match="deprecated"):
+            t.nn.utils.stateless.functional_call(model, state, t.ones(1))
+        assert state["count"].item() == 7.0
+
+
+def test_a_functional_call_refuses_a_name_that_a_parametrization_computes(tg: Any) -> None:
+    for t in (torch, tg):
+        layer = t.nn.Linear(1, 1, bias=False)
+        t.nn.utils.parametrize.register_parametrization(layer, "weight", t.nn.Tanh())
+        with pytest.raises(RuntimeError):
+            t.func.functional_call(layer, {"weight": t.ones(1, 1)}, t.ones(1, 1))
+        given = {"parametrizations.weight.original": t.full((1, 1), 40.0)}
+        assert t.func.functional_call(layer, given, t.ones(1, 1)).item() == pytest.approx(1.0)
+
+
+def test_scores_of_global_pruning_are_a_dictionary(tg: Any) -> None:
+    for t in (torch, tg):
+        prune = t.nn.utils.prune
+        pairs = [(t.nn.Linear(2, 2), "weight")]
+        with pytest.raises(TypeError, match="must be of type dict"):
+            prune.global_unstructured(pairs, prune.L1Unstructured, importance_scores=[1], amount=1)
+        prune.l1_unstructured(*pairs[0], amount=1)
+        prune.l1_unstructured(*pairs[0], amount=1)
+        next(iter(pairs[0][0]._forward_pre_hooks.values())).add_pruning_method(None)
+
+
+def test_truncated_normal_numbers_far_from_their_mean_warn(tg: Any) -> None:
+    for t in (torch, tg):
+        with pytest.warns(UserWarning, match="mean is more than 2 std"):
+            t.nn.init.trunc_normal_(t.empty(1), 5.0)

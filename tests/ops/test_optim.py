@@ -169,6 +169,14 @@ def test_total_norm_is_that_of_all_elements(adapter: EngineAdapter, dtype: torch
     assert_close(to_torch(adapter.numpy(found)), expected, "norm")
 
 
+@pytest.mark.parametrize("norm_type", [2.0, 0.0, float("-inf")])
+def test_total_norm_of_several_types_has_their_common_type(adapter: EngineAdapter, norm_type: float) -> None:
+    half, single = torch.tensor([float("inf"), 1.0]).half(), torch.tensor([3.0, 4.0])
+    for tensors in ([half], [half, single], [single.half(), single.bfloat16()], [single.bfloat16(), single.double()]):
+        found = adapter.functional._total_norm([*map(adapter.tensor, tensors)], norm_type)
+        assert_close(to_torch(adapter.numpy(found)), torch.nn.utils.get_total_norm(tensors, norm_type), "norm")
+
+
 @pytest.mark.parametrize("max_norm", [0.5, 1e6])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_clip_to_norm_scales_down_only(adapter: EngineAdapter, dtype: torch.dtype, max_norm: float) -> None:

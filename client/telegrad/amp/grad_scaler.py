@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from telegrad._ops.functions import function
+from telegrad._ops.operands.asserted_errors import AssertedArgumentError, AssertedAutogradError
 from telegrad._session.current import current_session
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
@@ -21,6 +22,8 @@ from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradE
 from telegrad_protocol.meta import Device
 
 from .autocast_mode import device_type_of
+
+_NO_GRADIENTS = "step: no parameter of this optimizer has a gradient"
 
 _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 
@@ -51,9 +54,9 @@ class GradScaler:
         self._device = device_type_of("GradScaler", device.name if isinstance(device, Device) else device)
         self._enabled = bool(enabled) and _is_possible(self._device)
         if growth_factor <= 1.0:
-            raise ArgumentError(f"GradScaler: the growth factor must be > 1, got {growth_factor}")
+            raise AssertedArgumentError(f"GradScaler: the growth factor must be > 1, got {growth_factor}")
         if backoff_factor >= 1.0:
-            raise ArgumentError(f"GradScaler: the backoff factor must be < 1, got {backoff_factor}")
+            raise AssertedArgumentError(f"GradScaler: the backoff factor must be < 1, got {backoff_factor}")
         self._init_scale = float(init_scale)
         self._init_growth_tracker = 0
         self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
@@ -119,13 +122,16 @@ class GradScaler:
         A step that is skipped leaves gradients that are unscaled, and with fused ones such that are not, as in PyTorch.
         """
         own = getattr(optimizer, "grad_scale", None)
+        is_fused = any(group.get("fused") for group in optimizer.param_groups)
         if progress.stage is OptState.READY:
-            if any(group.get("fused") for group in optimizer.param_groups):
+            if is_fused:
                 progress.found_inf = _check(optimizer, None)
                 optimizer.grad_scale = scale if own is None else scale * own
             else:
                 self.unscale_(optimizer)
-        optimizer.found_inf = _any(progress, scale.device)
+        optimizer.found_inf = found_inf = _any(progress, scale.device)
+        if found_inf is None and not is_fused:
+            raise AssertedAutogradError(_NO_GRADIENTS)
         try:
             return optimizer.step(*args, **kwargs)
         finally:
@@ -140,7 +146,7 @@ class GradScaler:
             self.unscale_(optimizer)
         found_inf = _any(progress, None)
         if found_inf is None:
-            raise AutogradError("step: no parameter of this optimizer has a gradient")
+            raise AssertedAutogradError(_NO_GRADIENTS)
         return None if found_inf.item() else optimizer.step(*args, **kwargs)
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
@@ -154,7 +160,7 @@ class GradScaler:
             flags = [_any(progress, scale.device) for progress in self._progress.values()]
             known = [flag for flag in flags if flag is not None]
             if not known:
-                raise AutogradError("update: no gradients were checked before; call step() or unscale_() first")
+                raise AssertedAutogradError("update: no gradients were checked before; call step() or unscale_() first")
             function("_amp_update_scale_")(
                 scale, tracker, _largest(known), self._growth_factor, self._backoff_factor, self._growth_interval
             )
@@ -164,7 +170,7 @@ class GradScaler:
         if not isinstance(new_scale, Tensor):
             scale.fill_(float(new_scale))
         elif new_scale.numel() != 1 or new_scale.requires_grad or new_scale.device.type != self._device:
-            raise ArgumentError(
+            raise AssertedArgumentError(
                 f"update: new_scale must be a number, or a tensor of one element on {self._device} that does not "
                 f"require grad, not {new_scale._meta}"
             )
@@ -173,7 +179,7 @@ class GradScaler:
 
     def _require_scale(self, name: str) -> tuple[Tensor, Tensor]:
         if self._scale is None or self._growth_tracker is None:
-            raise AutogradError(f"{name}: there is no scale yet; call scale() on the loss first")
+            raise AssertedAutogradError(f"{name}: there is no scale yet; call scale() on the loss first")
         return self._scale, self._growth_tracker
 
     def get_scale(self) -> float:

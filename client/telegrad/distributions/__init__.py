@@ -51,8 +51,8 @@ from .location_scale import GeneralizedPareto as GeneralizedPareto
 from .location_scale import Laplace as Laplace
 from .location_scale import Normal as Normal
 from .location_scale import Uniform as Uniform
+from .low_rank import LowRankMultivariateNormal as LowRankMultivariateNormal
 from .multivariate import LKJCholesky as LKJCholesky
-from .multivariate import LowRankMultivariateNormal as LowRankMultivariateNormal
 from .multivariate import MultivariateNormal as MultivariateNormal
 from .multivariate import Wishart as Wishart
 from .transforms import AbsTransform as AbsTransform

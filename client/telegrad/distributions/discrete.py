@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from telegrad._functions.creation import tensor as new_tensor
 from telegrad._ops.functions import function
 from telegrad._session.grad_mode import no_grad
+from telegrad_protocol.errors import ArgumentError
 
 from . import constraints
 from .distribution import Distribution, ExponentialFamily
@@ -117,6 +119,11 @@ class Geometric(_ByOdds):
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         self._set_odds(probs, logits)
         super().__init__(self._param.shape, validate_args=validate_args)
+
+    def _check_parameters(self, names: Collection[str] | None = None) -> None:
+        super()._check_parameters(names)
+        if "probs" in self.__dict__ and not bool((self.probs > 0).all()):
+            raise ArgumentError("Geometric: expected parameter probs to be greater than 0, as successes are awaited")
 
     @property
     def mean(self) -> Any:

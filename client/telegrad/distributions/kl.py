@@ -17,6 +17,7 @@ from .distribution import Distribution
 from .gammas import Beta, Dirichlet, Gamma
 from .inverted import Gumbel
 from .location_scale import Cauchy, Exponential, Laplace, Normal, Uniform
+from .low_rank import LowRankMultivariateNormal
 from .multivariate import MultivariateNormal, Wishart, half_log_det, solve_lower
 from .utils import euler_constant, sum_rightmost
 
@@ -181,12 +182,43 @@ def _continuous_bernoulli(p: Any, q: Any) -> Any:
     return start + p._log_norm() + (-p.probs).log1p() - q._log_norm() - (-q.probs).log1p()
 
 
-@register_kl(MultivariateNormal, MultivariateNormal)
-def _multivariate_normal(p: Any, q: Any) -> Any:
+def _check_events(p: Any, q: Any) -> None:
     if p.event_shape != q.event_shape:
         raise ValueError(
             "KL-divergence between two Multivariate Normals with different event shapes cannot be computed"
         )
+
+
+@register_kl(LowRankMultivariateNormal, LowRankMultivariateNormal)
+def _low_rank_of_low_rank(p: Any, q: Any) -> Any:
+    _check_events(p, q)
+    taken, spread = q._whitened_factor(), (p.cov_factor.pow(2).sum(-1) + p.cov_diag) / q.cov_diag
+    along = (taken @ p.cov_factor).pow(2).sum((-2, -1)) + (taken.pow(2) * p.cov_diag.unsqueeze(-2)).sum((-2, -1))
+    away = q._squared_distance(q.loc - p.loc)
+    return q._half_log_det() - p._half_log_det() + 0.5 * (spread.sum(-1) - along + away - p.event_shape[0])
+
+
+@register_kl(MultivariateNormal, LowRankMultivariateNormal)
+def _low_rank_of_multivariate_normal(p: Any, q: Any) -> Any:
+    _check_events(p, q)
+    a = p._unbroadcasted_scale_tril
+    spread = (a.pow(2).sum(-1) / q.cov_diag).sum(-1) - (q._whitened_factor() @ a).pow(2).sum((-2, -1))
+    away = q._squared_distance(q.loc - p.loc)
+    return q._half_log_det() - half_log_det(a) + 0.5 * (spread + away - p.event_shape[0])
+
+
+@register_kl(LowRankMultivariateNormal, MultivariateNormal)
+def _multivariate_normal_of_low_rank(p: Any, q: Any) -> Any:
+    _check_events(p, q)
+    b, both = q._unbroadcasted_scale_tril, function("cat")([p.cov_factor, p.cov_diag.sqrt().diag_embed()], -1)
+    spread = solve_lower(b, both).pow(2).sum((-2, -1))
+    away = solve_lower(b, (q.loc - p.loc).unsqueeze(-1)).squeeze(-1).pow(2).sum(-1)
+    return half_log_det(b) - p._half_log_det() + 0.5 * (spread + away - p.event_shape[0])
+
+
+@register_kl(MultivariateNormal, MultivariateNormal)
+def _multivariate_normal(p: Any, q: Any) -> Any:
+    _check_events(p, q)
     a, b = p._unbroadcasted_scale_tril, q._unbroadcasted_scale_tril
     away = solve_lower(b, (q.loc - p.loc).unsqueeze(-1)).squeeze(-1).pow(2).sum(-1)
     trace = solve_lower(b, a).pow(2).sum((-2, -1))

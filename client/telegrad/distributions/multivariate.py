@@ -123,25 +123,6 @@ class MultivariateNormal(Distribution):
         return 0.5 * self._event_shape[0] * (1 + math.log(2 * math.pi)) + half_log_det(self._unbroadcasted_scale_tril)
 
 
-class LowRankMultivariateNormal(MultivariateNormal):
-    """Normal vectors with the covariance W Wᵀ + D of a narrow matrix and a diagonal."""
-
-    arg_constraints = {
-        "loc": constraints.real_vector, "cov_factor": constraints.independent(constraints.real, 2),
-        "cov_diag": constraints.independent(constraints.positive, 1),
-    }  # fmt: skip
-
-    def __init__(self, loc: Any, cov_factor: Any, cov_diag: Any, validate_args: bool | None = None) -> None:
-        n = loc.shape[-1]
-        if tuple(cov_factor.shape[-2:-1]) != (n,) or tuple(cov_diag.shape[-1:]) != (n,):
-            raise ValueError(f"cov_factor must be a batch of matrices of {n} x m, and cov_diag of vectors of {n}")
-        batch = np.broadcast_shapes(*[tuple(s) for s in (loc.shape[:-1], cov_factor.shape[:-2], cov_diag.shape[:-1])])
-        self.cov_factor = cov_factor.expand((*batch, *cov_factor.shape[-2:]))
-        self.cov_diag = cov_diag.expand((*batch, n))
-        covariance = self.cov_factor @ self.cov_factor.mT + self.cov_diag.diag_embed()
-        super().__init__(loc, covariance, validate_args=validate_args)
-
-
 class Wishart(ExponentialFamily):
     """Wishart distributions of positive definite matrices; samples by Bartlett's decomposition."""
 

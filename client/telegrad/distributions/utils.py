@@ -18,14 +18,21 @@ EPSILONS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "floa
 SMALLEST = {"float16": 2.0**-14, "bfloat16": 2.0**-126, "float32": 2.0**-126, "float64": 2.0**-1022}
 
 
+def _limit(limits: dict[str, float], value: Any) -> float:
+    limit = limits.get(value.dtype.name)
+    if limit is None:
+        raise ArgumentTypeError(f"expected floating-point numbers, not {value.dtype.name}")
+    return limit
+
+
 def eps_of(value: Any) -> float:
     """Return the distance from 1 to the next larger number of a tensor's type."""
-    return EPSILONS[value.dtype.name]
+    return _limit(EPSILONS, value)
 
 
 def tiny_of(value: Any) -> float:
     """Return the smallest normal number of a tensor's type."""
-    return SMALLEST[value.dtype.name]
+    return _limit(SMALLEST, value)
 
 
 def as_like(value: Any, like: Any) -> Any:

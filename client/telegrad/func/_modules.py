@@ -10,7 +10,7 @@ from telegrad._ops.functions import function
 from telegrad._ops.operand_classes import overrides
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn.modules.batchnorm import _BatchNorm
-from telegrad.nn.utils.stateless import functional_call as _call_with
+from telegrad.nn.utils.stateless import call_with
 from telegrad_protocol.errors import ArgumentError
 
 
@@ -41,7 +41,7 @@ def functional_call(
                 raise ArgumentError(f"functional_call: {sorted(twice)} appeared in several dictionaries")
             replaced |= part
     given = () if args is None else args
-    return _call_with(module, replaced, given, kwargs, tie_weights=tie_weights, strict=strict)
+    return call_with(module, replaced, given, kwargs, tie_weights, strict)
 
 
 def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:

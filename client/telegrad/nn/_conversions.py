@@ -93,9 +93,9 @@ class ConversionsMixin:
         """Cast what is floating-point to bfloat16."""
         return self._cast("bfloat16")
 
-    def type(self: C, dst_type: DType) -> C:
-        """Cast everything."""
-        return self._apply(lambda t: t.to(dst_type))
+    def type(self: C, dst_type: DType | str) -> C:
+        """Cast everything, to a type or to one that is named as ``torch.FloatTensor`` is."""
+        return self._apply(lambda t: t.type(dst_type))
 
     def cuda(self: C, device: int | str | Device | None = None) -> C:
         """Move everything to a GPU of the server."""

@@ -21,8 +21,6 @@ def hook_node(module: Any, hooks: Sequence[Hook], args: Any, result: Any) -> Non
 
     They are those of the module only where it is a single operation: a FutureWarning says where it is not.
     """
-    if not hooks:
-        return
     node = _first_tensor(result).grad_fn
     if node is not None:
         for hook in hooks:

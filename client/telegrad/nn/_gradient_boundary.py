@@ -18,19 +18,24 @@ _NO_INPUT = (
 )
 
 
-class _Boundary(Function):
-    """The identity; ``change`` maps the gradients that have arrived to those that flow on."""
+class BackwardHookFunction(Function):
+    """The identity; ``change`` maps the gradients that have arrived to those that flow on.
+
+    Where none has arrived, it gets zeros if ``materialize`` is true, and None otherwise.
+    """
 
     @staticmethod
-    def forward(ctx: Any, change: Callable[[Gradients], Gradients], *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.set_materialize_grads(False)
+    def forward(
+        ctx: Any, change: Callable[[Gradients], Gradients], materialize: bool, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(materialize)
         ctx.change = change
         ctx.mark_non_differentiable(*[tensor for tensor in tensors if not tensor.requires_grad])
         return tensors
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return (None, *ctx.change(grads))
+        return (None, None, *ctx.change(grads))
 
 
 class GradientBoundary:
@@ -52,7 +57,8 @@ class GradientBoundary:
         places = [place for place, argument in enumerate(args) if isinstance(argument, Tensor)]
         if any(args[place].requires_grad for place in places):
             self._inputs = places
-            return _replace(args, places, _Boundary.apply(self._leave_backwards, *[args[place] for place in places]))
+            inside = BackwardHookFunction.apply(self._leave_backwards, True, *[args[place] for place in places])
+            return _replace(args, places, inside)
         return args
 
     def leave(self, output: Any) -> Any:
@@ -68,7 +74,8 @@ class GradientBoundary:
         if not any(outputs[place].requires_grad for place in places):
             return output
         self._outputs = len(outputs), places
-        changed = _replace(outputs, places, _Boundary.apply(self._enter_backwards, *[outputs[p] for p in places]))
+        outside = BackwardHookFunction.apply(self._enter_backwards, False, *[outputs[place] for place in places])
+        changed = _replace(outputs, places, outside)
         return changed if isinstance(output, tuple) else changed[0]
 
     def _enter_backwards(self, grads: Gradients) -> Gradients:

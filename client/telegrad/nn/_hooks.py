@@ -9,7 +9,7 @@ import warnings
 from collections import OrderedDict
 from typing import Any
 
-from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle
+from telegrad._tensor.hooks import Flags, Hook, Hooks, RemovableHandle
 
 
 class _GlobalHooks:
@@ -19,8 +19,10 @@ class _GlobalHooks:
         self.any = False
         self.before: Hooks = OrderedDict()
         self.after: Hooks = OrderedDict()
-        self.with_kwargs: dict[int, bool] = {}
-        self.always_called: dict[int, bool] = {}
+        self.with_kwargs: Flags = OrderedDict()
+        self.always_called: Flags = OrderedDict()
+        self.is_full_backward_hook: bool | None = None
+        """Whether the hooks of backward passes are full ones; None before there are any."""
         self.around: list[Hooks] = [self.before, self.after]
         """All hooks around ``forward``, those of backward passes among them."""
         self.on_buffer: Hooks = OrderedDict()
@@ -78,10 +80,10 @@ class HooksMixin:
 
     _has_hooks: bool
     _forward_pre_hooks: Hooks
-    _forward_pre_hooks_with_kwargs: dict[int, bool]
+    _forward_pre_hooks_with_kwargs: Flags
     _forward_hooks: Hooks
-    _forward_hooks_with_kwargs: dict[int, bool]
-    _forward_hooks_always_called: dict[int, bool]
+    _forward_hooks_with_kwargs: Flags
+    _forward_hooks_always_called: Flags
 
     def register_forward_pre_hook(
         self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False
@@ -130,7 +132,7 @@ def call_with_hooks(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def _before(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Call the hooks that see the arguments, and return the arguments as they leave them."""
-    own: dict[int, bool] = module._forward_pre_hooks_with_kwargs
+    own: Flags = module._forward_pre_hooks_with_kwargs
     for number, hook in (*GLOBAL.before.items(), *module._forward_pre_hooks.items()):
         if number in own:
             replaced = hook(module, args, kwargs)

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from telegrad._ops.operands.asserted_errors import AssertedArgumentError
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle
 from telegrad._tensor.tensor import Tensor
@@ -82,7 +83,7 @@ class StateDictMixin:
         for name, tensor in _own(self).items():
             if tensor is not None:
                 destination[prefix + name] = tensor if keep_vars or is_lazy(tensor) else tensor.detach()
-        if _has_extra(self):
+        if _overrides(self, "get_extra_state"):
             destination[prefix + _EXTRA] = self.get_extra_state()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
@@ -120,7 +121,7 @@ class StateDictMixin:
                 _load_tensor(self, name, prefix + name, state_dict[prefix + name], assign, error_msgs)
             elif strict:
                 missing_keys.append(prefix + name)
-        if _has_extra(self):
+        if _overrides(self, "set_extra_state"):
             if prefix + _EXTRA in state_dict:
                 self.set_extra_state(state_dict[prefix + _EXTRA])
             elif strict:
@@ -196,8 +197,8 @@ def _own(module: StateDictMixin) -> dict[str, Tensor | None]:
     return {**module._parameters, **buffers}
 
 
-def _has_extra(module: StateDictMixin) -> bool:
-    return type(module).get_extra_state is not StateDictMixin.get_extra_state
+def _overrides(module: StateDictMixin, method: str) -> bool:
+    return getattr(type(module), method) is not getattr(StateDictMixin, method)
 
 
 def _load(
@@ -217,7 +218,7 @@ def _load(
         _load(child, part, below, metadata, assign, missing, unexpected, problems)
     for hook in module._load_state_dict_post_hooks.values():
         if hook(module, _IncompatibleKeys(missing, unexpected)) is not None:
-            raise RuntimeError(
+            raise AssertedArgumentError(
                 "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new values, "
                 "if incompatible_keys need to be modified, it should be done inplace."
             )

@@ -267,7 +267,13 @@ def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Zero whole channels of (n, c, d, h, w) or (c, d, h, w)."""
-    return _drop_channels("dropout3d", input, p, training, inplace, unbatched=4, batched=5)
+    if input.ndim not in (4, 5):
+        note(
+            f"dropout3d: Received a {input.ndim}-D input to dropout3d, which is deprecated and will result in an error "
+            "in a future release. To retain the behavior and silence this warning, please use dropout instead."
+        )
+    unbatched = 4 if input.ndim == 5 else input.ndim
+    return _drop_channels("dropout3d", input, p, training, inplace, unbatched=unbatched, batched=5)
 
 
 def _drop_channels(

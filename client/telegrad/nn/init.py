@@ -81,6 +81,10 @@ def trunc_normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None
 ) -> Tensor:
     """Normally distributed, given that it is between ``a`` and ``b``: the inverse of the distribution function."""
+    if mean < a - 2 * std or mean > b + 2 * std:
+        note(
+            "mean is more than 2 std from [a, b] in nn.init.trunc_normal_. The distribution of values may be incorrect."
+        )
     low, high = (2 * _normal_cdf((limit - mean) / std) - 1 for limit in (a, b))
     tensor.uniform_(low, high, generator=generator).erfinv_().mul_(std * math.sqrt(2.0)).add_(mean)
     return tensor.clamp_(a, b)

@@ -86,18 +86,30 @@ class Parameter(Tensor, metaclass=_ParameterMeta):
     __hash__ = Tensor.__hash__
 
 
-class Buffer(Tensor):
-    """A tensor that a module keeps as part of its state when it is assigned to it, and does not train."""
+class _BufferMeta(type(Tensor)):  # type: ignore[misc]
+    """The class of ``Buffer``: a tensor that was made one counts as one."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        if cls is Buffer and isinstance(instance, Tensor) and getattr(instance, "_is_buffer", False):
+            return True
+        return type.__instancecheck__(cls, instance)
+
+
+class Buffer(Tensor, metaclass=_BufferMeta):
+    """A tensor that a module keeps as part of its state when it is assigned to it, and does not train.
+
+    It shares the memory of ``data``, and is a tensor of the same class.
+    """
 
     __slots__ = ()
     __torch_function__: Any = classmethod(disabled_torch_function)
     persistent: bool
 
-    def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
-        shared = function("empty")(0) if data is None else data.detach()
-        Tensor.__init__(self, shared._session, shared._id, shared._meta)
-        shared._id = 0
-        self.persistent = persistent
+    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Any:
+        given: Any = function("empty")(0) if data is None else data
+        made = given.detach().requires_grad_(given.requires_grad)
+        made.persistent, made._is_buffer = persistent, True
+        return made
 
     __hash__ = Tensor.__hash__
 
@@ -202,7 +214,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):
     __hash__ = Tensor.__hash__
 
 
-class UninitializedBuffer(UninitializedTensorMixin, Buffer):
+class UninitializedBuffer(UninitializedTensorMixin, Tensor):
     """A buffer of a lazy module before its first call."""
 
     __slots__ = ()
@@ -215,7 +227,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):
         made = function("empty")(0, device=device, dtype=dtype)
         Tensor.__init__(self, made._session, made._id, made._meta)
         made._id = 0
-        self.persistent = persistent
+        self.persistent, self._is_buffer = persistent, True
         self.requires_grad_(requires_grad)
 
     __hash__ = Tensor.__hash__

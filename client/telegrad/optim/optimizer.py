@@ -201,6 +201,8 @@ class Optimizer:
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update all parameters that have gradients; ``closure`` computes them, and the loss that is given back."""
+        if type(self)._update is Optimizer._update:
+            raise NotImplementedError(f"{type(self).__name__} defines no step()")
         loss = None
         if closure is not None:
             with enable_grad():

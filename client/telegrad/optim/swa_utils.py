@@ -191,6 +191,7 @@ class SWALR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
+        self._warn_outside_of_step()
         step = self._step_count - 1
         if self.anneal_epochs == 0:
             step = max(1, step)

@@ -6,6 +6,8 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from telegrad._tensor.size import Size
+
 from ._pytree_keys import GetAttrKey, MappingKey, SequenceKey
 
 Context: TypeAlias = Any
@@ -117,6 +119,7 @@ CONTAINERS: Final[dict[type[Any], NodeDef]] = {
     defaultdict: NodeDef(defaultdict, _defaultdict_flatten, _defaultdict_unflatten, _defaultdict_flatten_with_keys),
     list: NodeDef(list, _list_flatten, _list_unflatten, _list_flatten_with_keys),
     tuple: NodeDef(tuple, _tuple_flatten, _tuple_unflatten, _tuple_flatten_with_keys),
+    Size: NodeDef(Size, _tuple_flatten, _tuple_unflatten, _tuple_flatten_with_keys),  # put together as a tuple
     deque: NodeDef(deque, _deque_flatten, _deque_unflatten, _deque_flatten_with_keys),
     _NAMED_TUPLE: NodeDef(_NAMED_TUPLE, _namedtuple_flatten, _namedtuple_unflatten, _namedtuple_flatten_with_keys),
 }

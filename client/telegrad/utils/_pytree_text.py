@@ -8,6 +8,7 @@ from importlib import import_module
 from pprint import pformat
 from typing import Any, Final
 
+from telegrad._tensor.size import Size
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 
 from ._pytree_nodes import NAMED_TUPLES, NAMES, LeafSpec, TreeSpec
@@ -16,6 +17,7 @@ _PROTOCOL: Final = 1
 _OWN_NAMES: Final = {
     dict: "builtins.dict", list: "builtins.list", tuple: "builtins.tuple", OrderedDict: "collections.OrderedDict",
     defaultdict: "collections.defaultdict", deque: "collections.deque", namedtuple: "collections.namedtuple",
+    Size: "torch.Size",
 }  # fmt: skip
 
 

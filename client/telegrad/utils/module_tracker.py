@@ -35,7 +35,9 @@ class ModuleTracker:
         if name is None:
             name = self._known[module] = type(module).__name__
         for child_name, child in module.named_children():
-            self._known.setdefault(child, f"{name}.{child_name}")
+            if child not in self._known:
+                self._known[child] = f"{name}.{child_name}"
+                self._name_of(child)  # those below it have names by it, also where it is not called itself
         return name
 
     def _pushing(self, name: str, is_backward: bool) -> Callable[..., None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping, MutableMapping
+from copy import deepcopy
 from typing import Any, TypeAlias
 
 __all__ = ["TensorWeakRef", "WeakIdKeyDictionary", "WeakIdRef", "WeakTensorKeyDictionary"]
@@ -73,6 +74,41 @@ class WeakIdKeyDictionary(MutableMapping[Any, Any]):
             key = reference()
             if key is not None:
                 yield key
+
+    def copy(self) -> WeakIdKeyDictionary:
+        """Return a dictionary of the same objects."""
+        return type(self)(self, self.ref_type)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> WeakIdKeyDictionary:
+        """Return a dictionary of the same keys, whose values are copies."""
+        made = type(self)(None, self.ref_type)
+        for key, value in self.items():
+            made[key] = deepcopy(value, memo)
+        return made
+
+    def keyrefs(self) -> list[WeakIdRef]:
+        """Return the weak references to the keys, some of which may have ended by the time they are used."""
+        return list(self.data)
+
+    def __ior__(self, other: Any) -> WeakIdKeyDictionary:
+        self.update(other)
+        return self
+
+    def __or__(self, other: Any) -> Any:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        made = self.copy()
+        made.update(other)
+        return made
+
+    def __ror__(self, other: Any) -> Any:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        made = type(self)(other, self.ref_type)
+        made.update(self)
+        return made
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self)} keys>"

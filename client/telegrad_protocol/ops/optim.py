@@ -7,8 +7,9 @@ nothing is changed. ``advance``, which PyTorch does not have, counts ``state_ste
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
-from telegrad_protocol.dtypes import COMPLEX, FLOAT, float32
+from telegrad_protocol.dtypes import COMPLEX, FLOAT, float32, promote_types
 from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
 from telegrad_protocol.meta import Meta
 
@@ -124,11 +125,11 @@ def _check_inexact(name: str, tensors: Sequence[Meta]) -> None:
 
 @op(out=False, method=False, differentiable=False, no_grad="tensors")
 def _total_norm(tensors: list[Meta], norm_type: float = 2.0) -> Meta:
-    """Compute the norm of the vector of all elements of all tensors; for ``inf`` the largest magnitude."""
+    """Compute the norm of the norms of all tensors, in their common type; for ``inf`` the largest magnitude."""
     if not tensors:
         raise ArgumentError("_total_norm: expected at least one tensor")
     _check_inexact("_total_norm", tensors)
-    return tensors[0].like((), tensors[0].dtype.to_real())
+    return tensors[0].like((), reduce(promote_types, [meta.dtype.to_real() for meta in tensors]))
 
 
 @op(

@@ -253,8 +253,8 @@ def _foreach_clamp_(xp, tensors, min, max):
 
 @implements(ops._total_norm)
 def _total_norm(xp, tensors, norm_type, *, out):
-    norms = [_norm(xp, tensor, norm_type) for tensor in tensors]
-    out[...] = norms[0] if len(norms) == 1 else _norm(xp, xp.stack(norms), norm_type)
+    norms = [_norm(xp, tensor, norm_type).astype(out.dtype) for tensor in tensors]
+    out[...] = norms[0] if len(norms) == 1 and norm_type else _norm(xp, xp.stack(norms), norm_type)
 
 
 def _norm(xp, array, order):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, ShapeError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, AutogradError, ShapeError
 
 
 class AssertedArgumentError(ArgumentError, AssertionError):
     """A value makes no sense for its parameter."""
+
+
+class AssertedAutogradError(AutogradError, AssertionError):
+    """Something that gradients need comes in a wrong order."""
 
 
 class AssertedShapeError(ShapeError, AssertionError):

@@ -6,17 +6,17 @@ import math
 from typing import Any
 
 from telegrad._ops.functions import function
-from telegrad._ops.operands.asserted_errors import AssertedArgumentError, AssertedShapeError
+from telegrad._ops.operands.asserted_errors import AssertedArgumentError, AssertedShapeError, AssertedTypeError
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import bool_
-from telegrad_protocol.errors import ArgumentError, DTypeError, ShapeError
+from telegrad_protocol.errors import ArgumentError, ShapeError
 
 
 def additive(mask: Tensor, like: Tensor) -> Tensor:
     """Return a mask as numbers to be added to scores; of bools, -inf where true and 0 elsewhere."""
     if mask.dtype is not bool_:
         if not mask.dtype.is_floating_point:
-            raise DTypeError(f"only bool and floating types of masks are supported, got {mask._meta}")
+            raise AssertedTypeError(f"only bool and floating types of masks are supported, got {mask._meta}")
         return mask.to(like.dtype)
     return like.new_zeros(mask.shape).masked_fill_(mask, -math.inf)
 
@@ -33,13 +33,15 @@ def projected(
     return [linear(t, w, b) for t, w, b in zip((query, key, value), weights, biases, strict=True)]
 
 
-def check_attended(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Refuse operands of attention with several heads that are not all of two, or all of three dimensions."""
+def check_attended(query: Tensor, key: Tensor, value: Tensor, size: int) -> None:
+    """Refuse operands of attention that are not all of two, or all of three dimensions, and queries of another size."""
     if query.ndim not in (2, 3) or key.ndim != query.ndim or value.ndim != query.ndim:
         raise AssertedShapeError(
             "query should be unbatched 2D or batched 3D tensor and key and value like it, "
             f"got {query._meta}, {key._meta} and {value._meta}"
         )
+    if query.shape[-1] != size:
+        raise AssertedShapeError(f"was expecting embedding dimension of {size}, but got {query.shape[-1]}")
 
 
 def check_masks(
@@ -50,7 +52,9 @@ def check_masks(
     is_batched = query.ndim == 3
     batch = query.shape[batch_at] if is_batched else 1
     if is_batched and key.shape[batch_at] != batch:
-        raise ShapeError(f"attention: query {query._meta} and key {key._meta} differ in their number of samples")
+        raise AssertedShapeError(
+            f"attention: query {query._meta} and key {key._meta} differ in their number of samples"
+        )
     lengths = [tensor.shape[length_at if is_batched else 0] for tensor in (query, key)]
     if mask is not None and tuple(mask.shape) not in (tuple(lengths), (batch * heads, *lengths)):
         raise AssertedShapeError(
@@ -76,11 +80,10 @@ def multi_head_attention_forward(
     ``bias_k``, ``bias_v`` and zeros are appended to the keys and values; ``static_k`` and ``static_v``, of the shape
     (n * num_heads, s, e / num_heads), take the place of projected ones.
     """
-    check_attended(query, key, value)
-    if query.shape[-1] != embed_dim_to_check:
-        raise AssertedShapeError(
-            f"was expecting embedding dimension of {embed_dim_to_check}, but got {query.shape[-1]}"
-        )
+    check_attended(query, key, value, embed_dim_to_check)
+    compared = 2 if use_separate_proj_weight else 3
+    if key.shape[:compared] != value.shape[:compared]:
+        raise AssertedShapeError(f"key shape {key.shape} does not match value shape {value.shape}")
     if embed_dim_to_check % num_heads:
         raise AssertedArgumentError(f"embed_dim {embed_dim_to_check} not divisible by num_heads {num_heads}")
     if is_causal and attn_mask is None:

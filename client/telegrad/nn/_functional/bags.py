@@ -10,7 +10,7 @@ from telegrad._ops.functions import function
 from telegrad._ops.operands.asserted_errors import AssertedArgumentError
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentError, NotSupportedError, ShapeError
+from telegrad_protocol.errors import ArgumentError
 
 from .half_precision import computed_in_float32
 
@@ -59,7 +59,9 @@ def embedding_bag(
             f"(got mode='{mode}'). Please open a feature request on GitHub."
         )
     if sparse and mode == "max":
-        raise NotSupportedError("embedding_bag: mode='max' has no sparse gradients; leave sparse=False")
+        raise ArgumentError("embedding_bag: max mode does not support sparse weights; leave sparse=False")
+    if scale_grad_by_freq and mode == "max":
+        raise ArgumentError("embedding_bag: max mode does not support scaling the gradient by the frequency")
     if per_sample_weights is not None and per_sample_weights.shape != input.shape:
         raise ArgumentError(
             f"embedding_bag: If per_sample_weights ({tuple(per_sample_weights.shape)}) is not None, then it must have "
@@ -117,7 +119,7 @@ def _bags(input: Tensor, offsets: Tensor | None, includes_last: bool) -> tuple[T
     if offsets is None:
         raise ArgumentError("offsets has to be a 1D Tensor but got None")
     if offsets.ndim != 1:
-        raise ShapeError("offsets has to be a 1D Tensor")
+        raise ArgumentError("offsets has to be a 1D Tensor")
     starts = (offsets[:-1] if includes_last else offsets).long()
     length = input.shape[0]
     marks = starts.new_zeros(length + 1).index_add(0, starts, function("ones_like")(starts))

@@ -54,12 +54,13 @@ def interpolate(
         )
     if dims > 3 or not _takes(mode, dims):
         raise NotImplementedError(
-            "Input Error: Only 3D, 4D and 5D input Tensors supported (got "
-            f"{input.ndim}D) for the modes: nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact "
-            f"(got {mode})"
+            f"Input Error: Only 3D, 4D and 5D input Tensors supported (got {input.ndim}D) for the modes: nearest | "
+            f"linear | bilinear | bicubic | trilinear | area | nearest-exact (got {mode})"
         )
     if mode == "area":
         return function(f"adaptive_avg_pool{dims}d")(input, sizes)  # type: ignore[no-any-return]
+    if min(*input.shape[2:], *sizes) < 1:
+        raise ShapeError(f"interpolate: input and output sizes should be greater than 0, got {input._meta} to {sizes}")
     if mode.startswith("nearest"):
         made = _nearest(input, sizes, factors, mode)
     else:
@@ -241,7 +242,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     if dims not in (2, 3):
         raise NotImplementedError("affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms.")
     if tuple(theta.shape) != (size[0], dims, dims + 1):
-        raise ShapeError(
+        raise ArgumentError(
             f"Expected a batch of {dims}D affine matrices of shape {size[0]}x{dims}x{dims + 1}, got {theta._meta}"
         )
     if min(size) <= 0:

@@ -102,7 +102,7 @@ class MultiheadAttention(Module):
             raise ArgumentError("MultiheadAttention: is_causal is a hint about attn_mask, which is missing")
         if query.is_nested or key.is_nested or value.is_nested:
             return self._of_nested(query, key, value, (key_padding_mask, attn_mask), need_weights, average_attn_weights)
-        check_attended(query, key, value)
+        check_attended(query, key, value, self.embed_dim)
         is_batched = query.ndim == 3
         # A program may have put another function in the place of our own.
         is_own = F.multi_head_attention_forward is multi_head_attention_forward

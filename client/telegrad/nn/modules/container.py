@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -11,20 +9,13 @@ from typing import Any, overload
 
 from telegrad._ops.operands.asserted_errors import AssertedTypeError
 from telegrad._tensor.tensor import Tensor
+from telegrad.nn._containers import as_parameter, description, pairs, position, text_key
 from telegrad.nn._repr import indent
-from telegrad.nn.parameter import Parameter
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 from .module import Module
 
 __all__ = ["Container", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
-
-
-def _position(index: Any, length: int) -> int:
-    place = operator.index(index)
-    if not -length <= place < length:
-        raise IndexError(f"index {place} is out of range")
-    return place % length
 
 
 class _Ordered(Module):
@@ -39,7 +30,7 @@ class _Ordered(Module):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return self._part(list(self._modules.items())[index])
-        return list(self._modules.values())[_position(index, len(self))]
+        return list(self._modules.values())[position(index, len(self))]
 
     def _part(self, items: list[tuple[str, Any]]) -> Any:
         part = type(self)()
@@ -47,11 +38,11 @@ class _Ordered(Module):
         return part
 
     def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, list(self._modules)[_position(index, len(self))], module)
+        setattr(self, list(self._modules)[position(index, len(self))], module)
 
     def __delitem__(self, index: Any) -> None:
         names = list(self._modules)
-        chosen = names[index] if isinstance(index, slice) else [names[_position(index, len(names))]]
+        chosen = names[index] if isinstance(index, slice) else [names[position(index, len(names))]]
         self._renumber([module for name, module in self._modules.items() if name not in chosen])
 
     def _renumber(self, modules: list[Any]) -> None:
@@ -122,7 +113,7 @@ class Sequential(_Ordered):
 
     def __mul__(self, other: int) -> Sequential:
         _require_count(other)
-        return Sequential(*(copy.deepcopy(module) for _ in range(other) for module in self))
+        return Sequential(*(module for _ in range(other) for module in self))
 
     def __rmul__(self, other: int) -> Sequential:
         return self * other
@@ -131,7 +122,7 @@ class Sequential(_Ordered):
         _require_count(other)
         own = list(self)
         for _ in range(other - 1):
-            self.extend(copy.deepcopy(own))
+            self.extend(own)
         return self
 
     def extend(self, sequential: Iterable[Module]) -> Sequential:
@@ -167,7 +158,7 @@ class ModuleList(_Ordered):
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
-        self.extend(modules or ())
+        self.extend(() if modules is None else modules)
 
     def __iadd__(self, modules: Iterable[Module]) -> ModuleList:
         return self.extend(modules)  # type: ignore[no-any-return]
@@ -236,7 +227,8 @@ class ModuleDict(Module):
 
     def update(self, modules: Any) -> None:
         """Add modules of a dictionary, or of pairs."""
-        for name, module in modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules:
+        is_named = isinstance(modules, (Mapping, ModuleDict))
+        for name, module in modules.items() if is_named else pairs("ModuleDict", modules):
             self[name] = module
 
 
@@ -246,7 +238,7 @@ class ParameterList(Module):
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
         self._size = 0
-        self.extend(values or ())
+        self.extend(() if values is None else values)
 
     def __len__(self) -> int:
         return self._size
@@ -254,10 +246,10 @@ class ParameterList(Module):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return ParameterList([self[i] for i in range(*index.indices(len(self)))])
-        return getattr(self, str(_position(index, len(self))))
+        return getattr(self, str(position(index, len(self))))
 
     def __setitem__(self, index: int, value: Any) -> None:
-        setattr(self, str(_position(index, len(self))), _as_parameter(value))
+        setattr(self, str(position(index, len(self))), as_parameter(value))
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
@@ -270,6 +262,9 @@ class ParameterList(Module):
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
         """Add several parameters at the end."""
+        if isinstance(values, Tensor) or not isinstance(values, Iterable):
+            kind = type(values).__name__
+            raise ArgumentTypeError(f"ParameterList.extend should be called with an iterable, but got {kind}")
         for value in values:
             self.append(value)
         return self
@@ -278,7 +273,7 @@ class ParameterList(Module):
         return self.extend(values)
 
     def extra_repr(self) -> str:
-        return "\n".join(f"  ({i}): {_describe(value)}" for i, value in enumerate(self))
+        return "\n".join(f"  ({i}): {description(value)}" for i, value in enumerate(self))
 
 
 class ParameterDict(Module):
@@ -291,13 +286,12 @@ class ParameterDict(Module):
             self.update(parameters)
 
     def __getitem__(self, key: str) -> Any:
-        if key not in self._keys:
-            raise KeyError(key)
-        return getattr(self, key)
+        """Return what an attribute of this name is; raises AttributeError if there is none."""
+        return getattr(self, text_key(key))
 
     def __setitem__(self, key: str, value: Any) -> None:
-        self._keys[key] = None
-        setattr(self, key, _as_parameter(value))
+        self._keys[text_key(key)] = None
+        setattr(self, key, as_parameter(value))
 
     def __delitem__(self, key: str) -> None:
         del self._keys[key]
@@ -358,6 +352,8 @@ class ParameterDict(Module):
 
     def popitem(self) -> tuple[str, Any]:
         """Take the parameter out that was added last, and return its name, too."""
+        if not self._keys:
+            raise KeyError("popitem(): dictionary is empty")
         key = next(reversed(self._keys))
         return key, self.pop(key)
 
@@ -377,24 +373,16 @@ class ParameterDict(Module):
 
     def update(self, parameters: Any) -> None:
         """Add parameters of pairs, or of a dictionary: sorted by name, unless its order is meant, as in PyTorch."""
-        pairs = parameters.items() if hasattr(parameters, "items") else parameters
+        is_named = hasattr(parameters, "items")
+        entries = parameters.items() if is_named else pairs("ParameterDict", parameters)
         if isinstance(parameters, Mapping) and not isinstance(parameters, OrderedDict):
-            pairs = sorted(pairs)
-        for key, value in pairs:
+            entries = sorted(entries)
+        for key, value in entries:
             self[key] = value
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise an error: there is nothing to compute."""
+        raise RuntimeError("ParameterDict should not be called.")
+
     def extra_repr(self) -> str:
-        return "\n".join(f"  ({key}): {_describe(value, by_type=True)}" for key, value in self.items())
-
-
-def _as_parameter(value: Any) -> Any:
-    return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
-
-
-def _describe(value: Any, by_type: bool = False) -> str:
-    if not isinstance(value, Tensor):
-        return f"Object of type: {type(value).__name__}"
-    size = "x".join(map(str, value.shape))
-    place = f" ({value.device})" if value.is_cuda else ""
-    kind = value.type() if by_type else value.dtype
-    return f"{type(value).__name__} containing: [{kind} of size {size}{place}]"
+        return "\n".join(f"  ({key}): {description(value, by_type=True)}" for key, value in self.items())

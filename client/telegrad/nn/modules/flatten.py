@@ -36,6 +36,12 @@ class Unflatten(Module):
             raise ArgumentTypeError(
                 f"unflattened_size must be a tuple of ints, but found type {type(unflattened_size).__name__}"
             )
+        for place, element in enumerate(unflattened_size):
+            if not isinstance(element, int):
+                raise ArgumentTypeError(
+                    f"unflattened_size must be tuple of ints, but found element of type {type(element).__name__} at "
+                    f"pos {place}"
+                )
         self.dim = dim
         self.unflattened_size = unflattened_size
 

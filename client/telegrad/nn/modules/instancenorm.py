@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from telegrad._session.devices import DeviceLike
+from telegrad._session.own_code import note
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn import functional as F
 from telegrad_protocol.dtypes import DType
@@ -32,14 +33,24 @@ class _InstanceNorm(_NormBase):
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
-        if self.affine and input.shape[-self._unbatched] != self.num_features:
-            raise ArgumentError(
-                f"expected input's size at dim={input.ndim - self._unbatched} to match num_features "
-                f"({self.num_features}), but got: {input.shape[-self._unbatched]}."
-            )
+        if input.shape[-self._unbatched] != self.num_features:
+            self._tell_of_features(input)
         if input.ndim == self._unbatched:
             return self._normalized(input.unsqueeze(0)).squeeze(0)
         return self._normalized(input)
+
+    def _tell_of_features(self, input: Tensor) -> None:
+        """Refuse another number of channels than there are weights for, and warn where there are none."""
+        place = input.ndim - self._unbatched
+        if self.affine:
+            raise ArgumentError(
+                f"expected input's size at dim={place} to match num_features ({self.num_features}), but got: "
+                f"{input.shape[place]}."
+            )
+        note(
+            f"input's size at dim={place} does not match num_features. You can silence this warning by not passing in "
+            "num_features, which is not used because affine=False"
+        )
 
     def _normalized(self, input: Tensor) -> Tensor:
         by_input = self.training or not self.track_running_stats

@@ -133,6 +133,7 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
         for name in _HOOKS:
             self.__dict__.setdefault(name, OrderedDict())
         self.__dict__.setdefault("_is_full_backward_hook", None)
+        self.__dict__.setdefault("_non_persistent_buffers_set", set())
         self.__dict__.setdefault("_has_hooks", any([self.__dict__[name] for name in _AROUND_CALLS]))
 
     def _replicate_for_data_parallel(self) -> Any:
@@ -150,6 +151,8 @@ class Module(TraversalMixin, StateDictMixin, ConversionsMixin, HooksMixin, Backw
         if isinstance(value, Parameter):
             self._drop_name(name, "parameters")
             self.register_parameter(name, value)
+        elif value is not None and name in (self.__dict__.get("_parameters") or ()):
+            self._replace(name, value)
         elif isinstance(value, Module):
             registered = GLOBAL.registered(GLOBAL.on_module, self, name, value)
             self._take(name, self._registry("_modules", "module"), registered)

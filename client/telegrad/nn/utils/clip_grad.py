@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 from telegrad._functions.conversions import number_of
 from telegrad._functions.gradients import by_device
@@ -15,8 +15,18 @@ Tensors = Tensor | Iterable[Tensor]
 
 
 def _gradients(parameters: Tensors) -> list[Tensor]:
-    listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    listed = _listed(parameters)
     return [parameter.grad for parameter in listed if parameter.grad is not None]
+
+
+def _listed(parameters: Tensors) -> list[Tensor]:
+    """Return the parameters; warns of a generator that gives none, which something has read before, most likely."""
+    if isinstance(parameters, Tensor):
+        return [parameters]
+    listed = list(parameters)
+    if not listed and isinstance(parameters, Generator):
+        warnings.warn("`parameters` is an empty generator, no gradient clipping will occur.", UserWarning, stacklevel=3)
+    return listed
 
 
 def _total_norm(tensors: list[Tensor], order: float) -> Tensor:
@@ -60,7 +70,7 @@ def clip_grad_norm_(
     foreach: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """Scale the gradients so that the norm of all together is at most ``max_norm``; gives what it was."""
-    listed = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    listed = _listed(parameters)
     most = number_of("max_norm", max_norm)
     norm = get_total_norm(_gradients(listed), norm_type, error_if_nonfinite)
     clip_grads_with_norm_(listed, most, norm)

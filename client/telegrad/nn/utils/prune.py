@@ -105,6 +105,8 @@ class PruningContainer(BasePruningMethod):
 
     def add_pruning_method(self, method: Any) -> None:
         """Add a method for the same tensor."""
+        if method is None:
+            return
         if not isinstance(method, BasePruningMethod):
             raise TypeError(f"{type(method)} is not a BasePruningMethod subclass")
         if self._tensor_name != method._tensor_name:
@@ -328,6 +330,8 @@ def global_unstructured(parameters: Any, pruning_method: Any, importance_scores:
     """Prune several parameters, pairs of module and name, as if they were one vector."""
     if not isinstance(parameters, Iterable):
         raise TypeError("global_unstructured(): parameters is not an Iterable")
+    if not isinstance(importance_scores, (dict, type(None))):
+        raise TypeError("global_unstructured(): importance_scores must be of type dict")
     pairs, scores = list(parameters), importance_scores or {}
     vectors = [scores.get(pair, getattr(*pair)).detach().reshape(-1) for pair in pairs]
     masks = [_mask_of(*pair) for pair in pairs]

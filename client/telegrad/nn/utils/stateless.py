@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn.modules.module import Module
+from telegrad_protocol.errors import AutogradError
 
 __all__ = ["functional_call"]
 
@@ -15,6 +17,20 @@ __all__ = ["functional_call"]
 def functional_call(
     module: Module, parameters_and_buffers: Mapping[str, Tensor], args: Any = None,
     kwargs: dict[str, Any] | None = None, *, tie_weights: bool = True, strict: bool = False,
+) -> Any:  # fmt: skip
+    """The former place of ``func.functional_call``."""
+    warnings.warn(
+        "`torch.nn.utils.stateless.functional_call` is deprecated as of PyTorch 2.0 and will be removed in a future "
+        "version of PyTorch. Please use `torch.func.functional_call` instead which is a drop-in replacement.",
+        FutureWarning,
+        stacklevel=2,
+    )
+    return call_with(module, parameters_and_buffers, args, kwargs, tie_weights, strict)
+
+
+def call_with(
+    module: Module, parameters_and_buffers: Mapping[str, Tensor], args: Any, kwargs: dict[str, Any] | None,
+    tie_weights: bool, strict: bool,
 ) -> Any:  # fmt: skip
     """Call the module with tensors by path in the place of its own, which it has again afterwards.
 
@@ -41,7 +57,10 @@ def _own(module: Module) -> dict[str, tuple[dict[str, Any], str]]:
 def _reparametrize_module(
     module: Module, tensors: Mapping[str, Tensor], tie_weights: bool = False, strict: bool = False
 ) -> Iterator[None]:
-    """Give the module these tensors in the place of its own, by path, within a block; packages use this, too."""
+    """Give the module these tensors in the place of its own, by path, within a block; packages use this, too.
+
+    What the module has put in their place at the end of the block is put into ``tensors``, where that can be changed.
+    """
     places = _own(module)
     chosen = dict(tensors)
     if tie_weights:
@@ -59,10 +78,14 @@ def _reparametrize_module(
             registry[name] = tensor
         yield
     finally:
+        if isinstance(tensors, MutableMapping):
+            tensors.update(
+                {key: registry[name] for key in tensors for registry, name in [places[key]] if name in registry}
+            )
         for key, own in before.items():
             registry, name = places[key]
             if own is None:
-                del registry[name]
+                registry.pop(name, None)
             else:
                 registry[name] = own
 
@@ -75,6 +98,10 @@ def _attribute(module: Module, key: str) -> tuple[dict[str, Any], str]:
         if not isinstance(getattr(part, step, None), Module):
             raise AttributeError(f"{type(part).__name__} has no attribute `{step}`")
         part = getattr(part, step)
+    if hasattr(type(part), name):
+        raise AutogradError(
+            f"functional_call: `{key}` is no tensor of the module, which computes it; give what it is computed of"
+        )
     if not isinstance(getattr(part, name, None), (Tensor, type(None))):
         raise TypeError(f"{key} is not an instance of torch.Tensor")
     return part.__dict__, name

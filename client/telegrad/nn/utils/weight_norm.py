@@ -8,13 +8,15 @@ from typing import Any
 from telegrad._tensor.tensor import Tensor
 from telegrad.nn.modules.module import Module
 from telegrad.nn.parameter import Parameter, require_shape
+from telegrad_protocol.layout import wrap_dim
 
 
 def norm_except(weight: Tensor, dim: int) -> Tensor:
     """Return the norms over all dimensions but ``dim``, over all for -1, in a shape that broadcasts."""
     if dim == -1:
         return weight.norm(2)
-    others = [d for d in range(weight.ndim) if d != dim]
+    kept = wrap_dim("norm_except_dim", dim, weight.ndim)
+    others = [d for d in range(weight.ndim) if d != kept]
     return weight.norm(2, others, True) if others else weight.abs()
 
 

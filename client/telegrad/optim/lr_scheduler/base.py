@@ -7,7 +7,8 @@ the client; changing one costs nothing.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from telegrad._session.own_code import note
@@ -39,6 +40,14 @@ def check_optimizer(optimizer: Any) -> None:
 def own_rate(rate: Any) -> Any:
     """Return a rate that no other group shares: a copy, if it is a tensor."""
     return rate.clone() if isinstance(rate, Tensor) else rate
+
+
+def set_rate(group: dict[str, Any], rate: Any) -> None:
+    """Give a group its rate; the elements of a tensor are replaced, which others may hold, too."""
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = own_rate(rate)
 
 
 class LRScheduler:
@@ -81,6 +90,11 @@ class LRScheduler:
         """The rates of step ``last_epoch``, out of those of the step before."""
         raise NotImplementedError
 
+    def _warn_outside_of_step(self) -> None:
+        """Warn a program that asks for the rates of a step that is not taken."""
+        if not self._get_lr_called_within_step:
+            note("To get the last learning rate computed by the scheduler, please use `get_last_lr()`.")
+
     def get_last_lr(self) -> list[Any]:
         """The rates that were set last."""
         return self._last_lr
@@ -116,12 +130,16 @@ class LRScheduler:
     def _update_lr(self, epoch: int | None = None) -> None:
         """Set the rates of the next step, or of the one that is given; schedulers made of others call this, too."""
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        self._set_within_step(self.get_lr if epoch is None else partial(self._at, epoch))
+
+    def _set_within_step(self, rates: Callable[[], Sequence[Any]]) -> None:
+        """Set the rates that a function gives, which may ask for those of the step."""
         self._get_lr_called_within_step = True
         try:
-            rates = self.get_lr() if epoch is None else self._at(epoch)
+            found = rates()
         finally:
             self._get_lr_called_within_step = False
-        self._set(rates)
+        self._set(found)
 
     def _at(self, epoch: int) -> list[Any]:
         """The rates of any step; schedulers without a closed form go on from the present ones."""
@@ -130,10 +148,7 @@ class LRScheduler:
 
     def _set(self, rates: Sequence[Any]) -> None:
         for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
-            if isinstance(group["lr"], Tensor):  # which others may hold, too
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
+            set_rate(group, rate)
         self._last_lr = [own_rate(group["lr"]) for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:

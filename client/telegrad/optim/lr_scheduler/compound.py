@@ -9,7 +9,7 @@ from typing import Any
 from telegrad.optim.optimizer import Optimizer
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
-from .base import LRScheduler, own_rate, undo_first_step
+from .base import LRScheduler, set_rate, undo_first_step
 from .plateau import ReduceLROnPlateau
 
 
@@ -34,7 +34,7 @@ class SequentialLR(LRScheduler):
         self.last_epoch = last_epoch + 1
         # All of them have set their first rate already: start over with the first one.
         for group in optimizer.param_groups:
-            group["lr"] = own_rate(group["initial_lr"])
+            set_rate(group, group["initial_lr"])
         for scheduler in self._schedulers:
             undo_first_step(scheduler)
         first = self._schedulers[bisect_right(self._milestones, 0)]

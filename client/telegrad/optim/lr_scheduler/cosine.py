@@ -26,6 +26,7 @@ class CosineAnnealingLR(LRScheduler):
         return 1 + math.cos(math.pi * epoch / self.T_max)
 
     def get_lr(self) -> list[Any]:
+        self._warn_outside_of_step()
         epoch = self.last_epoch
         if self._is_initial:
             return self._rates
@@ -59,6 +60,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
+        self._warn_outside_of_step()
         height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
@@ -73,7 +75,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         else:
             self._move_to(epoch)
         self.last_epoch = math.floor(epoch)
-        self._set(self.get_lr())
+        self._set_within_step(self.get_lr)
 
     def _update_lr(self, epoch: float | None = None) -> None:
         self.step(epoch)

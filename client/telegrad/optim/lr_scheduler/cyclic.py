@@ -12,7 +12,7 @@ from typing import Any
 from telegrad.optim.optimizer import Optimizer
 from telegrad_protocol.errors import ArgumentError
 
-from .base import LRScheduler, check_optimizer, one_each, own_rate
+from .base import LRScheduler, check_optimizer, one_each, set_rate
 from .one_cycle import set_momentum
 
 
@@ -36,7 +36,7 @@ class CyclicLR(LRScheduler):
         self.max_lrs = one_each(max_lr, optimizer, "max_lr")
         if last_epoch == -1:
             for group, rate in zip(optimizer.param_groups, base_lrs, strict=True):
-                group["lr"] = own_rate(rate)
+                set_rate(group, rate)
         down = step_size_up if step_size_down is None else step_size_down
         self.total_size = float(step_size_up) + float(down)
         self.step_ratio = step_size_up / self.total_size
@@ -71,6 +71,7 @@ class CyclicLR(LRScheduler):
         return float(0.5 ** (x - 1) if self.mode == "triangular2" else self.gamma**x)
 
     def get_lr(self) -> list[Any]:
+        self._warn_outside_of_step()
         cycle = math.floor(1 + self.last_epoch / self.total_size)
         place = 1.0 + self.last_epoch / self.total_size - cycle
         ratio = self.step_ratio

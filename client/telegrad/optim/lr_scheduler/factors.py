@@ -22,6 +22,7 @@ class LambdaLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
+        self._warn_outside_of_step()
         return [base * factor(self.last_epoch) for base, factor in zip(self.base_lrs, self.lr_lambdas, strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
@@ -41,6 +42,7 @@ class MultiplicativeLR(LambdaLR):
     """The rate of the step before times a function of the step."""
 
     def get_lr(self) -> list[Any]:
+        self._warn_outside_of_step()
         if self._is_initial:
             return self._rates
         return [rate * factor(self.last_epoch) for rate, factor in zip(self._rates, self.lr_lambdas, strict=True)]
@@ -55,6 +57,7 @@ class StepLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
+        self._warn_outside_of_step()
         turns = self.last_epoch > 0 and self.last_epoch % self.step_size == 0
         return [rate * self.gamma for rate in self._rates] if turns else self._rates
 
@@ -73,6 +76,7 @@ class MultiStepLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
+        self._warn_outside_of_step()
         factor = self.gamma ** self.milestones[self.last_epoch]
         return [rate * factor for rate in self._rates]
 
@@ -89,6 +93,7 @@ class ExponentialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
+        self._warn_outside_of_step()
         return self._rates if self._is_initial else [rate * self.gamma for rate in self._rates]
 
     def _at(self, epoch: int) -> list[Any]:
@@ -108,6 +113,7 @@ class ConstantLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Any]:
+        self._warn_outside_of_step()
         if self.last_epoch == 0:
             return [rate * self.factor for rate in self._rates]
         return [rate / self.factor for rate in self._rates] if self.last_epoch == self.total_iters else self._rates
@@ -138,6 +144,7 @@ class LinearLR(LRScheduler):
         )
 
     def get_lr(self) -> list[Any]:
+        self._warn_outside_of_step()
         if self.last_epoch == 0:
             return [rate * self.start_factor for rate in self._rates]
         if self._is_initial or self.last_epoch > self.total_iters:
@@ -162,6 +169,7 @@ class PolynomialLR(LRScheduler):
         return float((1.0 - min(epoch, self.total_iters) / self.total_iters) ** self.power)
 
     def get_lr(self) -> list[Any]:
+        self._warn_outside_of_step()
         if self._is_initial or self.last_epoch > self.total_iters:
             return self._rates
         left, before = (1.0 - epoch / self.total_iters for epoch in (self.last_epoch, self.last_epoch - 1))

@@ -11,7 +11,7 @@ from typing import Any
 from telegrad.optim.optimizer import Optimizer
 from telegrad_protocol.errors import ArgumentError
 
-from .base import LRScheduler, one_each, own_rate
+from .base import LRScheduler, one_each, set_rate
 
 
 class OneCycleLR(LRScheduler):
@@ -36,7 +36,7 @@ class OneCycleLR(LRScheduler):
         if last_epoch == -1:
             for group, peak in zip(optimizer.param_groups, one_each(max_lr, optimizer, "max_lr"), strict=True):
                 group["initial_lr"] = peak / div_factor
-                group["lr"] = own_rate(group["initial_lr"])
+                set_rate(group, group["initial_lr"])
                 group["max_lr"] = peak
                 group["min_lr"] = group["initial_lr"] / final_div_factor
             if cycle_momentum:
@@ -55,6 +55,7 @@ class OneCycleLR(LRScheduler):
             set_momentum(group, high)
 
     def get_lr(self) -> list[Any]:
+        self._warn_outside_of_step()
         if self.last_epoch > self.total_steps:
             raise ArgumentError(
                 f"Tried to step {self.last_epoch} times. The specified number of total steps is {self.total_steps}"

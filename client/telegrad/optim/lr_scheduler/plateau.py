@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from telegrad._session.own_code import note
 from telegrad.optim.optimizer import Optimizer
 from telegrad_protocol.errors import ArgumentError
 
-from .base import LRScheduler, check_optimizer, one_each
+from .base import EPOCH_DEPRECATION_WARNING, LRScheduler, check_optimizer, one_each
 
 
 class ReduceLROnPlateau(LRScheduler):
@@ -42,6 +43,8 @@ class ReduceLROnPlateau(LRScheduler):
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
         """Take note of a metric; a tensor's value is read, at one round trip."""
         current = float(metrics)
+        if epoch is not None:
+            note(EPOCH_DEPRECATION_WARNING)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(current, self.best):
             self.best, self.num_bad_epochs = current, 0

@@ -8,13 +8,15 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from telegrad._functions.creation import as_tensor
 from telegrad._ops.functions import function
+from telegrad._tensor.host_arrays import TO_NUMPY, UNKNOWN_TO_NUMPY, from_python
 from telegrad._tensor.tensor import Tensor
+from telegrad_protocol.dtypes import get_default_dtype
 from telegrad_protocol.errors import ArgumentTypeError, ShapeError
 
 
@@ -74,8 +76,31 @@ def collate_tensor_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:
     return stacked
 
 
-default_collate_fn_map: dict[Any, Any] = {}
-"""Functions of a program's own that put samples together, ``function(batch, collate_fn_map=...)``, by their type."""
+def collate_numpy_array_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:
+    """Return the arrays, or NumPy's numbers, of a batch as one tensor."""
+    collated: Tensor = _collate_arrays(batch, _uploaded)
+    return collated
+
+
+def collate_int_fn(batch: Any, *, collate_fn_map: Any = None) -> Tensor:
+    """Return the numbers of a batch as one tensor."""
+    collated: Tensor = _collate_numbers(batch, _uploaded)
+    return collated
+
+
+def collate_str_fn(batch: Any, *, collate_fn_map: Any = None) -> Any:
+    """Return the texts of a batch as they are."""
+    return batch
+
+
+collate_numpy_scalar_fn, collate_float_fn = collate_numpy_array_fn, collate_int_fn
+default_collate_fn_map: dict[Any, Any] = {
+    Tensor: collate_tensor_fn, np.ndarray: collate_numpy_array_fn,
+    (np.bool_, np.number, np.object_): collate_numpy_scalar_fn,
+    float: collate_float_fn, int: collate_int_fn, str: collate_str_fn, bytes: collate_str_fn,
+}  # fmt: skip
+"""Functions that put samples together, ``function(batch, collate_fn_map=...)``, by their type, a program's own too."""
+_USUAL: Final = frozenset(default_collate_fn_map.values())
 
 
 def collate(batch: Any, *, collate_fn_map: Any = None) -> Any:
@@ -87,7 +112,7 @@ def _collate(batch: Any, made: Callable[[np.ndarray[Any, Any]], Any], functions:
     first = batch[0]
     functions = default_collate_fn_map if functions is None else functions
     for kind, function_of_kind in functions.items():
-        if isinstance(first, kind):
+        if function_of_kind not in _USUAL and isinstance(first, kind):
             return function_of_kind(batch, collate_fn_map=functions)
     if isinstance(first, Tensor):
         return function("stack")(list(batch))
@@ -119,7 +144,9 @@ def _collate_arrays(batch: Any, made: Callable[[np.ndarray[Any, Any]], Any]) -> 
 def _collate_numbers(batch: Any, made: Callable[[np.ndarray[Any, Any]], Any]) -> Any:
     if isinstance(batch[0], float):
         return made(np.array(batch, np.float64))
-    return made(np.array(batch) if isinstance(batch[0], bool) else np.array(batch, np.int64))
+    array, default = from_python(list(batch))[0], get_default_dtype()
+    is_float = array.dtype.kind == "f"  # one float among them makes all of them floats
+    return made(array.astype(TO_NUMPY[UNKNOWN_TO_NUMPY.get(default, default)]) if is_float else array)
 
 
 def _collate_sequences(

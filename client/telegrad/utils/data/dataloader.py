@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from itertools import repeat
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 from .collate import default_collate, default_convert
 from .dataset import Dataset, IterableDataset
@@ -141,7 +141,14 @@ class _Endless(Sampler[Any]):
 def _context(given: Any, num_workers: int) -> Any:
     if given is not None and not num_workers:
         raise ArgumentError("DataLoader: multiprocessing_context can only be used with num_workers > 0")
-    return multiprocessing.get_context(given) if isinstance(given, str) else given
+    if isinstance(given, str):
+        return multiprocessing.get_context(given)
+    if given is not None and not hasattr(given, "Process"):
+        raise ArgumentTypeError(
+            "DataLoader: multiprocessing_context option should be a valid context object or a string specifying the "
+            f"start method, but is a {type(given).__name__}"
+        )
+    return given
 
 
 def _check_workers(num_workers: int, timeout: float, prefetch_factor: int | None, persistent_workers: bool) -> None:

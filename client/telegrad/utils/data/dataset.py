@@ -12,7 +12,7 @@ from telegrad._functions.creation import tensor as new_tensor
 from telegrad._ops.functions import function
 from telegrad._ops.operands.asserted_errors import AssertedArgumentError, AssertedTypeError
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentError, ArgumentTypeError, IndexOutOfRangeError
+from telegrad_protocol.errors import ArgumentError, IndexOutOfRangeError
 
 from .draws import permutation
 
@@ -131,7 +131,9 @@ class ConcatDataset(Dataset[T_co]):
 
     def __getitem__(self, index: int) -> T_co:
         size = len(self)
-        if not -size <= index < size:
+        if index < -size:
+            raise ArgumentError(f"ConcatDataset: there is no sample {index} among {size}")
+        if index >= size:
             raise IndexOutOfRangeError(f"ConcatDataset: there is no sample {index} among {size}")
         index %= size
         place = bisect_right(self.cumulative_sizes, index)
@@ -147,7 +149,7 @@ class ChainDataset(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         for dataset in self.datasets:
             if not isinstance(dataset, IterableDataset):
-                raise ArgumentTypeError(f"ChainDataset: a {type(dataset).__name__} is no IterableDataset")
+                raise AssertedTypeError(f"ChainDataset: a {type(dataset).__name__} is no IterableDataset")
         return chain.from_iterable(self.datasets)  # type: ignore[arg-type]
 
     def __len__(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from telegrad._ops.functions import function
+from telegrad._session.current import has_session
 from telegrad_protocol.dtypes import int64
 
 
@@ -14,6 +15,16 @@ def drawn_seed(generator: Any = None) -> int:
     """Return a random number; it repeats after ``manual_seed``. Costs one round trip."""
     given = {} if generator is None else {"generator": generator}
     return int(function("randint")(0, 2**62, (1,), dtype=int64, device="cpu", **given).item())
+
+
+def pass_seed(generator: Any = None) -> None:
+    """Draw the number that workers of a pass would be seeded with, which nothing waits for.
+
+    Samplers draw the same numbers then as in a pass with workers.
+    """
+    if has_session():
+        given = {} if generator is None else {"generator": generator}
+        function("randint")(0, 2**62, (1,), dtype=int64, device="cpu", **given)
 
 
 def host_generator(generator: Any = None) -> np.random.Generator:

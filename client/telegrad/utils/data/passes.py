@@ -6,17 +6,15 @@ They are made of a ``DataLoader`` or of what has its attributes, since libraries
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from itertools import islice
-from types import ModuleType
 from typing import Any, NoReturn
 
 from telegrad._session.labelling import LABELLED_METHODS, LabelledMethod
 
-from .collate import collate_on_host, default_collate, default_convert, upload_fields
-from .draws import drawn_seed
+from .draws import pass_seed
+from .failures import FailedBatch
 from .fetching import fetcher, is_stream
-from .workers import END, WorkerPlan, begin, work
+from .worker_passes import WorkersAtWork, stop
+from .workers import END
 
 
 class _BaseDataLoaderIter:
@@ -40,6 +38,11 @@ class _BaseDataLoaderIter:
 
     def __next__(self) -> Any:
         batch = next(self._batches)
+        if isinstance(batch, FailedBatch):
+            try:
+                raise batch.error from None
+            finally:
+                del batch, self  # the error has this frame, which would keep it and the workers of the pass
         self._num_yielded += 1
         return batch
 
@@ -61,100 +64,35 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
     """Batches that this thread puts together."""
 
     def _begun(self) -> Generator[Any, None, None]:
+        pass_seed(self._loader.generator)
         source = iter(self._dataset) if is_stream(self._loader) else self._dataset
-        return self._in_this_thread(source, fetcher(self._loader, self._collate_fn))
-
-    def _in_this_thread(self, source: Any, fetch: Any) -> Generator[Any, None, None]:
-        for wanted in self._sampler_iter:
-            batch = fetch(source, wanted)
-            if batch is END:
-                return
-            yield batch
+        return _in_this_thread(self._sampler_iter, fetcher(self._loader, self._collate_fn), source)
 
 
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """Batches that workers put together, which stay with the loader where that has persistent ones."""
 
     def _begun(self) -> Generator[Any, None, None]:
-        context = self._loader.multiprocessing_context
-        self._context = None if isinstance(context, ModuleType) else context  # a module chooses no way to start
-        batches = self._ahead()
+        batches = WorkersAtWork(self._loader, self._sampler_iter, self._collate_fn).ahead()
         next(batches)
         return batches
 
     def _shutdown_workers(self) -> None:
         """End the pass, and workers that would have stayed for the next one."""
         self.close()
-        self._stop(getattr(self._loader, "_workers", []))
-
-    def _ahead(self) -> Generator[Any, None, None]:
-        """Give None once the workers have their first work, then what they have put together.
-
-        Each has up to ``prefetch_factor`` batches to work on. Random numbers for the pass are drawn before the first
-        batch is asked for, as in PyTorch, so that a program may restore the generator's state in between.
-        """
-        workers = getattr(self._loader, "_workers", None) or self._start_workers()
-        try:
-            yield from self._collected(workers, [worker.submit(begin) for worker in workers])
-        finally:
-            if not self._loader.persistent_workers:
-                self._stop(workers)
-
-    def _stop(self, workers: list[Executor]) -> None:
-        self._loader._workers = []
-        for worker in workers:
-            worker.shutdown(cancel_futures=True)
-
-    def _collected(self, workers: list[Executor], beginning: list[Future[Any]]) -> Iterator[Any]:
-        reading, turn = list(workers), 0
-        under_way: dict[Future[Any], Executor] = {}
-        most = len(workers) * (self._loader.prefetch_factor or 2)
-        finish = upload_fields if self._context is not None else _unchanged
-        try:
-            while True:
-                for wanted in islice(self._sampler_iter, max(0, most - len(under_way)) if reading else 0):
-                    worker = reading[turn % len(reading)]
-                    under_way[worker.submit(work, wanted)] = worker
-                    turn += 1
-                if beginning:
-                    yield None
-                    for began in beginning:
-                        began.result()
-                    beginning = []
-                if not under_way:
-                    return
-                future = self._next_done(under_way)
-                worker, batch = under_way.pop(future), future.result()
-                if not isinstance(batch, str) or batch != END:
-                    yield finish(batch)
-                elif worker in reading:
-                    reading.remove(worker)
-        finally:
-            for future in under_way:
-                future.cancel()
-
-    def _next_done(self, under_way: dict[Future[Any], Executor]) -> Future[Any]:
-        """Return the next batch once it is there."""
-        awaited = [next(iter(under_way))] if self._loader.in_order else list(under_way)
-        timeout = self._loader.timeout
-        done, _ = wait(awaited, timeout or None, FIRST_COMPLETED)
-        if not done:
-            raise RuntimeError(f"DataLoader timed out after {timeout} seconds")
-        return next(future for future in awaited if future in done)
-
-    def _start_workers(self) -> list[Executor]:
-        loader, collate = self._loader, self._collate_fn
-        if self._context is not None and collate in (default_collate, default_convert):
-            collate = collate_on_host if collate is default_collate else _unchanged
-        fetch, seed = fetcher(loader, collate), drawn_seed(loader.generator)
-        plan = WorkerPlan(
-            loader.dataset, fetch, loader.worker_init_fn, loader.num_workers, seed, self._context, is_stream(loader)
-        )
-        workers = plan.start()
-        if loader.persistent_workers:
-            loader._workers = workers
-        return workers
+        stop(self._loader, getattr(self._loader, "_workers", []))
 
 
-def _unchanged(batch: Any) -> Any:
-    return batch
+def _in_this_thread(wanted: Iterator[Any], fetch: Callable[[Any, Any], Any], source: Any) -> Generator[Any, None, None]:
+    for indices in wanted:
+        read = [_read(fetch, source, indices)]  # an error in it has no place among the variables, which it would keep
+        if read[0] is END:
+            return
+        yield read.pop()
+
+
+def _read(fetch: Callable[[Any, Any], Any], source: Any, wanted: Any) -> Any:
+    try:
+        return fetch(source, wanted)
+    except Exception as error:
+        return FailedBatch(error)

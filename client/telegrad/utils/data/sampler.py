@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from telegrad._tensor.tensor import Tensor
-from telegrad_protocol.errors import ArgumentError
+from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
 from .dataset import Dataset
 from .draws import host_generator, permutation
@@ -47,7 +47,8 @@ class RandomSampler(Sampler[int]):
     def __init__(
         self, data_source: Sized, replacement: bool = False, num_samples: int | None = None, generator: Any = None
     ) -> None:
-        _require_bool("RandomSampler", "replacement", replacement)
+        if not isinstance(replacement, bool):
+            raise ArgumentTypeError(f"RandomSampler: replacement should be a boolean value, but is {replacement!r}")
         self.data_source = data_source
         self.replacement = replacement
         self._num_samples = num_samples

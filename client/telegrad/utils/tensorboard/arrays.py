@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from telegrad._ops.operands.asserted_errors import AssertedArgumentError
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError, ArgumentTypeError
 
@@ -25,7 +26,7 @@ def number_of(value: Any) -> float:
     """Return the only element of a value. Raises ArgumentError where it has several."""
     array = array_of(value)
     if array.size != 1:
-        raise ArgumentError(f"tensorboard: a scalar must have one element, got the shape {array.shape}")
+        raise AssertedArgumentError(f"tensorboard: a scalar must have one element, got the shape {array.shape}")
     return float(array.reshape(()))
 
 
@@ -36,7 +37,7 @@ def picture_of(value: Any, dataformats: str) -> np.ndarray[Any, Any]:
     """
     array, order = array_of(value), dataformats.upper()
     if len(set(order)) != len(order) or len(order) != array.ndim:
-        raise ArgumentError(
+        raise AssertedArgumentError(
             f"tensorboard: the dimensions {dataformats!r} of a picture do not fit its shape {array.shape}"
         )
     if "N" in order:

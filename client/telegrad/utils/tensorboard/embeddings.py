@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from telegrad_protocol.errors import ArgumentError
+from telegrad._ops.operands.asserted_errors import AssertedArgumentError
 
 from .arrays import array_of, bytes_of
 
@@ -24,7 +24,7 @@ def write_embedding(
     """
     points = array_of(mat)
     if points.ndim != 2:
-        raise ArgumentError("mat should be 2D, where mat.size(0) is the number of data points")
+        raise AssertedArgumentError("mat should be 2D, where mat.size(0) is the number of data points")
     name = f"{str(step).zfill(5)}/{_encoded(tag)}"
     own = folder / name
     own.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def _encoded(tag: str) -> str:
 
 def _check_count(what: str, given: Any, points: np.ndarray[Any, Any]) -> None:
     if len(given) != len(points):
-        raise ArgumentError(f"#{what} should equal with #data points: {len(given)} and {len(points)}")
+        raise AssertedArgumentError(f"#{what} should equal with #data points: {len(given)} and {len(points)}")
 
 
 def _write_rows(path: Path, rows: np.ndarray[Any, Any]) -> None:
