@@ -203,3 +203,29 @@ def test_a_table_takes_operators_of_programs_apart(tg: Any) -> None:
     tg.testing.assert_close(apart.module()(x), linear * tg.sigmoid(1.702 * linear))
     assert tg.equal(tg.export.unflatten(apart)(x), apart.module()(x))
     assert tg.equal(program.module()(x), tg.nn.functional.gelu(linear))
+
+
+@pytest.mark.parametrize("layer", ["BatchNorm1d", "InstanceNorm1d"])
+def test_normalizations_whose_result_is_unused_keep_their_statistics(
+    tg: Any, rng: np.random.Generator, layer: str
+) -> None:
+    def make(lib: Any) -> Any:
+        class Unused(lib.nn.Module):  # type: ignore[misc, name-defined]
+            def __init__(self) -> None:
+                super().__init__()
+                self.norm = getattr(lib.nn, layer)(2, track_running_stats=True)
+
+            def forward(self, x: Any) -> Any:
+                self.norm(x)
+                return x + self.norm.running_mean.sum()
+
+        return Unused()
+
+    array = rng.standard_normal((2, 2, 3)).astype(np.float32)
+    module, theirs = make(tg), make(torch)
+    program = tg.export.export(module, (tg.tensor(array),)).run_decompositions()
+    assert program.graph_signature.buffers_to_mutate
+    made = program.module()(tg.tensor(array))
+    np.testing.assert_allclose(made.numpy(), theirs(torch.tensor(array)).numpy(), rtol=1e-5)
+    for ours, reference in zip(module.buffers(), theirs.buffers(), strict=True):
+        np.testing.assert_allclose(ours.numpy(), reference.numpy(), rtol=1e-5)
