@@ -10,6 +10,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad.compiler import cond as cond
 from telegrad.compiler import while_loop as while_loop
 from telegrad.compiler.control_flow import require_same
+from telegrad.func import vmap
 from telegrad.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.layout import wrap_dim
@@ -70,7 +71,8 @@ def associative_scan(
 ) -> Any:
     """Return what ``combine_fn`` makes of all slices up to each one along ``dim``, in about ``2 log2(length)`` calls.
 
-    ``xs`` is a tree of tensors; ``combine_fn`` takes two such trees, returns a third, and has to be associative.
+    ``xs`` is a tree of tensors; ``combine_fn`` takes two such trees of slices, which lack ``dim``, returns a third, and
+    has to be associative. It is called by ``vmap``.
     """
     if combine_mode not in ("pointwise", "generic"):
         raise ArgumentError(
@@ -81,11 +83,14 @@ def associative_scan(
         raise ArgumentError("associative_scan: Expected at least 1 xs leaf")
     leaves = [leaf.movedim(dim, 0).flip(0) if reverse else leaf.movedim(dim, 0) for leaf in leaves]
 
-    def combine(left: list[Any], right: list[Any]) -> list[Any]:
-        first, second = [tree_unflatten([x.movedim(0, dim) for x in part], spec) for part in (left, right)]
+    def combine_slices(first: Any, second: Any) -> Any:
         combined = combine_fn(first, second)
         require_same("associative_scan", "the results of combine_fn and xs", combined, first, ("shape",))
-        return [x.movedim(dim, 0) for x in tree_flatten(combined)[0]]
+        return combined
+
+    def combine(left: list[Any], right: list[Any]) -> list[Any]:
+        first, second = [tree_unflatten(part, spec) for part in (left, right)]
+        return tree_flatten(vmap(combine_slices)(first, second))[0]
 
     def scan_pairs(parts: list[Any]) -> list[Any]:
         length = len(parts[0])
