@@ -20,6 +20,7 @@ from telegrad.nn.modules.module import Module
 from telegrad.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from telegrad_protocol.errors import ArgumentError, NotSupportedError
 
+from .function_calls import FunctionTracing
 from .proxied import ProxiedTracing
 from .tracing_mode import Tracing, UnseenError
 
@@ -69,7 +70,7 @@ def make_fx(
 def _by_mode(f: Callable[..., Any], leaves: list[Any], structure: TreeSpec, decompositions: Any) -> GraphModule:
     leaves = [leaf.view_as(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     sessions = {leaf._session for leaf in leaves if isinstance(leaf, Tensor)} | {meta_session}
-    tracing = Tracing(decompositions, sessions | {current_session()} if has_session() else sessions)
+    tracing = FunctionTracing(decompositions, sessions | {current_session()} if has_session() else sessions)
     return _traced(f, tracing, leaves, structure)
 
 

@@ -1,0 +1,82 @@
+"""Calls of operators that take functions, in a trace: each function is a graph of its own, given all that it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from telegrad._dispatch.asking import without_innermost
+from telegrad._tensor.tensor import Tensor
+from telegrad.fx.graph_module import GraphModule
+from telegrad.fx.node import Node
+
+from .tracing_mode import Tracing
+
+Captured = dict[int, tuple[Tensor, Node]]
+"""Tensors that functions name beside their arguments, with their nodes in the graph around the call."""
+
+
+class FunctionTracing(Tracing):
+    """Notes the operators that are called, those that take functions too."""
+
+    def call_of_functions(self, operator: Any, args: Sequence[Any]) -> list[Any]:
+        """Note the call of an operator that takes functions, and return its results, which have nodes."""
+        first, behind = operator.first, operator.first + len(operator.graphs)
+        captured: Captured = {}
+        with without_innermost():
+            bodies = [BodyTracing(self, captured) for _ in operator.graphs]
+            calls = zip(bodies, args[first:behind], operator.examples(*args[behind:]), strict=True)
+            outputs = [body.body(function, examples) for body, function, examples in calls]
+            results = [
+                result.view_as(result) if self.knows(result) else result for result in operator.results(args, outputs)
+            ]
+        others, tail = self.noted(tuple(args[:first])), [self.noted(part) for part in args[behind:]]
+        tail[-1] = type(tail[-1])([*tail[-1], *[node for _, node in captured.values()]])
+        graphs = [self.submodule(name, body.module()) for name, body in zip(operator.graphs, bodies, strict=True)]
+        node = self.graph.call_function(operator, (*others, *graphs, *tail))
+        self.note_results(node, results)
+        return results
+
+
+class BodyTracing(FunctionTracing):
+    """The trace of a function in a call: what it uses of the trace around it becomes an argument."""
+
+    def __init__(self, outer: Tracing, captured: Captured) -> None:
+        super().__init__(outer.decompositions, [])
+        self._outer, self._captured = outer, captured
+        self._places: dict[int, Node] = {}
+
+    def _constant(self, tensor: Tensor, is_new: bool) -> Node:
+        if is_new:
+            return super()._constant(tensor, is_new)
+        if id(tensor) not in self._captured:
+            self._captured[id(tensor)] = tensor, self._outer.noted(tensor)
+        return self._placeholder(tensor)
+
+    def _placeholder(self, tensor: Tensor) -> Node:
+        if id(tensor) not in self._places:
+            first = next(iter(self.graph.nodes))
+            with self.graph.inserting_before(first):
+                self._places[id(tensor)] = made = self.graph.placeholder("arg")
+            self.track(tensor, made)
+        return self._places[id(tensor)]
+
+    def body(self, function: Callable[..., Any], examples: Sequence[Any]) -> list[Any]:
+        """Trace the function on these tensors, and return what it has returned."""
+        examples = [example.view_as(example) for example in examples]  # which may be one tensor several times
+        for example in examples:
+            self.track(example, self.graph.placeholder("arg"))
+        with self:
+            made = function(*examples)
+        self.graph.output(self.noted(made))
+        return list(made) if isinstance(made, (tuple, list)) else [made]
+
+    def module(self) -> GraphModule:
+        """Return the function as a module, which takes all that any function of the call has captured."""
+        given = [node for node in self.graph.nodes if node.op == "placeholder" and node not in self._places.values()]
+        inner = [node for node in self.graph.nodes if node.op != "placeholder"]
+        for node in [*given, *[self._placeholder(tensor) for tensor, _ in self._captured.values()]]:
+            inner[0].prepend(node)
+        for place, node in enumerate([node for node in self.graph.nodes if node.op == "placeholder"]):
+            node.target = node.name = f"arg{place}_1"
+        return GraphModule(self.root, self.graph, "<lambda>")
