@@ -6,18 +6,65 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from telegrad._dispatch.asking import without_innermost
+from telegrad._dispatch.fake_tensors import DynamicOutputShapeException
 from telegrad._tensor.tensor import Tensor
 from telegrad.fx.graph_module import GraphModule
 from telegrad.fx.node import Node
+from telegrad.ops import aten
+from telegrad_protocol.dtypes import bool_
 
+from .symbolic_shapes import GuardOnDataDependentSymNode
 from .tracing_mode import Tracing
+from .unknowns import HALF, LENGTH, RESULTS, Known, Unknowns, note, varying_dim
 
 Captured = dict[int, tuple[Tensor, Node]]
 """Tensors that functions name beside their arguments, with their nodes in the graph around the call."""
 
 
 class FunctionTracing(Tracing):
-    """Notes the operators that are called, those that take functions too."""
+    """Notes the operators that are called: those that take functions too, and with ``unknowns`` what reads elements."""
+
+    unknowns: Unknowns | None = None
+
+    def __init__(self, decompositions: Any, sessions: Any) -> None:
+        super().__init__(decompositions, sessions)
+        self._lengths: dict[int, Known] = {}
+        """Of results whose length elements decide, which number that is."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.unknowns is not None and func is aten._local_scalar_dense.default:
+            return self._read(func, args[0], self.unknowns)
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _read(self, func: Any, tensor: Tensor, unknowns: Unknowns) -> Any:
+        dtype = tensor.dtype
+        if dtype is bool_ or dtype.is_complex:
+            raise GuardOnDataDependentSymNode(
+                "make_fx: the function decides by an element of a tensor; use torch.cond, torch.where or torch._check"
+            )
+        node = self.graph.call_function(func, (self.noted(tensor),))
+        kind = "float" if dtype.is_floating_point else "integer"
+        place, value = unknowns.meet(kind)
+        note(node, Known(place, kind))
+        return value + HALF if kind == "float" else value
+
+    def _compute(self, func: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            return super()._compute(func, args, kwargs)
+        except DynamicOutputShapeException:
+            if self.unknowns is None or func.name() not in RESULTS:
+                raise
+        place, length = self.unknowns.meet(LENGTH)
+        made = RESULTS[func.name()](args[0], length, *args[1:], **kwargs)
+        first = made[0] if isinstance(made, tuple) else made
+        self._lengths[id(first)] = Known(place, LENGTH, varying_dim(func, args, kwargs))
+        return made
+
+    def track(self, tensor: Any, node: Node) -> None:
+        super().track(tensor, node)
+        known = self._lengths.pop(id(tensor), None)
+        if known is not None:
+            note(node, known)
 
     def call_of_functions(self, operator: Any, args: Sequence[Any]) -> list[Any]:
         """Note the call of an operator that takes functions, and return its results, which have nodes."""

@@ -24,6 +24,7 @@ from .function_calls import FunctionTracing
 from .proxied import ProxiedTracing
 from .symbolic_tracing import SymbolicTracing
 from .tracing_mode import Tracing, UnseenError
+from .unknowns import Unknowns
 
 _MODES: Final = ("real", "fake", "symbolic")
 
@@ -49,13 +50,13 @@ def make_fx(
         raise ArgumentError(f"Unexpected tracing type: {tracing_mode}")
     decompositions = decomposition_table or {}
 
-    def by_mode(leaves: list[Any], structure: TreeSpec, is_fake: bool) -> GraphModule:
+    def by_mode(leaves: list[Any], structure: TreeSpec, is_fake: bool, unknowns: Unknowns | None = None) -> GraphModule:
         try:
             if not is_fake:
                 return _by_mode(f, leaves, structure, decompositions)
             with FakeTensorMode(allow_non_fake_inputs=_allow_non_fake_inputs) as fake:
                 shapes = [fake.from_tensor(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-                return _by_mode(f, shapes, structure, decompositions)
+                return _by_mode(f, shapes, structure, decompositions, unknowns)
         except UnseenError:
             tracing = ProxiedTracing(decompositions)
             return _traced(f, tracing, tracing.proxied_all(leaves), structure)
@@ -63,9 +64,12 @@ def make_fx(
     @functools.wraps(f)
     def trace(*args: Any) -> GraphModule:
         leaves, structure = tree_flatten(args)
-        if tracing_mode == "symbolic":
-            return SymbolicTracing(lambda given: by_mode(given, structure, True), leaves).traced()
-        return by_mode(leaves, structure, tracing_mode == "fake")
+        if tracing_mode == "real":
+            return by_mode(leaves, structure, False)
+        tracing = SymbolicTracing(
+            lambda given, unknowns: by_mode(given, structure, True, unknowns), leaves, tracing_mode == "symbolic"
+        )
+        return tracing.traced()
 
     return trace
 
@@ -84,10 +88,13 @@ def get_isolated_graphmodule(
     return make_fx(on_leaves, decomposition_table, tracing_mode)(leaves)
 
 
-def _by_mode(f: Callable[..., Any], leaves: list[Any], structure: TreeSpec, decompositions: Any) -> GraphModule:
+def _by_mode(
+    f: Callable[..., Any], leaves: list[Any], structure: TreeSpec, decompositions: Any, unknowns: Unknowns | None = None
+) -> GraphModule:  # fmt: skip
     leaves = [leaf.view_as(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     sessions = {leaf._session for leaf in leaves if isinstance(leaf, Tensor)} | {meta_session}
     tracing = FunctionTracing(decompositions, sessions | {current_session()} if has_session() else sessions)
+    tracing.unknowns = unknowns
     return _traced(f, tracing, leaves, structure)
 
 

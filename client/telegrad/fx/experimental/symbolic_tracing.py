@@ -1,27 +1,27 @@
 """Graphs for all sizes: a function is traced at several, and numbers that differ become formulas of the sizes.
 
 Dimensions of the same size in the example are one symbol, those of 0 and 1 none. A symbol at whose other sizes the
-function does something else, or something that no formula says, is a number of the graph.
+function does something else, or something that no formula says, is a number of the graph. What ``item()`` reads, and
+how many elements ``nonzero`` finds, is a symbol too, whose range the graph asserts.
 """
 
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from telegrad._dispatch.fake_tensors import FakeTensorMode
 from telegrad._tensor.tensor import Tensor
 from telegrad.fx._sizes.fitting import Fit, Point
-from telegrad.fx._sizes.nodes import SizeNodes
-from telegrad.fx.graph import Graph
 from telegrad.fx.graph_module import GraphModule
-from telegrad.fx.node import Node
-from telegrad.ops import aten
-from telegrad_protocol.errors import ProgramError
-from telegrad_protocol.exported.sizes import Formula
+from telegrad_protocol.errors import ProgramError, TelegradError
+from telegrad_protocol.exported.sizes import Formula, symbol
 from telegrad_protocol.meta import Meta
+
+from .symbolic_graphs import Flat, Place, Power, Range, are_alike, flattened, is_at, rebuilt
+from .symbolic_shapes import GuardOnDataDependentSymNode
+from .unknowns import HALF, LENGTH, Unknowns
 
 _STEPS: Final = (96, 48, 12, 6, 4, 2, 1, -1)
 """By how much a size is moved: multiples of small divisors first, so that floors of divisions show their slope."""
@@ -29,65 +29,116 @@ _EXPONENTS: Final = (-1.0, 1.0, -0.5, 0.5)
 """Floats that differ are sizes to one of these powers: derivatives of means, and what scales attention."""
 _FAR: Final = 1e-9
 """How far a float to some power may be from an integer, of which it then is the root."""
-_MOST_LISTED: Final = 1024
-"""Constants of so many elements are compared."""
-
-Trace = Callable[[list[Any]], GraphModule]
-"""Traces a function on leaves of its arguments."""
-
-
-class Place(NamedTuple):
-    """Where a symbol is: a leaf of the arguments, and its dimension; None where the leaf is the number."""
-
-    leaf: int
-    dim: int | None
-
-
-class Power(NamedTuple):
-    """A float that is a size to some power."""
-
-    size: Formula
-    exponent: float
-
-
-class Flat(NamedTuple):
-    """A traced graph as what must be the same at all sizes, and its integers and floats."""
-
-    same: list[Any]
-    numbers: list[Any]
+_STARTS: Final = (3, 2, 1, 0, 9, 33)
+"""What numbers that elements decide are taken to be, until the function takes them."""
+_FARTHEST: Final = 1 << 16
+"""A number that elements decide, and for which the function does the same as far as this, has no bound."""
+Trace = Callable[[list[Any], Unknowns], GraphModule]
+"""Traces a function on leaves of its arguments, with what is taken for numbers that elements decide."""
 
 
 class SymbolicTracing:
-    """Traces of one function, whose arguments have these leaves in the example."""
+    """Traces of one function, whose arguments have these leaves in the example; all sizes may differ, or none."""
 
-    def __init__(self, trace: Trace, leaves: Sequence[Any]) -> None:
+    def __init__(self, trace: Trace, leaves: Sequence[Any], have_symbols: bool = True) -> None:
         self._trace, self._leaves = trace, leaves
-        self._symbols: list[list[Place]] = _symbols(leaves)
-        self._flat: dict[Any, Flat | None] = {}
+        self._symbols: list[list[Place]] = _symbols(leaves) if have_symbols else []
+        self._flat: dict[Any, Flat | Exception] = {}
+        self._unknowns = Unknowns()
 
     def traced(self) -> GraphModule:
-        """Return the graph for all sizes. Raises what the function raises on the example."""
-        module = self._trace(self._at([self._size(places) for places in self._symbols]))
+        """Return the graph for all sizes. Raises what the function raises on the example.
+
+        Raises GuardOnDataDependentSymNode where the function decides by elements.
+        """
+        module = self._example()
         base = flattened(module)
-        self._symbols, moved = self._moving(base)
-        sizes, refused = self._fitted(base, moved)
-        while refused:
-            self._symbols = [places for index, places in enumerate(self._symbols) if index not in refused]
+        unknown = [[Place(-1, number)] for number in range(len(self._unknowns.kinds))]
+        self._symbols = [*unknown, *self._symbols]
+        if not self._symbols:
+            return module
+        sizes = self._settled(base)
+        for number, place in enumerate(unknown):
+            if place not in self._symbols:
+                raise _decides(f"number {number} that the function reads, or the length of a result")
+        ranges = {number: self._range(number, base, sizes) for number in range(len(unknown))}
+        return rebuilt(module, sizes, self._symbols, ranges)
+
+    def _example(self) -> GraphModule:
+        """Trace the example: numbers that elements decide are taken to be some for which the function works."""
+        errors: list[Exception] = []
+        for start in _STARTS:
+            self._unknowns = Unknowns(start=start)
+            try:
+                return self._trace(self._at([self._size(places) for places in self._symbols])[0], self._unknowns)
+            except Exception as error:
+                errors.append(error)
+                if not self._unknowns.kinds or isinstance(error, GuardOnDataDependentSymNode):
+                    raise
+        raise errors[0]
+
+    def _settled(self, base: Flat) -> list[Any]:
+        """Return each number of the graph as a size; symbols of which there is none that says how are dropped."""
+        while True:
             self._symbols, moved = self._moving(base)
             sizes, refused = self._fitted(base, moved)
-        return _rebuilt(module, sizes, self._symbols)
+            if not refused:
+                return sizes
+            self._symbols = [places for index, places in enumerate(self._symbols) if index not in refused]
+
+    def _range(self, number: int, base: Flat, sizes: Sequence[Any]) -> Range:
+        """Return the range of a number that elements decide in which the function does what the graph does."""
+        index, at = self._symbols.index([Place(-1, number)]), self._base()
+        names = [f"s{place}" for place in range(len(self._symbols))]
+        floats = self._floats()
+
+        def holds(value: int) -> bool:
+            point = (*at[:index], value, *at[index + 1 :])
+            flat = self._flat_at(point)
+            if isinstance(flat, Exception):  # what telegrad raises, it raises in the graph, too
+                return isinstance(flat, TelegradError)
+            if not are_alike(flat, base):
+                if value > 1:
+                    raise _decides("a number that the function reads, or the length of a result")
+                return False
+            known = dict(zip(names, point, strict=True))
+            return all([is_at(size, known, floats, made) for size, made in zip(sizes, flat.numbers, strict=True)])
+
+        kind = self._unknowns.kinds[number]
+        if kind == "float" and not all(map(holds, (-_FARTHEST, -2, -1, 0, 1, _FARTHEST))):
+            raise _decides("a number in floating point that the function reads")
+        if kind == "float":
+            return Range(None, None)
+        least = _last(holds, at[index], (1, 0) if kind == LENGTH else (1, 0, -1, -_FARTHEST))
+        most = _last(holds, at[index], (at[index] + 1, at[index] + 2, at[index] + 3, 2 * at[index] + 16, _FARTHEST))
+        if least == most:
+            raise _decides("a number that the function reads")
+        is_least = least == -_FARTHEST or (kind == LENGTH and least == 0)
+        return Range(None if is_least else least, None if most == _FARTHEST else most)
+
+    def _floats(self) -> set[str]:
+        """Return the names of the symbols that are numbers in floating point which the function reads."""
+        kinds = self._unknowns.kinds
+        return {
+            f"s{index}" for index, places in enumerate(self._symbols)
+            if places[0].unknown is not None and kinds[places[0].unknown] == "float"
+        }  # fmt: skip
 
     def _size(self, places: Sequence[Place]) -> int:
-        leaf, dim = self._leaves[places[0].leaf], places[0].dim
-        return int(leaf) if dim is None else leaf.shape[dim]
+        place = places[0]
+        if place.unknown is not None:
+            return self._unknowns.values[place.unknown]
+        leaf = self._leaves[place.leaf]
+        return int(leaf) if place.dim is None else leaf.shape[place.dim]
 
     def _base(self) -> Point:
         return tuple([self._size(places) for places in self._symbols])
 
-    def _at(self, point: Sequence[int]) -> list[Any]:
-        """Return the leaves where the symbols have these sizes."""
+    def _at(self, point: Sequence[int]) -> tuple[list[Any], Unknowns]:
+        """Return the leaves where the symbols have these sizes, and the numbers that elements decide."""
         sizes = {place: size for places, size in zip(self._symbols, point, strict=True) for place in places}
-        return [self._leaf(number, leaf, sizes) for number, leaf in enumerate(self._leaves)]
+        leaves = [self._leaf(number, leaf, sizes) for number, leaf in enumerate(self._leaves)]
+        return leaves, Unknowns([sizes.get(Place(-1, n), value) for n, value in enumerate(self._unknowns.values)])
 
     @staticmethod
     def _leaf(number: int, leaf: Any, sizes: Mapping[Place, int]) -> Any:
@@ -99,14 +150,14 @@ class SymbolicTracing:
         made = Meta.of(shape, meta.dtype, meta.device, strides)
         return FakeTensorMode().of_meta(made, leaf.requires_grad)
 
-    def _flat_at(self, point: Point) -> Flat | None:
-        """Return the graph at these sizes; None where the function cannot be traced there."""
+    def _flat_at(self, point: Point) -> Flat | Exception:
+        """Return the graph at these sizes; where the function cannot be traced there, what it raises."""
         key = tuple([(size, *places) for size, places in zip(point, self._symbols, strict=True)])
         if key not in self._flat:
             try:
-                self._flat[key] = flattened(self._trace(self._at(point)))
-            except Exception:  # whatever the function raises for such sizes
-                self._flat[key] = None
+                self._flat[key] = flattened(self._trace(*self._at(point)))
+            except Exception as error:  # whatever the function raises for such sizes
+                self._flat[key] = error.with_traceback(None)
         return self._flat[key]
 
     def _moving(self, base: Flat) -> tuple[list[list[Place]], list[Point]]:
@@ -114,8 +165,9 @@ class SymbolicTracing:
         at = self._base()
         kept: list[tuple[list[Place], int]] = []
         for index, size in enumerate(at):
-            points = [(*at[:index], size + step, *at[index + 1 :]) for step in _STEPS if size + step > 1]
-            alike = next((point for point in points if _are_alike(self._flat_at(point), base)), None)
+            least = 0 if self._symbols[index][0].unknown is not None else 2
+            points = [(*at[:index], size + step, *at[index + 1 :]) for step in _STEPS if size + step >= least]
+            alike = next((point for point in points if are_alike(self._flat_at(point), base)), None)
             kept += [] if alike is None else [(self._symbols[index], alike[index])]
         symbols = [places for places, _ in kept]
         base_of = tuple([self._size(places) for places in symbols])
@@ -125,23 +177,59 @@ class SymbolicTracing:
         """Return each number as a size, and the symbols on which one depends in no way that a formula says."""
         at, names = self._base(), [f"s{index}" for index in range(len(self._symbols))]
         flats = {at: base, **{point: self._flat_at(point) for point in moved}}
+        floats = self._floats()
         sizes: list[Any] = []
         for index, number in enumerate(base.numbers):
-            values = {point: flat.numbers[index] for point, flat in flats.items() if flat is not None}
+            values = {point: flat.numbers[index] for point, flat in flats.items() if isinstance(flat, Flat)}
 
             def value_at(point: Point, index: int = index) -> Any:
                 flat = self._flat_at(point)
-                if flat is None or not _are_alike(flat, base):
+                if isinstance(flat, Exception) or not are_alike(flat, base):
                     raise ProgramError("make_fx: the function does something else at these sizes")
                 return flat.numbers[index]
 
-            size = number if len({*map(repr, values.values())}) == 1 else _fit(names, values, at, moved, value_at)
+            is_same = len({*map(repr, values.values())}) == 1
+            size = number if is_same else _read(names, values, floats) or _fit(names, values, at, moved, value_at)
+            if isinstance(size, Power) and floats.intersection(size.size.names()):
+                size = None
             if size is None:
                 return [], {
                     place for place, point in enumerate(moved) if repr(values.get(point, number)) != repr(number)
                 }
             sizes.append(size)
         return sizes, set()
+
+
+def _read(names: Sequence[str], values: Mapping[Point, Any], floats: set[str]) -> Formula | None:
+    """Return the symbol of the number in floating point that these values are."""
+    return next(
+        (
+            symbol(name) for index, name in enumerate(names)
+            if name in floats and all([value == point[index] + HALF for point, value in values.items()])
+        ),
+        None,
+    )  # fmt: skip
+
+
+def _last(holds: Callable[[int], bool], works: int, towards: Sequence[int]) -> int:
+    """Return the last value on the way through these for which something holds, given one for which it does."""
+    for value in towards:
+        if (value - works) * (towards[-1] - works) <= 0:
+            continue
+        if not holds(value):
+            while abs(value - works) > 1:
+                middle = (works + value) // 2
+                works, value = (middle, value) if holds(middle) else (works, middle)
+            return works
+        works = value
+    return works
+
+
+def _decides(what: str) -> GuardOnDataDependentSymNode:
+    return GuardOnDataDependentSymNode(
+        f"make_fx: the function decides by {what}, or computes something of it that no formula says; use torch.cond, "
+        "torch.where or torch._check, or compute with tensors"
+    )
 
 
 def _fit(
@@ -194,81 +282,3 @@ def _strides(shape: Sequence[int], like: Sequence[int]) -> tuple[int, ...]:
     for dim in sorted(range(len(shape)), key=lambda dim: (like[dim], -dim)):
         strides[dim], step = step, step * max(shape[dim], 1)
     return tuple(strides)
-
-
-def _are_alike(flat: Flat | None, base: Flat) -> bool:
-    return flat is not None and flat.same == base.same
-
-
-def flattened(module: GraphModule) -> Flat:
-    """Return a traced graph in parts that can be compared."""
-    flat = Flat([], [])
-    numbers: dict[Node, int] = {}
-    for node in module.graph.nodes:
-        numbers[node] = len(numbers)
-        flat.same.append((node.op, node.target, _constant(module, node)))
-        for part in _parts((node.args, node.kwargs)):
-            is_number = type(part) in (int, float)
-            flat.numbers.extend([part] * is_number)
-            flat.same.append(type(part) if is_number else numbers[part] if isinstance(part, Node) else part)
-    return flat
-
-
-def _constant(module: GraphModule, node: Node) -> Any:
-    """Return what tells the constant of a node from others."""
-    if node.op != "get_attr":
-        return None
-    value = getattr(module, str(node.target))
-    if isinstance(value, GraphModule):
-        inner = flattened(value)
-        return inner.same, inner.numbers
-    is_listed = isinstance(value, Tensor) and value.numel() <= _MOST_LISTED and not value.requires_grad
-    return (value.dtype, value.tolist()) if is_listed else id(value)
-
-
-def _parts(value: Any) -> Iterator[Any]:
-    """Yield what trees of arguments consist of, with marks for their structure."""
-    if isinstance(value, (tuple, list)):
-        yield type(value), len(value)
-        for item in value:
-            yield from _parts(item)
-    elif isinstance(value, Mapping):
-        yield tuple(value)
-        for item in value.values():
-            yield from _parts(item)
-    else:
-        yield value
-
-
-def _rebuilt(module: GraphModule, sizes: Sequence[Any], symbols: Sequence[Sequence[Place]]) -> GraphModule:
-    """Return a graph with the nodes of sizes in the place of numbers."""
-    made = Graph()
-    copies: dict[Node, Node] = {}
-    inputs: list[Node] = []
-    rest = iter(sizes)
-
-    def symbol_node(name: str) -> Any:
-        leaf, dim = symbols[int(name[1:])][0]
-        return inputs[leaf] if dim is None else made.call_function(aten.sym_size.int, (inputs[leaf], dim))
-
-    nodes = SizeNodes(made.call_function, symbol_node)
-
-    def changed(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {name: changed(item) for name, item in value.items()}
-        if isinstance(value, (tuple, list)):
-            return (tuple if isinstance(value, tuple) else list)([changed(item) for item in value])
-        if type(value) in (int, float):
-            size = next(rest)
-            if isinstance(size, Power):
-                return made.call_function(operator.pow, (nodes.node(size.size), size.exponent))
-            return nodes.node(size) if isinstance(size, Formula) else size
-        return copies[value] if isinstance(value, Node) else value
-
-    for node in module.graph.nodes:
-        args, kwargs = changed(node.args), changed(node.kwargs)
-        copies[node] = made.create_node(node.op, node.target, args, kwargs, node.name)
-        copies[node].meta = dict(node.meta)
-        inputs += [copies[node]] * (node.op == "placeholder")
-    made.set_codegen(module.graph._codegen)
-    return GraphModule(module, made, type(module).__name__)
