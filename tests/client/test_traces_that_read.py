@@ -71,7 +71,17 @@ def test_functions_that_decide_by_elements_are_refused(tg: Any, decides: Callabl
 
 
 def test_a_number_for_which_the_function_does_something_else_fails(tg: Any) -> None:
-    graph = make_fx(lambda n: tg.ones(3) * max(n.item(), 0), tracing_mode="fake")(tg.tensor(4))
-    assert graph(tg.tensor(2)).tolist() == [2.0] * 3
-    with pytest.raises(AssertionError, match="for which the graph was traced"):
-        graph(tg.tensor(-2))
+    from telegrad._programs.private.checks import _check
+
+    def checked(n: Any) -> Any:
+        _check(n.item() < 10)
+        return tg.ones(3) * max(n.item(), 0)
+
+    graph = make_fx(checked, tracing_mode="fake")(tg.tensor(4))
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+    for number in (0, 9):
+        assert graph(tg.tensor(number)).tolist() == [number] * 3
+    for number in (-1, 10):
+        with pytest.raises(RuntimeError, match="for which the graph was traced"):
+            graph(tg.tensor(number))

@@ -22,7 +22,7 @@ from telegrad_protocol.errors import ArgumentError
 
 from .function_calls import FunctionTracing
 from .proxied import ProxiedTracing
-from .symbolic_tracing import SymbolicTracing
+from .symbolic_tracing import SymbolicTracing, symbols_of
 from .tracing_mode import Tracing, UnseenError
 from .unknowns import Unknowns
 
@@ -66,10 +66,10 @@ def make_fx(
         leaves, structure = tree_flatten(args)
         if tracing_mode == "real":
             return by_mode(leaves, structure, False)
-        tracing = SymbolicTracing(
-            lambda given, unknowns: by_mode(given, structure, True, unknowns), leaves, tracing_mode == "symbolic"
-        )
-        return tracing.traced()
+        symbols = symbols_of(leaves) if tracing_mode == "symbolic" else []
+        return SymbolicTracing(
+            lambda given, unknowns: by_mode(given, structure, True, unknowns), leaves, symbols
+        ).traced()
 
     return trace
 

@@ -6,7 +6,6 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from telegrad._programs.private import checks
 from telegrad._tensor.tensor import Tensor
 from telegrad.fx._sizes.nodes import SizeNodes
 from telegrad.fx.graph import Graph
@@ -15,7 +14,7 @@ from telegrad.fx.node import Node
 from telegrad.ops import aten
 from telegrad_protocol.exported.sizes import Formula
 
-from .unknowns import HALF, KEY, LENGTH, Known
+from .unknowns import HALF, KEY, LENGTH, Known, require_range
 
 _FAR: Final = 1e-9
 """How far a power of a size may be from the float that it is."""
@@ -140,11 +139,9 @@ class _Rebuilding:
             made = self.graph.call_function(aten.sym_size.int, (made, known.dim))
         self._unknown[known.number] = made
         least, most = self._ranges.get(known.number, (None, None))
-        for compare, bound in ((operator.ge, least), (operator.le, most)):
-            if bound is not None:
-                is_within = self.graph.call_function(compare, (made, bound))
-                text = f"{made.name} is to be from {least} to {most}, for which the graph was traced"
-                self.graph.call_function(checks._assert, (is_within, text))
+        least = None if known.kind == LENGTH and least == 0 else least
+        if (least, most) != (None, None):
+            self.graph.call_function(require_range, (made, least, most))
 
     def _symbol_node(self, name: str) -> Any:
         place = self._symbols[int(name[1:])][0]

@@ -15,7 +15,7 @@ from telegrad._dispatch.fake_tensors import FakeTensorMode
 from telegrad._tensor.tensor import Tensor
 from telegrad.fx._sizes.fitting import Fit, Point
 from telegrad.fx.graph_module import GraphModule
-from telegrad_protocol.errors import ProgramError, TelegradError
+from telegrad_protocol.errors import OperatorError, ProgramError, TelegradError
 from telegrad_protocol.exported.sizes import Formula, symbol
 from telegrad_protocol.meta import Meta
 
@@ -38,11 +38,15 @@ Trace = Callable[[list[Any], Unknowns], GraphModule]
 
 
 class SymbolicTracing:
-    """Traces of one function, whose arguments have these leaves in the example; all sizes may differ, or none."""
+    """Traces of one function, whose arguments have these leaves in the example. ``symbols`` are sizes that may differ.
 
-    def __init__(self, trace: Trace, leaves: Sequence[Any], have_symbols: bool = True) -> None:
+    After ``traced``, ``symbols`` are those that the graph has, and ``ranges`` those of numbers that elements decide.
+    """
+
+    def __init__(self, trace: Trace, leaves: Sequence[Any], symbols: Sequence[list[Place]]) -> None:
         self._trace, self._leaves = trace, leaves
-        self._symbols: list[list[Place]] = _symbols(leaves) if have_symbols else []
+        self._symbols = [*symbols]
+        self.ranges: dict[int, Range] = {}
         self._flat: dict[Any, Flat | Exception] = {}
         self._unknowns = Unknowns()
 
@@ -61,8 +65,13 @@ class SymbolicTracing:
         for number, place in enumerate(unknown):
             if place not in self._symbols:
                 raise _decides(f"number {number} that the function reads, or the length of a result")
-        ranges = {number: self._range(number, base, sizes) for number in range(len(unknown))}
-        return rebuilt(module, sizes, self._symbols, ranges)
+        self.ranges = {number: self._range(number, base, sizes) for number in range(len(unknown))}
+        return rebuilt(module, sizes, self._symbols, self.ranges)
+
+    @property
+    def symbols(self) -> list[list[Place]]:
+        """The sizes that may differ, by their places."""
+        return [places for places in self._symbols if places[0].unknown is None]
 
     def _example(self) -> GraphModule:
         """Trace the example: numbers that elements decide are taken to be some for which the function works."""
@@ -95,8 +104,8 @@ class SymbolicTracing:
         def holds(value: int) -> bool:
             point = (*at[:index], value, *at[index + 1 :])
             flat = self._flat_at(point)
-            if isinstance(flat, Exception):  # what telegrad raises, it raises in the graph, too
-                return isinstance(flat, TelegradError)
+            if isinstance(flat, Exception):  # what operations raise, they raise in the graph, too; not so torch._check
+                return isinstance(flat, TelegradError) and not isinstance(flat, OperatorError)
             if not are_alike(flat, base):
                 if value > 1:
                     raise _decides("a number that the function reads, or the length of a result")
@@ -113,8 +122,7 @@ class SymbolicTracing:
         most = _last(holds, at[index], (at[index] + 1, at[index] + 2, at[index] + 3, 2 * at[index] + 16, _FARTHEST))
         if least == most:
             raise _decides("a number that the function reads")
-        is_least = least == -_FARTHEST or (kind == LENGTH and least == 0)
-        return Range(None if is_least else least, None if most == _FARTHEST else most)
+        return Range(None if least == -_FARTHEST else least, None if most == _FARTHEST else most)
 
     def _floats(self) -> set[str]:
         """Return the names of the symbols that are numbers in floating point which the function reads."""
@@ -258,8 +266,8 @@ def _fit(
     return None
 
 
-def _symbols(leaves: Sequence[Any]) -> list[list[Place]]:
-    """Return the places of each symbol."""
+def symbols_of(leaves: Sequence[Any]) -> list[list[Place]]:
+    """Return the places of each size of an example that may differ: where it is the same, it is one symbol."""
     by_size: dict[Any, list[Place]] = {}
     for number, leaf in enumerate(leaves):
         if type(leaf) is int and leaf > 1:

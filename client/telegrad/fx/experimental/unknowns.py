@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from telegrad._tensor.tensor import Tensor
-from telegrad.fx.node import Node
+from telegrad.fx.node import Node, has_side_effect
 from telegrad_protocol.dtypes import int64
+from telegrad_protocol.errors import OperatorError
 
 KEY: Final = "unknown"
 """Under this name the metadata of a node has which number it is, or has as a size."""
@@ -80,3 +81,11 @@ def varying_dim(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> in
 def note(node: Node, known: Known) -> None:
     """Note which number a node is, or has as a size."""
     node.meta[KEY] = known
+
+
+@has_side_effect
+def require_range(number: Any, least: int | None, most: int | None) -> None:
+    """Raise OperatorError for a number for which a graph was not traced: the function does something else there."""
+    if (least is not None and number < least) or (most is not None and number > most):
+        bounds = [f"of at {name} {bound}" for name, bound in (("least", least), ("most", most)) if bound is not None]
+        raise OperatorError(f"expected a number {' and '.join(bounds)}, for which the graph was traced, not {number}")
