@@ -137,3 +137,35 @@ def test_what_the_module_checks_is_checked_when_the_program_runs(tg: Any) -> Non
     assert program.module()(tg.tensor(9)).tolist() == [1.0] * 9
     with pytest.raises(RuntimeError, match="expected a number of at least 2 and of at most 9"):
         program.module()(tg.tensor(10))
+
+
+def test_operators_whose_kernels_read_are_nodes(tg: Any) -> None:
+    from telegrad import library
+
+    with library._scoped_library("reading_programs", "DEF") as own:
+        own.define("sine(Tensor x) -> Tensor")
+        own.impl("sine", lambda x: tg.from_numpy(np.sin(x.numpy())), "CPU")
+        own.define("places(Tensor x) -> (Tensor, Tensor)")
+        own.impl("places", lambda x: tuple(map(tg.from_numpy, np.nonzero(x.numpy()))), "CPU")
+        library.register_fake("reading_programs::sine", tg.empty_like, lib=own)
+
+        def fake_places(x: Any) -> Any:
+            count = library.get_ctx().new_dynamic_size()
+            return x.new_empty(count, dtype=tg.int64), x.new_empty(count, dtype=tg.int64)
+
+        library.register_fake("reading_programs::places", fake_places, lib=own)
+        ops = tg.ops.reading_programs
+
+        class Calling(tg.nn.Module):  # type: ignore[misc, name-defined]
+            def forward(self, x: Any) -> Any:
+                rows, columns = ops.places(x)
+                return ops.sine(x) + 1, rows * 2, tg.zeros(columns.shape[0] + 1)
+
+        program = tg.export.export(Calling(), (tg.eye(2),), dynamic_shapes=({0: tg.export.Dim("rows")},))
+        assert [str(node.target) for node in program.graph.nodes if "reading" in str(node.target)] == [
+            "reading_programs.places.default", "reading_programs.sine.default",
+        ]  # fmt: skip
+        array = np.array([[0, 3], [2, 0], [1, 1]], "f4")
+        sine, rows, zeros = program.module()(tg.tensor(array))
+        np.testing.assert_allclose(sine.numpy(), np.sin(array) + 1, rtol=1e-6)
+        assert rows.tolist() == [0, 2, 4, 4] and zeros.shape == (5,)

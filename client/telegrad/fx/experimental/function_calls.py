@@ -7,6 +7,8 @@ from typing import Any
 
 from telegrad._dispatch.asking import without_innermost
 from telegrad._dispatch.fake_tensors import DynamicOutputShapeException
+from telegrad._library.rules.fakes import giving_sizes
+from telegrad._tensor.listed import tensors_in
 from telegrad._tensor.tensor import Tensor
 from telegrad.fx.graph_module import GraphModule
 from telegrad.fx.node import Node
@@ -49,16 +51,41 @@ class FunctionTracing(Tracing):
         return value + HALF if kind == "float" else value
 
     def _compute(self, func: Any, args: Any, kwargs: Any) -> Any:
-        try:
+        unknowns = self.unknowns
+        if unknowns is None:
             return super()._compute(func, args, kwargs)
+        met: list[tuple[int, int]] = []
+
+        def meet() -> int:
+            met.append(unknowns.meet(LENGTH))
+            return met[-1][1]
+
+        try:
+            with giving_sizes(meet):
+                result = super()._compute(func, args, kwargs)
         except DynamicOutputShapeException:
-            if self.unknowns is None or func.name() not in RESULTS:
+            if func.name() not in RESULTS:
                 raise
-        place, length = self.unknowns.meet(LENGTH)
-        made = RESULTS[func.name()](args[0], length, *args[1:], **kwargs)
-        first = made[0] if isinstance(made, tuple) else made
-        self._lengths[id(first)] = Known(place, LENGTH, varying_dim(func, args, kwargs))
-        return made
+            result = RESULTS[func.name()](args[0], meet(), *args[1:], **kwargs)
+            first = result[0] if isinstance(result, tuple) else result
+            self._lengths[id(first)] = Known(met[0][0], LENGTH, varying_dim(func, args, kwargs))
+            return result
+        for place, length in met:
+            self._note_length(result, place, length)
+        return result
+
+    def _note_length(self, result: Any, place: int, length: int) -> None:
+        """Note which dimension of an operator's results has a length that its fake kernel has asked for."""
+        dims = [
+            (tensor, dim) for tensor in tensors_in((result,)) for dim, size in enumerate(tensor.shape) if size == length
+        ]
+        for tensor, dim in dims:
+            if id(tensor) not in self._lengths:
+                self._lengths[id(tensor)] = Known(place, LENGTH, dim)
+                return
+        raise GuardOnDataDependentSymNode(
+            "make_fx: no result of an operator has the size that its fake kernel asked for"
+        )
 
     def track(self, tensor: Any, node: Node) -> None:
         super().track(tensor, node)
