@@ -23,7 +23,7 @@ from telegrad_protocol.exported.description import Held, ProgramDescription
 from telegrad_protocol.meta import Device, Meta
 
 from ._decomposing import decomposed, with_copies_back
-from ._graph import graph_of
+from ._graph import graph_of, sizes_of_values
 from ._module import GraphModule, Parts, module_of
 from ._module_calls import Calls
 from ._names import names_of, signature_of
@@ -217,7 +217,12 @@ class ExportedProgram:
         whole, since the server takes operations apart where it runs them. What is written to is in the signature.
         """
         made = copy.copy(self)
-        graph, made._written, made.graph_signature = decomposed(self.graph, self.graph_signature, decomp_table or {})
+        graph, made._written, made.graph_signature = decomposed(
+            self.graph,
+            self.graph_signature,
+            decomp_table or {},
+            {} if self.reads else sizes_of_values(self._description),
+        )
         made.graph_module = FxGraphModule(self.graph_module, graph)
         made._made_code = "" if self.is_edited else made.graph_module.code
         return made

@@ -251,6 +251,11 @@ class _Builder:
         return self._node("call_function", target.int, (self._nodes[source.value], dim), {})
 
 
+def sizes_of_values(program: ProgramDescription) -> dict[str, int]:
+    """Return the sizes that the values of a program's nodes have."""
+    return _two_samples(program)[0]
+
+
 def graph_of(
     program: ProgramDescription, names: Mapping[int, str], arguments: Sequence[tuple[str, Any]], results: Sequence[Any],
     calls: Sequence[Calls] | None = None,
