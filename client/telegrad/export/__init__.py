@@ -18,8 +18,8 @@ from ._collections import AdditionalInputs, ShapesCollection, default_decomposit
 from ._dims import Dim, dims
 from ._exported import ExportedProgram
 from ._files import load, save
+from ._graphs.reading import graph_program
 from ._module import GraphModule
-from ._reading import graph_program
 from ._session import ReadsElementsError
 from ._tracing import Tracer
 from ._trees import Place

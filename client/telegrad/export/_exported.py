@@ -22,13 +22,13 @@ from telegrad_protocol.errors import NotSupportedError, ProgramError
 from telegrad_protocol.exported.description import Held, ProgramDescription
 from telegrad_protocol.meta import Device, Meta
 
-from ._decomposing import decomposed, with_copies_back
 from ._graph import graph_of, sizes_of_values
+from ._graphs.decomposing import decomposed, with_copies_back
+from ._graphs.reading import GraphProgram
 from ._module import GraphModule, Parts, module_of
 from ._module_calls import Calls
 from ._names import names_of, signature_of
 from ._parameters import leaf_names
-from ._reading import GraphProgram
 from ._session import Upload
 from ._unflattened import UnflattenedModule, unflattened
 from .graph_signature import ExportGraphSignature

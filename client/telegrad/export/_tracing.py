@@ -15,10 +15,10 @@ from telegrad_protocol.exported.sizes import Formula, Size, symbol
 from telegrad_protocol.meta import Meta
 
 from ._dims import Dim, DimHint, specified
+from ._graphs.reading import Example
 from ._module_calls import Calls
 from ._parameters import leaf_names, parameters_of, path_parts
 from ._ranges import settle
-from ._reading import Example
 from ._recording import Recording, State, record, state_of
 from ._samples import Rebuilt, Samples, Symbol
 from ._trees import Place

@@ -18,7 +18,7 @@ from telegrad_protocol.errors import ProgramError
 from telegrad_protocol.exported.sizes import Formula, is_symbol, size_at
 from telegrad_protocol.meta import Meta
 
-from ._modes import enter_no_grad, exit_no_grad
+from .._modes import enter_no_grad, exit_no_grad
 
 Make = Callable[[Graph], Graph]
 """Makes another graph of a graph with sizes that are numbers, and with the same placeholders."""
@@ -34,8 +34,8 @@ def for_all_sizes(graph: Graph, symbols: Mapping[str, int], make: Make) -> Graph
         made = make(_resized(graph, dict(zip(symbols, sizes, strict=True))))
         first = next(iter(made.nodes))
         with made.inserting_before(first):
-            for name in symbols:
-                made.placeholder(f"size_{name}")
+            for number in range(len(symbols)):  # names of symbols are texts of a file
+                made.placeholder(f"size_{number}")
         return GraphModule(Module(), made)
 
     places = [[Place(number, None)] for number in range(len(symbols))]
@@ -85,13 +85,10 @@ def _at(value: Any, shape: Sequence[Any] | None, sizes: Mapping[str, int], mode:
 
 def _read_sizes(made: Graph, graph: Graph, names: Sequence[str]) -> None:
     """Replace the placeholders of sizes by what tensors that the graph is given have as sizes."""
-    stand_ins: dict[str, Node] = {}
-    inputs: dict[str, Node] = {}
-    for node in made.nodes:
-        if node.op == "placeholder":
-            (stand_ins if node.name.startswith("size_") and len(stand_ins) < len(names) else inputs)[node.name] = node
+    given = [node for node in made.nodes if node.op == "placeholder"]
+    stand_ins, inputs = given[: len(names)], {node.name: node for node in given[len(names) :]}
     first = next(node for node in made.nodes if node.op != "placeholder")
-    for name, stand_in in zip(names, list(stand_ins.values()), strict=True):
+    for name, stand_in in zip(names, stand_ins, strict=True):
         source, dim = next(
             (node, dim) for node in graph.nodes if node.op == "placeholder"
             for dim, size in enumerate(node.meta.get("sizes", ()))

@@ -12,8 +12,8 @@ from telegrad.fx.graph import Graph
 from telegrad.fx.node import Node, map_arg
 from telegrad.ops import aten
 
-from ._resizing import for_all_sizes
-from .graph_signature import ExportGraphSignature, OutputKind, OutputSpec, TensorArgument
+from ..graph_signature import ExportGraphSignature, OutputKind, OutputSpec, TensorArgument
+from .resizing import for_all_sizes
 
 Table = Mapping[Any, Callable[..., Any]]
 _MUTATIONS = {"PARAMETER": OutputKind.PARAMETER_MUTATION, "BUFFER": OutputKind.BUFFER_MUTATION}

@@ -27,11 +27,11 @@ from telegrad_protocol.errors import ProgramError
 from telegrad_protocol.exported import description as program
 from telegrad_protocol.exported.sizes import Formula, is_symbol
 
-from ._names import names_of, signature_of
-from ._recording import State
-from ._samples import Symbol
-from ._trees import Place
-from .graph_signature import (
+from .._names import names_of, signature_of
+from .._recording import State
+from .._samples import Symbol
+from .._trees import Place
+from ..graph_signature import (
     ConstantArgument,
     ExportGraphSignature,
     OutputKind,
