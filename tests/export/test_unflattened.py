@@ -50,6 +50,8 @@ def test_modules_are_those_that_were_called(tg: Any) -> None:
     stacks = [[n.meta.get("nn_module_stack") for n in e.graph.nodes if n.op == "call_function"] for e in (ours, theirs)]
     assert [[*stack] for stack in stacks[0]] == [[*stack] for stack in stacks[1]]
     assert _told(tg.export.unflatten(ours)) == _told(torch.export.unflatten(theirs))
+    calls = [[(entry.fqn, entry.signature is None) for entry in one.module_call_graph] for one in (ours, theirs)]
+    assert calls[0] == calls[1] and ours.module_call_graph[0].signature.out_spec == ours.call_spec.out_spec
 
 
 def test_modules_compute_what_the_program_does_and_may_be_replaced(tg: Any) -> None:

@@ -20,6 +20,7 @@ from ._exported import ExportedProgram
 from ._files import load, save
 from ._graphs.reading import graph_program
 from ._module import GraphModule
+from ._module_calls import ModuleCallEntry, ModuleCallSignature
 from ._session import ReadsElementsError
 from ._tracing import Tracer
 from ._trees import Place
@@ -37,7 +38,8 @@ from .graph_signature import (
 
 __all__ = [
     "AdditionalInputs", "ConstantArgument", "Dim", "ExportGraphSignature", "ExportedProgram", "GraphModule",
-    "InputKind", "InputSpec", "OutputKind", "OutputSpec", "ShapesCollection", "SymIntArgument", "TensorArgument",
+    "InputKind", "InputSpec", "ModuleCallEntry", "ModuleCallSignature", "OutputKind", "OutputSpec", "ShapesCollection",
+    "SymIntArgument", "TensorArgument",
     "UnflattenedModule", "default_decompositions", "dims", "draft_export", "export", "load", "register_dataclass",
     "save", "unflatten",
 ]  # fmt: skip

@@ -26,12 +26,12 @@ from ._graph import graph_of, sizes_of_values
 from ._graphs.decomposing import decomposed, with_copies_back
 from ._graphs.reading import GraphProgram
 from ._module import GraphModule, Parts, module_of
-from ._module_calls import Calls
+from ._module_calls import Calls, ModuleCallEntry, ModuleCallSignature
 from ._names import names_of, signature_of
 from ._parameters import leaf_names
 from ._session import Upload
 from ._unflattened import UnflattenedModule, unflattened
-from .graph_signature import ExportGraphSignature
+from .graph_signature import ExportGraphSignature, InputKind, OutputKind
 
 Leaves = tuple[TreeSpec, list[Any]]
 """A structure, and its leaves: places of tensors, and constants."""
@@ -180,6 +180,18 @@ class ExportedProgram:
     def call_spec(self) -> CallSpec:
         """The structures around arguments and results."""
         return CallSpec(self._arguments[0], self._results[0])
+
+    @property
+    def module_call_graph(self) -> list[ModuleCallEntry]:
+        """The modules that were called, each once in the order of their first calls; the whole is the first."""
+        specs = self.graph_signature
+        whole = ModuleCallSignature(
+            [spec.arg for spec in specs.input_specs if spec.kind is InputKind.USER_INPUT],
+            [spec.arg for spec in specs.output_specs if spec.kind is OutputKind.USER_OUTPUT],
+            *self.call_spec, [*self._parameters],
+        )  # fmt: skip
+        paths = [call.path for stack in self._calls or () for call in stack]
+        return [ModuleCallEntry("", whole), *[ModuleCallEntry(path) for path in dict.fromkeys(paths) if path]]
 
     @property
     def dialect(self) -> str:
