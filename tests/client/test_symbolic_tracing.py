@@ -64,7 +64,7 @@ def test_a_graph_is_for_all_sizes(tg: Any, name: str, rng: np.random.Generator) 
         made = _leaves(graph(*map(tg.tensor, arrays)))
         wanted = _leaves(function(torch, *map(torch.tensor, arrays)))
         for one, reference in zip(made, wanted, strict=True):
-            np.testing.assert_allclose(np.asarray(one), np.asarray(reference), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(np.asarray(one), np.asarray(reference), rtol=1e-4, atol=1e-4)
 
 
 def test_sizes_are_nodes_as_in_pytorchs_graphs(tg: Any) -> None:
@@ -86,7 +86,22 @@ def test_what_no_formula_says_is_a_number(tg: Any) -> None:
     graph = ours.make_fx(lambda x: x.view(2, 3) + x.shape[0].bit_count(), tracing_mode="symbolic")(tg.ones(6))
     assert graph(tg.ones(6)).tolist() == [[3.0] * 3] * 2
     graph = ours.make_fx(lambda x: x * x.shape[0].bit_count(), tracing_mode="symbolic")(tg.ones(6))
-    assert "sym_size" not in graph.code and graph(tg.ones(3)).tolist() == [2.0] * 3
+    assert graph(tg.ones(6)).tolist() == [2.0] * 6
+    with pytest.raises(RuntimeError, match="of at least 6 and of at most 6, for which the graph was traced, not 3"):
+        graph(tg.ones(3))
+
+
+def test_floors_are_told_from_products(tg: Any) -> None:
+    graph = ours.make_fx(lambda x: x[: (x.shape[0] + 1) // 2].flatten(0, 1), tracing_mode="symbolic")(tg.ones(4, 6, 5))
+    assert graph(tg.ones(7, 9, 8)).shape == (36, 8)
+
+
+def test_what_is_another_graph_for_the_next_size_is_for_one_size(tg: Any) -> None:
+    function = lambda x: tg.nn.functional.interpolate(tg.nn.functional.max_pool1d(x, 2), scale_factor=2.0)
+    graph = ours.make_fx(function, tracing_mode="symbolic")(tg.ones(3, 4, 5))
+    assert graph(tg.ones(6, 7, 5)).shape == (6, 7, 4)
+    with pytest.raises(RuntimeError, match="for which the graph was traced, not 8"):
+        graph(tg.ones(3, 4, 8))
 
 
 def test_tensors_of_the_program_are_constants_of_fake_traces(tg: Any) -> None:

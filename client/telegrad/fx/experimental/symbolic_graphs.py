@@ -143,12 +143,21 @@ class _Rebuilding:
         if (least, most) != (None, None):
             self.graph.call_function(require_range, (made, least, most))
 
+    def require(self, fixed: Sequence[tuple[Sequence[Place], int]]) -> None:
+        """Have the graph refuse other sizes of these places."""
+        for places, size in fixed:
+            for place in places:
+                self.graph.call_function(require_range, (self._at(place), size, size))
+
+    def _at(self, place: Place) -> Any:
+        source = self._inputs[place.leaf]
+        return source if place.dim is None else self.graph.call_function(aten.sym_size.int, (source, place.dim))
+
     def _symbol_node(self, name: str) -> Any:
         place = self._symbols[int(name[1:])][0]
         if place.unknown is not None:
             return self._unknown[place.unknown]
-        source = self._inputs[place.leaf]
-        return source if place.dim is None else self.graph.call_function(aten.sym_size.int, (source, place.dim))
+        return self._at(place)
 
     def _changed(self, value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -164,11 +173,16 @@ class _Rebuilding:
 
 
 def rebuilt(
-    module: GraphModule, sizes: Sequence[Any], symbols: Sequence[Sequence[Place]], ranges: Mapping[int, Range]
+    module: GraphModule, sizes: Sequence[Any], symbols: Sequence[Sequence[Place]], ranges: Mapping[int, Range],
+    fixed: Sequence[tuple[Sequence[Place], int]],
 ) -> GraphModule:  # fmt: skip
-    """Return a graph with the nodes of sizes in the place of numbers."""
+    """Return a graph with the nodes of sizes in the place of numbers; ``fixed`` are sizes that cannot differ."""
     rebuilding = _Rebuilding(sizes, symbols, ranges)
+    is_begun = False
     for node in module.graph.nodes:
+        if node.op != "placeholder" and not is_begun:
+            is_begun = True
+            rebuilding.require(fixed)
         rebuilding.add(node)
     rebuilding.graph.set_codegen(module.graph._codegen)
     return GraphModule(module, rebuilding.graph, type(module).__name__)

@@ -8,7 +8,7 @@ how many elements ``nonzero`` finds, is a symbol too, whose range the graph asse
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from telegrad._dispatch.fake_tensors import FakeTensorMode
@@ -25,6 +25,8 @@ from .unknowns import HALF, LENGTH, Unknowns
 
 _STEPS: Final = (96, 48, 12, 6, 4, 2, 1, -1)
 """By how much a size is moved: multiples of small divisors first, so that floors of divisions show their slope."""
+_NEAR: Final = (1, 3)
+"""How far from the example formulas have to hold, too."""
 _EXPONENTS: Final = (-1.0, 1.0, -0.5, 0.5)
 """Floats that differ are sizes to one of these powers: derivatives of means, and what scales attention."""
 _FAR: Final = 1e-9
@@ -58,6 +60,7 @@ class SymbolicTracing:
         module = self._example()
         base = flattened(module)
         unknown = [[Place(-1, number)] for number in range(len(self._unknowns.kinds))]
+        wanted = self._symbols
         self._symbols = [*unknown, *self._symbols]
         if not self._symbols:
             return module
@@ -66,7 +69,8 @@ class SymbolicTracing:
             if place not in self._symbols:
                 raise _decides(f"number {number} that the function reads, or the length of a result")
         self.ranges = {number: self._range(number, base, sizes) for number in range(len(unknown))}
-        return rebuilt(module, sizes, self._symbols, self.ranges)
+        fixed = [(places, self._size(places)) for places in wanted if places not in self._symbols]
+        return rebuilt(module, sizes, self._symbols, self.ranges, fixed)
 
     @property
     def symbols(self) -> list[list[Place]]:
@@ -176,15 +180,30 @@ class SymbolicTracing:
             least = 0 if self._symbols[index][0].unknown is not None else 2
             points = [(*at[:index], size + step, *at[index + 1 :]) for step in _STEPS if size + step >= least]
             alike = next((point for point in points if are_alike(self._flat_at(point), base)), None)
+            if self._symbols[index][0].unknown is None and self._differs_near(index, at, base):
+                continue
             kept += [] if alike is None else [(self._symbols[index], alike[index])]
         symbols = [places for places, _ in kept]
         base_of = tuple([self._size(places) for places in symbols])
         return symbols, [(*base_of[:i], size, *base_of[i + 1 :]) for i, (_, size) in enumerate(kept)]
 
+    def _differs_near(self, index: int, at: Point, base: Flat) -> bool:
+        """Whether the function does something else at sizes of a symbol next to that of the example."""
+        flats = [self._flat_at((*at[:index], at[index] + step, *at[index + 1 :])) for step in _NEAR]
+        return any([isinstance(flat, Flat) and not are_alike(flat, base) for flat in flats])
+
+    def _near(self, at: Point) -> Iterator[Point]:
+        """Yield points next to the example, of each symbol and of all: they tell floors of divisions from products."""
+        for step in _NEAR:
+            yield tuple([size + step for size in at])
+            for index, size in enumerate(at):
+                yield (*at[:index], size + step, *at[index + 1 :])
+
     def _fitted(self, base: Flat, moved: Sequence[Point]) -> tuple[list[Any], set[int]]:
         """Return each number as a size, and the symbols on which one depends in no way that a formula says."""
         at, names = self._base(), [f"s{index}" for index in range(len(self._symbols))]
-        flats = {at: base, **{point: self._flat_at(point) for point in moved}}
+        points = [*moved, *[point for point in self._near(at) if are_alike(self._flat_at(point), base)]]
+        flats = {at: base, **{point: self._flat_at(point) for point in points}}
         floats = self._floats()
         sizes: list[Any] = []
         for index, number in enumerate(base.numbers):
