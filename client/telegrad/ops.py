@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from telegrad._library import aten as _aten
 from telegrad._library import registry as _registry
+from telegrad._library.compiled import higher_order as _higher_order
 from telegrad._library.overloads import OpOverloadPacket
 
 _SYMBOLS = frozenset(f"__{mark}{name}__" for name in ("and", "or", "xor", "lshift", "rshift") for mark in ("", "i"))
@@ -43,7 +44,21 @@ class OpNamespace:
         return f"<module 'torch.ops.{self.name}' from 'torch.ops'>"
 
 
-_SPACES: Final[dict[str, OpNamespace]] = {}
+class HigherOrderNamespace(OpNamespace):
+    """The operators that take functions."""
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__"):
+            _import_module("telegrad.compiler.function_operators.loops")  # which defines telegrad's
+        if name not in _higher_order.OPERATORS:
+            raise AttributeError(f"'_OpNamespace' 'higher_order' object has no attribute '{name}'")
+        return _higher_order.OPERATORS[name]
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_higher_order.OPERATORS})
+
+
+_SPACES: Final[dict[str, OpNamespace]] = {_higher_order.NAMESPACE: HigherOrderNamespace(_higher_order.NAMESPACE)}
 loaded_libraries: Final[set[str]] = set()
 """Libraries whose operators telegrad has itself, and that were asked for."""
 

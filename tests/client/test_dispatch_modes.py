@@ -287,8 +287,6 @@ def test_make_fx_refuses_what_it_cannot_see(tg: Any) -> None:
     ):
         with pytest.raises(RuntimeError, match=message):
             proxy_tensor.make_fx(function)(tg.ones(3))
-    with pytest.raises(RuntimeError, match="no size is symbolic"):
-        proxy_tensor.make_fx(tg.sin, tracing_mode="symbolic")
 
 
 def _gradients(lib: Any) -> dict[str, Any]:

@@ -209,6 +209,18 @@ PROGRAMS = {
         common = of("tools_common")
         (common.stable_topological_sort(shuffled()).code, common.legalize_graph(shuffled())(x))
     """,
+    "a module comes in the place of modules": """
+        class Squashing(t.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.squash = t.nn.Tanh()
+            def forward(self, x):
+                return self.squash(x)
+        traced = fx.symbolic_trace(t.nn.Sequential(t.nn.Sigmoid(), t.nn.ReLU(), t.nn.GELU()))
+        pattern = fx.symbolic_trace(t.nn.Sequential(t.nn.Sigmoid(), t.nn.ReLU()))
+        fx.replace_pattern(traced, pattern, fx.symbolic_trace(Squashing()))
+        (traced.code, [name for name, _ in traced.named_modules()])
+    """,
     "a fused model has the modules that it calls": """
         optimization = import_module(t.__name__ + ".fx.experimental.optimization")
         model = t.nn.Sequential(t.nn.Conv2d(1, 2, 1), t.nn.BatchNorm2d(2), t.nn.ReLU()).eval()

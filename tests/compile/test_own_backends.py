@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
@@ -175,7 +174,8 @@ def test_modes_are_those_that_operations_were_called_under(tg: Any) -> None:
     compiled, x = tg.compile(function, backend=backend), tg.randn(2, 3)
     for _ in range(3):
         assert exactly(tg, compiled(x)) == exactly(tg, function(x))
-    assert operator.concat(*backend.calls[:2])[:2] == ["linear", "linear"]
+    wanted = ["linear", "_enter_autocast", "linear", "_exit_autocast", "set_grad_enabled", "linear"]
+    assert backend.calls[0][:6] == wanted
     assert tg.is_grad_enabled() and not tg.is_autocast_enabled("cpu")
 
 
@@ -360,3 +360,46 @@ def test_what_a_graph_cannot_say_is_done_as_it_is(tg: Any) -> None:
     compiled = tg.compile(lambda x: (Triple.apply(x.sin()) + 1).sum(), backend=backend)
     compiled(x).backward()
     assert tg.allclose(x.grad, 30 * x.detach().cos()) and not backend.graphs
+
+
+def _mixed(lib: Any, x: Any) -> Any:
+    with lib.autocast("cpu", dtype=lib.bfloat16):
+        low = x @ x.t()
+        with lib.autocast("cpu", enabled=False):
+            full = x @ x.t()
+        with lib.autocast("cpu", dtype=lib.float16), lib.no_grad():
+            half = x @ x.t()
+        again = low @ low
+    with lib.autocast("cpu"):
+        last = x @ x.t()
+    return low + full, half, again, last, x.sum()
+
+
+def test_regions_of_autocast_are_nodes(tg: Any) -> None:
+    backend, x = Backend(), tg.arange(6.0).view(2, 3).requires_grad_()
+    compiled = tg.compile(lambda x: _mixed(tg, x), backend=backend, fullgraph=True)
+    for _ in range(3):
+        assert exactly(tg, compiled(x)) == exactly(tg, _mixed(tg, x))
+        assert not tg.is_autocast_enabled("cpu") and tg.is_grad_enabled()
+    assert len(backend.calls) == 1
+    enter, product, leave = "_enter_autocast", "matmul", "_exit_autocast"
+    assert [call for call in backend.calls[0] if call in (enter, product, leave)] == [
+        enter, product, enter, product, leave, enter, product, leave, product, product, leave,
+    ]  # fmt: skip
+
+
+def test_settings_that_change_without_a_region_end_a_graph(tg: Any) -> None:
+    backend = Backend()
+
+    def function(x: Any) -> Any:
+        with tg.autocast("cpu"):
+            low = x @ x
+            tg.set_autocast_dtype("cpu", tg.float16)
+            half = x @ x
+        return low, half, x @ x
+
+    compiled = tg.compile(function, backend=backend)
+    for _ in range(3):
+        assert [made.dtype for made in compiled(tg.ones(2, 2))] == [tg.bfloat16, tg.float16, tg.float32]
+    with tg.autocast("cpu"):
+        assert [made.dtype for made in compiled(tg.ones(2, 2))] == [tg.bfloat16, tg.float16, tg.bfloat16]

@@ -10,6 +10,7 @@ from .server_process import ServerProcess
 PROGRAM = """
 import argparse
 import torch
+from functorch.experimental import control_flow
 from torch import TensorType
 from torch.utils._foreach_utils import _group_tensors_by_device_and_dtype
 from torch._higher_order_ops.associative_scan import associative_scan
@@ -39,6 +40,7 @@ config = QConfig(HistogramObserver.with_args(reduce_range=True), HistogramObserv
 print(type(config).__name__, callable(config.weight))
 print(MixedPrecision(param_dtype=torch.bfloat16).param_dtype, ShardingStrategy.NO_SHARD.name, CheckpointImpl.REENTRANT)
 print(associative_scan(lambda a, b: a * b, x, 0, combine_mode="generic").tolist(), Future[int] is not None)
+print(control_flow.map(torch.mul, x, torch.ones(2)).tolist(), torch.ops.higher_order.cond.name())
 print(associative_scan(torch.add, x.view(7, 1), 0, reverse=True, combine_mode="generic").flatten().tolist())
 print(torch._softmax_backward_data(x, x.softmax(0), 0, torch.float32).sum().abs() < 1e-5, DEFAULT_PROTOCOL)
 print(torch.sym_max(2, 3.0), torch.sym_int(2.5), torch.sym_ite(True, 1, 2), torch.sym_not(1), torch.sym_sum([1, 2]))

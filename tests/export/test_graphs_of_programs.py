@@ -203,3 +203,74 @@ def test_a_table_takes_operators_of_programs_apart(tg: Any) -> None:
     tg.testing.assert_close(apart.module()(x), linear * tg.sigmoid(1.702 * linear))
     assert tg.equal(tg.export.unflatten(apart)(x), apart.module()(x))
     assert tg.equal(program.module()(x), tg.nn.functional.gelu(linear))
+
+
+@pytest.mark.parametrize("layer", ["BatchNorm1d", "InstanceNorm1d"])
+def test_normalizations_whose_result_is_unused_keep_their_statistics(
+    tg: Any, rng: np.random.Generator, layer: str
+) -> None:
+    def make(lib: Any) -> Any:
+        class Unused(lib.nn.Module):  # type: ignore[misc, name-defined]
+            def __init__(self) -> None:
+                super().__init__()
+                self.norm = getattr(lib.nn, layer)(2, track_running_stats=True)
+
+            def forward(self, x: Any) -> Any:
+                self.norm(x)
+                return x + self.norm.running_mean.sum()
+
+        return Unused()
+
+    array = rng.standard_normal((2, 2, 3)).astype(np.float32)
+    module, theirs = make(tg), make(torch)
+    program = tg.export.export(module, (tg.tensor(array),)).run_decompositions()
+    assert program.graph_signature.buffers_to_mutate
+    made = program.module()(tg.tensor(array))
+    np.testing.assert_allclose(made.numpy(), theirs(torch.tensor(array)).numpy(), rtol=1e-5)
+    for ours, reference in zip(module.buffers(), theirs.buffers(), strict=True):
+        np.testing.assert_allclose(ours.numpy(), reference.numpy(), rtol=1e-5)
+
+
+def _writing_slices(lib: Any, x: Any) -> Any:
+    y = x.clone()
+    y[1 : x.shape[0] - 1] = 5
+    y.view(-1)[: x.shape[0]].mul_(2)
+    return y, y.view(x.shape[0] * 2) + 1
+
+
+def _activated(lib: Any, x: Any) -> Any:
+    return lib.nn.functional.silu(lib.cat([x, x])).mean() + lib.nn.functional.silu(x).sum(1)
+
+
+@pytest.mark.parametrize("function", [_writing_slices, _activated])
+def test_decomposed_programs_are_for_all_sizes(tg: Any, rng: np.random.Generator, function: Any) -> None:
+    class Called(tg.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return function(tg, x)
+
+    def flat_silu(x: Any) -> Any:
+        flat = x.reshape(x.shape[0] * 2)
+        return (flat * tg.sigmoid(flat)).view(x.shape) + tg.zeros(x.shape[0], 1)
+
+    rows = tg.export.Dim("rows", min=2)
+    program = tg.export.export(Called(), (tg.ones(4, 2),), dynamic_shapes=({0: rows},))
+    for table in ({}, {tg.ops.aten.silu.default: flat_silu}):
+        program = program.run_decompositions(table)
+        assert "aten.silu.default" not in [str(node.target) for node in program.graph.nodes] or not table
+        for count in (2, 4, 7):
+            array = rng.standard_normal((count, 2)).astype(np.float32)
+            made, wanted = program.module()(tg.tensor(array)), function(torch, torch.tensor(array))
+            made, wanted = (made, wanted) if isinstance(made, tuple) else ((made,), (wanted,))
+            for one, reference in zip(made, wanted, strict=True):
+                np.testing.assert_allclose(one.numpy(), reference.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_table_that_decides_by_sizes_is_refused(tg: Any) -> None:
+    class Exponential(tg.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            return x.exp()
+
+    program = tg.export.export(Exponential(), (tg.ones(4),), dynamic_shapes=({0: tg.export.Dim("rows")},))
+    table = {tg.ops.aten.exp.default: lambda x: sum([x[i].exp() for i in range(x.shape[0])], x)}
+    with pytest.raises(RuntimeError, match="another one for other sizes of rows"):
+        program.run_decompositions(table)

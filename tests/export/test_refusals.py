@@ -29,7 +29,7 @@ def _module(tg: Any, forward: Callable[..., Any]) -> Any:
 
 
 def _reads(self: Any, x: Any) -> Any:
-    return x * x.sum().item()
+    return x * (x.sum().item() * 2)
 
 
 def _branches(self: Any, x: Any) -> Any:
@@ -39,7 +39,7 @@ def _branches(self: Any, x: Any) -> Any:
 
 
 def _counts(self: Any, x: Any) -> Any:
-    return x[x > 0]
+    return x if x.nonzero().shape[0] == 4 else -x
 
 
 def _learns(self: Any, x: Any) -> Any:

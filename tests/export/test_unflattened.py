@@ -50,6 +50,8 @@ def test_modules_are_those_that_were_called(tg: Any) -> None:
     stacks = [[n.meta.get("nn_module_stack") for n in e.graph.nodes if n.op == "call_function"] for e in (ours, theirs)]
     assert [[*stack] for stack in stacks[0]] == [[*stack] for stack in stacks[1]]
     assert _told(tg.export.unflatten(ours)) == _told(torch.export.unflatten(theirs))
+    calls = [[(entry.fqn, entry.signature is None) for entry in one.module_call_graph] for one in (ours, theirs)]
+    assert calls[0] == calls[1] and ours.module_call_graph[0].signature.out_spec == ours.call_spec.out_spec
 
 
 def test_modules_compute_what_the_program_does_and_may_be_replaced(tg: Any) -> None:
@@ -72,6 +74,29 @@ def test_modules_compute_what_the_program_does_and_may_be_replaced(tg: Any) -> N
             module(tg.ones(3, 5), more=more)
         with pytest.raises(ValueError, match="takes arguments of the structure"):
             module(x)
+
+
+def test_tensors_of_a_module_may_be_read_around_it(tg: Any) -> None:
+    class Shifting(tg.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("shift", tg.full((2,), 3.0))
+            self.register_buffer("unread", tg.full((2,), 5.0))
+
+        def forward(self, x: Any) -> Any:
+            return x - self.shift
+
+    class Around(tg.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Shifting()
+
+        def forward(self, x: Any) -> Any:
+            return self.inner(x * self.inner.shift) + self.inner.unread
+
+    x = tg.ones(2)
+    module = tg.export.unflatten(tg.export.export(Around(), (x,)))
+    assert module(x).tolist() == [5.0, 5.0] and module.inner(x).tolist() == [-2.0, -2.0]
 
 
 def test_a_tensor_of_another_module_is_told(tg: Any) -> None:

@@ -154,6 +154,10 @@ class FakeTensorMode:
             tensor.fake_mode = self  # type: ignore[attr-defined]
         return tensor
 
+    def fakes(self, tensor: Tensor) -> bool:
+        """Whether a tensor is none of this mode's, so that one takes its place."""
+        return tensor._session is not self._session
+
     def _operand(self, public: str, tensor: Tensor) -> Any:
         if tensor._session is self._session:
             return tensor

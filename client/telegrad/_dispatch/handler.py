@@ -127,12 +127,27 @@ def run(op: Op, bound: tuple[Any, ...], is_part: bool = False) -> Any:
         return _taken_apart(op, bound, is_part)
     if not is_needed or op.form == "out":
         return _computed(op, bound)
+    if _becomes_fake(bound):
+        return _with_gradients(_computed(op, bound))
     record = Record(op, bound, invoke, is_part)
     try:
         record.prepare()
     except NotSupportedError:
         return _unseen(op, bound)
     return recorded(record, _computed)
+
+
+def _becomes_fake(bound: tuple[Any, ...]) -> bool:
+    """Whether a mode below the innermost one makes fake tensors of operands, whose history it does not take over."""
+    fakes = [mode for mode in overrides.dispatch_modes[:-1] if hasattr(mode, "fakes")]
+    return any([mode.fakes(tensor) for mode in fakes for tensor in tensors_in(bound)])
+
+
+def _with_gradients(result: Any) -> Any:
+    for tensor in tensors_in((result,)):
+        if tensor.dtype.is_differentiable:
+            tensor.requires_grad_()
+    return result
 
 
 def _records(bound: tuple[Any, ...]) -> bool:

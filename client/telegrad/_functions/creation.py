@@ -40,7 +40,7 @@ def tensor(
             stacklevel=2,
         )
         return copied(data, dtype, device, requires_grad)
-    made = _shown(_upload(data, dtype, device, session_for(device)))
+    made = shown(_upload(data, dtype, device, session_for(device)))
     return made.requires_grad_() if requires_grad else made
 
 
@@ -54,10 +54,10 @@ def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) 
     """Return ``data`` as a tensor; a tensor that has the dtype and the device already is returned itself."""
     if isinstance(data, Tensor):
         return data.to(data.device if device is None else device, dtype or data.dtype)
-    return _shown(_upload(data, dtype, device, session_for(device)))
+    return shown(_upload(data, dtype, device, session_for(device)))
 
 
-def _shown(made: Tensor) -> Tensor:
+def shown(made: Tensor) -> Tensor:
     """Return a tensor of the program's data as modes that are shown all operators have it: lifted."""
     if not overrides.dispatch_modes or overrides.ignores_dispatch:
         return made
@@ -70,7 +70,7 @@ def from_numpy(ndarray: np.ndarray[Any, Any]) -> Tensor:
     if not isinstance(ndarray, np.ndarray):
         raise ArgumentTypeError(f"from_numpy: expected a NumPy array, not {type(ndarray).__name__}")
     session = current_session()  # a block of another device does not concern it
-    return _shown(_upload(ndarray, None, session.default_device, session))
+    return shown(_upload(ndarray, None, session.default_device, session))
 
 
 def asarray(

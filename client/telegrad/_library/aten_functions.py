@@ -7,6 +7,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
+from telegrad._functions.creation import shown
 from telegrad._ops.functions import function
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ShapeError
@@ -198,7 +199,7 @@ _OWN: Final[dict[str, Callable[..., Any]]] = {
     ),
     "clone": lambda self, *, memory_format=None: _in_format(self.clone, memory_format),
     "lift": lambda self: self,
-    "lift_fresh": lambda self: self,
+    "lift_fresh": shown,
     "lift_fresh_copy": lambda self: self.clone(),
     "_cdist_forward": lambda x1, x2, p, mode: import_module(_PACKAGE).cdist(x1, x2, p),
     "_pdist_forward": lambda self, p=2.0: import_module(_PACKAGE).pdist(self, p),

@@ -201,7 +201,12 @@ class _Loader:
 
 
 _VERSION: Final = "torch.version"
-_FUNCTORCH: Final = {"functorch": "_programs.private.functorch_package", "functorch.compile": "compiler.aot.functions"}
+_FUNCTORCH: Final = {
+    "functorch": "_programs.private.functorch_package",
+    "functorch.compile": "compiler.aot.functions",
+    "functorch.experimental": "func",
+    "functorch.experimental.control_flow": "_programs.private.higher_order",
+}
 """A package that is installed with PyTorch, and where what is below it comes from."""
 _WITH_MODULES: Final = frozenset(("telegrad.nn", "telegrad.nn.utils"))
 """Packages of which PyTorch's `import *` brings the modules too."""

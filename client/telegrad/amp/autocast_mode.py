@@ -63,6 +63,16 @@ class autocast(ModeBlock):
             clear_autocast_cache()
 
 
+def _enter_autocast(*arguments: Any) -> autocast:
+    """Enter a region of these arguments, and return it; graphs call this."""
+    return autocast(*arguments).__enter__()
+
+
+def _exit_autocast(mode: autocast) -> None:
+    """Leave a region that was entered by ``_enter_autocast``."""
+    mode.__exit__(None, None, None)
+
+
 def device_type_of(name: str, device: str) -> str:
     """Return the type of a device given by its type or name; raises ArgumentError if autocast does not know it."""
     if not isinstance(device, str):

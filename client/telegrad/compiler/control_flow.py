@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from telegrad._batching.tensor import BatchedTensor
+from telegrad._dispatch.fake_tensors import DataDependentOutputException
 from telegrad._functions.creation import where
 from telegrad._tensor.tensor import Tensor
 from telegrad.utils._pytree import tree_flatten, tree_unflatten
@@ -13,6 +14,7 @@ from telegrad_protocol.errors import ArgumentError
 
 from . import exporting
 from .choices.gradients import with_all_gradients
+from .function_operators.operators import FlatFunction, FunctionOperator, Outputs, tracing
 
 
 def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
@@ -33,12 +35,40 @@ def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], o
             "cond: Expect operands to be a tuple of possibly nested dict/list/tuple that only consists of tensor "
             f"leaves, but got {operands}."
         )
+    if isinstance(pred, Tensor) and tracing() is not None:
+        return _traced_cond(pred, (true_fn, false_fn), operands)
+    return _chosen(pred, true_fn, false_fn, operands)
+
+
+def _chosen(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any]) -> Any:
     if isinstance(pred, BatchedTensor) or (exporting.state.is_active and isinstance(pred, Tensor)):
         _require_one("cond", pred)
         return _selected(pred.reshape(()).bool(), true_fn(*operands), false_fn(*operands))
     chosen = is_true("cond", pred)
     made = (true_fn if chosen else false_fn)(*operands)
     return with_all_gradients(made, pred, chosen, (true_fn, false_fn), operands) if isinstance(pred, Tensor) else made
+
+
+def _traced_cond(pred: Tensor, functions: tuple[Callable[..., Any], ...], operands: Sequence[Any]) -> Any:
+    leaves, structure = tree_flatten(list(operands))
+    flat = [FlatFunction(_of_leaves(function, structure)) for function in functions]
+    results = cond_operator(pred, *flat, tuple(leaves))
+    if flat[0].returned != flat[1].returned:
+        raise ArgumentError(f"cond: true_fn returns {flat[0].returned} and false_fn {flat[1].returned}")
+    return tree_unflatten(list(results), flat[0].returned)
+
+
+def _of_leaves(function: Callable[..., Any], structure: Any) -> Callable[..., Any]:
+    return lambda *leaves: function(*tree_unflatten(list(leaves), structure))
+
+
+def _results_of_cond(args: Sequence[Any], outputs: Outputs) -> Sequence[Any]:
+    """Return what the function that is chosen has returned; what the first one has where nothing can be read."""
+    require_same("cond", "the results of true_fn and false_fn", list(outputs[0]), list(outputs[1]))
+    try:
+        return outputs[0 if is_true("cond", args[0]) else 1]
+    except DataDependentOutputException:
+        return outputs[0]
 
 
 def _are_tensors(tree: Any) -> bool:
@@ -81,14 +111,45 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
             f"while_loop: Expect carried_inputs to be a tuple or a list, but got {type(carried_inputs)}."
         )
     carried = tuple(carried_inputs)
-    while is_true("while_loop", cond_fn(*carried)):
-        made = body_fn(*carried)
+    if tracing() is not None:
+        results = _traced_loop(cond_fn, body_fn, carried)
+    else:
+        results = _looped(cond_fn, body_fn, carried, ())
+    return list(results) if isinstance(carried_inputs, list) else results
+
+
+def _traced_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried: tuple[Any, ...]) -> tuple[Any, ...]:
+    leaves, structure = tree_flatten(carried)
+    if not _are_tensors(carried):
+        raise ArgumentError("while_loop: a trace carries tensors alone; make tensors of the numbers")
+
+    def of_leaves(function: Callable[..., Any]) -> Callable[..., Any]:
+        return _of_leaves(function, structure)
+
+    results = loop_operator(of_leaves(cond_fn), FlatFunction(of_leaves(body_fn)), tuple(leaves))
+    return tree_unflatten(list(results), structure)  # type: ignore[no-any-return]
+
+
+def _results_of_loop(args: Sequence[Any], outputs: Outputs) -> Sequence[Any]:
+    """Return what the loop computes; what its body returns first where nothing can be read."""
+    require_same("while_loop", "body_fn_output and carried_inputs", list(outputs[1]), list(args[2]))
+    try:
+        return _looped(*args)
+    except DataDependentOutputException:
+        return outputs[1]
+
+
+def _looped(
+    cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried: tuple[Any, ...], additional: Sequence[Any]
+) -> tuple[Any, ...]:
+    while is_true("while_loop", cond_fn(*carried, *additional)):
+        made = body_fn(*carried, *additional)
         returned = tuple(made) if isinstance(made, (tuple, list)) else (made,)
         if len(returned) != len(carried):
             raise ArgumentError(f"while_loop: body_fn takes {len(carried)} values and has returned {len(returned)}")
         require_same("while_loop", "body_fn_output and carried_inputs", returned, carried)
         carried = returned
-    return list(carried) if isinstance(carried_inputs, list) else carried
+    return carried
 
 
 def require_same(
@@ -127,3 +188,12 @@ def _require_one(name: str, pred: Tensor) -> None:
         raise ArgumentError(
             f"{name}: Expected pred to be bool or single-element tensor, but got one of shape {tuple(pred.shape)}."
         )
+
+
+cond_operator: Final = FunctionOperator(
+    "cond", _chosen, lambda operands: [operands, operands], ["true_graph", "false_graph"], 1, 1, _results_of_cond
+)
+loop_operator: Final = FunctionOperator(
+    "while_loop", _looped, lambda carried, additional: [[*carried, *additional]] * 2,
+    ["while_loop_cond_graph", "while_loop_body_graph"], 2, traced=_results_of_loop,
+)  # fmt: skip

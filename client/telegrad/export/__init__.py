@@ -9,16 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from telegrad._tensor.tensor import Tensor
 from telegrad.nn.modules.module import Module
 from telegrad.utils._pytree import register_dataclass as register_fields
-from telegrad_protocol.errors import ArgumentTypeError, NotSupportedError
+from telegrad_protocol.errors import ArgumentTypeError, NotSupportedError, ProgramError
 
 from ._collections import AdditionalInputs, ShapesCollection, default_decompositions, unflatten
 from ._dims import Dim, dims
 from ._exported import ExportedProgram
 from ._files import load, save
+from ._graphs.reading import graph_program
 from ._module import GraphModule
+from ._module_calls import ModuleCallEntry, ModuleCallSignature
+from ._session import ReadsElementsError
 from ._tracing import Tracer
+from ._trees import Place
 from ._unflattened import UnflattenedModule
 from .graph_signature import (
     ConstantArgument,
@@ -33,7 +38,8 @@ from .graph_signature import (
 
 __all__ = [
     "AdditionalInputs", "ConstantArgument", "Dim", "ExportGraphSignature", "ExportedProgram", "GraphModule",
-    "InputKind", "InputSpec", "OutputKind", "OutputSpec", "ShapesCollection", "SymIntArgument", "TensorArgument",
+    "InputKind", "InputSpec", "ModuleCallEntry", "ModuleCallSignature", "OutputKind", "OutputSpec", "ShapesCollection",
+    "SymIntArgument", "TensorArgument",
     "UnflattenedModule", "default_decompositions", "dims", "draft_export", "export", "load", "register_dataclass",
     "save", "unflatten",
 ]  # fmt: skip
@@ -67,7 +73,10 @@ def export(
     if not isinstance(args, tuple):
         raise ArgumentTypeError(f"export: expecting args to be a tuple of example positional inputs, got {type(args)}")
     given = dict(kwargs or {})
-    traced = Tracer(mod, args, given, dynamic_shapes).trace()
+    try:
+        traced = Tracer(mod, args, given, dynamic_shapes).trace()
+    except ReadsElementsError as error:
+        return _graph_of(Tracer(mod, args, given, dynamic_shapes), (args, given), error)
     return ExportedProgram(
         traced.description,
         lambda held: traced.tensors[held.value],
@@ -78,6 +87,21 @@ def export(
         traced.parameters,
         traced.calls,
     )
+
+
+def _graph_of(tracer: Tracer, inputs: tuple[tuple[Any, ...], dict[str, Any]], error: ProgramError) -> ExportedProgram:
+    """Return a program that reads elements; where there is none, raise what the recording has."""
+    example, aliases = tracer.example()
+    try:
+        made = graph_program(example)
+    except Exception as other:
+        raise error from other
+    places = iter(range(len(example.inputs)))
+    leaves = [Place(next(places)) if isinstance(leaf, Tensor) else leaf for leaf in example.leaves]
+    return ExportedProgram(
+        made.description, lambda held: made.tensors[held.value], (example.structure, leaves), (made.returned, []),
+        aliases, inputs, example.parameters, graph=made,
+    )  # fmt: skip
 
 
 draft_export = export

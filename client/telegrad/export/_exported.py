@@ -22,28 +22,30 @@ from telegrad_protocol.errors import NotSupportedError, ProgramError
 from telegrad_protocol.exported.description import Held, ProgramDescription
 from telegrad_protocol.meta import Device, Meta
 
-from ._decomposing import decomposed, with_copies_back
-from ._graph import graph_of
+from ._graph import graph_of, sizes_of_values
+from ._graphs.decomposing import decomposed, with_copies_back
+from ._graphs.reading import GraphProgram
 from ._module import GraphModule, Parts, module_of
-from ._module_calls import Calls
+from ._module_calls import Calls, ModuleCallEntry, ModuleCallSignature
 from ._names import names_of, signature_of
 from ._parameters import leaf_names
 from ._session import Upload
 from ._unflattened import UnflattenedModule, unflattened
-from .graph_signature import ExportGraphSignature
+from .graph_signature import ExportGraphSignature, InputKind, OutputKind
 
 Leaves = tuple[TreeSpec, list[Any]]
 """A structure, and its leaves: places of tensors, and constants."""
 
 
 class ValueRange(NamedTuple):
-    """From where to where a size goes; ``upper`` is None where nothing bounds it."""
+    """From where to where a size goes; None where nothing bounds it."""
 
-    lower: int
+    lower: int | None
     upper: int | None
 
     def __str__(self) -> str:
-        return f"VR[{self.lower}, {'int_oo' if self.upper is None else self.upper}]"
+        least, most = "-int_oo" if self.lower is None else self.lower, "int_oo" if self.upper is None else self.upper
+        return f"VR[{least}, {most}]"
 
     def __repr__(self) -> str:
         return str(self)
@@ -74,9 +76,12 @@ class ExportedProgram:
     def __init__(
         self, description: ProgramDescription, source: Callable[[Held], Any], arguments: Leaves, results: Leaves,
         aliases: dict[str, str], example_inputs: Any = None, parameters: Sequence[str] | None = None,
-        calls: Sequence[Calls] | None = None,
+        calls: Sequence[Calls] | None = None, graph: GraphProgram | None = None,
     ) -> None:  # fmt: skip
         self._calls = calls
+        self.reads = graph is not None
+        """Whether the program reads elements, so that it is its graph."""
+        self._ranges = {} if graph is None else graph.ranges
         self._written: list[str] = []
         """Placeholders that the first results of the graph are to be written into."""
         count = arguments[0].child(0).num_children
@@ -88,7 +93,11 @@ class ExportedProgram:
         self.names = names_of(description)
         """Names of the program's values, by their numbers in the description."""
         self.example_inputs = example_inputs
-        self.graph_signature: ExportGraphSignature = signature_of(description, self.names, arguments[1], results[1])
+        self.graph_signature: ExportGraphSignature
+        if graph is None:
+            self.graph_signature = signature_of(description, self.names, arguments[1], results[1])
+        else:
+            self.graph_signature, self.graph_module, self._made_code = graph.signature, graph.module, graph.module.code
 
     @property
     def description(self) -> ProgramDescription:
@@ -142,7 +151,8 @@ class ExportedProgram:
     @property
     def range_constraints(self) -> dict[str, ValueRange]:
         """The sizes that each dimension may have, by its name."""
-        return {symbol.name: ValueRange(symbol.min, symbol.max) for symbol in self._description.symbols}
+        of_sizes = {symbol.name: ValueRange(symbol.min, symbol.max) for symbol in self._description.symbols}
+        return of_sizes | {name: ValueRange(*range) for name, range in self._ranges.items()}
 
     @cached_property
     def graph_module(self) -> FxGraphModule:
@@ -172,6 +182,18 @@ class ExportedProgram:
         return CallSpec(self._arguments[0], self._results[0])
 
     @property
+    def module_call_graph(self) -> list[ModuleCallEntry]:
+        """The modules that were called, each once in the order of their first calls; the whole is the first."""
+        specs = self.graph_signature
+        whole = ModuleCallSignature(
+            [spec.arg for spec in specs.input_specs if spec.kind is InputKind.USER_INPUT],
+            [spec.arg for spec in specs.output_specs if spec.kind is OutputKind.USER_OUTPUT],
+            *self.call_spec, [*self._parameters],
+        )  # fmt: skip
+        paths = [call.path for stack in self._calls or () for call in stack]
+        return [ModuleCallEntry("", whole), *[ModuleCallEntry(path) for path in dict.fromkeys(paths) if path]]
+
+    @property
     def dialect(self) -> str:
         """Which operations the program consists of: telegrad's."""
         return "TELEGRAD"
@@ -182,10 +204,12 @@ class ExportedProgram:
 
     def module(self, check_guards: bool = True) -> GraphModule:
         """Return a module that computes the program, and shares its parameters and buffers."""
-        return module_of(with_copies_back(self.graph, self._written), self._parts())
+        return module_of(with_copies_back(self.graph, self._written), self._parts(), self.graph_module)
 
     def unflattened(self) -> UnflattenedModule:
         """Return the program as the modules that were called; NotSupportedError where it is not known which were."""
+        if self.reads:
+            raise NotSupportedError("unflatten: a program that reads elements is one graph, which `module()` computes")
         if self._calls is None:
             raise NotSupportedError("unflatten: the file does not say which modules were called; export it again")
         return unflattened(with_copies_back(self.graph, self._written), self._parts())
@@ -205,8 +229,13 @@ class ExportedProgram:
         whole, since the server takes operations apart where it runs them. What is written to is in the signature.
         """
         made = copy.copy(self)
-        graph, made._written, made.graph_signature = decomposed(self.graph, self.graph_signature, decomp_table or {})
-        made.graph_module = FxGraphModule(Module(), graph)
+        graph, made._written, made.graph_signature = decomposed(
+            self.graph,
+            self.graph_signature,
+            decomp_table or {},
+            {} if self.reads else sizes_of_values(self._description),
+        )
+        made.graph_module = FxGraphModule(self.graph_module, graph)
         made._made_code = "" if self.is_edited else made.graph_module.code
         return made
 

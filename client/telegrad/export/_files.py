@@ -42,6 +42,11 @@ def save(
     """
     if not isinstance(ep, ExportedProgram):
         raise ArgumentTypeError(f"save: expected an ExportedProgram, not {type(ep).__name__}")
+    if ep.reads:
+        raise ProgramError(
+            "save: the program reads elements, or has results of a length that elements decide, and a file has "
+            "operations alone; call what `module()` returns, or save its state_dict"
+        )
     if ep.is_edited:
         raise ProgramError("save: the graph of the program was edited; export what `module()` returns, and save that")
     program = replace(ep.description, arguments=described(*ep._arguments), results=described(*ep._results))

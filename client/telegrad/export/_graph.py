@@ -16,6 +16,7 @@ from telegrad._library.aten import packet
 from telegrad._session.current import using
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.tensor import Tensor
+from telegrad.fx._sizes.nodes import SizeNodes
 from telegrad.fx.graph import Graph
 from telegrad.fx.node import Node
 from telegrad_protocol.dtypes import BY_NAME
@@ -29,7 +30,7 @@ from telegrad_protocol.exported.description import (
     TensorType,
     formula_of,
 )
-from telegrad_protocol.exported.sizes import Floor, Formula, constant_of, is_symbol
+from telegrad_protocol.exported.sizes import Formula, is_symbol
 from telegrad_protocol.meta import Device, Meta
 
 from ._modes import enter_no_grad, exit_no_grad
@@ -135,7 +136,7 @@ class _Builder:
         self._turned_off: Node | None = None
         """The node that has turned gradients off, where they are off."""
         self._nodes: dict[int, Node] = {}
-        self._sizes: dict[Formula, Any] = {}
+        self._sizes = SizeNodes(lambda target, args: self._node("call_function", target, args, {}), self._symbol)
         self._samples = _two_samples(program)
 
     def build(
@@ -239,43 +240,20 @@ class _Builder:
 
     def _size(self, size: Formula) -> Any:
         """Return the node of a size."""
-        if size not in self._sizes:
-            terms = [self._term(*term) for term in size.sum]
-            total = terms[0] if terms else 0
-            for term in terms[1:]:
-                total = self._node("call_function", operator.add, (total, term), {})
-            over = size.over
-            self._sizes[size] = (
-                total if over == 1 else self._node("call_function", operator.floordiv, (total, over), {})
-            )
-        return self._sizes[size]
-
-    def _term(self, number: Any, *factors: Any) -> Any:
-        product: Any = constant_of(number)
-        for factor in factors:
-            value = self._factor(factor)
-            is_one = type(product) is int and product == 1
-            product = value if is_one else self._node("call_function", operator.mul, (product, value), {})
-        return product
-
-    def _factor(self, factor: Any) -> Any:
-        if not isinstance(factor, Floor):
-            return self._symbol(str(factor))
-        value = self._symbol(factor.name)
-        if factor.plus:
-            value = self._node("call_function", operator.add, (value, factor.plus), {})
-        return self._node("call_function", operator.floordiv, (value, factor.over), {})
+        return self._sizes.node(size)
 
     def _symbol(self, name: str) -> Any:
-        formula = Formula(((1, name),))
-        if formula not in self._sizes:
-            source, dim = next(
-                (item, dim) for item in self._program.inputs for dim, size in enumerate(item.shape)
-                if isinstance(size, Formula) and is_symbol(size) and name in size.names()
-            )  # fmt: skip
-            target: Any = packet("sym_size")
-            self._sizes[formula] = self._node("call_function", target.int, (self._nodes[source.value], dim), {})
-        return self._sizes[formula]
+        source, dim = next(
+            (item, dim) for item in self._program.inputs for dim, size in enumerate(item.shape)
+            if isinstance(size, Formula) and is_symbol(size) and name in size.names()
+        )  # fmt: skip
+        target: Any = packet("sym_size")
+        return self._node("call_function", target.int, (self._nodes[source.value], dim), {})
+
+
+def sizes_of_values(program: ProgramDescription) -> dict[str, int]:
+    """Return the sizes that the values of a program's nodes have."""
+    return _two_samples(program)[0]
 
 
 def graph_of(

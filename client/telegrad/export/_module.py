@@ -121,9 +121,14 @@ class Parts(NamedTuple):
                     raise ProgramError(f"the program has a tensor {path!r}, which no module holds: {error}") from None
 
 
-def module_of(graph: Graph, parts: Parts) -> GraphModule:
-    """Return a module whose attributes are the tensors that are placeholders of the graph."""
+def module_of(graph: Graph, parts: Parts, source: Module) -> GraphModule:
+    """Return a module whose attributes are the tensors that are placeholders of the graph.
+
+    ``source`` has the graphs of functions that the graph calls.
+    """
     root = Module()
+    for name, child in source.named_children():
+        root.add_module(name, child)
     root.add_module("_guards_fn", parts.guards())
     parts.place_in(root)
     module = GraphModule(root, _without_placeholders(graph, parts.tensors, parts.info))

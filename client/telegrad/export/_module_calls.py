@@ -18,6 +18,23 @@ class ModuleCall(NamedTuple):
     kind: str
 
 
+class ModuleCallSignature(NamedTuple):
+    """What a module takes and returns in the graph: its arguments and results, and the structures around them."""
+
+    inputs: list[Any]
+    outputs: list[Any]
+    in_spec: Any
+    out_spec: Any
+    forward_arg_names: list[str] | None = None
+
+
+class ModuleCallEntry(NamedTuple):
+    """A module that a program has called, by its path; only the whole, which has none, has a signature."""
+
+    fqn: str
+    signature: ModuleCallSignature | None = None
+
+
 Calls = tuple[ModuleCall, ...]
 """The calls that a step is in, the outermost first."""
 

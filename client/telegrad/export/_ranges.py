@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from telegrad.fx._sizes.fitting import Point
 from telegrad_protocol.errors import ProgramError
 
-from ._fitting import Point
 from ._recording import Recording
 from ._samples import LARGE, Samples, Symbol
 

@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from telegrad._dispatch.programs import Operand
 from telegrad._tensor.tensor import Tensor
+from telegrad.fx._sizes.fitting import Fit, Point
 from telegrad_protocol.errors import ProgramError
 from telegrad_protocol.exported.sizes import Formula, Size, symbol
 from telegrad_protocol.meta import Meta
 
-from ._fitting import Fit, Point
 from ._recording import Recording, line_of, told
 from ._session import RecordedStep
 

@@ -33,6 +33,10 @@ _REASONS: Final = {
 }
 
 
+class ReadsElementsError(ProgramError):
+    """The module reads elements, or the length of a result depends on them."""
+
+
 class RecordedStep(NamedTuple):
     """One operation, its canonical arguments with operands for tensors, its results' metas, and the line it is from.
 
@@ -196,7 +200,7 @@ class RecordingSession(ShapeSession):
     def _refusal(self, what: str, operation: str = "") -> ProgramError:
         reason = _REASONS.get(what, f"the module asks the server ({what})")
         named = f" of {operation}" if operation else ""
-        return ProgramError(
+        return (ReadsElementsError if what in ("read", "describe") else ProgramError)(
             f"export: {reason}{named} at {self.line()}, and a program is one list of operations; compute it outside "
             "and pass it as an argument, or select by tensors (torch.where, index_select)"
         )

@@ -15,6 +15,7 @@ from telegrad_protocol.exported.sizes import Formula, Size, symbol
 from telegrad_protocol.meta import Meta
 
 from ._dims import Dim, DimHint, specified
+from ._graphs.reading import Example
 from ._module_calls import Calls
 from ._parameters import leaf_names, parameters_of, path_parts
 from ._ranges import settle
@@ -61,6 +62,17 @@ class Tracer:
             for place, meta in self._metas.items()
         }
         return self._described(samples)
+
+    def example(self) -> tuple[Example, dict[str, str]]:
+        """Return what is exported before anything is recorded, and the aliases of the module's tensors."""
+        nothing = Recording([], [], self._structure, {}, {}, {}, frozenset())
+        inputs = self._inputs()
+        held, _, aliases = self._held(nothing, len(inputs))
+        example = Example(
+            self._module, self._state, self._leaves, self._structure, self._dims, self._symbols, held, inputs,
+            self._names, self._parameters,
+        )  # fmt: skip
+        return example, aliases
 
     def _settled(self, size: Size, became: dict[str, str | None], kept: dict[str, Symbol], static: int) -> Size:
         """Return a size of an input after it is known what became of hints."""

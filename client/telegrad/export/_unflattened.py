@@ -86,7 +86,7 @@ class Unflattener:
     def _add_call(self, made: Graph, copies: dict[Node, Node], part: _Call, path: str, depth: int) -> None:
         inside = set(part.nodes)
         used = dict.fromkeys([one for node in part.nodes for one in node.all_input_nodes if one not in inside])
-        given = [one for one in used if one in copies]
+        given = [one for one in used if one in copies and not self._is_within(one, part.call.path)]
         returned = [node for node in part.nodes if any([user not in inside for user in node.users])]
         graph = self._graph_of(part.nodes, given, returned, part.call.path, depth + 1)
         called = made.call_module(self._target(graph, part.call, path), tuple([copies[one] for one in given]))
@@ -124,7 +124,7 @@ class Unflattener:
         return [one for one in used if one.name in self._paths and one not in copies]
 
     def _is_within(self, tensor: Node, path: str) -> bool:
-        return self._paths[tensor.name].startswith(f"{path}.")
+        return self._paths.get(tensor.name, "").startswith(f"{path}.")
 
 
 def _parts(nodes: Sequence[Node], depth: int) -> Iterator[Node | _Call]:
@@ -174,6 +174,7 @@ def unflattened(graph: Graph, parts: Parts) -> UnflattenedModule:
     parts.place_in(tree)
     made = Unflattener(graph, {name: held.name for name, (held, _) in parts.tensors.items()}, tree).graph()
     made.set_codegen(CallCodeGen(parts.info))
+    parts.place_in(tree)  # modules that were made have the tensors that their own graphs read
     module = UnflattenedModule(tree, made)
     parts.place_in(module)
     module.__dict__["_check"] = parts.guards()

@@ -7,6 +7,7 @@ import itertools
 import linecache
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -138,8 +139,9 @@ class GraphModule(Module):
                 continue
             used.update(itertools.accumulate(node.target.split("."), "{}.{}".format))
             if node.op == "call_module":
-                inner = self.get_submodule(node.target).named_modules()
-                used.update([f"{node.target}.{name}" for name, _ in inner if name])
+                with suppress(AttributeError):  # of a module that is to be added
+                    inner = self.get_submodule(node.target).named_modules()
+                    used.update([f"{node.target}.{name}" for name, _ in inner if name])
         for name in [name for name, _ in self.named_modules() if name and name not in used]:
             self.delete_submodule(name)
 

@@ -24,6 +24,8 @@ class FakeImplCtx:
             raise ArgumentError(f"ctx.new_dynamic_size(min={min}, max={max}): expected min and max to be integers")
         if min < 0:
             raise ArgumentError(f"ctx.new_dynamic_size(min={min}, ...): expected min to be greater than or equal to 0")
+        if _running.give is not None:
+            return _running.give()
         if _running.takes_unknown:
             return UNKNOWN
         raise NotSupportedError(
@@ -37,10 +39,21 @@ class FakeImplCtx:
 class _Running(threading.local):
     ctx: FakeImplCtx | None = None
     takes_unknown = False
+    give: Callable[[], int] | None = None
 
 
 UNKNOWN: Final = 1_000_003
 """The size that stands for those that data decide, where they may stand in shapes."""
+
+
+@contextmanager
+def giving_sizes(give: Callable[[], int]) -> Iterator[None]:
+    """Have sizes that data decide be what a function returns, in this block."""
+    before, _running.give = _running.give, give
+    try:
+        yield
+    finally:
+        _running.give = before
 
 
 @contextmanager

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 from telegrad._tensor.tensor import Tensor
 from telegrad.compiler import cond as cond
 from telegrad.compiler import while_loop as while_loop
 from telegrad.compiler.control_flow import require_same
+from telegrad.compiler.function_operators import loops
+from telegrad.compiler.function_operators.operators import FlatFunction
 from telegrad.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from telegrad_protocol.errors import ArgumentError
 from telegrad_protocol.layout import wrap_dim
-
-tg: Any = import_module("telegrad")
 
 
 def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
@@ -30,18 +29,16 @@ def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
         raise ArgumentError(f"map: Leading dimensions of mapped xs must be consistent. Got shapes {shapes}.")
     if not leaves or not leaves[0].shape[0]:
         raise ArgumentError("map: Leading dimensions of mapped xs cannot be 0.")
-    slices = [tree_unflatten(list(parts), spec) for parts in zip(*[leaf.unbind(0) for leaf in leaves], strict=True)]
-    flat = [tree_flatten(f(one, *args)) for one in slices]
-    return tree_unflatten(_stacked("map", [results for results, _ in flat]), flat[0][1])
+    given, structure = tree_flatten(args)
+    tensors = [leaf for leaf in given if isinstance(leaf, Tensor)]
 
+    def of_slices(*flat: Any) -> Any:
+        passed = iter(flat[len(leaves) :])
+        rest = tree_unflatten([next(passed) if isinstance(leaf, Tensor) else leaf for leaf in given], structure)
+        return f(tree_unflatten(list(flat[: len(leaves)]), spec), *rest)
 
-def _stacked(name: str, outputs: list[list[Any]], dim: int = 0) -> list[Any]:
-    """Stack the leaves of what a function has returned, along their last dimension at most; all must be tensors."""
-    others = [leaf for output in outputs for leaf in output if not isinstance(leaf, Tensor)]
-    if others:
-        raise ArgumentError(f"{name}: the function must return tensors, or trees of them, not {others[0]!r}")
-    stacked = [tg.stack(parts) for parts in zip(*outputs, strict=True)]
-    return [leaf.movedim(0, min(dim, leaf.ndim - 1)) for leaf in stacked] if dim else stacked
+    flat_f = FlatFunction(of_slices)
+    return tree_unflatten(list(loops.map_impl(flat_f, leaves, tensors)), flat_f.returned)
 
 
 def _leaves_along(name: str, function: Any, xs: Any, dim: int, reverse: Any) -> tuple[list[Any], TreeSpec, int]:
@@ -70,7 +67,8 @@ def associative_scan(
 ) -> Any:
     """Return what ``combine_fn`` makes of all slices up to each one along ``dim``, in about ``2 log2(length)`` calls.
 
-    ``xs`` is a tree of tensors; ``combine_fn`` takes two such trees, returns a third, and has to be associative.
+    ``xs`` is a tree of tensors; ``combine_fn`` takes two such trees of slices, which lack ``dim``, returns a third, and
+    has to be associative. It is called by ``vmap``.
     """
     if combine_mode not in ("pointwise", "generic"):
         raise ArgumentError(
@@ -79,33 +77,21 @@ def associative_scan(
     leaves, spec, dim = _leaves_along("associative_scan", combine_fn, xs, dim, reverse)
     if not leaves:
         raise ArgumentError("associative_scan: Expected at least 1 xs leaf")
-    leaves = [leaf.movedim(dim, 0).flip(0) if reverse else leaf.movedim(dim, 0) for leaf in leaves]
 
-    def combine(left: list[Any], right: list[Any]) -> list[Any]:
-        first, second = [tree_unflatten([x.movedim(0, dim) for x in part], spec) for part in (left, right)]
-        combined = combine_fn(first, second)
-        require_same("associative_scan", "the results of combine_fn and xs", combined, first, ("shape",))
-        return [x.movedim(dim, 0) for x in tree_flatten(combined)[0]]
+    def combine(*flat: Any) -> Any:
+        return combine_fn(*[tree_unflatten(list(part), spec) for part in (flat[: len(leaves)], flat[len(leaves) :])])
 
-    def scan_pairs(parts: list[Any]) -> list[Any]:
-        length = len(parts[0])
-        if length < 2:
-            return parts
-        odd = scan_pairs(combine([x[: length - 1 : 2] for x in parts], [x[1::2] for x in parts]))
-        even = [x[:1] for x in parts]
-        if length > 2:
-            rest = combine([x[: (length - 1) // 2] for x in odd], [x[2::2] for x in parts])
-            even = [tg.cat([first, others]) for first, others in zip(even, rest, strict=True)]
-        return [_interleaved(a, b) for a, b in zip(even, odd, strict=True)]
-
-    scanned = scan_pairs(leaves)
+    flat_combine = FlatFunction(combine)
+    scanned = loops.associative_scan(flat_combine, _turned(leaves, dim, reverse))
+    if flat_combine.returned not in (None, spec):
+        raise ArgumentError(f"associative_scan: combine_fn takes {spec} and returns {flat_combine.returned}")
     return tree_unflatten([(x.flip(0) if reverse else x).movedim(0, dim) for x in scanned], spec)
 
 
-def _interleaved(even: Any, odd: Any) -> Any:
-    """Return the slices of two tensors by turns; the first may have one more."""
-    paired = tg.stack([even[: len(odd)], odd], 1).flatten(0, 1)
-    return tg.cat([paired, even[len(odd) :]]) if len(even) > len(odd) else paired
+def _turned(leaves: list[Any], dim: int, reverse: bool) -> list[Any]:
+    """Return tensors whose first dimension is the one to go along, from its beginning."""
+    moved = [leaf.movedim(dim, 0) if dim else leaf for leaf in leaves]
+    return [leaf.flip(0) for leaf in moved] if reverse else moved
 
 
 def scan(
@@ -124,15 +110,19 @@ def scan(
         raise ArgumentError(f"scan: All init leaves must be a Tensor, but got {carried}")
     if not leaves:
         return init, []
-    count, carry, outputs = leaves[0].shape[dim], init, []
-    for place in reversed(range(count)) if reverse else range(count):
-        made = combine_fn(carry, tree_unflatten([leaf.select(dim, place) for leaf in leaves], spec))
+    structure = tree_flatten(init)[1]
+
+    def combine(*flat: Any) -> Any:
+        slices = tree_unflatten(list(flat[len(carried) :]), spec)
+        made = combine_fn(tree_unflatten(list(flat[: len(carried)]), structure), slices)
         if not isinstance(made, (tuple, list)) or len(made) != 2:
             raise ArgumentError("scan: combine_fn must return two values, the carry and the output")
         require_same("scan", "init and carry", init, made[0])
-        carry, output = made
-        outputs.append(output)
-    if reverse:
-        outputs.reverse()
-    stacked = _stacked("scan", [tree_flatten(one)[0] for one in outputs], dim)
-    return carry, tree_unflatten(stacked, tree_flatten(outputs[0])[1])
+        return tuple(made)
+
+    flat_combine = FlatFunction(combine)
+    made = loops.scan(flat_combine, carried, _turned(leaves, dim, reverse))
+    outputs = [x.flip(0) if reverse else x for x in made[len(carried) :]]
+    moved = [x.movedim(0, min(dim, x.ndim - 1)) if dim else x for x in outputs]
+    carry, output = tree_unflatten([*made[: len(carried)], *moved], flat_combine.returned)
+    return carry, output

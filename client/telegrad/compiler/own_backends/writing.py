@@ -9,12 +9,15 @@ from weakref import ref
 
 from telegrad._dispatch.fake_tensors import FakeTensorMode
 from telegrad._session.grad_mode import set_grad_enabled
+from telegrad._session.thread_modes import AutocastSettings
 from telegrad._tensor.autograd_graph import LeafNode
 from telegrad._tensor.tensor import Tensor
 from telegrad.fx.graph import Graph
 from telegrad.fx.graph_module import GraphModule
 from telegrad.fx.node import Node, base_types
 from telegrad.nn.parameter import Buffer, Parameter
+
+from .autocast_nodes import AutocastNodes
 
 _CLASSES: Final = frozenset((Tensor, Parameter, Buffer))
 _OPERATORS: Final[dict[str, Callable[..., Any]]] = {
@@ -51,8 +54,11 @@ class UnwritableError(Exception):
 class GraphWriter:
     """A graph that grows. Tensors with numbers up to ``first`` were there before, and are its inputs."""
 
-    def __init__(self, session: Any, first: int, names: Mapping[int, str], grad: bool) -> None:
+    def __init__(
+        self, session: Any, first: int, names: Mapping[int, str], grad: bool, autocast: AutocastSettings
+    ) -> None:  # fmt: skip
         self.graph = Graph()
+        self._autocast = AutocastNodes(self.graph, autocast)
         self.inputs: list[Tensor] = []
         self.calls = 0
         self._session, self._first, self._names = session, first, names
@@ -68,9 +74,13 @@ class GraphWriter:
         """Whether a value was there before, or is one of the graph's."""
         return value._id <= self._first or id(value) in self._nodes
 
-    def write(self, func: Any, args: Any, kwargs: Any, result: Any, grad: bool) -> None:
-        """Add a call and its result; UnwritableError where that cannot be said."""
+    def write(
+        self, func: Any, args: Any, kwargs: Any, result: Any, grad: bool, autocast: AutocastSettings
+    ) -> None:  # fmt: skip
+        """Add a call that ran under these modes, and its result; UnwritableError where that cannot be said."""
         given = (self._noted(tuple(args)), self._noted(dict(kwargs)))
+        if not self._autocast.switch(autocast):
+            raise UnwritableError("a region of autocast in which the function was called has ended in it")
         if grad is not self._grad:
             self.graph.call_function(set_grad_enabled, (grad,))
             self._grad = grad
@@ -83,6 +93,7 @@ class GraphWriter:
         for tensor, before in zip(self.inputs, self._before, strict=True):
             if not _is_unchanged(tensor, before):
                 raise UnwritableError("an input gets another history or shape by what is written into it")
+        self._autocast.finish()
         if self._grad is not self._grad_at_first:
             self.graph.call_function(set_grad_enabled, (self._grad_at_first,))
         self.graph.output(tuple([self._nodes[id(tensor)] for tensor in results]))

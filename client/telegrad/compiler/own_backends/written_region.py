@@ -86,7 +86,7 @@ class WrittenRegion(Region):
     def resume(self) -> None:
         super().resume()
         self._situation = Situation.of(self._session)
-        self._writer = GraphWriter(self._session, self._part.first, self._names, thread.modes.grad)
+        self._writer = GraphWriter(self._session, self._part.first, self._names, thread.modes.grad, thread.autocast)
 
     def pause(self, why: Any) -> Region | None:
         if not self._is_within or self._writer is None:
@@ -130,6 +130,8 @@ class WrittenRegion(Region):
 
     def _is_same_situation(self) -> bool:
         now, then = Situation.of(self._session), self._situation
+        if now.autocast.depth > then.autocast.depth:  # the function has entered a region, which the graph enters too
+            then = then._replace(autocast=now.autocast, modes=then.modes.but(autocast=now.modes.autocast))
         return now == then._replace(modes=then.modes.but(grad=now.modes.grad))
 
     def _write(self, func: Any, args: Any, kwargs: Any, result: Any, has_queued: bool) -> None:
@@ -140,7 +142,7 @@ class WrittenRegion(Region):
         if not (has_queued or any([not writer.is_known(leaf) for leaf in leaves])):
             return
         try:
-            writer.write(func, args, kwargs, result, thread.modes.grad)
+            writer.write(func, args, kwargs, result, thread.modes.grad, thread.autocast)
         except UnwritableError as error:
             self._give_up(str(error))
 

@@ -51,8 +51,8 @@ def home_of(obj: Any) -> str | None:
     package, _, path = (getattr(obj, "__module__", None) or "").partition(".")
     if package not in ("telegrad", "torch"):
         return None
-    if path.startswith("_ops."):
-        return f"ops.{path.removeprefix('_ops.')}"
+    if path.startswith(("_ops.", "ops.")):
+        return path.removeprefix("_")
     name = getattr(obj, "__qualname__", "")
     if name.startswith("Tensor."):
         return "Tensor"

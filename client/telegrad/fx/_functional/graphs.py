@@ -27,6 +27,9 @@ _UNSAID: Final = {
     "aten::instance_norm": "use_input_stats",
 }  # fmt: skip
 """Operators that write running statistics, which their schemas do not say, and the argument that tells whether."""
+_BATCH_NORMS: Final = {"aten::batch_norm", "aten::native_batch_norm", "aten::_native_batch_norm_legit"}
+"""Those that a form without writes has, which returns new statistics beside three results."""
+_NORM_ARGUMENTS: Final = ("input", "weight", "bias", *_STATISTICS, "training", "momentum", "eps")
 
 
 class _Storage:
@@ -69,6 +72,8 @@ class FunctionalGraph:
         self._lists: dict[Node, tuple[_View, Node]] = {}
         """Nodes of operators that return several views, with what these are views of."""
         self._copies: dict[Node, Node] = {}
+        self._writers: set[Node] = set()
+        """Calls that write into copies, which stay whether or not something uses their results."""
         self._where: dict[str, Any] = {}
         for node in graph.nodes:
             self._where = {name: node.meta[name] for name in _WHERE if name in node.meta}
@@ -89,7 +94,7 @@ class FunctionalGraph:
                     self.graph.call_function(aten.copy_.default, (source, value))
         else:
             output.args = ((*[value for _, value in self.written], *output.args[0]),)
-        self.graph.eliminate_dead_code()
+        self.graph.eliminate_dead_code(lambda node: node in self._writers or node.is_impure())
         return self.graph
 
     def _add(self, node: Node) -> None:
@@ -172,12 +177,23 @@ class FunctionalGraph:
 
     def _write(self, node: Node, target: Any, arguments: dict[str, tuple[Any, str]]) -> None:
         written = [value for value, alias in arguments.values() if alias == "write" and value is not None]
+        if isinstance(target, OpOverload) and target.name() in _BATCH_NORMS and written:
+            self._norm(node, {name: value for name, (value, _) in arguments.items()})
+            return
         functional = _functional(target)
         if functional is not None and len(written) == 1 and isinstance(written[0], Node):
             self._set(written[0], self._result(functional, node, written[0]))
             self._views[node] = self._views[written[0]]
             return
         self._write_to_copies(node, [leaf for value in written for leaf in _nodes_in(value)])
+
+    def _norm(self, node: Node, arguments: dict[str, Any]) -> None:
+        """Have a normalization return its statistics."""
+        given = [map_arg(arguments.get(name), self._node) for name in _NORM_ARGUMENTS]
+        made = self.emit(aten._native_batch_norm_legit_functional.default, *given)
+        self._keep(node, self._item(made, 0) if isinstance(node.meta.get("val"), Tensor) else made)
+        for place, name in enumerate(_STATISTICS, 3):
+            self._set(arguments[name], self._item(made, place))
 
     def _result(self, functional: OpOverload, node: Node, written: Node) -> Node:
         """Return the node of what an operator would write, which has the type of what it is written into."""
@@ -191,6 +207,7 @@ class FunctionalGraph:
         copies = {one: self.emit(aten.clone.default, self._node(one)) for one in written}
         made = self.graph.node_copy(node, lambda one: copies.get(one) or self._node(one))
         self._keep(node, made)
+        self._writers.add(made)
         for one, copied in copies.items():
             self._set(one, copied)
         if len(copies) == 1 and _returns_what_it_writes(node.target):

@@ -18,10 +18,13 @@ from telegrad.fx._code.pytree_codegen import _PyTreeCodeGen, _PyTreeInfo
 from telegrad.fx.graph_module import GraphModule
 from telegrad.nn.modules.module import Module
 from telegrad.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
-from telegrad_protocol.errors import ArgumentError, NotSupportedError
+from telegrad_protocol.errors import ArgumentError
 
+from .function_calls import FunctionTracing
 from .proxied import ProxiedTracing
+from .symbolic_tracing import SymbolicTracing, symbols_of
 from .tracing_mode import Tracing, UnseenError
+from .unknowns import Unknowns
 
 _MODES: Final = ("real", "fake", "symbolic")
 
@@ -38,38 +41,60 @@ def make_fx(
     """Return a function that runs ``f`` on its arguments and returns the operators that were called, as a module.
 
     ``decomposition_table`` gives functions for operators that are not to be in the graph. ``tracing_mode="fake"`` runs
-    on tensors without elements. Sizes become those of the arguments, so that ``"symbolic"`` is refused, as are what
-    reads elements, and gradients that the function computes. The other options are PyTorch's, and change nothing.
+    on tensors without elements, ``"symbolic"`` several times on some of other sizes, so that the graph is for all
+    sizes of the arguments at which the function does the same. What reads elements is refused.
+    ``_allow_non_fake_inputs`` admits tensors that are no arguments. The other options, which are PyTorch's, change
+    nothing.
     """
     if tracing_mode not in _MODES:
         raise ArgumentError(f"Unexpected tracing type: {tracing_mode}")
-    if tracing_mode == "symbolic":
-        raise NotSupportedError(
-            "make_fx: no size is symbolic here; torch.export.export(dynamic_shapes=...) makes programs for all sizes"
-        )
-
     decompositions = decomposition_table or {}
 
-    @functools.wraps(f)
-    def trace(*args: Any) -> GraphModule:
-        leaves, structure = tree_flatten(args)
+    def by_mode(leaves: list[Any], structure: TreeSpec, is_fake: bool, unknowns: Unknowns | None = None) -> GraphModule:
         try:
-            if tracing_mode == "real":
+            if not is_fake:
                 return _by_mode(f, leaves, structure, decompositions)
-            with FakeTensorMode() as fake:
+            with FakeTensorMode(allow_non_fake_inputs=_allow_non_fake_inputs) as fake:
                 shapes = [fake.from_tensor(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-                return _by_mode(f, shapes, structure, decompositions)
+                return _by_mode(f, shapes, structure, decompositions, unknowns)
         except UnseenError:
             tracing = ProxiedTracing(decompositions)
             return _traced(f, tracing, tracing.proxied_all(leaves), structure)
 
+    @functools.wraps(f)
+    def trace(*args: Any) -> GraphModule:
+        leaves, structure = tree_flatten(args)
+        if tracing_mode == "real":
+            return by_mode(leaves, structure, False)
+        symbols = symbols_of(leaves) if tracing_mode == "symbolic" else []
+        return SymbolicTracing(
+            lambda given, unknowns: by_mode(given, structure, True, unknowns), leaves, symbols
+        ).traced()
+
     return trace
 
 
-def _by_mode(f: Callable[..., Any], leaves: list[Any], structure: TreeSpec, decompositions: Any) -> GraphModule:
+def get_isolated_graphmodule(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tracing_mode: str = "real",
+    decomposition_table: Mapping[Any, Callable[..., Any]] | None = None,
+) -> GraphModule:  # fmt: skip
+    """Return what ``func`` calls on these arguments as a module, which is called on a list of their leaves."""
+    leaves, structure = tree_flatten((args, kwargs))
+
+    def on_leaves(flat_args: list[Any]) -> Any:
+        given, named = tree_unflatten(flat_args, structure)
+        return func(*given, **named)
+
+    return make_fx(on_leaves, decomposition_table, tracing_mode)(leaves)
+
+
+def _by_mode(
+    f: Callable[..., Any], leaves: list[Any], structure: TreeSpec, decompositions: Any, unknowns: Unknowns | None = None
+) -> GraphModule:  # fmt: skip
     leaves = [leaf.view_as(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     sessions = {leaf._session for leaf in leaves if isinstance(leaf, Tensor)} | {meta_session}
-    tracing = Tracing(decompositions, sessions | {current_session()} if has_session() else sessions)
+    tracing = FunctionTracing(decompositions, sessions | {current_session()} if has_session() else sessions)
+    tracing.unknowns = unknowns
     return _traced(f, tracing, leaves, structure)
 
 

@@ -13,7 +13,7 @@ from telegrad._programs.private.symbols import SymInt as SymInt
 
 
 class GuardOnDataDependentSymNode(RuntimeError):
-    """Is never raised: sizes are numbers."""
+    """A function that is traced without elements decides by them."""
 
 
 class ConstraintViolationError(RuntimeError):

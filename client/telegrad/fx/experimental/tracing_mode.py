@@ -32,7 +32,7 @@ class Tracing(TorchDispatchMode):
         self.graph, self.root = Graph(), Module()
         self.removes = ""
         """What ``functionalize`` has been told to remove from the graph: "mutations", or also "views"."""
-        self._decompositions = decompositions
+        self.decompositions = decompositions
         self._newest = {session: session.new_id() for session in sessions}
         """By session, the number that tensors which were there before are below."""
         self._nodes: dict[int, Node] = {}
@@ -69,9 +69,9 @@ class Tracing(TorchDispatchMode):
                 "make_fx: tangents are computed by the server, so that jvp, jacfwd and hessian are in no graph; "
                 "jacrev is, also of itself"
             )
-        if func in self._decompositions:
+        if func in self.decompositions:
             with self:
-                result = self._decompositions[func](*args, **kwargs)
+                result = self.decompositions[func](*args, **kwargs)
             if result is not NotImplemented:
                 return result
         if func.name() == "aten::_local_scalar_dense":
@@ -84,13 +84,14 @@ class Tracing(TorchDispatchMode):
         result = self._compute(func, args, kwargs)
         called = aten.lift_fresh_copy.default if is_new else func  # what is modified in place must stay a constant
         name = called.overloadpacket.__name__
-        self._note_results(self.graph.create_node("call_function", called, given, named, name), result)
+        self.note_results(self.graph.create_node("call_function", called, given, named, name), result)
         return result
 
     def _compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)
 
-    def _note_results(self, node: Node, result: Any) -> None:
+    def note_results(self, node: Node, result: Any) -> None:
+        """Note that tensors are the value of a node, and those in a list what is taken of it."""
         if isinstance(result, Tensor):
             self.track(result, node)
         elif isinstance(result, (tuple, list)):
@@ -98,9 +99,21 @@ class Tracing(TorchDispatchMode):
             for place, part in enumerate(result):
                 if part is not None:
                     taken = self.graph.call_function(operator.getitem, (node, place))
-                    self._note_results(taken, part)
+                    self.note_results(taken, part)
                     parts.append(taken.meta.get("val"))
             node.meta["val"] = tuple(parts)
+
+    def knows(self, tensor: Any) -> bool:
+        """Whether a tensor has a node."""
+        return id(tensor) in self._nodes
+
+    def submodule(self, name: str, module: GraphModule) -> Node:
+        """Return the node of a module that becomes one of the graph's, under a name like this."""
+        place = 0
+        while hasattr(self.root, f"{name}_{place}"):
+            place += 1
+        self.root.add_module(f"{name}_{place}", module)
+        return self.graph.get_attr(f"{name}_{place}")
 
     def noted(self, value: Any) -> Any:
         """Return a value with nodes in the place of tensors."""

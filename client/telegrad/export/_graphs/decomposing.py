@@ -12,7 +12,8 @@ from telegrad.fx.graph import Graph
 from telegrad.fx.node import Node, map_arg
 from telegrad.ops import aten
 
-from .graph_signature import ExportGraphSignature, OutputKind, OutputSpec, TensorArgument
+from ..graph_signature import ExportGraphSignature, OutputKind, OutputSpec, TensorArgument
+from .resizing import for_all_sizes
 
 Table = Mapping[Any, Callable[..., Any]]
 _MUTATIONS = {"PARAMETER": OutputKind.PARAMETER_MUTATION, "BUFFER": OutputKind.BUFFER_MUTATION}
@@ -26,23 +27,28 @@ class Decomposed(NamedTuple):
     signature: ExportGraphSignature
 
 
-def decomposed(graph: Graph, signature: ExportGraphSignature, table: Table) -> Decomposed:
-    """Return a program's graph without writes, in which functions of ``table`` take the place of their operators."""
-    whole = _inlined(graph, table) if table else graph
-    functional = FunctionalGraph(whole)
-    written = functional.written
-    made = functional.finish(are_copied_back=False)
-    mutated = [_mutation(signature, source.name, value) for source, value in written]
-    results = made.output_node().args[0][len(written) :]
+def decomposed(
+    graph: Graph, signature: ExportGraphSignature, table: Table, symbols: Mapping[str, int]
+) -> Decomposed:  # fmt: skip
+    """Return a program's graph without writes, in which functions of ``table`` take the place of their operators.
+
+    ``symbols`` are sizes that may differ, with what they are in the values that nodes have.
+    """
+    written: list[str] = []
+
+    def make(whole: Graph) -> Graph:
+        functional = FunctionalGraph(_inlined(whole, table) if table else whole)
+        written[:] = [source.name for source, _ in functional.written]
+        return functional.finish(are_copied_back=False)
+
+    made = for_all_sizes(graph, symbols, make) if symbols else make(graph)
+    results: Any = made.output_node().args[0]
+    mutated = [_mutation(signature, name, value) for name, value in zip(written, results, strict=False)]
     returned = [
         OutputSpec(spec.kind, TensorArgument(result.name), spec.target) if isinstance(result, Node) else spec
-        for spec, result in zip(signature.output_specs, results, strict=True)
+        for spec, result in zip(signature.output_specs, results[len(written) :], strict=True)
     ]
-    return Decomposed(
-        made,
-        [source.name for source, _ in written],
-        ExportGraphSignature(signature.input_specs, [*mutated, *returned]),
-    )
+    return Decomposed(made, written, ExportGraphSignature(signature.input_specs, [*mutated, *returned]))
 
 
 def _mutation(signature: ExportGraphSignature, name: str, value: Node) -> OutputSpec:
