@@ -73,7 +73,7 @@ ELSEWHERE: Final = {
     "distributed.nn.functional": "distributed.nn",
     **{f"distributed.elastic{part}": "distributed.elastic" for part in _ELASTIC_PARTS},
     "_C": "_programs.compiled_core",
-    "__future__": "_programs.future_settings",
+    "__future__": "nn._future_settings",
     "_tensor": "_programs.private.tensor_module",
     "nn.utils._per_sample_grad": "_programs.private.per_sample",
     "_C._nn": "_programs.private.nn_core",
