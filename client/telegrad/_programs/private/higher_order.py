@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from itertools import repeat
 from typing import Any
 
 from telegrad._tensor.tensor import Tensor
@@ -33,6 +34,18 @@ def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
     slices = [tree_unflatten(list(parts), spec) for parts in zip(*[leaf.unbind(0) for leaf in leaves], strict=True)]
     flat = [tree_flatten(f(one, *args)) for one in slices]
     return tree_unflatten(_stacked("map", [results for results, _ in flat]), flat[0][1])
+
+
+def foreach_map(op: Callable[..., Any], *operands: Any, **kwargs: Any) -> Any:
+    """Return the list of ``op`` of the elements of lists among the operands, with the other operands beside each.
+
+    The shortest list ends it. Without a list it is ``op(*operands)``. Keywords have no effect, as in PyTorch.
+    """
+    lists = [operand for operand in operands if isinstance(operand, (list, tuple))]
+    if not lists:
+        return op(*operands)
+    columns = [operand if isinstance(operand, (list, tuple)) else repeat(operand) for operand in operands]
+    return [op(*row) for row in zip(*columns, strict=False)]
 
 
 def _stacked(name: str, outputs: list[list[Any]], dim: int = 0) -> list[Any]:
