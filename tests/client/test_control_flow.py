@@ -212,8 +212,9 @@ def test_foreach_map_goes_through_lists_as_pytorch_does(tg: Any) -> None:
     def results(lib: Any, foreach_map: Any) -> list[Any]:
         lists = [lib.arange(2.0), lib.ones(3)], (lib.ones(2), lib.full((3,), 2.0))
         made = [
-            *foreach_map(lib.add, *lists, alpha=2), *foreach_map(lib.lerp, *lists, 0.25), *foreach_map(lib.mul, 3, lists[0]),
-            *foreach_map(lib.add, lists[0], lists[1][:1]), foreach_map(lib.add, lib.ones(1), 2),
+            *foreach_map(lib.add, *lists, alpha=2), *foreach_map(lib.lerp, *lists, 0.25),
+            *foreach_map(lib.mul, 3, lists[0]), *foreach_map(lib.add, lists[0], lists[1][:1]),
+            foreach_map(lib.add, lib.ones(1), 2),
         ]  # fmt: skip
         return [one.tolist() for one in made]
 
