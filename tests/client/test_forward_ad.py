@@ -163,6 +163,8 @@ PROGRAMS = [
     "inside(lambda d: [(d ** 2).sum().backward(), p.grad], p)",
     "inside(lambda d: Backwards.apply(d))",
     "inside(lambda d: fw.unpack_dual(fw.unpack_dual(d * d).primal * 2).tangent is None, p)",
+    "inside(lambda d: fw.unpack_dual(fw.unpack_dual(d ** 3).tangent * d).tangent.detach(), p)",
+    "inside(lambda d: t.autograd.grad(fw.unpack_dual(fw.unpack_dual(d ** 3).tangent * d).tangent.sum(), p), p)",
     "inside(lambda d: fw.unpack_dual(fw.unpack_dual(d).primal * d ** 2).tangent.detach(), p)",
     "inside(lambda d: t.autograd.grad((fw.unpack_dual(d ** 3).primal * x).sum(), p)[0], p)",
     "inside(lambda d: fw.unpack_dual(t.autograd.grad(fw.unpack_dual(d ** 3).primal.sum(), p)[0]), p)",
