@@ -16,7 +16,9 @@ from telegrad._ops.operand_classes import without_modes
 from telegrad._session.grad_mode import enable_grad, no_grad
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import (
+    ClientNode,
     GradientEdge,
+    GradientNode,
     SourceNode,
     has_client_parts,
     reachable,
@@ -27,8 +29,8 @@ from telegrad_protocol.dtypes import DType
 
 from ._batched_passes import are_batched
 from ._gradients import dense_meta, describe
-from ._primals import Primal, reached
 from ._products import jacobian_vector
+from .function import Function
 
 
 class Source(NamedTuple):
@@ -251,3 +253,37 @@ def _lineage(roots: list[Tensor], tangents: list[Tensor]) -> tuple[GradientEdge,
 
 def _ids(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     return tuple([tensor._id for tensor in tensors])
+
+
+class Primal(Function):
+    """Shows a tensor without its tangent of a level, which says by ``multiplies`` that it computes tangents."""
+
+    _has_no_jvp = False
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, level: Any) -> Any:
+        ctx.level = level
+        return tensor.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return None if ctx.level.multiplies else gradient, None
+
+
+def reached(level: Any, edges: Iterable[GradientEdge]) -> set[GradientEdge]:
+    """Return all nodes that tangents of a level may reach these edges through, which is not beyond its primals.
+
+    A gradient has tangents also by what the nodes have saved that it came through.
+    """
+    seen = set(edges)
+    stack = list(seen)
+    gradients = []
+    while stack:
+        node = stack.pop()
+        if isinstance(node, GradientNode):
+            gradients.append(node)
+        elif isinstance(node, ClientNode) and getattr(node.context, "level", None) is level:
+            continue
+        stack += [parent for parent in node.parents if parent not in seen]
+        seen.update(node.parents)
+    return seen | reachable(gradients) if gradients else seen

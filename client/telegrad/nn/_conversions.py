@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+from telegrad._functions.memory.swapping import swap_tensors
 from telegrad._ops.functions import function
 from telegrad._session.devices import DeviceLike, as_device
 from telegrad._session.grad_mode import no_grad
 from telegrad._session.own_code import note
-from telegrad._tensor.swapping import swap_tensors
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.dtypes import BY_NAME, DType, as_dtype, dtype_for
 from telegrad_protocol.errors import ArgumentTypeError

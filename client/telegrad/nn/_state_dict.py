@@ -12,9 +12,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from telegrad._functions.memory.swapping import swap_tensors
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle
-from telegrad._tensor.swapping import swap_tensors
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError, StateDictError
 from telegrad_protocol.shown_name import shown_name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from telegrad._tensor.swapping import swap_tensors as swap_tensors
+from telegrad._functions.memory.swapping import swap_tensors as swap_tensors
 
 from . import checkpoint as checkpoint
 from . import data as data
