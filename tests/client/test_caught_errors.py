@@ -154,8 +154,17 @@ def test_swapped_tensors_are_what_the_other_was(tg: Any) -> None:
     (first * 5).sum().backward()
     (second * 2).sum().backward()
     assert (first.grad.tolist(), second.grad.tolist()) == ([5.0] * 3, [5.0, 5.0])
+    view = second.detach()[:1]
     with pytest.raises(RuntimeError, match="views"):
-        tg.utils.swap_tensors(tg.ones(2)[:1], first)
+        tg.utils.swap_tensors(view._base, first)
+    base, view = tg.ones(2), None
+    part = base[:1]
+    tg.utils.swap_tensors(part, first)
+    first.mul_(7)
+    assert base.tolist() == [7.0, 1.0] and first._base is base and part._base is None
+    part = first = None
+    tg.utils.swap_tensors(base, second)
+    assert (base.shape, second.tolist()) == ((2,), [7.0, 1.0])
 
 
 class Forgiving:

@@ -201,3 +201,21 @@ def test_outputs_of_a_scan_lie_along_its_dimension(tg: Any, reverse: bool) -> No
         assert made[0].item() == wanted[0].item()
         for one, other in zip(made[1], wanted[1], strict=True):
             assert one.tolist() == other.tolist() and one.stride() == other.stride()
+
+
+def test_foreach_map_goes_through_lists_as_pytorch_does(tg: Any) -> None:
+    torch = pytest.importorskip("torch")
+    from torch._higher_order_ops.foreach_map import foreach_map as theirs
+
+    from telegrad._programs.private.higher_order import foreach_map as ours
+
+    def results(lib: Any, foreach_map: Any) -> list[Any]:
+        lists = [lib.arange(2.0), lib.ones(3)], (lib.ones(2), lib.full((3,), 2.0))
+        made = [
+            *foreach_map(lib.add, *lists, alpha=2), *foreach_map(lib.lerp, *lists, 0.25),
+            *foreach_map(lib.mul, 3, lists[0]), *foreach_map(lib.add, lists[0], lists[1][:1]),
+            foreach_map(lib.add, lib.ones(1), 2),
+        ]  # fmt: skip
+        return [one.tolist() for one in made]
+
+    assert results(tg, ours) == results(torch, theirs) and ours(tg.neg, []) == theirs(torch.neg, []) == []

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from telegrad.autograd import forward_ad
+
 from .twins import assert_same, evaluate
 
 PROLOGUE = """
@@ -81,6 +83,15 @@ class Worded(t.autograd.Function):
     @staticmethod
     def jvp(ctx, tangent):
         return "a word"
+class Forwards(t.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        ctx.save_for_forward(a, b)
+        return a.exp() * b
+    @staticmethod
+    def jvp(ctx, tangent, other):
+        a, b = ctx.saved_tensors
+        return tangent * a.exp() * b
 class Backwards(t.autograd.Function):
     @staticmethod
     def forward(ctx, a):
@@ -167,6 +178,17 @@ PROGRAMS = [
     "inside(lambda d: parts(t.autograd.grad((d ** 3).sum(), d)[0]), p)",
     "inside(lambda d: [(d ** 2).sum().backward(), p.grad], p)",
     "inside(lambda d: Backwards.apply(d))",
+    "inside(lambda d: fw.unpack_dual(fw.unpack_dual(d * d).primal * 2).tangent is None, p)",
+    "inside(lambda d: fw.unpack_dual(fw.unpack_dual(d ** 3).tangent * d).tangent.detach(), p)",
+    "inside(lambda d: t.autograd.grad(fw.unpack_dual(fw.unpack_dual(d ** 3).tangent * d).tangent.sum(), p), p)",
+    "inside(lambda d: fw.unpack_dual(fw.unpack_dual(d).primal * d ** 2).tangent.detach(), p)",
+    "inside(lambda d: t.autograd.grad((fw.unpack_dual(d ** 3).primal * x).sum(), p)[0], p)",
+    "inside(lambda d: fw.unpack_dual(t.autograd.grad(fw.unpack_dual(d ** 3).primal.sum(), p)[0]), p)",
+    "inside(lambda d: t.autograd.grad(fw.unpack_dual(fw.unpack_dual(d).primal * d ** 2).tangent.sum(), p)[0], p)",
+    "[a.detach() for a in inside(lambda d: parts(Forwards.apply(d, x)), p)]",
+    "inside(lambda d: t.autograd.grad(fw.unpack_dual(Forwards.apply(d, p)).tangent.sum(), p))",
+    "inside(lambda d: Forwards.apply(d, x).requires_grad, p)",
+    "inside(lambda d: Forwards.apply(d, x).sum().backward(), p)",
     "inside(lambda d: t.add(d, 1, out=t.zeros(3, dtype=t.float64)))",
     "inside(lambda d: d.sum().backward())",
     "inside(lambda d: fw.make_dual(d, v))",
@@ -201,6 +223,24 @@ def test_programs_give_what_pytorch_gives(tg: Any) -> None:
         except AssertionError as error:
             failures.append(f"{program}\n{error}")
     assert not failures, "\n\n".join(failures)
+
+
+def test_tangents_of_functions_without_backward_refuse_gradients(tg: Any) -> None:
+    class Exponential(tg.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(ctx: Any, a: Any) -> Any:
+            ctx.result = a.exp()
+            return ctx.result
+
+        @staticmethod
+        def jvp(ctx: Any, tangent: Any) -> Any:
+            return tangent * ctx.result
+
+    x = tg.ones(2, requires_grad=True)
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(Exponential.apply(forward_ad.make_dual(x, tg.ones(2)))).tangent
+    with pytest.raises(RuntimeError, match="define backward"):
+        tangent.sum().backward()
 
 
 def test_tangents_cost_no_round_trip(tg: Any, seed: int) -> None:

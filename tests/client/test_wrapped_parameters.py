@@ -10,6 +10,7 @@ import pytest
 from telegrad._ops.functions import function
 from telegrad._ops.overriding import disabled_torch_function
 from telegrad.errors import ArgumentError, ShapeError
+from telegrad.nn import _future_settings as future_settings
 from telegrad.utils import _pytree as pytree
 from telegrad.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
 
@@ -99,3 +100,28 @@ def test_lists_of_one_tensor_stay_lists(tg: Any, rng: np.random.Generator) -> No
     assert isinstance(function("_foreach_sqrt")([pair]), tuple) and len(function("_foreach_add")([pair], 1.0)) == 1
     with pytest.raises((ArgumentError, ShapeError), match="_foreach_mul"):
         function("_foreach_mul_")([pair, pair], [pair])
+
+
+def test_conversions_and_state_dictionaries_swap_parameters_where_a_program_asks_for_it(
+    tg: Any, rng: np.random.Generator
+) -> None:
+    layer = tg.nn.Linear(2, 2)
+    parts = [tg.tensor(rng.random((2, 2)), dtype=tg.float32) for _ in range(2)]
+    layer.weight = tg.nn.Parameter(_pair_class(tg)(*parts))
+    layer.bias.grad = tg.ones(2)
+    held, grad = (layer.weight, layer.bias), layer.bias.grad
+    future_settings.set_swap_module_params_on_conversion(True)
+    try:
+        layer.double()
+        assert (layer.weight, layer.bias) == held and layer.bias.grad is grad and grad.dtype == tg.float64
+        assert [part.dtype for part in layer.weight.both] == [tg.float64] * 2
+        given = {"weight": tg.nn.Parameter(tg.ones(2, 2)), "bias": tg.zeros(2)}
+        layer.load_state_dict(given, assign=True)
+        assert (layer.weight, layer.bias) == held and type(layer.weight) is tg.nn.Parameter
+        assert layer.weight.tolist() == [[1.0, 1.0]] * 2 and layer.bias.requires_grad
+        view = layer.bias[:1]
+        with pytest.raises(RuntimeError, match=r"bias.*views"):
+            layer.load_state_dict(given)
+        del view
+    finally:
+        future_settings.set_swap_module_params_on_conversion(False)

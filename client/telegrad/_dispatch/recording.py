@@ -132,7 +132,7 @@ def recorded(record: Record, compute: Invoke) -> Any:
     name = grad_name(record.op, tuple(record.filled(record.metas)))
     args = (record, compute, *record.tensors)
     if duals.intercepts and any([isinstance(tensor, DualTensor) for tensor in record.tensors]):
-        return apply_to_duals(_Named(name), False, args, {})
+        return apply_to_duals(_Named(name), False, True, args, {})
     return Dispatched._applied(args, {}, name)[0]
 
 

@@ -59,7 +59,7 @@ _COMPILING: Final = "functorch.aot_autograd functorch.compilers dynamo.backends.
 _QUANTIZERS: Final = ("quantization", "ao.quantization")
 _QUANTIZER_PARTS: Final = "fake_quantize observer qconfig quantize stubs"
 _QUANTIZED_LAYERS: Final = ".intrinsic .qat .quantizable .quantized .intrinsic.qat .intrinsic.quantized"
-_LOOPS: Final = "associative_scan cond map scan while_loop"
+_LOOPS: Final = "associative_scan cond foreach_map map scan while_loop"
 _OF_DYNAMO: Final = "callback compiled_autograd comptime utils"
 _DYNAMO_PARTS: Final = ("_trace_wrapped_higher_order_op", "decorators", "eval_frame", "external_utils")
 _SAME: Final = (
@@ -73,7 +73,7 @@ ELSEWHERE: Final = {
     "distributed.nn.functional": "distributed.nn",
     **{f"distributed.elastic{part}": "distributed.elastic" for part in _ELASTIC_PARTS},
     "_C": "_programs.compiled_core",
-    "__future__": "_programs.future_settings",
+    "__future__": "nn._future_settings",
     "_tensor": "_programs.private.tensor_module",
     "nn.utils._per_sample_grad": "_programs.private.per_sample",
     "_C._nn": "_programs.private.nn_core",

@@ -16,7 +16,9 @@ from telegrad._ops.operand_classes import without_modes
 from telegrad._session.grad_mode import enable_grad, no_grad
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.autograd_graph import (
+    ClientNode,
     GradientEdge,
+    GradientNode,
     SourceNode,
     has_client_parts,
     reachable,
@@ -29,6 +31,7 @@ from telegrad_protocol.errors import ArgumentError
 from ._batched_passes import are_batched
 from ._gradients import dense_meta, describe
 from ._products import jacobian_vector
+from .function import Function
 
 
 class Source(NamedTuple):
@@ -54,6 +57,8 @@ class Level:
         self._sources: dict[SourceNode, Source] = {}
         self.has_rules = False
         """Whether the tangents of some results were computed by functions of the program."""
+        self.multiplies = False
+        """Whether tangents of this level are being computed."""
         duals.enter(self)
 
     def leave(self) -> None:
@@ -111,7 +116,7 @@ class Level:
 
     def is_dual(self, tensor: Tensor) -> bool:
         """Return whether a tensor was computed from dual numbers of this level."""
-        return tensor._is_tracked() and not self._sources.keys().isdisjoint(reachable([tensor._gradient_edge()]))
+        return tensor._is_tracked() and not self._sources.keys().isdisjoint(reached(self, [tensor._gradient_edge()]))
 
     def primal(self, tensor: Tensor) -> Tensor:
         """Return the elements of a dual number, without the tangent."""
@@ -121,7 +126,8 @@ class Level:
         if not tensor.requires_grad:
             with no_grad():
                 return tensor.detach()
-        return tracked_alias(tensor)
+        shown: Tensor = Primal.apply(tensor, self)
+        return shown
 
     def depends_on_others(self, tensors: Iterable[Tensor]) -> bool:
         """Return whether some of these were computed from dual numbers of another level."""
@@ -155,7 +161,7 @@ class Level:
             edge = tensor._gradient_edge()
             if isinstance(edge, SourceNode) and edge in given:
                 results[place] = given[edge]
-            elif not given.keys().isdisjoint(reachable([edge])):
+            elif not given.keys().isdisjoint(reached(self, [edge])):
                 wanted.append(place)
         if wanted:
             computed = self._computed([tensors[place] for place in wanted], given)
@@ -164,7 +170,7 @@ class Level:
         return results
 
     def _computed(self, roots: list[Tensor], given: dict[SourceNode, Tensor]) -> list[Tensor]:
-        nodes = reachable([root._gradient_edge() for root in roots])
+        nodes = reached(self, [root._gradient_edge() for root in roots])
         used = {edge: _as_type(given[edge], self._sources[edge].dtype) for edge in given if edge in nodes}
         records = self._records(nodes, roots, list(used.values()))
         if has_client_parts(nodes) or are_batched(used.values()):
@@ -189,12 +195,14 @@ class Level:
     def _by_the_client(self, roots: list[Tensor], used: dict[SourceNode, Tensor], records: bool) -> list[Tensor]:
         """Compute tangents where hooks or functions of the program are on the way."""
         intercepts, duals.intercepts = duals.intercepts, False
+        self.multiplies = True
         try:
             inputs = [_handle(self._sources[edge].number, _unbatched(tangent), edge) for edge, tangent in used.items()]
             outputs = [tracked_alias(root) for root in roots]
             with enable_grad():
                 return jacobian_vector(outputs, inputs, list(used.values()), records)
         finally:
+            self.multiplies = False
             duals.intercepts = intercepts
 
     def _records(self, nodes: set[GradientEdge], roots: list[Tensor], tangents: list[Tensor]) -> bool:
@@ -252,3 +260,37 @@ def _lineage(roots: list[Tensor], tangents: list[Tensor]) -> tuple[GradientEdge,
 
 def _ids(tensors: Sequence[Tensor]) -> tuple[int, ...]:
     return tuple([tensor._id for tensor in tensors])
+
+
+class Primal(Function):
+    """Shows a tensor without its tangent of a level, which says by ``multiplies`` that it computes tangents."""
+
+    _has_no_jvp = False
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, level: Any) -> Any:
+        ctx.level = level
+        return tensor.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return None if ctx.level.multiplies else gradient, None
+
+
+def reached(level: Any, edges: Iterable[GradientEdge]) -> set[GradientEdge]:
+    """Return all nodes that tangents of a level may reach these edges through, which is not beyond its primals.
+
+    A gradient has tangents also by what the nodes have saved that it came through.
+    """
+    seen = set(edges)
+    stack = list(seen)
+    gradients = []
+    while stack:
+        node = stack.pop()
+        if isinstance(node, GradientNode):
+            gradients.append(node)
+        elif isinstance(node, ClientNode) and getattr(node.context, "level", None) is level:
+            continue
+        stack += [parent for parent in node.parents if parent not in seen]
+        seen.update(node.parents)
+    return seen | reachable(gradients) if gradients else seen

@@ -106,4 +106,6 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
     tangent = current.tangents([tensor])[0]
     if tangent is None:
         return UnpackedDualTensor(tensor, None)
+    if tangent.requires_grad and current.is_dual(tangent):
+        tangent = current.primal(tangent)
     return UnpackedDualTensor(current.primal(tensor), tangent)

@@ -197,7 +197,8 @@ class Function(FunctionCtx):
         if batching.levels and innermost_of(args):
             return import_module("telegrad._batching.functions").apply_to_batches(cls, args)
         if duals.intercepts and any([isinstance(argument, DualTensor) for argument in args]):
-            return apply_to_duals(cls, cls.jvp is not Function.jvp, args, kwargs)
+            has_backward = cls.backward is not Function.backward or cls.vjp is not Function.vjp
+            return apply_to_duals(cls, cls.jvp is not Function.jvp, has_backward, args, kwargs)
         return cls._applied(args, kwargs)[0]
 
     @classmethod
@@ -346,23 +347,26 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
         if not is_grad_enabled() or not any(isinstance(a, Tensor) and a.requires_grad for a in args):
             return outputs
         results = outputs if isinstance(outputs, tuple) else (outputs,)
-        marked = tuple([_refusing(result) for result in results])
+        message = "trying to differentiate twice a function that was marked with @once_differentiable"
+        marked = tuple([refusing(result, message) for result in results])
         return marked if isinstance(outputs, tuple) else marked[0]
 
     return wrapper
 
 
-def _refusing(result: Any) -> Any:
-    return _Refusal.apply(result.detach().requires_grad_()) if isinstance(result, Tensor) else result
+def refusing(result: Any, message: str) -> Any:
+    """Return a tensor whose gradient is this error; other values as they are."""
+    return _Refusal.apply(result.detach().requires_grad_(), message) if isinstance(result, Tensor) else result
 
 
 class _Refusal(Function):
     _has_no_jvp = False
 
     @staticmethod
-    def forward(ctx: Any, gradient: Tensor) -> Any:
+    def forward(ctx: Any, gradient: Tensor, message: str) -> Any:
+        ctx.message = message
         return gradient.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        raise AutogradError("trying to differentiate twice a function that was marked with @once_differentiable")
+        raise AutogradError(ctx.message)

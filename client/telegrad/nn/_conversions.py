@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
+from telegrad._functions.memory.swapping import swap_tensors
 from telegrad._ops.functions import function
 from telegrad._session.devices import DeviceLike, as_device
 from telegrad._session.grad_mode import no_grad
@@ -15,6 +16,7 @@ from telegrad_protocol.errors import ArgumentTypeError
 from telegrad_protocol.memory_format import MemoryFormat
 from telegrad_protocol.meta import Device
 
+from ._future_settings import get_swap_module_params_on_conversion
 from .parameter import Parameter
 
 C = TypeVar("C", bound="ConversionsMixin")
@@ -119,9 +121,22 @@ def convert(parameter: Tensor, fn: Callable[[Tensor], Tensor]) -> None:
     converted = fn(parameter)
     if converted is parameter:
         return
+    if get_swap_module_params_on_conversion():
+        return _swap(parameter, converted, grad, fn)
     parameter._become(converted)
     if grad is not None:
         parameter.grad = fn(grad)
+
+
+def _swap(parameter: Tensor, converted: Tensor, grad: Tensor | None, fn: Callable[[Tensor], Tensor]) -> None:
+    """Swap a parameter with its conversion, attributes of its class included, and its gradient with ``fn`` of that."""
+    parameter.grad = None
+    try:
+        swap_tensors(parameter, Parameter(converted, parameter.requires_grad))
+        if grad is not None:
+            swap_tensors(grad, fn(grad))
+    finally:
+        parameter.grad = grad
 
 
 def in_format(tensor: Tensor, memory_format: MemoryFormat | None) -> Tensor:

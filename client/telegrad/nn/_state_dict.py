@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from telegrad._functions.memory.swapping import swap_tensors
 from telegrad._ops.operands.asserted_errors import AssertedArgumentError
 from telegrad._session.grad_mode import no_grad
 from telegrad._tensor.hooks import Hook, Hooks, RemovableHandle
@@ -19,6 +20,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentTypeError, StateDictError
 from telegrad_protocol.shown_name import shown_name
 
+from ._future_settings import get_swap_module_params_on_conversion
 from .parameter import Parameter, is_lazy
 
 _EXTRA = "_extra_state"
@@ -269,6 +271,11 @@ def _load_tensor(module: Any, name: str, key: str, given: Any, assign: bool, pro
             f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, "
             f"the shape in current model is {current.shape}."
         )
+    elif get_swap_module_params_on_conversion():
+        try:
+            _swap(current, given, assign)
+        except Exception as error:
+            problems.append(f'While copying the parameter named "{key}", an exception occurred : {error.args}.')
     elif assign:
         _assign(module, name, current, given)
     else:
@@ -280,3 +287,15 @@ def _assign(module: Any, name: str, current: Tensor, given: Tensor) -> None:
         is_parameter = isinstance(given, Parameter)
         given = given.requires_grad_(current.requires_grad) if is_parameter else Parameter(given, current.requires_grad)
     setattr(module, name, given)
+
+
+def _swap(current: Tensor, given: Tensor, assign: bool) -> None:
+    """Swap a parameter or buffer with what ``module_load`` makes of the tensor given for it."""
+    loaded = current.module_load(given, assign=assign)
+    if loaded is given or loaded is current:
+        raise RuntimeError("module_load returned one of its arguments; return a detach() of it")
+    if isinstance(current, Parameter):
+        is_parameter = isinstance(loaded, Parameter)
+        wanted = current.requires_grad
+        loaded = loaded.requires_grad_(wanted) if is_parameter else Parameter(loaded, wanted)
+    swap_tensors(current, loaded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 from telegrad._tensor.tensor import Tensor
@@ -39,6 +40,18 @@ def map(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
 
     flat_f = FlatFunction(of_slices)
     return tree_unflatten(list(loops.map_impl(flat_f, leaves, tensors)), flat_f.returned)
+
+
+def foreach_map(op: Callable[..., Any], *operands: Any, **kwargs: Any) -> Any:
+    """Return the list of ``op`` of the elements of lists among the operands, with the other operands beside each.
+
+    The shortest list ends it. Without a list it is ``op(*operands)``. Keywords have no effect, as in PyTorch.
+    """
+    lists = [operand for operand in operands if isinstance(operand, (list, tuple))]
+    if not lists:
+        return op(*operands)
+    columns = [operand if isinstance(operand, (list, tuple)) else repeat(operand) for operand in operands]
+    return [op(*row) for row in zip(*columns, strict=False)]
 
 
 def _leaves_along(name: str, function: Any, xs: Any, dim: int, reverse: Any) -> tuple[list[Any], TreeSpec, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from telegrad._ops.duals import DualTensor, duals
@@ -13,15 +14,22 @@ from telegrad._tensor.listed import tensors_in
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import AutogradError, NotSupportedError
 
+_NO_BACKWARD = (
+    "jvp: tangents of a custom autograd.Function that has no backward are not differentiated; define backward"
+)
 
-def apply_to_duals(owner: Any, has_rule: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+
+def apply_to_duals(
+    owner: Any, has_rule: bool, has_backward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Apply a function to arguments with dual numbers among them; ``has_rule`` tells whether it has a ``jvp``.
 
     What also requires a gradient, or belongs to several levels, is recorded, and tangents follow from ``backward``.
+    Where there is none they follow from ``jvp``, and are not differentiated by the numbers that have tangents.
     """
     level = duals.levels[-1]
     shows_grad = thread.modes.records and any([tensor.requires_grad for tensor in tensors_in(args)])
-    if has_rule and not shows_grad and not level.depends_on_others(tensors_in(args)):
+    if has_rule and not (shows_grad and has_backward) and not level.depends_on_others(tensors_in(args)):
         return _by_rule(owner, level, args, kwargs)
     if not has_rule and not shows_grad and owner._has_no_jvp:
         raise NotSupportedError(
@@ -42,8 +50,7 @@ def apply_to_duals(owner: Any, has_rule: bool, args: tuple[Any, ...], kwargs: di
 def _by_rule(owner: Any, level: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     given = [argument for argument in args if isinstance(argument, Tensor)]
     tangents = dict(zip(map(id, given), level.tangents(given), strict=True))
-    with no_grad():
-        plain = [a.detach() if isinstance(a, DualTensor) else a for a in args]
+    plain = [_alone(a) if isinstance(a, DualTensor) else a for a in args]
     duals.intercepts = False
     try:
         result, ctx = owner._applied(tuple(plain), kwargs)
@@ -59,8 +66,17 @@ def _by_rule(owner: Any, level: Any, args: tuple[Any, ...], kwargs: dict[str, An
             f"function {owner.__name__}: jvp returned {len(computed)} tangents for {len(outputs)} results of forward"
         )
     level.has_rules = True
+    if thread.modes.records and any([a.requires_grad for a in args if isinstance(a, DualTensor)]):
+        refusing = import_module(f"{__package__}.function").refusing
+        computed = [refusing(tangent, _NO_BACKWARD) for tangent in computed]
     made = [_dual(level, ctx, *pair, args, plain) for pair in zip(outputs, computed, strict=True)]
     return tuple(made) if isinstance(result, tuple) else made[0]
+
+
+def _alone(dual: Tensor) -> Tensor:
+    """Return the elements of a dual number, as a leaf that requires a gradient where it does."""
+    with no_grad():
+        return dual.detach().requires_grad_(dual.requires_grad)
 
 
 def _tangent(argument: Any, tangents: dict[int, Tensor | None], materializes: bool) -> Tensor | None:
