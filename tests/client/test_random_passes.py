@@ -109,7 +109,8 @@ def _operand(rng: random.Random, names: list[str]) -> str:
 def _compare(tg: Any, program: str) -> None:
     # In which order gradients reach tensors that do not depend on one another is not said.
     # Nor is it said in which layout gradients of gradients lie in memory.
-    result = "(x.grad, w.grad, [None if g is None else g.contiguous() for g in kept], sorted(seen, key=lambda entry: entry[0]))"
+    gradients = "[None if g is None else g.contiguous() for g in kept]"
+    result = f"(x.grad, w.grad, {gradients}, sorted(seen, key=lambda entry: entry[0]))"
     assert_same(*evaluate(f"{PROLOGUE}{SETUP}{program}\n{result}", tg))
 
 
