@@ -209,3 +209,17 @@ def test_a_generator_without_gradients_is_closed_without_them(tg: Any) -> None:
         next(generator)
         generator.close()
         assert seen == [False]
+
+
+def test_modes_see_nothing_of_how_a_change_of_shape_is_counted(tg: Any) -> None:
+    seen = []
+
+    class Noting(tg.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc, name-defined]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    x = tg.ones(2)
+    with Noting():
+        x.unsqueeze_(0)
+    assert len(seen) == 1 and "unsqueeze" in seen[0] and x._version == 1

@@ -16,6 +16,7 @@ from .batching import batching
 from .call_pattern import CallPattern
 from .call_plan import CallPlan
 from .duals import duals
+from .operand_classes import without_modes
 from .outputs import check_separate, check_writable
 from .sharing import keep_saved, sharing
 
@@ -52,10 +53,10 @@ def mutate(
 
 
 def note_change(tensor: Tensor) -> None:
-    """Count one more modification of a tensor's memory, none of whose elements is another."""
+    """Count one more modification of a tensor's memory, none of whose elements is another; modes see nothing of it."""
     if batching.levels or duals.levels:
         return  # a function that is mapped or differentiated works on tensors of its own
-    with no_grad():
+    with no_grad(), without_modes():
         tensor.detach().as_strided((0,), (1,)).zero_()
 
 
