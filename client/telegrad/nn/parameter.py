@@ -111,6 +111,9 @@ class Buffer(Tensor, metaclass=_BufferMeta):
         made.persistent, made._is_buffer = persistent, True
         return made
 
+    def __init__(self, data: Any = None, *, persistent: bool = True) -> None:
+        pass  # `__new__` has made the buffer
+
     __hash__ = Tensor.__hash__
 
 

@@ -81,7 +81,7 @@ def multi_head_attention_forward(
     (n * num_heads, s, e / num_heads), take the place of projected ones.
     """
     check_attended(query, key, value, embed_dim_to_check)
-    compared = 2 if use_separate_proj_weight else 3
+    compared = key.ndim - 1 if use_separate_proj_weight else key.ndim
     if key.shape[:compared] != value.shape[:compared]:
         raise AssertedShapeError(f"key shape {key.shape} does not match value shape {value.shape}")
     if embed_dim_to_check % num_heads:
