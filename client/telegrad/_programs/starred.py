@@ -141,11 +141,11 @@ STARRED: Final = {
     "distributions.weibull": "Weibull",
     "distributions.wishart": "Wishart",
     "export": (
-        "AdditionalInputs Dim ExportGraphSignature ExportedProgram ShapesCollection UnflattenedModule "
-        "default_decompositions dims draft_export export load register_dataclass save unflatten"
+        "AdditionalInputs Dim ExportGraphSignature ExportedProgram ModuleCallEntry ModuleCallSignature "
+        "ShapesCollection UnflattenedModule default_decompositions dims draft_export export load register_dataclass save unflatten"
     ),
     "export.dynamic_shapes": "AdditionalInputs Dim dims",
-    "export.exported_program": "ExportedProgram default_decompositions",
+    "export.exported_program": "ExportedProgram ModuleCallEntry ModuleCallSignature default_decompositions",
     "export.graph_signature": (
         "ConstantArgument ExportGraphSignature InputKind InputSpec OutputKind OutputSpec SymIntArgument TensorArgument"
     ),

@@ -28,6 +28,8 @@ class OutputsChangeError(AutogradError, AssertionError):
 class _Undefined(Function):
     """Hands its argument on, and no gradient back."""
 
+    _stands_for_programs = True
+
     @staticmethod
     def forward(ctx: Any, output: Tensor) -> Tensor:
         return output.clone()

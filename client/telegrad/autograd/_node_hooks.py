@@ -128,9 +128,11 @@ def replacement(hook: Callable[..., Any], gradient: Any, result: Any) -> Any:
 
 
 def is_of_program(node: ClientNode) -> bool:
-    """Tell whether a function is the program's own, and not one that something of telegrad is made of."""
+    """Tell whether a function is the program's own, or stands for one, and is nothing that telegrad is made of."""
     owner = getattr(node.context, "_owner", None)
-    return owner is not None and not owner.__module__.startswith("telegrad.")
+    if owner is None:
+        return False
+    return not owner.__module__.startswith("telegrad.") or getattr(owner, "_stands_for_programs", False)
 
 
 def in_order(node: GradientEdge, complete: list[GradientEdge]) -> list[GradientEdge]:

@@ -67,7 +67,7 @@ def _by_rule(owner: Any, level: Any, args: tuple[Any, ...], kwargs: dict[str, An
         )
     level.has_rules = True
     if thread.modes.records and any([a.requires_grad for a in args if isinstance(a, DualTensor)]):
-        refusing = import_module(f"{__package__}.function").refusing
+        refusing = import_module("telegrad.autograd.function").refusing
         computed = [refusing(tangent, _NO_BACKWARD) for tangent in computed]
     made = [_dual(level, ctx, *pair, args, plain) for pair in zip(outputs, computed, strict=True)]
     return tuple(made) if isinstance(result, tuple) else made[0]
