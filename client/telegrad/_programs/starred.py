@@ -142,7 +142,8 @@ STARRED: Final = {
     "distributions.wishart": "Wishart",
     "export": (
         "AdditionalInputs Dim ExportGraphSignature ExportedProgram ModuleCallEntry ModuleCallSignature "
-        "ShapesCollection UnflattenedModule default_decompositions dims draft_export export load register_dataclass save unflatten"
+        "ShapesCollection UnflattenedModule default_decompositions dims draft_export export load register_dataclass "
+        "save unflatten"
     ),
     "export.dynamic_shapes": "AdditionalInputs Dim dims",
     "export.exported_program": "ExportedProgram ModuleCallEntry ModuleCallSignature default_decompositions",
