@@ -83,5 +83,7 @@ def unflatten(module: Any, flat_args_adapter: Callable[..., Any] | None = None) 
 
 
 def default_decompositions() -> dict[Any, Any]:
-    """Return no decompositions: the server takes operations apart where it runs them."""
-    return {}
+    """Return functions for operators that are not among PyTorch's core ones, as far as there are some."""
+    from ._graphs.core_operators import core_table
+
+    return core_table()
