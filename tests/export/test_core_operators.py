@@ -46,7 +46,7 @@ def _applied(lib: Any, x: Any) -> Any:
 
 
 def test_programs_with_sizes_that_differ_are_taken_apart(tg: Any, rng: np.random.Generator) -> None:
-    class Applied(tg.nn.Module):  # type: ignore[misc, name-defined]
+    class Applied(tg.nn.Module):  # type: ignore[misc]
         def forward(self, x: Any) -> Any:
             return _applied(tg, x)
 

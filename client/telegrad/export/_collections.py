@@ -9,6 +9,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError
 
 from ._dims import Dim, named_arguments
+from ._graphs.core_operators import core_table
 
 
 class ShapesCollection:
@@ -84,6 +85,4 @@ def unflatten(module: Any, flat_args_adapter: Callable[..., Any] | None = None) 
 
 def default_decompositions() -> dict[Any, Any]:
     """Return functions for operators that are not among PyTorch's core ones, as far as there are some."""
-    from ._graphs.core_operators import core_table
-
     return core_table()
