@@ -39,5 +39,5 @@ def test_matches_have_the_nodes_by_the_names_of_the_pattern(tg: Any, is_exported
 
 
 def test_patterns_without_names_are_refused(tg: Any) -> None:
-    with pytest.raises(ValueError, match="dictionary of its nodes"):
+    with pytest.raises(AssertionError, match="dictionary of its nodes"):
         SubgraphMatcherWithNameNodeMap(symbolic_trace(_modules(tg)[1]))

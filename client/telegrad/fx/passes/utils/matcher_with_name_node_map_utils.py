@@ -9,7 +9,6 @@ from telegrad.fx.graph import Graph
 from telegrad.fx.graph_module import GraphModule
 from telegrad.fx.node import Node
 from telegrad.utils._pytree import tree_flatten
-from telegrad_protocol.errors import ArgumentError
 
 from .matcher_utils import InternalMatch, SubgraphMatcher
 
@@ -23,14 +22,14 @@ def _split_to_graph_and_name_node_map(gm: GraphModule) -> tuple[GraphModule, dic
     codegen = made.graph._codegen
     results = codegen.process_outputs(output.args[0])
     if not isinstance(results, (list, tuple)) or not results or not isinstance(results[-1], dict):
-        raise ArgumentError(
+        raise AssertionError(
             "SubgraphMatcherWithNameNodeMap: the pattern has to return a dictionary of its nodes by names as its last "
             "result"
         )
     *returned, names = results
     unknown = [name for name, node in names.items() if not isinstance(node, Node)]
     if unknown:
-        raise ArgumentError(f"SubgraphMatcherWithNameNodeMap: {unknown[0]!r} names what is no node of the pattern")
+        raise AssertionError(f"SubgraphMatcherWithNameNodeMap: {unknown[0]!r} names what is no node of the pattern")
     leaves, structure = tree_flatten(tuple(returned))
     output.args = (tuple(leaves if isinstance(codegen, _PyTreeCodeGen) else returned),)
     if isinstance(codegen, _PyTreeCodeGen):
