@@ -9,6 +9,7 @@ from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import ArgumentError
 
 from ._dims import Dim, named_arguments
+from ._graphs.core_operators import core_table
 
 
 class ShapesCollection:
@@ -83,5 +84,5 @@ def unflatten(module: Any, flat_args_adapter: Callable[..., Any] | None = None) 
 
 
 def default_decompositions() -> dict[Any, Any]:
-    """Return no decompositions: the server takes operations apart where it runs them."""
-    return {}
+    """Return functions for operators that are not among PyTorch's core ones, as far as there are some."""
+    return core_table()

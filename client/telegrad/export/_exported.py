@@ -23,6 +23,7 @@ from telegrad_protocol.exported.description import Held, ProgramDescription
 from telegrad_protocol.meta import Device, Meta
 
 from ._graph import graph_of, sizes_of_values
+from ._graphs.core_operators import core_table
 from ._graphs.decomposing import decomposed, with_copies_back
 from ._graphs.reading import GraphProgram
 from ._module import GraphModule, Parts, module_of
@@ -226,13 +227,13 @@ class ExportedProgram:
         """Return the program with a graph that returns what it would write of buffers and inputs, before its results.
 
         ``decomp_table`` has functions for operators that are not to be in the graph; those that it does not name stay
-        whole, since the server takes operations apart where it runs them. What is written to is in the signature.
+        whole. It is ``default_decompositions()`` where it is None. What is written to is in the signature.
         """
         made = copy.copy(self)
         graph, made._written, made.graph_signature = decomposed(
             self.graph,
             self.graph_signature,
-            decomp_table or {},
+            core_table() if decomp_table is None else decomp_table,
             {} if self.reads else sizes_of_values(self._description),
         )
         made.graph_module = FxGraphModule(self.graph_module, graph)

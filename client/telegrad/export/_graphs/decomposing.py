@@ -37,9 +37,15 @@ def decomposed(
     written: list[str] = []
 
     def make(whole: Graph) -> Graph:
-        functional = FunctionalGraph(_inlined(whole, table) if table else whole)
+        apart = _inlined(whole, table) if table else whole
+        functional = FunctionalGraph(apart)
         written[:] = [source.name for source, _ in functional.written]
-        return functional.finish(are_copied_back=False)
+        made = functional.finish(are_copied_back=False)
+        left = {node.target for node in apart.nodes}
+        forms = {target: function for target, function in table.items() if target not in left}
+        if not any([node.op == "call_function" and node.target in forms for node in made.nodes]):
+            return made
+        return FunctionalGraph(_inlined(made, forms)).finish(are_copied_back=False)  # what in-place operators became
 
     made = for_all_sizes(graph, symbols, make) if symbols else make(graph)
     results: Any = made.output_node().args[0]
@@ -63,17 +69,18 @@ def _inlined(graph: Graph, table: Table) -> Graph:
     copies: dict[Node, Any] = {}
     for node in graph.nodes:
         replacement = table.get(node.target) if node.op == "call_function" else None
-        if replacement is None:
-            copies[node] = made.node_copy(node, copies.__getitem__)
-        else:
-            copies[node] = _add_inlined(made, node, replacement, table, copies)
+        result = NotImplemented if replacement is None else _add_inlined(made, node, replacement, table, copies)
+        copies[node] = made.node_copy(node, copies.__getitem__) if result is NotImplemented else result
     return made
 
 
 def _add_inlined(
     made: Graph, node: Node, function: Callable[..., Any], table: Table, copies: Mapping[Node, Any]
 ) -> Any:  # fmt: skip
-    """Add what a function calls that takes an operator's place, and return the nodes of what it returns."""
+    """Add what a function calls that takes an operator's place, and return the nodes of what it returns.
+
+    Functions that return NotImplemented leave the operator as it is, and so does this.
+    """
     given = node.all_input_nodes
 
     def call(*values: Any) -> Any:
@@ -82,8 +89,11 @@ def _add_inlined(
 
     others = {target: one for target, one in table.items() if target is not node.target}
     inner = make_fx(call, others, tracing_mode="fake")(*[one.meta["val"] for one in given])
+    inner.graph.eliminate_dead_code()
     inputs = [one for one in inner.graph.nodes if one.op == "placeholder"]
     places = dict(zip(inputs, [copies[one] for one in given], strict=True))
+    if inner.graph.output_node().args[0] is NotImplemented:
+        return NotImplemented
     returned = made.graph_copy(inner.graph, places)
     for one in places.values():
         one.meta = {**{name: value for name, value in node.meta.items() if name != "val"}, **one.meta}

@@ -62,7 +62,8 @@ def _resized(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
     for node in graph.nodes:
         if node.op == "call_function" and node.target not in (enter_no_grad, exit_no_grad):
-            result = node.target(*map_arg(node.args, value), **map_arg(node.kwargs, value))
+            with mode:
+                result = node.target(*map_arg(node.args, value), **map_arg(node.kwargs, value))
             if isinstance(result, int):
                 copies[node] = result
                 continue
