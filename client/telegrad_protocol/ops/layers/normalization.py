@@ -145,6 +145,11 @@ def group_norm(
         raise ArgumentError(
             f"group_norm: Expected number of channels in input to be divisible by num_groups, but got {wrong}"
         )
+    if input.numel == num_groups:
+        raise ArgumentError(
+            f"group_norm: Expected more than 1 value per channel when training, got {input} of {num_groups} groups: "
+            "each result would be zero"
+        )
     _check_channels("group_norm", channels, weight, bias)
     return input.like()
 
