@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from .test_client_passes import PROLOGUE
-from .twins import assert_same, evaluate
+from .pass_programs import compare
 
 MODEL = """
 import warnings
@@ -136,8 +135,7 @@ MODEL_PROGRAMS = [
 
 @pytest.mark.parametrize("program", MODEL_PROGRAMS)
 def test_checkpoints_and_hooks_of_modules_are_pytorchs(tg: Any, program: str) -> None:
-    lines = "\n".join(line[4:] if line.startswith("    ") else line for line in program.strip("\n").splitlines())
-    assert_same(*evaluate(PROLOGUE + MODEL + lines, tg))
+    compare(tg, program, MODEL)
 
 
 @pytest.mark.parametrize("use_reentrant", [True, False])

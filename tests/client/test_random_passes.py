@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .test_client_passes import PROLOGUE
+from .pass_programs import PROLOGUE
 from .twins import assert_same, evaluate
 
 PROGRAMS = 24

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -10,29 +10,8 @@ import numpy as np
 import pytest
 
 from .harness import Case, drawn_cases, exactly
+from .recording_backend import Backend
 from .test_functions import outcomes_of
-
-
-class Backend:
-    """Keeps the graphs that it is given, and what the inputs of each were; calls them unless told what to return."""
-
-    def __init__(self, change: Callable[[Any], Any] = lambda graph: graph) -> None:
-        self.graphs: list[Any] = []
-        self.inputs: list[Any] = []
-        self._change = change
-
-    def __call__(self, graph: Any, inputs: Any) -> Any:
-        self.graphs.append(graph)
-        self.inputs.append(inputs)
-        return self._change(graph)
-
-    @property
-    def calls(self) -> list[list[str]]:
-        """The functions and methods in each graph."""
-        return [
-            [getattr(node.target, "__name__", node.target) for node in graph.graph.nodes if node.op.startswith("call")]
-            for graph in self.graphs
-        ]
 
 
 @pytest.fixture(autouse=True)
@@ -360,46 +339,3 @@ def test_what_a_graph_cannot_say_is_done_as_it_is(tg: Any) -> None:
     compiled = tg.compile(lambda x: (Triple.apply(x.sin()) + 1).sum(), backend=backend)
     compiled(x).backward()
     assert tg.allclose(x.grad, 30 * x.detach().cos()) and not backend.graphs
-
-
-def _mixed(lib: Any, x: Any) -> Any:
-    with lib.autocast("cpu", dtype=lib.bfloat16):
-        low = x @ x.t()
-        with lib.autocast("cpu", enabled=False):
-            full = x @ x.t()
-        with lib.autocast("cpu", dtype=lib.float16), lib.no_grad():
-            half = x @ x.t()
-        again = low @ low
-    with lib.autocast("cpu"):
-        last = x @ x.t()
-    return low + full, half, again, last, x.sum()
-
-
-def test_regions_of_autocast_are_nodes(tg: Any) -> None:
-    backend, x = Backend(), tg.arange(6.0).view(2, 3).requires_grad_()
-    compiled = tg.compile(lambda x: _mixed(tg, x), backend=backend, fullgraph=True)
-    for _ in range(3):
-        assert exactly(tg, compiled(x)) == exactly(tg, _mixed(tg, x))
-        assert not tg.is_autocast_enabled("cpu") and tg.is_grad_enabled()
-    assert len(backend.calls) == 1
-    enter, product, leave = "_enter_autocast", "matmul", "_exit_autocast"
-    assert [call for call in backend.calls[0] if call in (enter, product, leave)] == [
-        enter, product, enter, product, leave, enter, product, leave, product, product, leave,
-    ]  # fmt: skip
-
-
-def test_settings_that_change_without_a_region_end_a_graph(tg: Any) -> None:
-    backend = Backend()
-
-    def function(x: Any) -> Any:
-        with tg.autocast("cpu"):
-            low = x @ x
-            tg.set_autocast_dtype("cpu", tg.float16)
-            half = x @ x
-        return low, half, x @ x
-
-    compiled = tg.compile(function, backend=backend)
-    for _ in range(3):
-        assert [made.dtype for made in compiled(tg.ones(2, 2))] == [tg.bfloat16, tg.float16, tg.float32]
-    with tg.autocast("cpu"):
-        assert [made.dtype for made in compiled(tg.ones(2, 2))] == [tg.bfloat16, tg.float16, tg.bfloat16]

@@ -46,6 +46,7 @@ def test_the_next_process_finds_what_was_used_last_first(tmp_path: Path) -> None
     beside.note("product", "[1]")
     beside.note("kernel", "b f")
     first.note("kernel", "a f")
+    assert not first.of_kind("kernel"), "what a process uses itself is not loaded for it once more"
     found = UsedBefore(tmp_path / "used")
     assert found.of_kind("kernel") == ["b f", "a f"] and found.of_kind("product") == ["[1]"]
     assert len((tmp_path / "used").read_text().splitlines()) == 3, "nothing is written twice"
@@ -222,6 +223,7 @@ def test_products_of_the_last_process_are_computed_beforehand_and_their_algorith
 
 def test_lines_that_say_no_product_are_passed_over(library: Library, rng: np.random.Generator) -> None:
     used_products.note(0, _problem(64), Algorithm.of(rng.integers(0, 256, 64, np.uint8), 0))
+    _another_process()
     log = used_before.used_before(TARGET)
     (line,) = log.of_kind("product")
     for broken in (

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from telegrad._ops.functions import function
 from telegrad._ops.mutation import note_change
 from telegrad._ops.outputs import check_made_outside
 from telegrad._ops.signatures import method_signature
+from telegrad._session.grad_mode import enable_grad, inference_mode
 from telegrad._session.thread_modes import thread
 from telegrad._tensor.tensor import Tensor
 from telegrad_protocol.errors import AutogradError, InplaceError
@@ -28,7 +27,7 @@ def _inplace(name: str) -> Any:
                 raise InplaceError(f"{name}_: a leaf tensor that requires grad is modified in place; use no_grad()")
             self._become(run(self.detach(), *args, **kwargs))
         else:
-            with _recording():
+            with inference_mode(False), enable_grad():  # it has its history whatever the mode is
                 view = run(self, *args, **kwargs)
             _exchange(self, view)
         note_change(self)
@@ -42,17 +41,6 @@ def _inplace(name: str) -> Any:
 
 _PARTS = ("_id", "_meta", "_node", "_requires_grad", "_aliases", "_seen")
 """What makes a tensor the view that it is; classes that keep it elsewhere have ``_parts_of_views``."""
-
-
-@contextmanager
-def _recording() -> Iterator[None]:
-    """Record operations in this block: a tensor of another shape has its history whatever the mode is."""
-    before = thread.modes
-    thread.modes = before.but(grad=True, inference=False)
-    try:
-        yield
-    finally:
-        thread.modes = before
 
 
 def _exchange(self: Tensor, view: Tensor) -> None:

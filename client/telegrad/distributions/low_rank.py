@@ -62,12 +62,12 @@ class LowRankMultivariateNormal(Distribution):
 
     @lazy_property
     def covariance_matrix(self) -> Any:
-        """The covariance."""
+        """The covariance as a whole matrix, which is made when somebody asks for it."""
         return self.cov_factor @ self.cov_factor.mT + self.cov_diag.diag_embed()
 
     @lazy_property
     def precision_matrix(self) -> Any:
-        """The inverse of the covariance."""
+        """The inverse of the covariance as a whole matrix, by the Woodbury identity."""
         taken = self._whitened_factor()
         return self.cov_diag.reciprocal().diag_embed() - taken.mT @ taken
 

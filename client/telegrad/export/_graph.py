@@ -154,7 +154,7 @@ class _Builder:
         outputs = self._program.outputs
         returned = [
             self._nodes[outputs[leaf].value] if isinstance(leaf, Place)
-            else self._size(leaf) if isinstance(leaf, Formula) else leaf
+            else self._sizes.node(leaf) if isinstance(leaf, Formula) else leaf
             for leaf in results
         ]  # fmt: skip
         self.graph.output(tuple(returned))
@@ -235,12 +235,8 @@ class _Builder:
             return type(first)([self._joined(known, *pair) for pair in zip(first, second, strict=True)])
         if type(first) is int and first != second:
             wanted = [one for one in known if tuple([one.value(sizes) for sizes in self._samples]) == (first, second)]
-            return self._size(wanted[0])
+            return self._sizes.node(wanted[0])
         return first
-
-    def _size(self, size: Formula) -> Any:
-        """Return the node of a size."""
-        return self._sizes.node(size)
 
     def _symbol(self, name: str) -> Any:
         source, dim = next(

@@ -28,9 +28,9 @@ def begin(device: int) -> threading.Thread:
 def _load(device: int) -> None:
     """Load what most programs wait for first: cuBLASLt's tables, and what the last processes used."""
     first, *others = first_products.TYPES
-    target = architecture(device)
     try:
         with current_device(device):
+            target = architecture(device)
             first_products.ask_about(device, first)
             modules.load_beforehand(device, target)
             first_products.compute_last(device)

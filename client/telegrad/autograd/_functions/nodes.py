@@ -40,7 +40,7 @@ def root_of(tensor: Tensor) -> Tensor:
 
 
 def zeros_of(meta: Meta) -> Tensor:
-    """Return zeros of this form."""
+    """Return a tensor of zeros with the shape, type and device of a gradient that is missing."""
     zeros: Tensor = function("zeros")(meta.shape, dtype=meta.dtype, device=meta.device)
     return zeros
 

@@ -38,7 +38,7 @@ class AutocastNodes:
         return True
 
     def finish(self) -> None:
-        """Leave all regions."""
+        """Add the nodes that leave the regions which the graph has entered and not left yet."""
         while self._entered:
             self._leave()
 

@@ -20,7 +20,7 @@ class SizeNodes:
         self._known: dict[Formula, Any] = {}
 
     def node(self, size: Formula) -> Any:
-        """Return the node of a size."""
+        """Return the node that computes a size; it is added to the graph when it is first asked for."""
         if size not in self._known:
             terms = [self._term(*term) for term in size.sum]
             total = terms[0] if terms else 0

@@ -104,7 +104,7 @@ class Tracing(TorchDispatchMode):
             node.meta["val"] = tuple(parts)
 
     def knows(self, tensor: Any) -> bool:
-        """Whether a tensor has a node."""
+        """Whether a tensor is an argument of the trace, or was computed in it, so that it has a node."""
         return id(tensor) in self._nodes
 
     def submodule(self, name: str, module: GraphModule) -> Node:

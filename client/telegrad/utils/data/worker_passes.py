@@ -98,7 +98,7 @@ class WorkersAtWork:
 
 
 def stop(loader: Any, workers: list[Executor]) -> None:
-    """Tell workers to stop."""
+    """Have a loader forget its workers, and the workers end once they have what they are at."""
     loader._workers = []
     for worker in workers:
         worker.shutdown(cancel_futures=True)

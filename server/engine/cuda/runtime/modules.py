@@ -18,8 +18,6 @@ from . import cubin_files
 from .compiler import compile_cubin, name_of
 from .used_before import used_before
 
-MOST_BEFOREHAND: Final = 256
-"""So many kernels are loaded beforehand: each takes some hundred KiB of the host's and the device's memory."""
 _KIND: Final = "kernel"
 _NAMED: Final = re.compile(rf"([0-9a-f]+{re.escape(cubin_files.SUFFIX)}) (\w+)")
 _beforehand: dict[tuple[int, str], Any] = {}
@@ -44,8 +42,11 @@ class Module:
 
 
 def load_beforehand(device: int, target: str) -> None:
-    """Load onto the current device, which is this one, what the last processes loaded."""
-    for line in used_before(target).of_kind(_KIND)[:MOST_BEFOREHAND]:
+    """Load onto the current device, which is this one, what the last processes loaded.
+
+    Each kernel takes some hundred KiB of the host's and the device's memory; the log has few enough of them.
+    """
+    for line in used_before(target).of_kind(_KIND):
         named = _NAMED.fullmatch(line)
         cubin = cubin_files.read(kernels_directory() / named[1]) if named else b""
         if not named or not cubin:

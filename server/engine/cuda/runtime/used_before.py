@@ -23,27 +23,27 @@ _LONGEST: Final = 1000
 
 
 class UsedBefore:
-    """A log: what it said when it was opened, and what is new."""
+    """A log as it was when it was opened; what is noted from then on is for later processes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lines, written = _read(path)
+        self._known = set(self._lines)
         self._noted: Counter[str] = Counter()
         if written > 2 * len(self._lines):
             cubin_files.write(path, "".join([f"{line}\n" for line in self._lines]).encode())
 
     def of_kind(self, kind: str) -> list[str]:
-        """Return what lines of a kind say, the last one first; another thread may be noting some."""
-        lines = list(self._lines)
-        return [line.removeprefix(f"{kind} ") for line in reversed(lines) if line.startswith(f"{kind} ")]
+        """Return what lines of a kind said, the last one first."""
+        return [line.removeprefix(f"{kind} ") for line in reversed(self._lines) if line.startswith(f"{kind} ")]
 
     def note(self, kind: str, said: str) -> None:
         """Write a line, unless it is there."""
         line = f"{kind} {said}"
-        if line in self._lines or self._noted[kind] >= MOST_OF_KIND or len(line) > _LONGEST:
+        if line in self._known or self._noted[kind] >= MOST_OF_KIND or len(line) > _LONGEST:
             return
         self._noted[kind] += 1
-        self._lines[line] = None
+        self._known.add(line)
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -53,20 +53,20 @@ class UsedBefore:
                 os.close(file)
 
 
-def _read(path: Path) -> tuple[dict[str, None], int]:
+def _read(path: Path) -> tuple[list[str], int]:
     """Return the last lines of each kind, each once, in the order in which they were written; and how many all are."""
     try:
         written = path.read_text(errors="replace").splitlines()
     except OSError:
         written = []
-    kept: dict[str, None] = {}
+    kept: list[str] = []
     counts: Counter[str] = Counter()
     for line in dict.fromkeys(reversed(written)):
         kind = line.partition(" ")[0]
         counts[kind] += 1
         if counts[kind] <= MOST_OF_KIND:
-            kept[line] = None
-    return dict.fromkeys(reversed(kept)), len(written)
+            kept.append(line)
+    return kept[::-1], len(written)
 
 
 @functools.cache
